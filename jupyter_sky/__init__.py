@@ -1,0 +1,83 @@
+"""Run notebook cells on the clouds: ``%%sky`` above a cell says what the cell needs.
+
+Nothing heavy is imported here: ``%load_ext jupyter_sky`` starts nothing and costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from .api import (
+        alias,
+        cancel,
+        check,
+        config,
+        cost,
+        down,
+        get,
+        handle,
+        logs,
+        meter,
+        put,
+        run,
+        status,
+        up,
+        vars,
+        wait,
+    )
+    from .errors import SkyError
+
+_VERBS = (
+    "alias cancel check config cost down get handle logs meter put run status up vars wait"
+).split()
+
+__all__ = [
+    "SkyError",
+    "__version__",
+    "alias",
+    "cancel",
+    "check",
+    "config",
+    "cost",
+    "down",
+    "get",
+    "handle",
+    "logs",
+    "meter",
+    "put",
+    "run",
+    "status",
+    "up",
+    "vars",
+    "wait",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _VERBS:
+        return getattr(import_module(".api", __name__), name)
+    if name.startswith("Sky"):
+        return getattr(import_module(".errors", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_VERBS])
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register ``%%sky``, ``%sky`` and their completion with IPython."""
+    from .magics.magic import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Take them back."""
+    from .magics.magic import unload
+
+    unload(shell)

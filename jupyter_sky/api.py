@@ -1,0 +1,280 @@
+"""The verbs, as Python calls: what ``%sky`` and ``jupyter sky`` do, they do through these."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from .config import Sky
+from .errors import SkyUsageError, suggest
+from .executor import session as _sessions
+from .executor.clusters import Cluster
+from .executor.display import Status
+from .executor.request import CellOptions, Input, Output
+from .executor.run import SkyRun
+from .ledger import By, format_usd
+from .resources import Resources, format_duration, parse_duration
+from .widgets.table import Table
+
+
+def run(
+    code: str,
+    *,
+    inputs: Mapping[str, Any] | Iterable[str] = (),
+    outputs: Iterable[str] = (),
+    background: bool = False,
+    cluster: str | None = None,
+    name: str | None = None,
+    yes: bool = False,
+    **labels: Any,
+) -> Any:
+    """Run code on a cluster, as a ``%%sky`` cell does.
+
+    Parameters
+    ----------
+    code
+        The body of a cell.
+    inputs
+        Values by their remote names, or names of variables of the notebook.
+    outputs
+        Names that are bound here afterwards; ``"m!"`` leaves the value there.
+    background
+        Return the `SkyRun` at once.
+    **labels
+        Resources, spelled as the options are: ``cpus="4+"``, ``gpus="V100:1"``.
+
+    Returns
+    -------
+    Any
+        The value of the last expression, or the run.
+
+    Examples
+    --------
+    >>> sky.run("sum(data)", inputs={"data": [1, 2]})  # doctest: +SKIP
+    3
+    """
+    session = _sessions.current()
+    named = dict(inputs) if isinstance(inputs, Mapping) else None
+    options = CellOptions(
+        resources=Resources.parse(**labels),
+        cluster=cluster,
+        inputs=tuple(Input(item, item) for item in inputs),
+        outputs=tuple(Output(item.rstrip("!"), item.endswith("!")) for item in outputs),
+        background=background,
+        name=name,
+        yes=yes,
+    )
+    return session.run(code, options, _display(), values=named)
+
+
+def up(
+    name: str | None = None, *, idle: str | float | None = None, **labels: Any
+) -> Cluster:
+    """Bring a cluster up, or find one that satisfies the request.
+
+    Examples
+    --------
+    >>> sky.up("train", cpus="2", idle="1h")  # doctest: +SKIP
+    """
+    seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
+    return _sessions.current().up(Resources.parse(**labels), name, seconds)
+
+
+def down(name: str = "all") -> list[str]:
+    """End a cluster, or all of them; return the names of those that were ended."""
+    return _sessions.current().down(name)
+
+
+def status(cluster: str | None = None) -> Table:
+    """List the clusters that are up, what runs on them, and what they cost."""
+    session, rows = _sessions.current(), []
+    for row, running in session.status():
+        if cluster not in (None, row.name):
+            continue
+        spent = format_usd(session.ledger.cluster_usd(row.name))
+        price = "unknown" if row.price is None else f"{format_usd(row.price)}/h"
+        age = format_duration(time.time() - row.created)
+        idle = format_duration(row.idle)
+        cells = running or ""
+        rows.append((row.name, session.place(row), age, cells, price, spent, idle, row.notebook))
+    if cluster is not None and not rows:
+        names = [row.name for row, _ in session.status()]
+        raise SkyUsageError(f"no cluster {cluster!r} is up", hint=suggest(cluster, names))
+    return Table(
+        "Clusters",
+        ("name", "where", "age", "cells running", "price", "so far", "idle limit", "notebook"),
+        tuple(rows),
+        empty="no cluster is up: put %%sky above a cell, or %sky up",
+    )
+
+
+def cost(by: By = "cell", since: str | None = None) -> Table:
+    """Say what has been spent, by cell, cluster, notebook, cloud or day.
+
+    Parameters
+    ----------
+    since
+        A day (``2026-11-01``) or a time ago (``12h``).
+    """
+    session = _sessions.current()
+    session.clusters.reconcile()  # what has ended meanwhile is billed to its end
+    lines = session.ledger.summary(by, _moment(since) if since else None)
+    rows = tuple(
+        (
+            line.what,
+            format_duration(line.seconds),
+            "unknown" if line.price is None else f"{format_usd(line.price)}/h",
+            format_usd(line.usd) + (" (running, est.)" if line.estimated else ""),
+            f"{line.source} {line.date}".strip(),
+        )
+        for line in lines
+    )
+    return Table(
+        f"Cost by {by}",
+        (by, "time", "price", "cost", "price from"),
+        rows,
+        empty="nothing has run yet",
+    )
+
+
+def _moment(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return time.time() - parse_duration(text, "--since")
+
+
+def logs(which: str | None = None) -> str:
+    """Return everything that a cell printed on its cluster, by cell number, name or run id."""
+    session = _sessions.current()
+    return session.log_text(session.find_run(which).run_id)
+
+
+def vars(cluster: str | None = None) -> Table:
+    """List the variables that cells have made on a cluster."""
+    session = _sessions.current()
+    live = session.cluster(cluster)
+    rows = tuple((name, kind, size, text) for name, kind, size, text in session.vars(live.row.name))
+    return Table(
+        f"Variables on {live.row.name}", ("name", "type", "bytes", "value"), rows, empty="none yet"
+    )
+
+
+def put(*names: str, cluster: str | None = None) -> None:
+    """Send variables of the notebook to a cluster."""
+    _sessions.current().put(list(names), cluster)
+
+
+def get(*names: str, cluster: str | None = None) -> Any:
+    """Bring variables of a cluster here; return the last one's value."""
+    return _sessions.current().get(list(names), cluster)
+
+
+def wait(which: str | None = None, timeout: float | None = None) -> Any:
+    """Wait for a background cell (or for all of them) and return its value."""
+    session = _sessions.current()
+    if which is not None:
+        return session.handle(which).result(timeout)
+    runs = list(session.live.values())
+    for pending in runs:
+        pending.result(timeout)
+    return None
+
+
+def cancel(which: str) -> None:
+    """Stop a background cell, by name or cell number."""
+    _sessions.current().handle(which).cancel()
+
+
+def handle(which: str) -> SkyRun:
+    """Return the handle of a background cell, by name or cell number."""
+    return _sessions.current().handle(which)
+
+
+def check() -> Table:
+    """Say which clouds can be used from here, and how to mend those that cannot."""
+    from . import clouds
+
+    rows = []
+    for name in clouds.launchable():
+        found = clouds.get(name).check()
+        rows.append((found.cloud, "yes" if found.usable else "no", found.found, found.fix))
+    return Table("Clouds", ("cloud", "usable", "found", "to do"), tuple(rows))
+
+
+def config(key: str | None = None, value: Any = None) -> Table | Any:
+    """Show the settings, or one, or set one for this session."""
+    settings = Sky.load()
+    names = sorted(settings.trait_names(config=True))
+    if key is None:
+        rows = tuple((n, repr(getattr(settings, n)), str(settings.trait_metadata(n, "help")))
+                     for n in names if n not in ("log",))
+        return Table("Settings", ("name", "value", "what it does"), rows)
+    if key not in names:
+        raise SkyUsageError(f"there is no setting {key!r}", hint=suggest(key, names))
+    if value is not None:
+        from traitlets import TraitError
+
+        try:
+            trait = settings.traits()[key]
+            setattr(settings, key, trait.from_string(value) if isinstance(value, str) else value)
+        except (TraitError, ValueError) as error:
+            raise SkyUsageError(f"{key}={value}: {error}") from None
+    return getattr(settings, key)
+
+
+def alias(name: str | None = None, options: str | None = None) -> Table | None:
+    """Give options a short name, as in ``%%sky gpu``; without arguments, list them."""
+    settings = Sky.load()
+    if name is None:
+        rows = tuple(sorted(settings.aliases.items()))
+        hint = "none: %sky alias gpu --gpus A100:1"
+        return Table("Aliases", ("name", "options"), rows, empty=hint)
+    if not name.isidentifier():
+        raise SkyUsageError(f"alias {name!r}: a name has letters, digits and _ only")
+    if not options:
+        if name not in settings.aliases:
+            raise SkyUsageError(f"no alias {name!r}", hint=suggest(name, settings.aliases))
+        return Table("Aliases", ("name", "options"), ((name, settings.aliases[name]),))
+    from .magics.options import parse_cell_line
+
+    parse_cell_line(options, settings.aliases)  # a mistake shows now, not when it is used
+    settings.aliases = {**settings.aliases, name: options}
+    return None
+
+
+def meter(period: float = 1.0) -> Any:
+    """Return a widget that shows what this notebook's clusters cost, live."""
+    from .widgets.meter import cost_meter
+
+    session = _sessions.current()
+
+    def read() -> Status | None:
+        rows = [row for row in session.store.clusters() if row.notebook == session.notebook]
+        if not rows:
+            return Status("done", 0.0, None, None, None, None, session.notebook_usd(), "no cluster")
+        row = rows[0]
+        running = list(session.live.values())
+        price = None if any(r.price is None for r in rows) else sum(r.price or 0 for r in rows)
+        return Status(
+            running[0].status if running else "done",
+            running[0].seconds if running else time.time() - row.created,
+            row.name if len(rows) == 1 else f"{len(rows)} clusters",
+            session.place(row) if len(rows) == 1 else None,
+            price,
+            None,
+            session.notebook_usd(),
+        )
+
+    return cost_meter(read, period)
+
+
+def _display() -> Any:
+    from IPython import get_ipython  # type: ignore[attr-defined]
+
+    from .widgets.display import for_cell
+
+    shell = get_ipython()
+    return for_cell(shell) if shell is not None else None

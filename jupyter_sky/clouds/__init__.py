@@ -1,0 +1,33 @@
+"""Clouds: each is one small file behind one protocol; this is the register of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from ..errors import SkyUsageError, suggest
+from .base import Cloud, Credentials, Host, Launch, Machine
+
+__all__ = ["Cloud", "Credentials", "Host", "Launch", "Machine", "get", "launchable"]
+
+MODULES = {"local": "jupyter_sky.clouds.local"}
+"""Clouds that can launch, with the module of each."""
+
+
+def launchable() -> tuple[str, ...]:
+    """Return the names of the clouds that can launch machines."""
+    return tuple(MODULES)
+
+
+@cache
+def get(name: str) -> Cloud:
+    """Return the cloud called `name`; its SDK is imported now, not before.
+
+    Raises
+    ------
+    SkyUsageError
+        No cloud of that name can launch.
+    """
+    if name not in MODULES:
+        raise SkyUsageError(f"cloud {name!r} cannot launch machines yet", hint=suggest(name, MODULES))
+    return import_module(MODULES[name]).cloud

@@ -1,0 +1,299 @@
+"""The `local` cloud: this machine, with real processes, at 0 USD/h.
+
+A cluster is a directory below the data directory with one guardian process, below which
+everything of the cluster runs. Its nodes are engines held to the vCPUs and the memory asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..config import Sky
+from ..engines import guardian
+from ..errors import SkyClusterLost, SkyNoCapacity
+from ..offers import Offer
+from ..resources import Amount, Resources
+from .base import Credentials, Launch, Machine
+
+PASSED = (
+    "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE PYTHONPATH VIRTUAL_ENV "
+    "LD_LIBRARY_PATH DYLD_LIBRARY_PATH HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy "
+    "no_proxy SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE SYSTEMROOT"
+).split()
+PASSED_PREFIXES = ("LC_", "CONDA_", "PIP_", "UV_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "OPENBLAS_")
+"""Environment that engines need to run at all. The rest (and so every secret) stays here unless
+a cell asks for it with ``--env``, as it would for a machine elsewhere."""
+
+KEEP_DAYS = 7.0
+"""Journals of clusters that ended longer ago are deleted at the next launch."""
+
+
+def machine_size() -> tuple[int, float]:
+    """Return the vCPUs and the GiB of memory of this machine that this process may use."""
+    import psutil
+
+    usable = getattr(os, "sched_getaffinity", None)
+    cpus = len(usable(0)) if usable else os.cpu_count() or 1
+    memory = psutil.virtual_memory().total
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            memory = min(memory, int(Path(name).read_text()))
+    return cpus, round(memory / 2**30, 1)
+
+
+def _sized(asked: Amount | None, whole: float) -> float:
+    """Size of a slice of this machine: what was asked for where it is there, else all."""
+    return min(asked.value, whole) if asked else whole
+
+
+@dataclass(frozen=True, slots=True)
+class LocalHost:
+    """This machine, as the head node of one cluster."""
+
+    directory: Path
+    limits: dict[str, object]
+    python: str = sys.executable
+
+    def start(self, module: str, config: dict[str, object]) -> None:
+        """Start `module` below a guardian of its own, apart from this process."""
+        path = self.directory / "config.json"
+        _write(path, config | {"directory": str(self.directory)})
+        log = os.open(self.directory / "head.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        command = [self.python, "-I", "-S", guardian.__file__, str(self.directory)]
+        process = subprocess.Popen(
+            [*command, self.python, "-m", module, str(path)],
+            cwd=self.directory,
+            env=_environment(self.directory),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        os.close(log)
+        _write(self.directory / "guardian.json", _identity(process.pid))
+        _reap_later(process)
+
+    def connection(self, timeout: float, alive: Callable[[], None]) -> Path:
+        """Wait for the controller's client file."""
+        path, deadline = self.directory / "security" / "client.json", time.monotonic() + timeout
+        while not path.exists():
+            alive()
+            if time.monotonic() > deadline:
+                raise SkyClusterLost(f"the controller did not start within {timeout:g} s")
+            time.sleep(0.02)
+        return path
+
+
+class LocalCloud:
+    """This machine as a cloud."""
+
+    name = "local"
+
+    def check(self) -> Credentials:
+        """Always usable."""
+        cpus, memory = machine_size()
+        return Credentials("local", True, f"this machine: {cpus} vCPUs, {memory:g} GiB, $0.00/h")
+
+    def offers(self, resources: Resources) -> list[Offer]:
+        """Offer a slice of this machine, as big as asked for where it is that big."""
+        cpus, memory = machine_size()
+        nodes = resources.nodes
+        return [
+            Offer(
+                cloud="local",
+                region="this-machine",
+                instance_type=platform.machine(),
+                # nodes share the machine; one slice each
+                vcpus=_sized(resources.cpus, cpus / nodes if resources.cpus else cpus),
+                memory=_sized(resources.memory, memory / nodes if resources.memory else memory),
+                price=0.0,
+                source="this machine",
+                date=time.strftime("%Y-%m-%d"),
+                disk=None,
+            )
+        ]
+
+    def launch(self, order: Launch) -> list[Machine]:
+        """Make the cluster's directory; its processes start with its head."""
+        root = _root()
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _forget_old(root)
+        directory = root / order.token
+        try:
+            directory.mkdir(mode=0o700, exist_ok=True)
+            (directory / "work").mkdir(mode=0o700, exist_ok=True)
+            _write(
+                directory / "machine.json",
+                {
+                    "cluster": order.cluster,
+                    "nodes": order.resources.nodes,
+                    "started": time.time(),
+                    "owner": order.owner,
+                    "notebook": order.notebook,
+                    "cpus": order.offer.vcpus if order.resources.cpus else None,
+                    "memory": order.offer.memory if order.resources.memory else None,
+                },
+            )
+        except OSError as error:
+            raise SkyNoCapacity(f"this machine refuses a cluster: {error}") from error
+        return self._machines(directory, "starting")
+
+    def host(self, machines: Sequence[Machine]) -> LocalHost:
+        """Return this machine, holding engines to their slices."""
+        directory = _root() / machines[0].id.partition("/")[0]
+        record = _read(directory / "machine.json")
+        cpus = record.get("cpus")
+        slices = _slices(int(cpus), record["nodes"]) if cpus else None
+        return LocalHost(directory, {"cpus": slices, "memory": record.get("memory")})
+
+    def describe(self, ids: Sequence[str]) -> list[Machine]:
+        """Say how machines are, from their guardians."""
+        found: list[Machine] = []
+        for token in dict.fromkeys(identity.partition("/")[0] for identity in ids):
+            directory = _root() / token
+            alive = _alive(_read(directory / "guardian.json"))
+            machines = self._machines(directory, "running" if alive else "ended")
+            found += [machine for machine in machines if machine.id in ids]
+        return found
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """Tell the guardians to end, and wait until they have."""
+        guardians = []
+        for token in dict.fromkeys(identity.partition("/")[0] for identity in ids):
+            identity = _read(_root() / token / "guardian.json")
+            if _alive(identity):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(identity["pid"], signal.SIGTERM)
+                    guardians.append(identity)
+        deadline = time.monotonic() + guardian.GRACE_SECONDS + 5.0
+        while any(_alive(identity) for identity in guardians) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def mine(self) -> list[Machine]:
+        """List the machines whose guardians live."""
+        root = _root()
+        directories = sorted(root.iterdir()) if root.is_dir() else []
+        return [
+            machine
+            for directory in directories
+            if _alive(_read(directory / "guardian.json"))
+            for machine in self._machines(directory, "running")
+        ]
+
+    def _machines(self, directory: Path, state: Any) -> list[Machine]:
+        record, ended = _read(directory / "machine.json"), {}
+        if state == "ended":
+            ended = _read(directory / "ended.json")
+        return [
+            Machine(
+                id=f"{directory.name}/{rank}",
+                cloud="local",
+                cluster=record.get("cluster", ""),
+                rank=rank,
+                state=state,
+                started=record.get("started", 0.0),
+                ended=ended.get("time"),
+                reason=ended.get("reason", ""),
+            )
+            for rank in range(record.get("nodes", 1))
+        ]
+
+
+cloud = LocalCloud()
+
+_children: list[subprocess.Popen] = []
+
+
+def _reap_later(process: subprocess.Popen) -> None:
+    """Keep the handle: a guardian that ends while we live must not stay as a zombie."""
+    _children[:] = [child for child in _children if child.poll() is None]
+    _children.append(process)
+
+
+def _root() -> Path:
+    return Path(Sky.load().data_dir) / "local"
+
+
+def _slices(cpus: int, nodes: int) -> list[list[int]]:
+    """Share out this machine's CPUs, a slice a node, beginning with a different one each time."""
+    usable = getattr(os, "sched_getaffinity", None)
+    every = sorted(usable(0)) if usable else list(range(os.cpu_count() or 1))
+    first = int(time.time() * 1000) % len(every)
+    width = max(cpus, 1)
+    return [
+        [every[(first + rank * width + index) % len(every)] for index in range(width)]
+        for rank in range(nodes)
+    ]
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in PASSED or name.startswith(PASSED_PREFIXES)
+    }
+    # our own package, also where it is imported from a checkout
+    package = str(Path(__file__).parents[2])
+    paths = [path for path in (kept.get("PYTHONPATH"), package) if path]
+    return kept | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "IPYTHONDIR": str(directory / "profile"),
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    }
+
+
+def _identity(pid: int) -> dict[str, Any]:
+    import psutil
+
+    return {"pid": pid, "created": psutil.Process(pid).create_time()}
+
+
+def _alive(identity: dict[str, Any]) -> bool:
+    """Whether the process lives and is the same one (numbers of processes are used again)."""
+    import psutil
+
+    if not identity:
+        return False
+    for child in _children:
+        if child.pid == identity["pid"]:
+            return child.poll() is None
+    try:
+        process = psutil.Process(identity["pid"])
+        same = abs(process.create_time() - identity["created"]) < 1.0
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def _write(path: Path, record: dict[str, Any]) -> None:
+    partial = path.with_suffix(".partial")
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(record, file)
+    partial.replace(path)
+
+
+def _forget_old(root: Path) -> None:
+    import shutil
+
+    for directory in root.iterdir():
+        ended = _read(directory / "ended.json").get("time")
+        if ended and time.time() - ended > KEEP_DAYS * 86400:
+            shutil.rmtree(directory, ignore_errors=True)

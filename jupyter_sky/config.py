@@ -1,0 +1,175 @@
+"""Settings, as traits of one object, ``Sky``.
+
+Layers, the weakest first: defaults, ``[tool.jupyter_sky]`` of the nearest pyproject.toml,
+``SKY_<NAME>`` environment variables, IPython's own configuration, then ``%config Sky.idle='20m'``.
+What a cell says wins over them all.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from traitlets import Bool, Dict, Float, TraitError, Unicode, default, validate
+from traitlets.config import Config, Configurable, SingletonConfigurable
+
+from jupyter_sky.errors import SkyUsageError, suggest
+from jupyter_sky.resources import parse_clouds, parse_duration
+
+
+class Sky(SingletonConfigurable):
+    """Settings of jupyter_sky.
+
+    Examples
+    --------
+    In a notebook: ``%config Sky.idle = '20m'``. In pyproject.toml::
+
+        [tool.jupyter_sky]
+        idle = "20m"
+        aliases = {big = "--cpus 16+ --memory 64+"}
+    """
+
+    idle = Unicode(
+        "10m", help="A cluster that nobody uses for this long shuts itself down, such as '20m'."
+    ).tag(config=True)
+    auto = Bool(False, help="Send the local variables that a cell reads without being told.").tag(
+        config=True
+    )
+    cloud = Unicode("", help="Clouds to choose from, such as 'aws,gcp'; empty for all.").tag(
+        config=True
+    )
+    cluster = Unicode("", help="Name of the cluster to use when a cell names none.").tag(
+        config=True
+    )
+    max_hourly_cost = Float(
+        None, allow_none=True, min=0, help="Most USD/h that a cluster may cost; None for no limit."
+    ).tag(config=True)
+    announce_mb = Float(50.0, min=0, help="Values larger than this many MB are announced.").tag(
+        config=True
+    )
+    refuse_gb = Float(
+        1.0, min=0, help="Values larger than this many GB are sent only with --yes."
+    ).tag(config=True)
+    browser_mb = Float(
+        5.0, min=0, help="Most MB of one cell's text that reach the browser; the log keeps all."
+    ).tag(config=True)
+    aliases = Dict(
+        key_trait=Unicode(),
+        value_trait=Unicode(),
+        help="Short names of options, such as {'big': '--cpus 16+ --memory 64+'}.",
+    ).tag(config=True)
+    data_dir = Unicode(
+        help="Directory of the ledger and the journals; 'sky' in Jupyter's data directory."
+    ).tag(config=True)
+    keep = Bool(False, help="Keep clusters that a headless run would stop at its end.").tag(
+        config=True
+    )
+
+    @default("data_dir")
+    def _default_data_dir(self) -> str:
+        from jupyter_core.paths import jupyter_data_dir
+
+        return os.path.join(jupyter_data_dir(), "sky")
+
+    @validate("idle")
+    def _check_idle(self, proposal: dict[str, Any]) -> str:
+        return _checked(parse_duration, proposal["value"], "idle")
+
+    @validate("cloud")
+    def _check_cloud(self, proposal: dict[str, Any]) -> str:
+        value = proposal["value"]
+        return _checked(parse_clouds, value, "cloud") if value.strip() else ""
+
+    @validate("data_dir")
+    def _check_data_dir(self, proposal: dict[str, Any]) -> str:
+        return os.path.expanduser(proposal["value"])
+
+    @classmethod
+    def load(cls, parent: Configurable | None = None) -> Sky:
+        """The settings, read from all their layers the first time.
+
+        Parameters
+        ----------
+        parent : Configurable, optional
+            IPython's shell or another application, whose configuration is the strongest layer.
+
+        Raises
+        ------
+        SkyUsageError
+            For a key that does not exist or a value that it cannot have; names where it stands.
+        """
+        if cls.initialized():
+            return cls.instance()
+        config = Config({cls.__name__: _pyproject(Path.cwd()) | _environment()})
+        if parent is not None:
+            config.merge(parent.config)
+        try:
+            return cls.instance(parent=parent, config=config)
+        except TraitError as error:
+            raise SkyUsageError(f"configuration of Sky: {error}") from error
+
+
+def _checked(parse: Any, value: str, label: str) -> str:
+    """The value, when its parser accepts it; traitlets wants a TraitError when it does not."""
+    try:
+        parse(value, label)
+    except SkyUsageError as error:
+        raise TraitError(str(error)) from None
+    return value
+
+
+def _pyproject(directory: Path) -> dict[str, Any]:
+    """Settings of the nearest pyproject.toml, from `directory` upward."""
+    for folder in (directory, *directory.parents):
+        path = folder / "pyproject.toml"
+        if path.is_file():
+            return dict(_read_pyproject(path))
+    return {}
+
+
+def _read_pyproject(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SkyUsageError(f"{path}: cannot be read: {error}") from error
+    tool = tables.get("tool")
+    table = tool.get("jupyter_sky", {}) if isinstance(tool, dict) else {}
+    if not isinstance(table, dict):
+        raise SkyUsageError(f"{path}: tool.jupyter_sky is not a table", hint="[tool.jupyter_sky]")
+    for key, value in table.items():
+        name, traits = key.replace("-", "_"), Sky.class_own_traits(config=True)
+        if name not in traits:
+            raise SkyUsageError(
+                f"{path}: [tool.jupyter_sky] has no setting {key!r}", hint=suggest(name, traits)
+            )
+        yield name, _valid(name, value, f"{path}: [tool.jupyter_sky] {key} = {value!r}")
+
+
+def _environment() -> dict[str, Any]:
+    """Settings of the environment: ``SKY_IDLE=20m``."""
+    found = {}
+    for name, trait in Sky.class_own_traits(config=True).items():
+        variable = f"SKY_{name.upper()}"
+        text = os.environ.get(variable, "").strip()
+        if text:
+            origin = f"environment variable {variable}={text}"
+            try:
+                value = trait.from_string(text)
+            except (ValueError, SyntaxError, TraitError) as error:
+                raise SkyUsageError(f"{origin}: {error}", hint=trait.help) from error
+            found[name] = _valid(name, value, origin)
+    return found
+
+
+def _valid(name: str, value: Any, origin: str) -> Any:
+    """The value, once a settings object has accepted it; an error says where it was written."""
+    try:
+        setattr(Sky(), name, value)
+    except TraitError as error:
+        raise SkyUsageError(
+            f"{origin}: {error}", hint=Sky.class_own_traits(config=True)[name].help
+        ) from error
+    return value

@@ -1,0 +1,267 @@
+"""A SQLite file that opens whatever befell it, and whose writes wait rather than fail.
+
+Several kernels and the command line share one file. Losing a record is bad, stopping a user's cell
+for the sake of a record is worse: what cannot be written now is queued in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import SkyStoreError
+
+_TIMEOUT = 3.0  # seconds that one statement waits for another process
+_RETRY_TIMEOUT = 0.05  # seconds, while writes are queued already
+_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+_NO_DISK = {
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+}
+
+Statement = tuple[str, tuple[Any, ...] | dict[str, Any]]
+
+
+class Database:
+    """One connection, guarded by a lock, to a file in WAL mode.
+
+    Attributes
+    ----------
+    notices : list of str
+        Sentences for the user about what went wrong at opening or writing.
+
+    Examples
+    --------
+    >>> db = Database.open(Path("notes.db"), ["CREATE TABLE note (text)"])  # doctest: +SKIP
+    >>> db.write(("INSERT INTO note VALUES (?)", ("warm",)))  # doctest: +SKIP
+    >>> [row["text"] for row in db.read("SELECT * FROM note")]  # doctest: +SKIP
+    ['warm']
+    """
+
+    def __init__(self, connection: sqlite3.Connection, notices: Sequence[str] = ()) -> None:
+        self.notices = list(notices)
+        self._db = connection
+        self._db.row_factory = sqlite3.Row
+        self._lock = threading.RLock()
+        self._pending: deque[Sequence[Statement]] = deque()
+        self._warned = False
+
+    @classmethod
+    def open(cls, path: Path, migrations: Sequence[str]) -> Database:
+        """Open or create the file; ``PRAGMA user_version`` counts the `migrations` applied.
+
+        A corrupt file is renamed and a new one started; where nothing can be written the data live
+        in memory. Both are told in ``notices``.
+
+        Raises
+        ------
+        SkyStoreError
+            When another process holds the file locked, or a newer version wrote it.
+        """
+        notices: list[str] = []
+        try:
+            try:
+                connection = _open_patiently(path, migrations)
+            except sqlite3.DatabaseError as error:
+                if _code(error) not in _CORRUPT:
+                    raise
+                kept = _set_aside(path)
+                notices.append(f"{path} was corrupt: it is kept as {kept} and a new one is used.")
+                connection = _open_patiently(path, migrations)
+        except (OSError, sqlite3.Error) as error:
+            if isinstance(error, sqlite3.Error) and _code(error) not in _NO_DISK:
+                raise _failure(error, str(path)) from error
+            connection = _in_memory(path, migrations)
+            notices.append(f"{path} cannot be written: costs of this session are not recorded.")
+        return cls(connection, notices)
+
+    def close(self) -> None:
+        """Try the queued writes once more and close the file."""
+        with self._lock:
+            self._flush()
+            self._db.close()
+
+    def read(self, sql: str, values: tuple[Any, ...] = ()) -> list[sqlite3.Row]:
+        """The rows of a query, after the queued writes when these are possible again.
+
+        Raises
+        ------
+        SkyStoreError
+            When the file cannot be read, for one because it stays locked.
+        """
+        with self._lock:
+            self._flush()
+            try:
+                return self._db.execute(sql, values).fetchall()
+            except sqlite3.Error as error:
+                raise _failure(error) from error
+
+    def write(self, *statements: Statement) -> None:
+        """Execute statements in one transaction, now or as soon as the file can be written.
+
+        Raises
+        ------
+        sqlite3.IntegrityError
+            When the statements contradict what is stored.
+        """
+        with self._lock:
+            self._pending.append(statements)
+            self._flush(mine=statements)
+
+    def _flush(self, mine: Sequence[Statement] | None = None) -> None:
+        """Write what is queued, in order, up to where the disk or another process refuses."""
+        retrying = bool(self._pending) and self._pending[0] is not mine
+        if retrying:  # a store that stays locked must not slow every heartbeat down
+            self._db.execute(f"PRAGMA busy_timeout = {int(_RETRY_TIMEOUT * 1000)}")
+        try:
+            while self._pending:
+                job = self._pending[0]
+                try:
+                    self._commit(job)
+                except sqlite3.Error as error:
+                    if _code(error) in _BUSY | _NO_DISK:
+                        return self._warn(error)
+                    self._pending.popleft()
+                    self._refuse(error, job is mine)
+                else:
+                    self._pending.popleft()
+        finally:
+            if retrying:
+                self._db.execute(f"PRAGMA busy_timeout = {int(_TIMEOUT * 1000)}")
+
+    def _commit(self, job: Sequence[Statement]) -> None:
+        with self._db:  # commits, or rolls back on an error
+            self._db.execute("BEGIN IMMEDIATE")
+            for sql, values in job:
+                self._db.execute(sql, values)
+
+    def _warn(self, error: sqlite3.Error) -> None:
+        if not self._warned:
+            self._warned = True
+            self.notices.append(f"The store cannot be written now ({error}): its records wait.")
+
+    def _refuse(self, error: sqlite3.Error, mine: bool) -> None:
+        """Tell the caller; what an earlier call queued can only be told in a notice."""
+        if not mine:
+            self.notices.append(f"A record could not be kept: {error}.")
+            return
+        raise error if isinstance(error, sqlite3.IntegrityError) else _failure(error)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary result code; extended codes add their details above the low byte."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def _failure(error: sqlite3.Error, where: str = "the store") -> SkyStoreError:
+    if _code(error) in _BUSY:
+        hint = "another process holds it: close that one or try again"
+        return SkyStoreError(f"{where} stayed locked for {_TIMEOUT:.0f} s", hint=hint)
+    if _code(error) in _CORRUPT:
+        hint = "restart the kernel: the broken file is kept and a new one started"
+        return SkyStoreError(f"{where} is corrupt: {error}", hint=hint)
+    return SkyStoreError(f"{where}: {error}")
+
+
+def _open_patiently(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
+    """Open the file; SQLite does not wait by itself while a journal changes to WAL."""
+    deadline = time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            return _open(path, migrations)
+        except sqlite3.Error as error:
+            if _code(error) not in _BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def _open(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    db = _connect(str(path))
+    try:
+        _refuse_newer(db, path, migrations)
+        verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if verdict != "ok":
+            broken = sqlite3.DatabaseError(verdict)
+            broken.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise broken
+        os.chmod(path, 0o600)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        _migrate(db, migrations)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _connect(path: str, uri: bool = False) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path, timeout=_TIMEOUT, isolation_level=None, check_same_thread=False, uri=uri
+    )
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return db.execute("PRAGMA user_version").fetchone()[0]
+
+
+def _refuse_newer(db: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> None:
+    if _version(db) > len(migrations):
+        raise SkyStoreError(
+            f"{path} was written by a newer jupyter_sky (schema {_version(db)})",
+            hint="upgrade with: pip install -U jupyter_sky",
+        )
+
+
+def _migrate(db: sqlite3.Connection, migrations: Sequence[str]) -> None:
+    if _version(db) == len(migrations):
+        return
+    with db:
+        db.execute("BEGIN IMMEDIATE")
+        # The version is read inside the transaction: another process may have been first.
+        for script in migrations[_version(db) :]:
+            for sql in script.split(";"):
+                db.execute(sql)
+        db.execute(f"PRAGMA user_version = {len(migrations)}")
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename a broken file with its journal, and say where it went."""
+    stem = f"{path.name}.broken-{time.strftime('%Y%m%d-%H%M%S')}"
+    kept = path.with_name(stem)
+    while kept.exists():
+        kept = path.with_name(f"{stem}-{secrets.token_hex(2)}")
+    for suffix in ("-wal", "-shm", ""):
+        if (part := Path(f"{path}{suffix}")).exists():
+            part.rename(f"{kept}{suffix}")
+    return kept
+
+
+def _in_memory(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
+    """A database in memory that starts from what can be read of the unwritable file."""
+    memory = _connect(":memory:")
+    try:
+        # A directory that cannot be written has no place for a WAL index, hence immutable.
+        disk = _connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+        try:
+            disk.backup(memory)
+        finally:
+            disk.close()
+        _refuse_newer(memory, path, migrations)
+    except sqlite3.Error:
+        memory.close()
+        memory = _connect(":memory:")
+    _migrate(memory, migrations)
+    return memory

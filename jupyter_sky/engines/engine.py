@@ -1,0 +1,78 @@
+"""The process that runs cells: an ipyparallel engine with our kernel, within its limits.
+
+    python -m jupyter_sky.engines.engine CONFIG.json RANK
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from .guardian import PR_SET_PDEATHSIG, prctl
+
+
+def limit(cpus: list[int] | None, memory_gib: float | None) -> None:
+    """Bound this process and its children to `cpus` and to `memory_gib` of data.
+
+    The memory bound makes an allocation past it a MemoryError in the cell, not a kill of the
+    machine; the head enforces the same bound over the engine and its children together.
+    """
+    if cpus and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cpus)
+    if memory_gib:
+        import resource
+
+        bound = int(memory_gib * 2**30)
+        resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
+
+
+def leave_with(parent: int) -> None:
+    """End this process when its parent ends, whatever the cell is doing."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="sky-parent", daemon=True).start()
+
+
+def main(argv: list[str]) -> None:
+    """Start the engine of one rank."""
+    config: dict[str, Any] = json.loads(Path(argv[0]).read_text())
+    rank = int(argv[1])
+    leave_with(os.getppid())
+    cpus = config.get("cpus")
+    limit(cpus[rank] if cpus else None, config.get("memory"))
+
+    from ipyparallel.engine import app as engine_app
+
+    from .kernel import SkyKernel
+
+    # ipyparallel names its kernel class in this module only; there is no trait for it.
+    engine_app.Kernel = SkyKernel  # type: ignore[misc]
+    directory = Path(config["directory"])
+    engine_app.IPEngine.launch_instance(
+        argv=[
+            f"--IPEngine.url_file={directory / 'security' / 'engine.json'}",
+            f"--IPEngine.id={rank}",
+            "--IPEngine.enable_nanny=False",
+            "--IPEngine.wait_for_url_file=60",
+            "--IPEngine.timeout=60",
+            f"--IPEngine.work_dir={directory / 'work'}",
+            f"--ProfileDir.location={directory / 'profile'}",
+            "--HistoryManager.enabled=False",
+            "--IPEngine.log_level=30",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

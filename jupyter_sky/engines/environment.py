@@ -1,0 +1,64 @@
+"""Packages that cells ask for with ``--pip``: an environment over the engine's own.
+
+They go into a virtual environment of their own, which sees the engine's packages through a
+``.pth`` file: only what is missing is installed, the user's environment is never changed, and
+the same list is never installed twice on a machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import SkyError
+
+SHOWN_LINES = 12
+
+
+def ensure(packages: Sequence[str]) -> str:
+    """Install `packages` once on this machine; return the folder to import them from.
+
+    Raises
+    ------
+    SkyError
+        They cannot be installed; has the installer's last lines.
+    """
+    text = "\n".join([sys.executable, sys.version, *sorted(packages)])
+    key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    home = Path.home() / ".cache" / "jupyter_sky" / f"env-{key}"
+    site_packages = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(home)}))
+    complete = home / "complete"
+    if not complete.exists():
+        home.parent.mkdir(parents=True, exist_ok=True)
+        venv.EnvBuilder(with_pip=False, clear=True).create(home)
+        below = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+        (site_packages / "engine.pth").write_text("\n".join(below))
+        _install(home, packages)
+        complete.write_text(json.dumps(list(packages)))
+    return str(site_packages)
+
+
+def _install(home: Path, packages: Sequence[str]) -> None:
+    python = str(home / ("Scripts" if os.name == "nt" else "bin") / "python")
+    if importlib.util.find_spec("pip"):
+        command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+        command += ["--disable-pip-version-check", "--no-input"]
+    elif uv := shutil.which("uv"):
+        command = [uv, "pip", "install", "--quiet", "--python", python]
+    else:
+        raise SkyError("--pip needs pip or uv on the engine, and neither is there")
+    outcome = subprocess.run(
+        [*command, *packages], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if outcome.returncode:
+        last = "\n".join(outcome.stdout.strip().splitlines()[-SHOWN_LINES:])
+        raise SkyError(f"--pip {' '.join(packages)} cannot be installed:\n{last}")

@@ -1,0 +1,317 @@
+"""The kernel inside an engine: cells with the notebook's own numbers, values by chunks."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import contextlib
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ipyparallel.engine.kernel import IPythonParallelKernel
+
+from ..errors import SkyTransferError
+from . import environment
+from .files import Workspace
+from .values import INLINE_BYTES, Parcel
+
+PLAIN_ROOTS = {
+    "builtins",
+    "collections",
+    "datetime",
+    "decimal",
+    "fractions",
+    "numpy",
+    "pandas",
+    "pathlib",
+    "polars",
+    "pyarrow",
+    "scipy",
+    "uuid",
+    "__main__",
+}
+"""Packages whose values are sent home as a cell's result without being asked for.
+
+Others (figures, widgets, models) may do things when they are unpickled; they stay behind a
+handle until fetched.
+"""
+
+
+class _NoChannelThread:
+    """Stands for ipykernel's shell channel thread, which an engine does not have.
+
+    ipykernel 7.1 and later read ``shell_channel_thread.parent_thread`` in every cell with a
+    top-level await, and never answer when it is None. This is false, as None was, and names the
+    main thread.
+    """
+
+    parent_thread = threading.main_thread()
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class SkyKernel(IPythonParallelKernel):
+    """An ipyparallel kernel that knows which notebook cell it runs."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if getattr(self, "shell_channel_thread", self) is None:
+            self.shell_channel_thread = _NoChannelThread()
+        self.shell_handlers["sky_value"] = self.sky_value
+        self.refs: dict[str, Any] = {}
+        self.parcels: dict[str, Parcel] = {}
+        self.sent: dict[str, tuple[str, int, str]] = {}
+        self.workspace = Workspace()
+        self._numbers = itertools.count(1)
+        self.initial = set(self.shell.user_ns)
+        # not the history of the machine's user: cells belong to a notebook somewhere else
+        self.shell.history_manager.enabled = False
+
+    @property
+    def _supports_kernel_subshells(self) -> bool:
+        return False
+
+    # -- cells -----------------------------------------------------------------------------
+
+    async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Run a cell; with ``metadata['sky']`` also take its inputs and give its outcome."""
+        request = self.get_parent("shell").get("metadata", {}).get("sky")
+        if request is None:
+            return await super().do_execute(*args, **kwargs)
+        try:
+            for name, value in request.get("inputs", {}).items():
+                self.shell.user_ns[name] = self._unpack(name, value)
+        except Exception as error:
+            return self._refusal(error)
+        self.shell.execution_count = request.get("cell", self.shell.execution_count)
+        with _environment(request.get("env", {})):
+            reply = await super().do_execute(*args, **kwargs)
+        reply["sky"] = self._outcome(request, reply)
+        return reply
+
+    def _refusal(self, error: Exception) -> dict[str, Any]:
+        return {
+            "status": "error",
+            "ename": type(error).__name__,
+            "evalue": str(error),
+            "traceback": [],
+            "execution_count": self.shell.execution_count,
+            "user_expressions": {},
+            "payload": [],
+            "engine_info": self.get_engine_info(method="execute"),
+            "sky": {"refused": str(error)},
+        }
+
+    def _outcome(self, request: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
+        result = self.shell.last_execution_result
+        if reply["status"] != "ok":
+            error = result and (result.error_before_exec or result.error_in_exec)
+            return {"error": describe_error(error) if error else None}
+        outcome: dict[str, Any] = {"outputs": {}}
+        for name, keep in request.get("outputs", []):
+            outcome["outputs"][name] = self._output(name, keep)
+        value = result.result if result else None
+        if value is not None:
+            outcome["result"] = self._result(value)
+        return outcome
+
+    def _output(self, name: str, keep: bool) -> dict[str, Any]:
+        if name not in self.shell.user_ns:
+            return {"missing": True}
+        value = self.shell.user_ns[name]
+        return self._hold(value) if keep else self._pack(value, name)
+
+    def _result(self, value: Any) -> dict[str, Any]:
+        root = type(value).__module__.partition(".")[0]
+        small = getattr(value, "nbytes", 0)
+        if root in PLAIN_ROOTS and isinstance(small, int) and small <= INLINE_BYTES:
+            packed = self._pack(value, "the result", inline_only=True)
+            if "inline" in packed:
+                return packed
+        return self._hold(value)
+
+    # -- values ----------------------------------------------------------------------------
+
+    def _hold(self, value: Any) -> dict[str, Any]:
+        """Keep `value` here under a number, and describe it."""
+        ref = f"v{next(self._numbers)}"
+        self.refs[ref] = value
+        text = _short_repr(value)
+        return {"ref": ref, "type": type(value).__qualname__, "repr": text}
+
+    def _pack(self, value: Any, name: str, inline_only: bool = False) -> dict[str, Any]:
+        try:
+            parcel = Parcel.of(value, name)
+        except SkyTransferError as error:
+            return {"unpicklable": str(error)} if not inline_only else {}
+        if parcel.nbytes <= INLINE_BYTES:
+            data = base64.b64encode(parcel.to_bytes()).decode()
+            return {"inline": data, "sizes": parcel.sizes}
+        if inline_only:
+            return {}
+        held = self._hold(value)
+        self.parcels[held["ref"]] = parcel
+        return held | {"sizes": parcel.sizes}
+
+    def _unpack(self, name: str, value: dict[str, Any]) -> Any:
+        if "ref" in value:
+            return self.refs[value["ref"]]
+        data = base64.b64decode(value["inline"])
+        return self._load(Parcel.from_bytes(value["sizes"], data), name)
+
+    def _load(self, parcel: Parcel, name: str) -> Any:
+        try:
+            return parcel.load()
+        except ModuleNotFoundError as error:
+            raise SkyTransferError(
+                f"{name} cannot be opened on the engine: it needs the module {error.name!r}",
+                hint=f"add --pip {error.name}, or --sync the file that defines it",
+            ) from error
+        except Exception as error:
+            raise SkyTransferError(
+                f"{name} cannot be opened on the engine: {type(error).__name__}: {error}"
+            ) from error
+
+    def sky_value(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Answer a ``sky_value`` request: move, name, list or release values and files."""
+        content = parent["content"]
+        buffers: list[memoryview] = []
+        try:
+            handler = getattr(self, f"_op_{content['op']}")
+            reply = handler(content, parent.get("buffers", []), buffers) or {}
+            reply["status"] = "ok"
+        except Exception as error:
+            reply = {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
+        self.session.send(
+            stream, "sky_reply", reply, parent=parent, ident=ident, buffers=buffers or None
+        )
+
+    def _op_same(self, content: dict, *_: Any) -> dict:
+        """Is the content sent before under this name still what the name holds?"""
+        known = self.sent.get(content["name"])
+        value = self.shell.user_ns.get(content["name"])
+        same = (
+            known is not None
+            and known[:2] == (content["digest"], id(value))
+            and known[2] == Parcel.of(value).digest()  # it may have been changed in place
+        )
+        return {"same": same}
+
+    def _op_begin(self, content: dict, *_: Any) -> None:
+        self.parcels[content["id"]] = Parcel.empty(content["sizes"])
+
+    def _op_chunk(self, content: dict, received: list, *_: Any) -> None:
+        self.parcels[content["id"]].fill(content["start"], received)
+
+    def _op_end(self, content: dict, *_: Any) -> None:
+        name, parcel = content["name"], self.parcels.pop(content["id"])
+        value = self._load(parcel, name)
+        self.shell.user_ns[name] = value
+        self.sent[name] = (content["digest"], id(value), Parcel.of(value).digest())
+
+    def _op_pack(self, content: dict, *_: Any) -> dict:
+        """Pack the value behind a name or a reference for fetching."""
+        name = content["name"]
+        if "ref" in content:
+            value = self.refs[content["ref"]]
+        elif name in self.shell.user_ns:
+            value = self.shell.user_ns[name]
+        else:
+            return {"missing": True}
+        return self._pack(value, name)
+
+    def _op_fetch(self, content: dict, _received: list, buffers: list) -> dict:
+        buffers += self.parcels[content["ref"]].views(content["start"], content["stop"])
+        return {}
+
+    def _op_packed(self, content: dict, *_: Any) -> None:
+        """Drop a parcel that has been fetched (the value itself stays)."""
+        self.parcels.pop(content["ref"], None)
+        if content.get("release", True):
+            self.refs.pop(content["ref"], None)
+
+    def _op_bind(self, content: dict, *_: Any) -> None:
+        self.shell.user_ns[content["name"]] = self.refs[content["ref"]]
+
+    def _op_names(self, *_: Any) -> dict:
+        """List the variables that cells have made, with type, size and a short repr."""
+        found = []
+        for name, value in list(self.shell.user_ns.items()):
+            if name in self.initial or name.startswith("_") or name in ("In", "Out"):
+                continue
+            if type(value).__name__ == "module":
+                continue
+            size = getattr(value, "nbytes", None)
+            size = size if isinstance(size, int) else sys.getsizeof(value, 0)
+            found.append([name, type(value).__qualname__, size, _short_repr(value, 60)])
+        return {"names": found}
+
+    def _op_packages(self, content: dict, *_: Any) -> None:
+        """Install packages over the engine's own, and import from there first."""
+        self.workspace.add_paths([environment.ensure(content["packages"])])
+
+    def _op_files(self, content: dict, *_: Any) -> dict:
+        return {"missing": self.workspace.missing(content["manifest"])}
+
+    def _op_file(self, content: dict, received: list, *_: Any) -> None:
+        self.workspace.write(content["path"], content["start"], content["mode"], received)
+
+    def _op_synced(self, content: dict, *_: Any) -> dict:
+        return {"forgotten": self.workspace.settle(content["manifest"], content["written"])}
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for the length of one cell."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _short_repr(value: Any, limit: int = 2000) -> str:
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"<{type(value).__qualname__}: repr failed with {type(error).__name__}>"
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """Return what a client needs to raise `error` under its own class.
+
+    ``classes`` names the class and its bases as (module, qualified name), nearest first;
+    ``pickle`` is the exception itself where it travels.
+    """
+    classes = [
+        [base.__module__, base.__qualname__]
+        for base in type(error).__mro__
+        if issubclass(base, BaseException)
+    ]
+    described: dict[str, Any] = {"classes": classes}
+    if isinstance(error, NameError):
+        described["name"] = error.name
+    if isinstance(error, ModuleNotFoundError):
+        described["module"] = error.name
+    if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
+        described["filename"] = error.filename
+    if type(error).__module__ != builtins.__name__ or type(error) is SyntaxError:
+        with contextlib.suppress(Exception):
+            parcel = Parcel.of(error)
+            if parcel.nbytes <= INLINE_BYTES:
+                described["sizes"] = parcel.sizes
+                described["pickle"] = base64.b64encode(parcel.to_bytes()).decode()
+    elif all(isinstance(arg, (str, int, float, bool, type(None))) for arg in error.args):
+        described["args"] = list(error.args)
+    return described

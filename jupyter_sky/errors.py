@@ -1,0 +1,105 @@
+"""The family of errors that jupyter_sky raises on purpose.
+
+Each says what was asked, what was found and what to do next. IPython shows the message alone: a
+traceback through our own code would tell a notebook's author nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_RED, _PLAIN = "\x1b[31m", "\x1b[0m"
+
+
+class SkyError(Exception):
+    """A failure of jupyter_sky itself, as opposed to an exception of the user's code.
+
+    Parameters
+    ----------
+    message : str
+        What was asked and what was found.
+    hint : str, optional
+        What to do next; shown on a line of its own.
+
+    Examples
+    --------
+    >>> print(SkyError("no cluster named train", hint="see %sky status"))
+    no cluster named train
+    see %sky status
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+    def _render_traceback_(self) -> list[str]:
+        """Lines that IPython shows in place of a traceback."""
+        first, *more = str(self).splitlines() or [""]
+        return [f"{_RED}{type(self).__name__}{_PLAIN}: {first}", *more]
+
+
+class SkyUsageError(SkyError, ValueError):
+    """What was written is not understood: a bad option, a bad number."""
+
+
+class SkyNoOffer(SkyError):
+    """Nothing on sale can meet the request."""
+
+
+class SkyNoCapacity(SkyError):
+    """Places that sell what was asked have none left now."""
+
+
+class SkyBudget(SkyError):
+    """The work would cost, or has cost, more than was allowed."""
+
+
+class SkyTimeout(SkyError, TimeoutError):
+    """The time allowed has passed."""
+
+
+class SkyPreempted(SkyError):
+    """The cloud took a spot machine back."""
+
+
+class SkyEngineLost(SkyError):
+    """An engine died while it ran the cell."""
+
+
+class SkyClusterLost(SkyError):
+    """The whole cluster is gone or cannot be reached."""
+
+
+class SkyTransferError(SkyError):
+    """A value cannot travel between the notebook and an engine."""
+
+
+class SkyVersionError(SkyError):
+    """Versions on the two sides do not work together."""
+
+
+class SkyStoreError(SkyError):
+    """The file that holds the ledger and the journal cannot be used."""
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Hint for a word that is not known: the nearest known ones, or all when none is near.
+
+    Examples
+    --------
+    >>> suggest("--cpu", ["--cpus", "--memory"])
+    'did you mean --cpus?'
+    >>> suggest("moon", ["aws", "gcp"])
+    'known: aws, gcp'
+    """
+    from difflib import get_close_matches
+
+    spelled = {name.lower(): name for name in known}
+    near = [spelled[match] for match in get_close_matches(word.lower(), spelled, n=3, cutoff=0.6)]
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"known: {', '.join(spelled.values())}" if spelled else "none is known"

@@ -1,0 +1,1 @@
+"""The executor runs cells on clusters, brings their outputs back, and writes the ledger."""

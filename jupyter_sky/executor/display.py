@@ -1,0 +1,88 @@
+"""What the executor asks of whoever shows a cell's outputs."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+from dataclasses import dataclass
+
+Stage = Literal[
+    "placing",
+    "booting",
+    "syncing",
+    "queued",
+    "running",
+    "interrupting",
+    "done",
+    "failed",
+    "interrupted",
+    "cancelled",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What the status line says.
+
+    Attributes
+    ----------
+    stage : str
+        What the cell is doing.
+    seconds : float
+        For how long it has been at it, or how long it took.
+    cluster, place : str or None
+        The cluster and where it is, such as ``'aws us-east-1 g5.xlarge spot'``.
+    price : float or None
+        USD/h of the whole cluster; None when unknown.
+    cell_usd, notebook_usd : float or None
+        USD so far; None when unknown.
+    detail : str
+        More about the stage, such as ``'12 MB'``.
+    notes : tuple of str
+        Sentences, each on a line of its own.
+    """
+
+    stage: Stage
+    seconds: float
+    cluster: str | None
+    place: str | None
+    price: float | None
+    cell_usd: float | None
+    notebook_usd: float | None
+    detail: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class Display(Protocol):
+    """The outputs of one cell. Its methods may be called from any thread."""
+
+    def status(self, status: Status) -> None:
+        """Show or replace the status line."""
+        ...
+
+    def send(
+        self,
+        kind: str,
+        content: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        buffers: list[Any] | None = None,
+    ) -> None:
+        """Show one message of the Jupyter protocol, below the status line."""
+        ...
+
+    def comm(self, message: dict[str, Any], engine: str, client: Any) -> None:
+        """Pass on a widget's message, and join the two halves of the widget."""
+        ...
+
+
+class NoDisplay:
+    """A display that shows nothing."""
+
+    def status(self, status: Status) -> None:
+        """Ignore it."""
+
+    def send(self, kind: str, content: Any, metadata: Any = None, buffers: Any = None) -> None:
+        """Ignore it."""
+
+    def comm(self, message: Any, engine: str, client: Any) -> None:
+        """Ignore it."""

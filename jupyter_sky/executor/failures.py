@@ -1,0 +1,149 @@
+"""Exceptions of remote code, raised here as what they are."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import contextlib
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..engines.values import Parcel
+
+
+class RemoteFailure(Exception):
+    """Mixed into every exception that a cell raised on an engine.
+
+    Attributes
+    ----------
+    remote_traceback : list of str
+        The engine's traceback, with the notebook's own cell and line numbers.
+    rank : int
+        The engine.
+    hint : str
+        What to do next, where we know.
+    """
+
+    remote_traceback: list[str]
+    rank: int = 0
+    hint: str = ""
+
+    def _render_traceback_(self) -> list[str]:
+        lines = list(self.remote_traceback)
+        return [*lines, self.hint] if self.hint else lines
+
+
+def rebuild(
+    reply: Mapping[str, Any], rank: int, namespace: Mapping[str, Any], hint: str = ""
+) -> BaseException:
+    """Build the local exception for an error reply of an engine.
+
+    Its class has the remote class's name and derives from the same class here, where there is
+    one: of a builtin module, an importable module, or the notebook itself. So ``except
+    ValueError`` catches a remote ValueError.
+
+    Parameters
+    ----------
+    reply
+        Content of the ``execute_reply``.
+    namespace
+        The notebook's variables, where its own exception classes are.
+    """
+    described = (reply.get("sky") or {}).get("error") or {}
+    base = _local_class(described.get("classes", ()), namespace)
+    name = reply["ename"]
+    original = _original(described)
+    kind = _combine(name, base)
+    args = getattr(original, "args", None) or described.get("args") or [reply["evalue"]]
+    error = kind.__new__(kind, *args)
+    with contextlib.suppress(Exception):
+        error.__dict__.update(getattr(original, "__dict__", {}))
+    error.args = tuple(args)
+    for key in ("name", "filename", "msg", "lineno", "offset", "text", "code", "errno"):
+        with contextlib.suppress(Exception):
+            value = getattr(original, key, described.get(key))
+            if value is not None and getattr(error, key, None) is None:
+                setattr(error, key, value)
+    error.remote_traceback = list(reply.get("traceback") or [f"{name}: {reply['evalue']}"])
+    error.rank, error.hint = rank, hint
+    return error
+
+
+def _combine(name: str, base: type[BaseException]) -> Any:
+    text = {"__module__": base.__module__, "__str__": _plain_str}
+    try:
+        return type(name, (RemoteFailure, base), text)
+    except TypeError:  # a class that cannot be combined; its name is kept
+        return type(name, (RemoteFailure,), text)
+
+
+def _plain_str(self: BaseException) -> str:
+    for base in type(self).__mro__[2:]:
+        if "__str__" in vars(base):
+            with contextlib.suppress(Exception):
+                return base.__str__(self)
+    return str(self.args[0]) if len(self.args) == 1 else str(self.args)
+
+
+def _local_class(
+    classes: Sequence[Sequence[str]], namespace: Mapping[str, Any]
+) -> type[BaseException]:
+    """Return the nearest class of a remote exception's ancestry that exists here."""
+    for module, qualname in classes:
+        if module == "__main__":
+            found = namespace.get(qualname)
+        elif module == "builtins":
+            found = getattr(builtins, qualname, None)
+        else:
+            found = None
+            with contextlib.suppress(Exception):
+                found = importlib.import_module(module)
+                for part in qualname.split("."):
+                    found = getattr(found, part)
+        if isinstance(found, type) and issubclass(found, BaseException):
+            return found
+    return Exception
+
+
+def _original(described: Mapping[str, Any]) -> BaseException | None:
+    """Return the exception itself where it travelled."""
+    with contextlib.suppress(Exception):
+        data = base64.b64decode(described["pickle"])
+        found = Parcel.from_bytes(described["sizes"], data).load()
+        if isinstance(found, BaseException):
+            return found
+    return None
+
+
+def advice(described: Mapping[str, Any], local_names: Mapping[str, Any], line: str) -> str:
+    """Return the line that would mend a remote error, or an empty string.
+
+    Parameters
+    ----------
+    described
+        The engine's description of the error.
+    local_names
+        The notebook's variables.
+    line
+        The cell's own ``%%sky`` line.
+    """
+    from pathlib import Path
+
+    line = f"%%sky {line}".strip()
+    if name := described.get("name"):
+        if name in local_names and "module" not in described:
+            return f"{name} is a local variable: add -i {name}\n    {line} -i {name}"
+    if module := described.get("module"):
+        top = module.partition(".")[0]
+        for file in (f"{top}.py", top):
+            if Path(file).exists():
+                return f"{top} is in the notebook's folder: add --sync {file}\n    {line} --sync {file}"
+        return f"{top} is not installed on the engine: add --pip {top}\n    {line} --pip {top}"
+    if filename := described.get("filename"):
+        if not Path(filename).is_absolute() and Path(filename).exists():
+            return (
+                f"{filename} is in the notebook's folder, not on the cluster: add --sync "
+                f"{filename}\n    {line} --sync {filename}"
+            )
+    return ""

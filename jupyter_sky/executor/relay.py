@@ -1,0 +1,192 @@
+"""Outputs on their way from engines to the cell: in order, at linear cost, capped on screen.
+
+Native messages are passed on one by one. Consecutive pieces of text are joined for at most
+`GATHER_SECONDS`, so that four thousand flushed lines are a hundred messages, not four thousand.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .display import Display
+
+GATHER_SECONDS = 0.05
+GATHER_BYTES = 64 * 1024
+HOLD_SECONDS = 0.25
+"""How long the first text of a cell on several engines is held, to see whether others print."""
+
+_log = logging.getLogger(__name__)
+_SHOWN = {"display_data", "update_display_data", "execute_result", "clear_output"}
+_JOURNALLED = _SHOWN | {"stream", "error"}
+
+
+class Relay:
+    """The way of one cell's messages from its engines to its display.
+
+    Parameters
+    ----------
+    display
+        Where they go.
+    ranks
+        The engines that run the cell. When more than one of them prints, each line of text says
+        which: ``[1] loss 0.3``.
+    cap
+        Most bytes of text shown; the first and the last half of them are.
+    where
+        How to see everything, such as ``%sky logs 7``.
+    """
+
+    def __init__(self, display: Display, ranks: Sequence[int], cap: int, where: str) -> None:
+        self.display, self.cap, self.where = display, cap, where
+        self.many = len(ranks) > 1
+        self.shown = 0
+        self.bytes = 0
+        self._results: dict[int, dict[str, Any]] = {}
+        self._printed: set[int] = set()
+        self._line_starts: dict[int, bool] = {}
+        self._gathered: list[tuple[int, str, str]] = []
+        self._gathered_bytes = 0
+        self._sent = 0
+        self._tail: deque[tuple[str, str]] = deque()
+        self._tail_bytes = 0
+        self._first: float | None = None
+        self._last_flush = 0.0
+        self._timer: threading.Timer | None = None
+        self._lock = threading.RLock()
+
+    def sink(self, rank: int, engine: str, client: Any) -> Callable[[dict[str, Any]], None]:
+        """Return the receiver of one engine's messages."""
+
+        def receive(message: dict[str, Any]) -> None:
+            try:
+                self._receive(rank, engine, client, message)
+            except Exception:  # a message that cannot be shown must not end the connection
+                _log.exception("a message of a cell could not be shown")
+
+        return receive
+
+    def _receive(self, rank: int, engine: str, client: Any, message: dict[str, Any]) -> None:
+        kind = message["header"]["msg_type"]
+        with self._lock:
+            if kind in _JOURNALLED:
+                self.shown += 1
+            if kind == "stream":
+                self._gather(rank, message["content"]["name"], message["content"]["text"])
+            elif kind in _SHOWN:
+                self.flush()
+                if kind == "execute_result":
+                    self._results[rank] = message["content"]
+                self.display.send(
+                    kind, message["content"], message["metadata"], message.get("buffers")
+                )
+            elif kind.startswith("comm_"):
+                self.flush()
+                self.display.comm(message, engine, client)
+
+    def replay(self, entries: Sequence[dict[str, Any]]) -> None:
+        """Show entries of the journal."""
+        with self._lock:
+            for entry in entries:
+                if entry["type"] == "stream":
+                    content = entry["content"]
+                    self._gather(entry["rank"], content["name"], content["text"])
+                elif entry["type"] == "error":
+                    self.flush()
+                    text = "\n".join(entry["content"].get("traceback", []))
+                    self._show("stderr", text + "\n")
+                else:
+                    self.flush()
+                    kind = entry["type"].replace("execute_result", "display_data")
+                    content = dict(entry["content"])
+                    content.pop("execution_count", None)
+                    self.display.send(kind, content, {}, None)
+            self.flush()
+
+    # -- text ------------------------------------------------------------------------------
+
+    def _gather(self, rank: int, name: str, text: str) -> None:
+        self._printed.add(rank)
+        self.bytes += len(text)
+        self._gathered.append((rank, name, text))
+        self._gathered_bytes += len(text)
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+        held = self.many and len(self._printed) == 1 and now - self._first < HOLD_SECONDS
+        due = now - self._last_flush > GATHER_SECONDS or self._gathered_bytes > GATHER_BYTES
+        if due and not held:
+            self.flush()
+        elif self._timer is None:
+            wait = HOLD_SECONDS if held else GATHER_SECONDS
+            self._timer = threading.Timer(wait, self._on_timer)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _on_timer(self) -> None:
+        with self._lock:
+            self._timer = None
+            self.flush()
+
+    def flush(self) -> None:
+        """Show the text gathered so far."""
+        with self._lock:
+            self._last_flush = time.monotonic()
+            gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+            joined: list[tuple[str, list[str]]] = []
+            for rank, name, text in gathered:
+                if len(self._printed) > 1:
+                    text = self._prefixed(rank, text)
+                if joined and joined[-1][0] == name:
+                    joined[-1][1].append(text)
+                else:
+                    joined.append((name, [text]))
+            for name, parts in joined:
+                self._show(name, "".join(parts))
+
+    def _prefixed(self, rank: int, text: str) -> str:
+        prefix, pieces = f"[{rank}] ", []
+        start = self._line_starts.get(rank, True)
+        for line in text.splitlines(keepends=True):
+            pieces.append(prefix + line if start else line)
+            start = line.endswith(("\n", "\r"))
+        self._line_starts[rank] = start
+        return "".join(pieces)
+
+    def _show(self, name: str, text: str) -> None:
+        room = self.cap // 2 - self._sent
+        if room > 0 or self._sent + len(text) <= self.cap // 2:
+            head, rest = text[:room], text[room:]
+            self._sent += len(head)
+            self.display.send("stream", {"name": name, "text": head})
+            if rest:
+                note = f"\n… more than {self.cap / 2e6:.1f} MB: the end will be shown when it ends"
+                self.display.send("stream", {"name": "stderr", "text": f"{note} ({self.where})\n"})
+        else:
+            rest = text
+        if rest:
+            self._tail.append((name, rest))
+            self._tail_bytes += len(rest)
+            while self._tail and self._tail_bytes - len(self._tail[0][1]) >= self.cap // 2:
+                self._tail_bytes -= len(self._tail.popleft()[1])
+
+    def finish(self) -> None:
+        """Show what is left, at the end of the cell."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self.flush()
+            if not self._tail:
+                return
+            skipped = self.bytes - self._sent - self._tail_bytes
+            if skipped > 0:
+                note = f"… {skipped / 1e6:.1f} MB left out; everything: {self.where} …\n"
+                self.display.send("stream", {"name": "stderr", "text": note})
+            tail, self._tail, self._tail_bytes = self._tail, deque(), 0
+            for name, text in tail:
+                self.display.send("stream", {"name": name, "text": text})

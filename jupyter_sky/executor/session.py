@@ -1,0 +1,346 @@
+"""One notebook's session: its store, its clusters, its runs. The Python API under the magics."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from ..clouds import Machine
+from ..config import Sky
+from ..errors import SkyClusterLost, SkyError, SkyUsageError, suggest
+from ..ledger import Ledger
+from ..offers import Offer
+from ..resources import Resources
+from ..store import ClusterRow, RunRow, Store
+from . import transfer
+from .clusters import Cluster, Clusters
+from .display import Display, NoDisplay
+from .relay import Relay
+from .request import CellOptions
+from .run import Origin, SkyRun
+
+USD_SECONDS = 1.0
+
+
+class Session:
+    """Everything that `jupyter_sky` knows in one process.
+
+    Parameters
+    ----------
+    namespace
+        The notebook's variables, where inputs come from and outputs go.
+    notebook
+        Its path; clusters and costs belong to it.
+    lasting
+        Whether the notebook outlives this process (a notebook of a Jupyter server does; a
+        headless run does not, and its clusters end with it).
+    """
+
+    def __init__(self, namespace: MutableMapping[str, Any], notebook: str, lasting: bool) -> None:
+        self.namespace, self.notebook, self.lasting = namespace, notebook, lasting
+        self.config = Sky.load()
+        self.id = uuid.uuid4().hex[:12]
+        self.folder = Path.cwd()
+        self.store = Store.open(Path(self.config.data_dir))
+        self.notices = list(self.store.notices)
+        self.ledger = Ledger(self.store)
+        self.clusters = Clusters(self.store, notebook)
+        self.live: dict[str, SkyRun] = {}
+        self.named: dict[str, SkyRun] = {}
+        self._usd: tuple[float, float | None] = (0.0, 0.0)
+        self._replayed: set[str] = set()
+        atexit.register(self.close)
+
+    # -- running ---------------------------------------------------------------------------
+
+    def run(
+        self,
+        code: str,
+        options: CellOptions,
+        display: Display | None = None,
+        origin: Origin | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run code on a cluster; return its value, or with ``background`` the run itself.
+
+        Inputs are looked up in `values` where given, else among the notebook's variables.
+        """
+        run = SkyRun(self, code, options, display or NoDisplay(), origin or Origin(0), values)
+        run._notes += self.notices
+        self.notices = []
+        if run.name:
+            self.named[run.name] = run
+        if options.background:
+            self.named.setdefault(str(origin.number if origin else 0), run)
+            run.start()
+            return run
+        return run.execute()
+
+    def after_connect(self, cluster: Cluster, notes: list[str], display: Display) -> None:
+        """Replay what cells of this notebook printed on a cluster while no kernel listened."""
+        if not any(note.startswith("reconnected") for note in notes):
+            return
+        for row in self.clusters.unfinished(cluster.row.name):
+            if row.run_id not in self._replayed:
+                self._replayed.add(row.run_id)
+                notes.append(self._replay(cluster, row, display))
+
+    def _replay(self, cluster: Cluster, row: RunRow, display: Display) -> str:
+        """Show the rest of a run, following it while it goes on; say how it ended."""
+        cap = int(self.config.browser_mb * 1e6)
+        relay = Relay(display, [0], cap, f"%sky logs {row.cell}")
+        start, status = row.shown, "running"
+        while True:
+            answer = cluster.link.head("journal", run=row.run_id, start=start)
+            relay.replay(answer["entries"])
+            start, status = answer["next"], answer["status"]
+            if status != "running" and not answer["entries"]:
+                break
+            if not answer["entries"]:
+                time.sleep(0.2)
+        relay.finish()
+        ended = "lost" if status == "unknown" else status
+        self.store.end_run(row.run_id, ended, time.time())
+        what = row.name or f"cell {row.cell}"
+        return f"shown again: what {what} printed while no notebook was listening; it ended: {ended}"
+
+    # -- clusters --------------------------------------------------------------------------
+
+    def up(self, resources: Resources, name: str | None = None, idle: float | None = None) -> Cluster:
+        """Bring a cluster up (or find it up) and return it."""
+        cluster, _ = self.clusters.obtain(resources, name, idle, lambda stage, detail: None)
+        return cluster
+
+    def down(self, name: str = "all") -> list[str]:
+        """End a cluster, or all clusters of this user; return the names of those ended."""
+        if name != "all":
+            self.clusters.down(name)
+            return [name]
+        ended = []
+        for row in self.clusters.reconcile():
+            self.clusters.down(row.name)
+            ended.append(row.name)
+        for machine in self.clusters.orphans():
+            self._terminate(machine)
+            ended.append(machine.id)
+        return ended
+
+    @staticmethod
+    def _terminate(machine: Machine) -> None:
+        from .. import clouds
+
+        clouds.get(machine.cloud).terminate([machine.id])
+
+    def status(self) -> list[tuple[ClusterRow, int]]:
+        """Return the clusters that are up, each with how many of its cells are running."""
+        rows = self.clusters.reconcile()
+        running = self.store.runs(status="running")
+        return [(row, sum(run.cluster == row.name for run in running)) for row in rows]
+
+    def cluster(self, name: str | None = None) -> Cluster:
+        """Return a live cluster by name, or the only one of this notebook.
+
+        Raises
+        ------
+        SkyUsageError
+            There is none, or several and none was named.
+        """
+        name = name or self.config.cluster or None
+        rows = self.clusters.reconcile()
+        if name is None:
+            mine = [row for row in rows if row.notebook == self.notebook] or rows
+            if len(mine) != 1:
+                names = ", ".join(row.name for row in mine)
+                raise SkyUsageError(
+                    f"several clusters are up ({names}): say which" if mine
+                    else "no cluster is up: run a %%sky cell, or %sky up"
+                )
+            name = mine[0].name
+        row = next((row for row in rows if row.name == name), None)
+        if row is None:
+            raise SkyUsageError(
+                f"no cluster {name!r} is up", hint=suggest(name, [row.name for row in rows])
+            )
+        live, note = self.clusters._connect(row)
+        if live is None:
+            raise SkyClusterLost(note)
+        return live
+
+    def place(self, row: ClusterRow) -> str:
+        """Say where a cluster is, in a few words."""
+        nodes = f"{row.nodes} x " if row.nodes > 1 else ""
+        return nodes + Offer(**row.offer).place
+
+    # -- values ----------------------------------------------------------------------------
+
+    def put(self, names: list[str], cluster: str | None = None) -> None:
+        """Send local variables to every engine of a cluster."""
+        live = self.cluster(cluster)
+        for name in names:
+            if name not in self.namespace:
+                raise SkyUsageError(
+                    f"put: there is no variable {name!r} here", hint=suggest(name, self.namespace)
+                )
+            parcel = transfer.Parcel.of(self.namespace[name], name)
+            transfer.send(live, live.link.ranks(), name, parcel, lambda done, total: None)
+
+    def get(self, names: list[str], cluster: str | None = None, rank: int = 0) -> Any:
+        """Bring remote variables here under the same names; return the last one's value."""
+        live, value = self.cluster(cluster), None
+        for name in names:
+            described = live.link.ask(rank, "pack", name=name)
+            if described.get("missing"):
+                known = [entry[0] for entry in live.link.ask(rank, "names")["names"]]
+                raise SkyUsageError(
+                    f"get: there is no variable {name!r} on {live.row.name}",
+                    hint=suggest(name, known) if known else "it has none",
+                )
+            value = transfer.receive(live, rank, name, described)
+            self.namespace[name] = value
+        return value
+
+    def vars(self, cluster: str | None = None, rank: int = 0) -> list[list]:
+        """List the variables of a cluster: name, type, bytes, repr."""
+        return self.cluster(cluster).link.ask(rank, "names")["names"]
+
+    # -- runs ------------------------------------------------------------------------------
+
+    def find_run(self, which: str | None = None) -> RunRow:
+        """Return a run of this notebook by name, id or cell number; without, the last one.
+
+        Raises
+        ------
+        SkyUsageError
+            There is none.
+        """
+        rows = self.store.runs(notebook=self.notebook, limit=1000)
+        rows = sorted(rows, key=lambda row: row.started, reverse=True)
+        if which is None:
+            matching = rows
+        else:
+            matching = [r for r in rows if which in (r.name, str(r.cell), r.run_id)]
+        if not matching:
+            known = [r.name or str(r.cell) for r in rows[:20]]
+            raise SkyUsageError(
+                f"no cell {which!r} has run on a cluster" if which else "no cell has run yet",
+                hint=f"known: {', '.join(dict.fromkeys(known))}" if known else None,
+            )
+        return matching[0]
+
+    def handle(self, which: str) -> SkyRun:
+        """Return the live handle of a run of this session, by name or cell number."""
+        run = self.named.get(which)
+        if run is None:
+            for candidate in self.live.values():
+                if which in (candidate.name, str(candidate.cell.number), candidate.id):
+                    return candidate
+            raise SkyUsageError(f"no run {which!r} in this session", hint=suggest(which, self.named))
+        return run
+
+    def log_entries(self, run_id: str) -> list[dict[str, Any]]:
+        """Return the journal of a run, from the cluster or, when it has ended, from its remains."""
+        row = self.store.run(run_id)
+        cluster = self.clusters.connected.get(row.cluster) if row else None
+        if cluster is not None and not cluster.link.lost:
+            entries: list[dict[str, Any]] = []
+            start = 0
+            while True:
+                answer = cluster.link.head("journal", run=run_id, start=start)
+                if not answer["entries"]:
+                    return entries
+                entries += answer["entries"]
+                start = answer["next"]
+        file = self._journal_file(run_id)
+        if file is None:
+            raise SkyUsageError(f"the journal of run {run_id} is no longer kept")
+        return [json.loads(line) for line in file.read_text().splitlines()]
+
+    def _journal_file(self, run_id: str) -> Path | None:
+        root = Path(self.config.data_dir)
+        return next(root.glob(f"*/*/journal/{run_id}.jsonl"), None)
+
+    def log_text(self, run_id: str) -> str:
+        """Return everything that a run has printed, as text."""
+        return "".join(map(_entry_text, self.log_entries(run_id)))
+
+    # -- account ---------------------------------------------------------------------------
+
+    def notebook_usd(self) -> float | None:
+        """Return what this notebook has cost so far in USD (read at most once a second)."""
+        now = time.monotonic()
+        if now - self._usd[0] > USD_SECONDS:
+            self._usd = (now, self.ledger.notebook_usd(self.notebook))
+        return self._usd[1]
+
+    # -- the end ---------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Let go of every cluster; end those that nobody would come back to."""
+        ending = [] if self.lasting or self.config.keep else list(self.clusters.started)
+        for run in list(self.live.values()):
+            with contextlib.suppress(Exception):
+                run.cancel()
+        for name in ending:
+            with contextlib.suppress(SkyError):
+                self.clusters.down(name)
+        for name in list(self.clusters.connected):
+            with contextlib.suppress(Exception):
+                self.clusters.forget(name)
+        atexit.unregister(self.close)
+
+
+def _entry_text(entry: dict[str, Any]) -> str:
+    content = entry["content"]
+    if entry["type"] == "stream":
+        return content["text"]
+    if entry["type"] == "error":
+        return "\n".join(content.get("traceback", [])) + "\n"
+    text = content.get("data", {}).get("text/plain")
+    return f"{text}\n" if text else ""
+
+
+_session: Session | None = None
+_lock = threading.Lock()
+
+
+def current() -> Session:
+    """Return this process's session, opened on first use.
+
+    In a notebook the namespace is the notebook's own; elsewhere a session has a namespace of its
+    own.
+    """
+    global _session
+    with _lock:
+        if _session is None:
+            _session = _open()
+        return _session
+
+
+def close() -> None:
+    """Close this process's session if there is one."""
+    global _session
+    with _lock:
+        if _session is not None:
+            _session.close()
+            _session = None
+
+
+def _open() -> Session:
+    from IPython import get_ipython  # type: ignore[attr-defined]
+
+    shell = get_ipython()
+    namespace = shell.user_ns if shell is not None else {}
+    notebook = os.environ.get("JPY_SESSION_NAME") or namespace.get("__vsc_ipynb_file__")
+    if notebook:
+        return Session(namespace, str(notebook), lasting=True)
+    return Session(namespace, str(Path.cwd() / f"session-{os.getpid()}"), lasting=False)
+
+

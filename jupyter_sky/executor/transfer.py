@@ -1,0 +1,200 @@
+"""Values and files between the notebook and the engines of a cluster."""
+
+from __future__ import annotations
+
+import base64
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..engines.files import manifest
+from ..engines.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
+from ..errors import SkyTransferError
+
+if TYPE_CHECKING:
+    from .clusters import Cluster
+
+WINDOW = 4
+"""Chunks under way at once: enough to keep every hop busy, little enough to hold in memory."""
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes done and the bytes in all."""
+
+
+class RemoteValue:
+    """A value that stays on an engine. Later cells on its cluster use it without moving it.
+
+    Examples
+    --------
+    >>> model.fetch()  # doctest: +SKIP
+    """
+
+    def __init__(self, cluster: Cluster, rank: int, name: str, described: dict[str, Any]) -> None:
+        self.cluster, self.rank, self.name = cluster, rank, name
+        self.ref: str = described["ref"]
+        self.type: str = described["type"]
+        self._repr: str = described["repr"]
+        weakref.finalize(self, _release, cluster.link, rank, self.ref)
+
+    def fetch(self, progress: Progress | None = None) -> Any:
+        """Bring a copy of the value here.
+
+        Raises
+        ------
+        SkyTransferError
+            The value cannot be pickled there or unpickled here.
+        SkyEngineLost
+            The engine that held it is gone.
+        """
+        link = self.cluster.link
+        described = link.ask(self.rank, "pack", name=self.name, ref=self.ref)
+        return receive(self.cluster, self.rank, self.name, described, progress)
+
+    def __repr__(self) -> str:
+        return self._repr
+
+    def __reduce__(self) -> Any:
+        raise SkyTransferError(
+            f"{self.name} is a handle of a value on cluster {self.cluster.row.name}",
+            hint=f"bring it here first: {self.name} = {self.name}.fetch()",
+        )
+
+
+def _release(link: Any, rank: int, ref: str) -> None:
+    if not link.lost and not link.client._closed and rank in link.client._engines:
+        link.value(rank, "packed", ref=ref)
+
+
+def inline(parcel: Parcel) -> dict[str, Any]:
+    """Return a small parcel in the form that rides with a cell."""
+    return {"inline": base64.b64encode(parcel.to_bytes()).decode(), "sizes": parcel.sizes}
+
+
+def is_inline(parcel: Parcel) -> bool:
+    """Whether a parcel is small enough to ride with a cell."""
+    return parcel.nbytes <= INLINE_BYTES
+
+
+def send(
+    cluster: Cluster, ranks: Sequence[int], name: str, parcel: Parcel, progress: Progress
+) -> bool:
+    """Send a parcel to engines under a name, unless its content is there already.
+
+    Returns
+    -------
+    bool
+        Whether anything had to be sent.
+    """
+    link, digest = cluster.link, parcel.digest()
+    wanting = [
+        rank for rank in ranks if not link.ask(rank, "same", name=name, digest=digest)["same"]
+    ]
+    total, done = parcel.nbytes * len(wanting), 0
+    for rank in wanting:
+        identity = f"in-{name}-{digest}"
+        link.ask(rank, "begin", id=identity, sizes=parcel.sizes)
+        flying: deque[tuple[Future, int]] = deque()
+        for start, stop in [*chunks(parcel.nbytes), (0, 0)]:
+            while flying and (len(flying) >= WINDOW or start == stop):
+                future, size = flying.popleft()
+                link.content(link.wait(future))
+                done += size
+                progress(done, total)
+            if start < stop:
+                views = parcel.views(start, stop)
+                future = link.value(rank, "chunk", views, id=identity, start=start)
+                flying.append((future, stop - start))
+        link.ask(rank, "end", id=identity, name=name, digest=digest)
+    return bool(wanting)
+
+
+def receive(
+    cluster: Cluster,
+    rank: int,
+    name: str,
+    described: dict[str, Any],
+    progress: Progress | None = None,
+) -> Any:
+    """Return the value that an engine described, fetching it by chunks where it is large.
+
+    Raises
+    ------
+    SkyTransferError
+        It cannot be pickled there, or unpickled here; it stays on the engine.
+    """
+    if described.get("missing"):
+        raise SkyTransferError(f"-o {name}: the cell has not made a variable {name!r}")
+    if why := described.get("unpicklable"):
+        raise SkyTransferError(
+            f"-o {name}: {why.splitlines()[0]}", hint=f"keep it on the cluster: -o {name}!"
+        )
+    if "inline" in described:
+        data = base64.b64decode(described["inline"])
+        return _load(Parcel.from_bytes(described["sizes"], data), name)
+    link, ref, parcel = cluster.link, described["ref"], Parcel.empty(described["sizes"])
+    total, done = parcel.nbytes, 0
+    flying: deque[tuple[Future, int]] = deque()
+    ranges: Iterator[tuple[int, int]] = chunks(total)
+    while True:
+        while len(flying) < WINDOW and (span := next(ranges, None)):
+            future = link.value(rank, "fetch", ref=ref, start=span[0], stop=span[1])
+            flying.append((future, span[0]))
+        if not flying:
+            break
+        future, start = flying.popleft()
+        reply = link.wait(future)
+        link.content(reply)
+        done += parcel.fill(start, reply["buffers"])
+        if progress:
+            progress(done, total)
+    link.value(rank, "packed", ref=ref)
+    return _load(parcel, name)
+
+
+def size_of(described: dict[str, Any]) -> int:
+    """Return how many bytes a described value has on the wire."""
+    return sum(described.get("sizes", ()))
+
+
+def _load(parcel: Parcel, name: str) -> Any:
+    try:
+        return parcel.load()
+    except ModuleNotFoundError as error:
+        raise SkyTransferError(
+            f"{name} cannot be opened here: it needs the module {error.name!r}, which only the "
+            "engine has",
+            hint=f"install {error.name} here, or keep the value on the cluster: -o {name}!",
+        ) from error
+    except Exception as error:
+        raise SkyTransferError(
+            f"{name} cannot be opened here: {type(error).__name__}: {error}",
+            hint=f"keep the value on the cluster: -o {name}!",
+        ) from error
+
+
+def sync(
+    cluster: Cluster, ranks: Sequence[int], root: Path, paths: Sequence[str], progress: Progress
+) -> int:
+    """Bring files below `root` to the engines' working folders; return how many were sent."""
+    wanted = manifest(root, paths)
+    link, sent = cluster.link, 0
+    for rank in ranks:  # engines of one machine share one folder: the first one's fill does
+        missing = link.ask(rank, "files", manifest=wanted)["missing"]
+        total, done = sum(wanted[name][0] for name in missing), 0
+        for name in missing:
+            size, _, mode = wanted[name]
+            with open(root / name, "rb") as file:
+                for start in range(0, max(size, 1), CHUNK_BYTES):
+                    piece = file.read(CHUNK_BYTES)
+                    reply = link.wait(
+                        link.value(rank, "file", [piece], path=name, start=start, mode=mode)
+                    )
+                    link.content(reply)
+                    done += len(piece)
+                    progress(done, total)
+        link.ask(rank, "synced", manifest=wanted, written=missing)
+        sent += len(missing)
+    return sent

@@ -1,0 +1,1 @@
+"""The IPython face: ``%%sky`` above a cell, ``%sky`` verbs, and their completion."""

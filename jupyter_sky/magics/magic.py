@@ -1,0 +1,138 @@
+"""``%%sky`` and ``%sky``: from what is written to what the executor does."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from typing import Any
+
+from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+
+from ..config import Sky
+from ..errors import SkyUsageError
+from . import verbs
+from .completer import make_matcher
+from .options import help_text, parse_cell_line
+
+
+@magics_class
+class SkyMagics(Magics):
+    """The magics of one IPython shell."""
+
+    @no_var_expand
+    @line_cell_magic
+    def sky(self, line: str, cell: str | None = None) -> Any:
+        if cell is None:
+            return verbs.call(shlex.split(line))
+        from ..executor.run import Origin
+
+        options = parse_cell_line(line, _frozen(Sky.load().aliases))
+        if not cell.strip():
+            raise SkyUsageError(
+                "%%sky: the cell has no body", hint="write below it what is to run on the cluster"
+            )
+        number = self.shell.displayhook.prompt_count
+        origin = Origin(number, line, self._lines_above(line, cell))
+        self._check_syntax(origin.numbered(cell), number)
+        if options.dry_run:
+            from .dryrun import dry_run
+
+            return dry_run(cell, options)
+        from ..executor import session as sessions
+        from ..widgets.display import for_cell
+
+        session = sessions.current()
+        value = session.run(cell, options, for_cell(self.shell), origin)
+        if options.background:
+            if options.name:
+                self.shell.user_ns[options.name] = value
+            return None if options.name else value
+        if value is not None:  # it has been shown already, by the engine's own repr
+            self.shell.displayhook.update_user_ns(value)
+        return None
+
+    sky.__doc__ = help_text()
+
+    def _lines_above(self, line: str, body: str) -> list[str]:
+        """Return the notebook cell's lines above the body, so that line numbers agree with it."""
+        history = self.shell.history_manager
+        raw = history.input_hist_raw[-1] if history and history.input_hist_raw else ""
+        above, found, _ = raw.rpartition(body.rstrip("\n"))
+        known = found and "%%sky" in above
+        return above.rstrip("\n").split("\n") if known else [f"%%sky {line}".rstrip()]
+
+    def _check_syntax(self, cell: str, number: int) -> None:
+        """Raise a SyntaxError here and now, before any machine is up."""
+        import ast
+
+        code = self.shell.transform_cell(cell)
+        name = self.shell.compile.cache(code, number, raw_code=cell)
+        flags = self.shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
+        compile(code, name, "exec", flags)
+
+
+class _Sources:
+    """Names for completion, from memory only."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+
+    def _session(self) -> Any:
+        from ..executor import session as sessions
+
+        return sessions._session
+
+    def clusters(self) -> Iterable[str]:
+        session = self._session()
+        return [row.name for row in session.store.clusters()] if session else []
+
+    def local_names(self) -> Iterable[str]:
+        hidden = self.shell.user_ns_hidden
+        return [n for n in self.shell.user_ns if not n.startswith("_") and n not in hidden]
+
+    def remote_names(self) -> Iterable[str]:
+        session = self._session()
+        return sorted(session.remote_names) if session else []
+
+    def aliases(self) -> Iterable[str]:
+        return Sky.load().aliases
+
+    def regions(self) -> Iterable[str]:
+        return ["this-machine"]
+
+    def runs(self) -> Iterable[str]:
+        session = self._session()
+        return list(session.named) if session else []
+
+    def verbs(self) -> Iterable[str]:
+        return verbs.VERBS
+
+
+def _frozen(aliases: dict[str, str]) -> dict[str, str]:
+    return aliases
+
+
+_MATCHERS: dict[int, Any] = {}
+
+
+def load(shell: Any) -> None:
+    """Register the magics, the completion and the settings with a shell."""
+    settings = Sky.load(shell)
+    if settings not in shell.configurables:
+        shell.configurables.append(settings)
+    shell.register_magics(SkyMagics(shell))
+    if id(shell) not in _MATCHERS and getattr(shell, "Completer", None) is not None:
+        _MATCHERS[id(shell)] = make_matcher(_Sources(shell))
+        shell.Completer.custom_matchers.append(_MATCHERS[id(shell)])
+
+
+def unload(shell: Any) -> None:
+    """Take everything back; clusters of a notebook go on until their lease ends."""
+    from ..executor import session as sessions
+
+    matcher = _MATCHERS.pop(id(shell), None)
+    if matcher is not None:
+        shell.Completer.custom_matchers.remove(matcher)
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop("sky", None)
+    sessions.close()

@@ -1,0 +1,364 @@
+"""The ``%%sky`` line: one schema of its options, from which parsing, help and completion follow."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import shlex
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Literal
+
+from jupyter_sky.errors import SkyUsageError, suggest
+from jupyter_sky.executor.request import CellOptions, Input, Output
+from jupyter_sky.resources import Resources, parse_duration, parse_usd
+
+Kind = Literal["value", "names", "flag", "optional"]
+Complete = Literal[
+    "", "cloud", "gpu", "cluster", "local-name", "remote-name", "env", "path", "region", "zone"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of ``%%sky``.
+
+    Attributes
+    ----------
+    flags : tuple of str
+        Spellings, the shortest first.
+    dest, group : str
+        Name of what it sets, and the heading under which help shows it.
+    metavar : str or None
+        What its value is called; None for a flag.
+    help, example : str
+        A sentence, and a use of it.
+    kind : str
+        ``value`` takes one, ``names`` a comma list and may be repeated, ``optional`` may have one.
+    complete : str
+        What its value is completed with.
+    """
+
+    flags: tuple[str, ...]
+    dest: str
+    group: str
+    metavar: str | None
+    help: str
+    example: str
+    kind: Kind = "value"
+    complete: Complete = ""
+
+
+# Flags, metavar, help, example and what completes the value. The metavar gives the kind: none is a
+# flag, [NAME] is optional, NAME,... is a list.
+_SCHEMA: dict[str, tuple[tuple[str, str, str, str, Complete], ...]] = {
+    "Resources": (
+        ("--cpus", "N[+]", "vCPUs of each node; + means at least.", "--cpus 4+", ""),
+        ("--memory", "GiB[+]", "Memory of each node, in GiB.", "--memory 16+", ""),
+        ("--gpus", "NAME[:N]", "Accelerators of each node.", "--gpus V100:1", "gpu"),
+        ("--nodes", "N", "Number of machines.", "--nodes 2", ""),
+        ("--disk", "GiB", "Disk of each node, in GiB.", "--disk 100", ""),
+        ("--cloud", "CLOUDS", "Clouds to choose from.", "--cloud aws,gcp", "cloud"),
+        ("--region", "NAME", "Region, as the cloud calls it.", "--region us-east-1", "region"),
+        ("--zone", "NAME", "Zone, as the cloud calls it.", "--zone us-east-1a", "zone"),
+        ("--instance-type", "NAME", "Machine, by name.", "--instance-type g5.xlarge", ""),
+        ("--spot", "", "Only cheaper machines that the cloud may take back.", "--spot", ""),
+        ("--on-demand", "", "Only machines that the cloud leaves alone.", "--on-demand", ""),
+        ("--max-hourly-cost", "USD", "Most USD/h for all nodes.", "--max-hourly-cost 2.5", ""),
+    ),
+    "Limits": (
+        ("--max-cost", "USD", "Most USD for this cell; stopped above it.", "--max-cost 5", ""),
+        ("--timeout", "TIME", "Stop the cell after this long.", "--timeout 2h", ""),
+        ("--idle", "TIME", "Shut the cluster down when unused this long.", "--idle 20m", ""),
+    ),
+    "Cluster": (
+        ("-c --cluster", "NAME", "Cluster to run on, made if need be.", "-c train", "cluster"),
+        ("--on", "RANKS", "Engines that run the cell: 0, 0:4, 0,2 or all.", "--on all", ""),
+    ),
+    "Environment": (
+        ("--pip", "PACKAGE,...", "Packages that the engines need.", '--pip "torch==2.*"', ""),
+        ("--env", "NAME,...", "Local environment variables to set.", "--env HF_TOKEN", "env"),
+        ("--sync", "PATH,...", "Directories to copy to the engines.", "--sync src/", "path"),
+    ),
+    "Variables": (
+        ("-i --input", "NAME,...", "Values to send; EXPR->NAME names one.", "-i x,y", "local-name"),
+        ("-o --output", "NAME,...", "Values to bring back; NAME! stays.", "-o m!", "remote-name"),
+        ("--auto", "", "Send what the cell reads, and say what was sent.", "--auto", ""),
+        ("--no-auto", "", "Send only what -i names.", "--no-auto", ""),
+    ),
+    "Running": (
+        ("--bg", "[NAME]", "Run in the background, as NAME.", "--bg train", ""),
+        ("--name", "NAME", "Name of the cell.", "--name train", ""),
+        ("--dry-run", "", "Show what would run where, for how much.", "--dry-run", ""),
+        ("--yes", "", "Send large values without asking.", "--yes", ""),
+    ),
+}
+
+
+def _kind(metavar: str) -> Kind:
+    if not metavar:
+        return "flag"
+    if metavar.startswith("["):
+        return "optional"
+    return "names" if metavar.endswith(",...") else "value"
+
+
+def _options() -> Iterator[Option]:
+    for group, rows in _SCHEMA.items():
+        for flags, metavar, text, example, complete in rows:
+            spellings = tuple(flags.split())
+            dest = spellings[-1].lstrip("-").replace("-", "_")
+            yield Option(
+                spellings, dest, group, metavar or None, text, example, _kind(metavar), complete
+            )
+
+
+OPTIONS: tuple[Option, ...] = tuple(_options())
+BY_FLAG: Mapping[str, Option] = MappingProxyType({f: opt for opt in OPTIONS for f in opt.flags})
+_BY_DEST = {option.dest: option for option in OPTIONS}
+_RESOURCES = tuple(option.dest for option in OPTIONS if option.group == "Resources")
+_EXCLUSIVE = {"spot": "on_demand", "on_demand": "spot", "auto": "no_auto", "no_auto": "auto"}
+
+_Given = dict[str, list[str]]
+
+
+def parse_cell_line(line: str, aliases: Mapping[str, str] = MappingProxyType({})) -> CellOptions:
+    """Read what follows ``%%sky``.
+
+    Parameters
+    ----------
+    line : str
+        Options; the first word may be an alias.
+    aliases : mapping of str to str
+        Options that a word stands for. Those that the line itself gives win over them.
+
+    Raises
+    ------
+    SkyUsageError
+        For anything that is not understood: says what was asked, and gives an example.
+
+    Examples
+    --------
+    >>> parse_cell_line("big --spot", {"big": "--cpus 16+"}).resources.command_line()
+    '--cpus 16+ --spot'
+    """
+    return _parse(line, tuple(sorted(aliases.items())))
+
+
+@lru_cache(maxsize=1024)
+def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
+    given = _read(_words(line), dict(aliases))
+    return CellOptions(
+        resources=Resources.parse(**{key: given[key][0] for key in _RESOURCES if key in given}),
+        cluster=_matching(given, "cluster", r"[A-Za-z0-9][\w.-]*"),
+        on=_matching(given, "on", r"all|\d*:\d*|\d+(,\d+)*"),
+        max_cost=parse_usd(given["max_cost"][0], "--max-cost") if "max_cost" in given else None,
+        timeout=_seconds(given, "timeout"),
+        idle=_seconds(given, "idle"),
+        pip=_names(given, "pip"),
+        env=_variables(_names(given, "env")),
+        sync=_names(given, "sync"),
+        inputs=_inputs(_names(given, "input")),
+        outputs=_outputs(_names(given, "output")),
+        auto=_either(given, "auto", "no_auto"),
+        background="bg" in given,
+        name=_run_name(given),
+        dry_run="dry_run" in given,
+        yes="yes" in given,
+    )
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise SkyUsageError(
+            f"%%sky {line}: {str(error).lower()}", hint="every quote needs its closing quote"
+        ) from None
+
+
+def _read(words: list[str], aliases: dict[str, str]) -> _Given:
+    """Values of each option in the order given, the alias's under the line's own."""
+    rest, base, own = deque(words), _Given(), _Given()
+    if rest and not rest[0].startswith("-"):
+        alias = rest.popleft()
+        if alias not in aliases:
+            hint = _meant(alias, aliases)
+            raise SkyUsageError(f"{alias!r} is not an option or an alias", hint=hint)
+        others = {name: text for name, text in aliases.items() if name != alias}
+        base = _read(_words(aliases[alias]), others)
+    while rest:
+        flag, equals, attached = rest.popleft().partition("=")
+        option = BY_FLAG.get(flag)
+        if option is None:
+            raise SkyUsageError(f"{flag!r} is not an option of %%sky", hint=_meant(flag, {}))
+        values = own.setdefault(option.dest, [])
+        if values and option.kind in ("value", "optional"):
+            raise SkyUsageError(f"{flag} is given twice", hint=f"give it once: {option.example}")
+        values.append(_value(option, flag, attached if equals else None, rest))
+    replaced = {_EXCLUSIVE.get(dest) for dest in own}
+    kept = {dest: values for dest, values in base.items() if dest not in replaced}
+    lists = {dest: kept.get(dest, []) + own[dest] for dest in own if _BY_DEST[dest].kind == "names"}
+    return kept | own | lists
+
+
+def _meant(word: str, aliases: Mapping[str, str]) -> str:
+    hint = suggest(word, [*BY_FLAG, *aliases])
+    return hint if hint.startswith("did") else "%%sky? shows every option"
+
+
+def _value(option: Option, flag: str, attached: str | None, rest: deque[str]) -> str:
+    """The value of an option, taken from `rest` when it is not attached with ``=``."""
+    if option.kind == "flag":
+        if attached is not None:
+            raise SkyUsageError(f"{flag} takes no value", hint=f"write {option.example}")
+        return ""
+    value = attached
+    if value is None and rest and not _is_option(rest[0]):
+        value = rest.popleft()
+    if option.kind == "names":
+        # People write `-i a, b` or `-i a , b` and mean one list.
+        while value and rest and "," in (value[-1], rest[0][:1]) and not _is_option(rest[0]):
+            value += rest.popleft()
+    if value is None and option.kind == "optional":
+        return ""
+    if not value or not value.strip(" ,"):
+        raise SkyUsageError(f"{flag} needs a value", hint=f"such as {option.example}")
+    return value
+
+
+def _is_option(word: str) -> bool:
+    return re.match(r"-[^\d.]", word) is not None
+
+
+def _matching(given: _Given, dest: str, pattern: str) -> str | None:
+    if dest not in given:
+        return None
+    text, option = given[dest][0], _BY_DEST[dest]
+    if not re.fullmatch(pattern, text) or text == ":":
+        raise SkyUsageError(
+            f"{option.flags[-1]} {text}: not understood", hint=f"such as {option.example}"
+        )
+    return text
+
+
+def _seconds(given: _Given, dest: str) -> float | None:
+    return parse_duration(given[dest][0], f"--{dest}") if dest in given else None
+
+
+def _names(given: _Given, dest: str) -> tuple[str, ...]:
+    items = [item for text in given.get(dest, ()) for item in names_in_list(text)]
+    return tuple(dict.fromkeys(items))
+
+
+def _either(given: _Given, yes: str, no: str) -> bool | None:
+    if yes in given and no in given:
+        raise SkyUsageError("--auto and --no-auto exclude each other", hint="give one of them")
+    return True if yes in given else False if no in given else None
+
+
+def _run_name(given: _Given) -> str | None:
+    names = {given[dest][0]: f"--{dest}" for dest in ("bg", "name") if given.get(dest, [""])[0]}
+    if len(names) > 1:
+        raise SkyUsageError(f"a cell has one name, not {' and '.join(names)}", hint="--bg train")
+    for name, flag in names.items():
+        return _identifier(name, flag, f"such as {flag} train")
+    return None
+
+
+def _variables(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            # The text after = may be a secret: it must not come back in a traceback that is saved.
+            raise SkyUsageError(
+                f"--env {name.partition('=')[0]}: give the name alone",
+                hint="its value is taken from the local environment, such as --env HF_TOKEN",
+            )
+    return names
+
+
+def _inputs(items: tuple[str, ...]) -> tuple[Input, ...]:
+    inputs: dict[str, Input] = {}
+    for item in items:
+        expression, arrow, name = (part.strip() for part in item.rpartition("->"))
+        read = Input(expression if arrow else name, name)
+        hint = f"such as -i x, or -i '{read.expression}->value' to name what is sent"
+        _identifier(name, "-i", hint)
+        try:
+            compile(read.expression, "-i", "eval")
+        except (SyntaxError, ValueError):
+            raise SkyUsageError(f"-i {item}: not an expression", hint=hint) from None
+        if inputs.setdefault(name, read) != read:
+            raise SkyUsageError(f"-i: two values are named {name}", hint="rename one: -i a,b->c")
+    return tuple(inputs.values())
+
+
+def _outputs(items: tuple[str, ...]) -> tuple[Output, ...]:
+    outputs: dict[str, Output] = {}
+    for item in items:
+        output = Output(item.removesuffix("!"), item.endswith("!"))
+        _identifier(output.name, "-o", "such as -o score, or -o model! to keep it remote")
+        if outputs.setdefault(output.name, output) != output:
+            raise SkyUsageError(f"-o: {output.name} both brought back and kept", hint="give one")
+    return tuple(outputs.values())
+
+
+def _identifier(name: str, flag: str, hint: str) -> str:
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise SkyUsageError(f"{flag} {name}: not a name", hint=hint)
+    return name
+
+
+_CLAUSE = re.compile(r"\s*(?:[<>!=]|~=)")  # what follows the comma of `torch>=2,<3`
+
+
+def names_in_list(text: str) -> list[str]:
+    """Items of a comma list; a comma inside brackets, quotes or a requirement belongs to its item.
+
+    Examples
+    --------
+    >>> names_in_list("a, b,c"), names_in_list("f(x, y)->z,torch>=2,<3")
+    (['a', 'b', 'c'], ['f(x, y)->z', 'torch>=2,<3'])
+    """
+    items, depth, quote = [""], 0, ""
+    for position, char in enumerate(text):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "\"'":
+            quote = char
+        else:
+            depth += (char in "([{") - (char in ")]}")
+        if char != "," or quote or depth > 0 or _CLAUSE.match(text, position + 1):
+            items[-1] += char
+        else:
+            items.append("")
+    return [item.strip() for item in items if item.strip()]
+
+
+def help_text() -> str:
+    """Every option by group, with examples: what ``%%sky?`` shows.
+
+    Examples
+    --------
+    >>> "--gpus V100:1" in help_text()
+    True
+    """
+    lines = [
+        "Run the cell on engines in a cloud, and show its output here.",
+        "",
+        "    %%sky [ALIAS] [OPTIONS]",
+        "",
+        "    %%sky --gpus V100:1 -i data -o score",
+        "    %%sky --cpus 8+ --spot --bg train --max-cost 5",
+        "    %%sky -c train -i df.test->test -o report,model!",
+    ]
+    for group in dict.fromkeys(option.group for option in OPTIONS):
+        lines += ["", group]
+        for option in (option for option in OPTIONS if option.group == group):
+            usage = " ".join(filter(None, (", ".join(option.flags), option.metavar)))
+            example = f" E.g. {option.example}" if option.metavar else ""
+            lines.append(f"  {usage:25}  {option.help}{example}")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,194 @@
+"""Which offers meet a request, and, when none does, what stands in the way."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from jupyter_sky import accelerators
+from jupyter_sky.errors import SkyNoOffer
+from jupyter_sky.offers import Offer
+from jupyter_sky.resources import Amount, Resources, option, plain_number
+
+_ALTERNATIVES = 3  # ways out that an error names; more would hide the best one
+
+
+def candidates(resources: Resources, offers: Iterable[Offer]) -> list[Offer]:
+    """Offers that meet a request, the cheapest first and unknown prices last.
+
+    Among equal prices the smallest machine comes first; names settle what remains, so the order
+    does not depend on the order of `offers`.
+
+    Examples
+    --------
+    >>> small = Offer("local", "here", "half", 1, 4, price=0.0)
+    >>> large = Offer("local", "here", "whole", 2, 8, price=0.0)
+    >>> [offer.instance_type for offer in candidates(Resources(), [large, small])]
+    ['half', 'whole']
+    """
+    return sorted((offer for offer in offers if resources.satisfied_by(offer)), key=_rank)
+
+
+def no_offer(resources: Resources, offers: Iterable[Offer]) -> SkyNoOffer:
+    """Explain an impossible request: the fewest labels in the way, and what is nearest to them.
+
+    Parameters
+    ----------
+    resources : Resources
+        A request that none of the offers meets.
+    offers : iterable of Offer
+        Everything on sale from clouds that can launch.
+
+    Examples
+    --------
+    >>> here = Offer("local", "this-machine", "", 2, 8, price=0.0)
+    >>> no_offer(Resources.parse(cpus="64+"), [here]).message.split("; ")[1]
+    'nearest: --cpus 2'
+    """
+    offers = list(offers)
+    clouds = sorted({offer.cloud for offer in offers})
+    if not offers:
+        return SkyNoOffer(
+            f"nothing is on sale for {resources.command_line() or 'any request'}",
+            hint="no cloud can launch here; see %sky check",
+        )
+    if resources.clouds and not set(resources.clouds) & set(clouds):
+        return SkyNoOffer(
+            f"--cloud {','.join(resources.clouds)} cannot be met: "
+            f"{' and '.join(resources.clouds)} cannot launch here; "
+            f"clouds that can: {', '.join(clouds)}",
+            hint="see %sky check",
+        )
+    obstacles = _obstacles(resources, offers)
+    first, *others = [_explain(resources, labels, group) for labels, group in obstacles]
+    return SkyNoOffer(first, hint="\n".join(f"or else {other}" for other in others) or None)
+
+
+def _rank(offer: Offer) -> tuple[object, ...]:
+    price = math.inf if offer.price is None else offer.price
+    names = (offer.cloud, offer.region, offer.zone or "", offer.instance_type, offer.gpu or "")
+    return (price, offer.vcpus, offer.memory, offer.gpu_count, *names, offer.spot, offer.date)
+
+
+def _obstacles(
+    resources: Resources, offers: Sequence[Offer]
+) -> list[tuple[tuple[str, ...], list[Offer]]]:
+    """Smallest sets of labels that must give way, each with its offers from the nearest on.
+
+    The labels that one offer fails are those whose removal would make it a candidate, so the
+    smallest such set over all offers is the smallest change of the request.
+    """
+    groups: defaultdict[tuple[str, ...], list[Offer]] = defaultdict(list)
+    for offer in offers:
+        groups[resources.unmet_labels(offer)].append(offer)
+    fewest = min(map(len, groups))
+
+    def distance(offer: Offer) -> float:
+        return sum(_distance(key, resources, offer) for key in resources.unmet_labels(offer))
+
+    ordered = [
+        (labels, sorted(group, key=lambda offer: (distance(offer), _rank(offer))))
+        for labels, group in groups.items()
+        if len(labels) == fewest
+    ]
+    ordered.sort(key=lambda item: (distance(item[1][0]), item[0]))
+    return ordered[:_ALTERNATIVES]
+
+
+def _explain(resources: Resources, labels: tuple[str, ...], group: Sequence[Offer]) -> str:
+    nearest, asked = group[0], resources.labels()
+    rest = "" if set(asked) == set(labels) else " meeting the rest"
+    asked_text = " ".join(option(key, asked[key]) for key in labels)
+    found = " and ".join(_found(key, resources, group, rest, len(labels) == 1) for key in labels)
+    change = " ".join(_in_words(key, resources, nearest) or f"no {option(key)}" for key in labels)
+    return f"{asked_text} cannot be met: {found}; nearest: {change}"
+
+
+def _distance(key: str, resources: Resources, offer: Offer) -> float:
+    """How far an offer is from a label that it fails, as a logarithm of a ratio where it can be."""
+    if key in ("cpus", "memory", "disk"):
+        return _log_ratio(_amount(key, resources).value, _has(key, offer))
+    if key == "max_hourly_cost":
+        limit = resources.max_hourly_cost or 0
+        return math.inf if offer.price is None else offer.price * resources.nodes - limit
+    if key == "gpus" and resources.gpu and offer.gpu:
+        if offer.gpu == resources.gpu:
+            return _log_ratio(resources.gpu_count, offer.gpu_count)
+        return 10 + _log_ratio(_gpu_memory(resources.gpu), _gpu_memory(offer.gpu))
+    if key in ("region", "zone", "instance_type"):
+        from difflib import SequenceMatcher
+
+        return 1 - SequenceMatcher(None, getattr(resources, key), _has_name(key, offer)).ratio()
+    return 100.0
+
+
+def _found(key: str, resources: Resources, group: Sequence[Offer], rest: str, sole: bool) -> str:
+    """What there is instead of what a label asks for."""
+    nearest = group[0]
+    if key in ("cpus", "memory", "disk"):
+        most = sole and (_amount(key, resources).at_least or key == "disk")
+        subject = f"the most that any offer{rest} has" if most else f"the nearest offer{rest} has"
+        verb = " is" if most else ""
+        return f"{subject}{verb} {_rounded(_has(key, nearest))} ({nearest.place})"
+    if key == "gpus":
+        if nearest.gpu is None:
+            return f"no offer{rest} has an accelerator"
+        return f"the nearest offer{rest} has {nearest.gpu}:{nearest.gpu_count} ({nearest.place})"
+    if key == "max_hourly_cost":
+        if nearest.price is None:
+            return f"no price is known for an offer{rest}"
+        price = _rounded_up(nearest.price * resources.nodes)
+        return f"the cheapest offer{rest} is {price} USD/h ({nearest.place})"
+    if key in ("spot", "on_demand"):
+        return f"every offer{rest} is {'spot' if nearest.spot else 'on-demand'}"
+    names = list(dict.fromkeys(_has_name(key, offer) for offer in group if _has_name(key, offer)))
+    noun = key.replace("_", " ")
+    if not names:
+        return f"no offer{rest} names a {noun}"
+    return f"offers{rest} have {noun} {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
+
+
+def _in_words(key: str, resources: Resources, offer: Offer) -> str:
+    """The label that this offer would meet; empty when there is none."""
+    if key in ("spot", "on_demand"):
+        return option("spot" if offer.spot else "on_demand")
+    if key == "gpus":
+        return option(key, f"{offer.gpu}:{offer.gpu_count}") if offer.gpu else ""
+    if key == "max_hourly_cost":
+        price = offer.price
+        return "" if price is None else option(key, _rounded_up(price * resources.nodes))
+    if key in ("cpus", "memory", "disk"):
+        return option(key, _rounded(_has(key, offer)))
+    name = _has_name(key, offer)
+    return option(key, name) if name else ""
+
+
+def _amount(key: str, resources: Resources) -> Amount:
+    return getattr(resources, key)
+
+
+def _has(key: str, offer: Offer) -> float:
+    return {"cpus": offer.vcpus, "memory": offer.memory, "disk": offer.disk or 0.0}[key]
+
+
+def _has_name(key: str, offer: Offer) -> str:
+    return getattr(offer, key) or ""
+
+
+def _log_ratio(asked: float, found: float) -> float:
+    return abs(math.log(asked / found)) if found > 0 else math.inf
+
+
+def _gpu_memory(name: str) -> float:
+    """Memory in GiB, or 1 for an accelerator that a cloud sells and we do not know."""
+    return accelerators.accelerator(name).memory if name in accelerators.names() else 1.0
+
+
+def _rounded(value: float) -> str:
+    return plain_number(round(value, 3))
+
+
+def _rounded_up(price: float) -> str:
+    # Rounded down, the limit that we suggest would refuse the very offer that it came from.
+    return plain_number(math.ceil(price * 10_000 - 1e-9) / 10_000)

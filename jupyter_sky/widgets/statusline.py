@@ -1,0 +1,81 @@
+"""The one line above a cell's outputs that says where it runs and what it costs."""
+
+from __future__ import annotations
+
+from html import escape
+
+from ..executor.display import Status
+from ..ledger import format_usd
+from ..resources import format_duration
+
+# JupyterLab sets the variables; the fallbacks have contrast on white and on black alike.
+_WAITING = "var(--jp-ui-font-color2, #808080)"
+_ACTIVE = "var(--jp-brand-color1, #1e88e5)"
+_GOOD = "var(--jp-success-color1, #3c9a40)"
+_WARNING = "var(--jp-warn-color1, #d17a00)"
+_BAD = "var(--jp-error-color1, #e53935)"
+_COLOURS: dict[str, str] = {
+    "running": _ACTIVE,
+    "done": _GOOD,
+    "failed": _BAD,
+    "interrupting": _WARNING,
+    "interrupted": _WARNING,
+    "cancelled": _WARNING,
+}
+_FINAL = {"done", "failed", "interrupted", "cancelled"}
+
+_LINE = (
+    "color: var(--jp-ui-font-color1, inherit); "
+    "font-family: var(--jp-ui-font-family, system-ui, sans-serif); "
+    "font-size: var(--jp-ui-font-size1, 13px); font-variant-numeric: tabular-nums; "
+    "line-height: 1.6; padding: 1px 0 1px 8px; margin: 0 0 2px; "
+    "border-left: 2px solid rgba(128, 128, 128, 0.35)"
+)
+_QUIET = "opacity: 0.72"
+_NOTE = "font-size: 0.92em; opacity: 0.85"
+
+
+def to_text(status: Status) -> str:
+    """The status as plain text, notes on lines of their own.
+
+    Examples
+    --------
+    >>> print(to_text(Status("done", 72, "train", "local this-machine", 0.0, 0.0, 0.41)))
+    ☁ done 1:12 · $0.00 this cell · $0.41 this notebook · train on local this-machine $0.00/h
+    """
+    line = " · ".join([f"☁ {status.stage} {_clock(status.seconds)}", *_facts(status)])
+    return "\n".join([line, *(f"  {note}" for note in status.notes)])
+
+
+def to_html(status: Status) -> str:
+    """The status as HTML that stays legible where styles are stripped, in light and in dark."""
+    colour = _COLOURS.get(status.stage, _WAITING)
+    facts = "".join(f" · {escape(fact)}" for fact in _facts(status))
+    notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in status.notes)
+    # A screen reader hears how the cell ended, not every second of the way there.
+    live = "polite" if status.stage in _FINAL else "off"
+    return (
+        f'<div role="status" aria-live="{live}" style="{_LINE}">'
+        f'<span aria-hidden="true" style="color: {colour}">●</span> '
+        f"<b>{escape(status.stage)}</b> {_clock(status.seconds)}"
+        f'<span style="{_QUIET}">{facts}</span>{notes}</div>'
+    )
+
+
+def mimebundle(status: Status) -> dict[str, str]:
+    """Both forms, for ``display(..., raw=True)``."""
+    return {"text/html": to_html(status), "text/plain": to_text(status)}
+
+
+def _facts(status: Status) -> list[str]:
+    """The parts after stage and time; what is not known yet is left out."""
+    costs = [(status.cell_usd, "this cell"), (status.notebook_usd, "this notebook")]
+    spent = [f"{format_usd(usd)} {whose}" for usd, whose in costs if usd is not None]
+    where = " on ".join(part for part in (status.cluster, status.place) if part)
+    price = "price unknown" if status.price is None else f"{format_usd(status.price)}/h"
+    return [*filter(None, [status.detail]), *spent, *([f"{where} {price}"] if where else [])]
+
+
+def _clock(seconds: float) -> str:
+    # From 0.95 s on the tenth would be rounded to a whole second.
+    return f"{max(0.0, seconds):.1f} s" if seconds < 0.95 else format_duration(max(1.0, seconds))

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from IPython.core.completer import CompletionContext, provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+
+from jupyter_sky.accelerators import names
+from jupyter_sky.magics.completer import make_matcher
+from jupyter_sky.magics.options import BY_FLAG
+
+
+class Sources:
+    def clusters(self):
+        return ["train", "test"]
+
+    def local_names(self):
+        return ["data", "df", "_private"]
+
+    def remote_names(self):
+        return ["model", "metrics"]
+
+    def aliases(self):
+        return ["big", "small"]
+
+    def regions(self):
+        return ["us-east-1", "us-west-2"]
+
+    def runs(self):
+        return ["sweep"]
+
+    def verbs(self):
+        return ["alias", "config", "down", "get", "logs", "put", "status", "up", "vars"]
+
+
+@pytest.fixture
+def complete():
+    """Function of a cell to the texts that IPython offers at its end, or at an offset."""
+    shell = InteractiveShell.instance()
+    matcher = make_matcher(Sources())
+    shell.Completer.custom_matchers.append(matcher)
+    shell.user_ns["decoy_data"] = 1
+
+    def complete(cell: str, offset: int | None = None) -> list[str]:
+        offset = len(cell) if offset is None else offset
+        with provisionalcompleter():
+            return [found.text for found in shell.Completer.completions(cell, offset)]
+
+    yield complete
+    shell.Completer.custom_matchers.remove(matcher)
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ("%%sky --g", ["--gpus"]),
+        ("%%sky --cpus 4 --me", ["--memory"]),
+        ("%%sky --max", ["--max-hourly-cost", "--max-cost"]),
+        ("%%sky b", ["big"]),
+        ("%%sky --cloud ", ["aws", "azure", "gcp", "local", "ssh"]),
+        ("%%sky --cloud aws,g", ["gcp"]),
+        ("%%sky --cloud=a", ["aws", "azure"]),
+        ("%%sky --gpus ", list(names())),
+        ("%%sky --gpus v1", ["V100", "V100-32GB"]),
+        ("%%sky --gpus V100:", ["V100:1", "V100:2", "V100:4", "V100:8"]),
+        ("%%sky --region us-w", ["us-west-2"]),
+        ("%%sky -c t", ["train", "test"]),
+        ("%%sky --cluster=tr", ["train"]),
+        ("%%sky -i ", ["data", "df"]),
+        ("%%sky -i _", ["_private"]),
+        ("%%sky -i df,da", ["data"]),
+        ("%%sky -i df, da", ["data"]),
+        ("%%sky -i 'df", ["df"]),
+        ("%%sky --spot -o mo", ["model"]),
+        ("%%sky --env SKY_TEST_VAR", ["SKY_TEST_VARIABLE"]),
+        ("\n\n%%sky --g", ["--gpus"]),
+        ("%sky d", ["down"]),
+        ("%sky down ", ["train", "test", "all", "--yes"]),
+        ("%sky down train --", ["--yes"]),
+        ("%sky down --yes ", ["train", "test", "all"]),
+        ("%sky logs ", ["sweep", "-f"]),
+        ("%sky vars te", ["test"]),
+        ("%sky put d", ["data", "df"]),
+        ("%sky get ", ["model", "metrics"]),
+        ("x = 1\ny = %sky get me", ["metrics"]),
+        ("%sky up --cloud lo", ["local"]),
+        ("%sky alias s", ["small"]),
+        ("%sky alias huge --me", ["--memory"]),
+        ("%sky config id", ["idle="]),
+        ("%sky ", Sources().verbs()),
+    ],
+)
+def test_completions(complete, monkeypatch, cell, expected):
+    monkeypatch.setenv("SKY_TEST_VARIABLE", "1")
+    assert complete(cell) == expected
+
+
+def test_the_cursor_may_be_inside_the_line(complete):
+    cell = "%%sky --g --spot\nprint(1)"
+    assert complete(cell, len("%%sky --g")) == ["--gpus"]
+
+
+def test_first_word_is_an_alias_or_an_option_and_used_options_come_last(complete):
+    first = complete("%%sky ")
+    assert first[:2] == ["big", "small"] and set(first[2:]) == set(BY_FLAG)
+    later = complete("%%sky --cpus 4 -i x ")
+    assert "big" not in later
+    assert set(later[-3:]) == {"--cpus", "--input", "-i"}
+
+
+def test_paths(complete, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("src/deep", "some", ".hidden"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "a.py").touch()
+    assert complete("%%sky --sync ") == ["some/", "src/", "a.py"]
+    assert complete("%%sky --sync src/") == ["src/deep/"]
+    assert complete("%%sky --sync some,sr") == ["src/"]
+    assert complete("%%sky --sync .") == [".hidden/"]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert complete("%%sky --sync ~/s") == ["~/some/", "~/src/"]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%%sky --gpus V100:1\ndecoy_d",
+        "decoy_d",
+        "%%skyline --g",
+        "x = '%%sky'\n%%sky --g",
+        "%%sky\n%sky d",
+        "%%bash\n%sky d",
+        "%%sky",
+        "print(%sky d",
+    ],
+)
+def test_other_lines_are_left_alone(cell):
+    assert _match(cell) == {"completions": []}
+
+
+def test_the_body_still_completes_as_python(complete):
+    assert "decoy_data" in complete("%%sky --gpus V100:1\ndecoy_d")
+
+
+@pytest.mark.parametrize("cell", ["%%sky ", "%%sky --gpus V", "%%sky -i ", "%sky ", "x = 1"])
+def test_answers_at_once(cell):
+    _match(cell)
+    start = time.perf_counter()
+    for _ in range(20):
+        _match(cell)
+    assert (time.perf_counter() - start) / 20 < 0.005
+
+
+def _match(cell: str):
+    line = cell.count("\n")
+    column = len(cell) - cell.rfind("\n") - 1
+    context = CompletionContext("", cell, cursor_position=column, cursor_line=line, limit=None)
+    return make_matcher(Sources())(context)

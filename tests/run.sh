@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# bash tests/run.sh [--fast] [pytest arguments]
+#
+# Makes a virtual environment in .venv, installs what is missing, lints, type-checks and tests.
+# --fast leaves out the tests marked slow; pytest arguments choose the tests themselves.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+fast=
+if [[ ${1:-} == --fast ]]; then fast=1; shift; fi
+
+failed=()
+stage() { # stage NAME COMMAND...: goes on after a failure, so that one run shows everything
+  local name=$1 start=$SECONDS code=0
+  shift
+  echo "== $name"
+  "$@" || code=$?
+  echo "== $name: $((SECONDS - start)) s$([[ $code == 0 ]] || echo ", FAILED ($code)")"
+  [[ $code == 0 ]] || failed+=("$name")
+}
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+apt_install() { # what cannot be installed is said; the tests that need it skip themselves
+  local sudo=()
+  [[ $EUID == 0 ]] || sudo=(sudo -n)
+  if ! have apt-get || ! "${sudo[@]}" true 2>/dev/null; then
+    echo "please install (Debian's names): $*" >&2
+    return
+  fi
+  "${sudo[@]}" apt-get -qq update
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+}
+
+system_packages() {
+  local missing=()
+  have chromium || have chromium-browser || have google-chrome || missing+=(chromium)
+  [[ -d /usr/share/fonts/truetype/dejavu ]] || missing+=(fonts-dejavu-core)
+  [[ -x /usr/sbin/sshd ]] || have sshd || missing+=(openssh-server)
+  [[ ${#missing[@]} == 0 ]] || apt_install "${missing[@]}" ||
+    echo "could not install: ${missing[*]}" >&2
+}
+
+virtual_environment() {
+  local python=${PYTHON:-python3} stamp=.venv/.made-from want
+  want=$("$python" -V)$(sha256sum <pyproject.toml)
+  if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then return; fi
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    { echo "Python 3.11 or later is needed; choose one with PYTHON=..." >&2; exit 1; }
+  rm -rf .venv
+  "$python" -m venv .venv || { apt_install python3-venv && "$python" -m venv --clear .venv; }
+  # uv installs about five times faster, but reads none of pip's settings: pass the index on.
+  local index
+  if .venv/bin/pip install -q uv; then
+    index=$(.venv/bin/pip config get global.index-url 2>/dev/null || true)
+    index=${PIP_INDEX_URL:-$index}
+    if [[ -n $index ]]; then export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index}; fi
+    VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip install -q -e '.[test]' ||
+      .venv/bin/pip install -q -e '.[test]'
+  else
+    .venv/bin/pip install -q -e '.[test]'
+  fi
+  echo "$want" >"$stamp"
+}
+
+stage "system packages" system_packages
+start=$SECONDS # not a stage: nothing after it makes sense without it
+echo "== virtual environment"
+virtual_environment
+echo "== virtual environment: $((SECONDS - start)) s"
+export PATH=$PWD/.venv/bin:$PATH VIRTUAL_ENV=$PWD/.venv
+
+stage "ruff check" ruff check .
+stage "ruff format" ruff format --check .
+stage "pyright" pyright
+if [[ $# -gt 0 ]]; then
+  stage "tests" pytest ${fast:+-m "not slow"} "$@"
+else
+  stage "fast tests" pytest -q -m "not slow"
+  [[ $fast ]] || stage "slow tests" pytest -q --durations=10 -m slow
+fi
+
+if [[ ${#failed[@]} -gt 0 ]]; then
+  echo "FAILED in $SECONDS s: ${failed[*]}"
+  exit 1
+fi
+echo "all well in $SECONDS s"

@@ -1,0 +1,438 @@
+"""The store on real files: what is kept, and what happens when the file is not as it should be."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jupyter_sky import database
+from jupyter_sky.errors import SkyStoreError
+from jupyter_sky.store import ClusterRow, RunRow, Store
+
+CLUSTER = ClusterRow(
+    name="train",
+    state="up",
+    cloud="aws",
+    region="us-east-1",
+    instance_type="g5.xlarge",
+    spot=True,
+    price=1.0,
+    nodes=1,
+    resources="--gpus A10G:1 --spot",
+    offer={"vcpus": 4},
+    machines=[{"id": "i-1"}],
+    connection={"file": "c.json"},
+    notebook="a.ipynb",
+    created=1000.0,
+    idle=600.0,
+    price_source="catalog",
+    price_date="2026-01-01",
+)
+RUN = RunRow(
+    run_id="r1",
+    notebook="a.ipynb",
+    session="s1",
+    cell=7,
+    name=None,
+    cluster="train",
+    code="x = 1",
+    price=1.0,
+    nodes=1,
+    started=1000.0,
+    ended=None,
+    last_beat=1000.0,
+    status="running",
+    shown=0,
+    owner_pid=1,
+)
+
+# Holds the file locked until a line arrives on its standard input.
+_LOCKER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute(sys.argv[2])
+db.execute("BEGIN EXCLUSIVE")
+print("locked", flush=True)
+sys.stdin.readline()
+db.execute("ROLLBACK")
+db.close()
+"""
+
+
+@contextmanager
+def locked(path: Path, readers_too: bool = False) -> Iterator[None]:
+    pragma = f"PRAGMA locking_mode = {'EXCLUSIVE' if readers_too else 'NORMAL'}"
+    command = [sys.executable, "-c", _LOCKER, str(path), pragma]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin and process.stdout
+    try:
+        assert process.stdout.readline() == "locked\n"
+        yield
+    finally:
+        process.communicate("\n", timeout=20)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store.open(tmp_path / "data")
+    store.put_cluster(CLUSTER)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_TIMEOUT", 0.3)
+
+
+def test_rows_come_back_as_they_went_in(store: Store) -> None:
+    store.begin_run(RUN)
+    assert store.cluster("train") == CLUSTER
+    assert store.run("r1") == RUN
+    assert store.cluster("other") is None and store.run("r2") is None
+    assert store.notices == []
+
+
+def test_file_is_private_and_in_wal_mode(tmp_path: Path) -> None:
+    directory = tmp_path / "deep" / "data"
+    store = Store.open(directory)
+    store.put_cluster(CLUSTER)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()}
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert set(modes) == {"sky.db", "sky.db-wal", "sky.db-shm"}
+    assert set(modes.values()) == {0o600}
+    store.close()
+
+
+def test_second_store_sees_what_the_first_wrote(store: Store, tmp_path: Path) -> None:
+    other = Store.open(tmp_path / "data")
+    store.begin_run(RUN)
+    assert other.run("r1") == RUN
+    other.end_run("r1", "ok", 1010.0)
+    other.close()
+    ended = store.run("r1")
+    assert ended and (ended.status, ended.ended) == ("ok", 1010.0)
+
+
+def test_one_live_cluster_for_each_name(store: Store) -> None:
+    store.put_cluster(replace(CLUSTER, nodes=2))
+    assert [row.nodes for row in store.clusters()] == [2]
+    with pytest.raises(SkyStoreError, match="train is up already"):
+        store.put_cluster(replace(CLUSTER, created=2000.0))
+
+    store.set_cluster_state("train", "down", 1500.0)
+    assert store.clusters() == []
+    store.put_cluster(replace(CLUSTER, created=2000.0, nodes=3))
+    assert [row.nodes for row in store.clusters()] == [3]
+    assert [(row.state, row.nodes) for row in store.clusters(live_only=False)] == [
+        ("down", 2),
+        ("up", 3),
+    ]
+    latest = store.cluster("train")
+    assert latest and latest.created == 2000.0
+
+
+def test_price_change_closes_one_interval_and_opens_another(store: Store) -> None:
+    store.open_interval("train", 1.0, 1000.0)
+    store.change_price("train", 1.0, 1050.0)
+    store.change_price("train", 2.0, 1100.0)
+    store.close_interval("train", 1300.0)
+    store.change_price("train", 5.0, 1400.0)  # nothing is open: nothing to change
+    spans = [(row.price, row.started, row.ended) for row in store.intervals("train")]
+    assert spans == [(1.0, 1000.0, 1100.0), (2.0, 1100.0, 1300.0)]
+
+
+def test_reopening_never_bills_twice(store: Store) -> None:
+    first = store.open_interval("train", 1.0, 1000.0)
+    second = store.open_interval("train", 1.0, 1200.0)
+    assert first != second
+    spans = [(row.started, row.ended) for row in store.intervals()]
+    assert spans == [(1000.0, 1200.0), (1200.0, None)]
+
+
+def test_dead_cluster_ends_at_its_last_beat(store: Store) -> None:
+    store.open_interval("train", 1.0, 1000.0)
+    store.beat("train", 1060.0)
+    store.beat("train", 1055.0)  # a clock set back does not shorten what was seen
+    store.close_dead("train", None)
+    assert [row.ended for row in store.intervals()] == [1060.0]
+    store.beat("train", 2000.0)
+    store.close_dead("train", None)
+    assert [row.ended for row in store.intervals()] == [1060.0]
+
+
+@pytest.mark.parametrize("closed_first", [True, False])
+def test_dead_cluster_ends_when_it_is_known_to_have_ended(store: Store, closed_first: bool) -> None:
+    store.open_interval("train", 1.0, 1000.0)
+    store.beat("train", 1060.0)
+    if closed_first:
+        store.set_cluster_state("train", "down", 5000.0)
+        assert [row.ended for row in store.intervals()] == [5000.0]
+    store.close_dead("train", 1600.0)
+    store.close_dead("train", 9000.0)  # what has ended does not end later
+    assert [row.ended for row in store.intervals()] == [1600.0]
+
+
+def test_forgotten_interval_ends_when_the_name_is_used_again(store: Store) -> None:
+    store.open_interval("train", 1.0, 1000.0)
+    store.beat("train", 1060.0)
+    store.set_cluster_state("train", "lost", 1100.0)
+    store.put_cluster(replace(CLUSTER, created=2000.0))
+    store.open_interval("train", 2.0, 2000.0)
+    assert [(row.cluster_created, row.ended) for row in store.intervals()] == [
+        (1000.0, 1060.0),
+        (2000.0, None),
+    ]
+
+
+def test_interval_of_an_unknown_cluster_is_refused(store: Store) -> None:
+    with pytest.raises(SkyStoreError, match="no cluster named nobody"):
+        store.open_interval("nobody", 1.0, 1000.0)
+    assert store.intervals() == []
+
+
+def test_runs_are_found_latest_first(store: Store) -> None:
+    for n in range(5):
+        run = replace(RUN, run_id=f"r{n}", started=1000.0 + n, code="y" * 500)
+        store.begin_run(replace(run, notebook="b.ipynb" if n == 4 else "a.ipynb"))
+    store.end_run("r1", "error", 1010.0)
+    assert [run.run_id for run in store.runs()] == ["r4", "r3", "r2", "r1", "r0"]
+    assert [run.run_id for run in store.runs("a.ipynb", limit=2)] == ["r3", "r2"]
+    assert [run.run_id for run in store.runs("a.ipynb", "train", "error")] == ["r1"]
+    assert store.runs(cluster="other") == []
+    assert [run.run_id for run in store.runs(guests_only=True, limit=None)] == ["r4"]
+    latest = store.latest_run_of_cell("a.ipynb", 7)
+    assert latest and latest.run_id == "r3" and latest.code == "y" * 200
+
+
+def test_run_of_a_killed_kernel_ends_at_its_last_beat(store: Store) -> None:
+    store.begin_run(RUN)
+    store.beat_run("r1", 1033.0, shown=12)
+    store.close_run_at_beat("r1")
+    lost = store.run("r1")
+    assert lost and (lost.status, lost.ended, lost.shown) == ("lost", 1033.0, 12)
+    store.close_run_at_beat("r1", "cancelled")  # has ended already
+    assert store.run("r1") == lost
+
+
+@pytest.mark.parametrize("damage", ["garbage", "page"])
+def test_corrupt_file_is_kept_and_a_new_one_started(tmp_path: Path, damage: str) -> None:
+    store = Store.open(tmp_path)
+    store.put_cluster(CLUSTER)
+    store.close()
+    path = tmp_path / "sky.db"
+    good = path.read_bytes()
+    broken = b"not a database" * 500 if damage == "garbage" else good[:4096] + b"\xff" * 4096
+    path.write_bytes(broken + good[len(broken) :])
+
+    store = Store.open(tmp_path)
+    (kept,) = tmp_path.glob("sky.db.broken-*")
+    assert kept.read_bytes().startswith(broken)
+    assert len(store.notices) == 1 and str(kept) in store.notices[0]
+    assert store.clusters(live_only=False) == []
+    store.put_cluster(CLUSTER)
+    store.close()
+    assert Store.open(tmp_path).cluster("train") == CLUSTER
+
+
+def test_two_broken_files_in_one_second_are_both_kept(tmp_path: Path) -> None:
+    for content in (b"first" * 999, b"second" * 999):
+        (tmp_path / "sky.db").write_bytes(content)
+        Store.open(tmp_path).close()
+    kept = {path.read_bytes() for path in tmp_path.glob("sky.db.broken-*")}
+    assert kept == {b"first" * 999, b"second" * 999}
+
+
+def test_newer_store_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "sky.db"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE future (x)")
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    before = path.read_bytes()
+    with pytest.raises(SkyStoreError, match=r"newer jupyter_sky \(schema 99\)") as caught:
+        Store.open(tmp_path)
+    assert caught.value.hint and "upgrade" in caught.value.hint
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["sky.db"]
+
+
+def test_directory_that_cannot_be_made_gives_a_store_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    store = Store.open(tmp_path / "file" / "data")
+    assert len(store.notices) == 1 and "costs of this session are not recorded" in store.notices[0]
+    store.put_cluster(CLUSTER)
+    store.begin_run(RUN)
+    assert store.cluster("train") == CLUSTER and store.run("r1") == RUN
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Nobody's rights while it lasts, because chmod does not stop root."""
+    me = os.geteuid()
+    if me == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(me)
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="needs POSIX users")
+def test_read_only_file_is_read_but_not_recorded_in() -> None:
+    # Not in tmp_path: nobody else may enter its parents.
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        store = Store.open(directory)
+        store.put_cluster(CLUSTER)
+        store.close()
+        before = (directory / "sky.db").read_bytes()
+        (directory / "sky.db").chmod(0o444)
+        directory.chmod(0o555)
+        with unprivileged():
+            store = Store.open(directory)
+            store.begin_run(RUN)
+        assert "costs of this session are not recorded" in store.notices[0]
+        assert store.cluster("train") == CLUSTER
+        assert store.run("r1") == RUN
+        assert (directory / "sky.db").read_bytes() == before
+        directory.chmod(0o755)
+
+
+def test_writes_wait_while_another_process_writes(
+    impatient: None, store: Store, tmp_path: Path
+) -> None:
+    mine = Store.open(tmp_path / "data")
+    with locked(tmp_path / "data" / "sky.db"):
+        mine.begin_run(RUN)
+        began = time.monotonic()
+        for n in range(5):
+            mine.beat_run("r1", 1001.0 + n, n)
+        # Only the first write waits for the whole timeout.
+        assert time.monotonic() - began < 1.0
+        assert len(mine.notices) == 1 and "records wait" in mine.notices[0]
+        assert mine.runs() == []  # readers go on with what was committed
+    mine.end_run("r1", "ok", 1020.0)
+    stored = store.run("r1")
+    assert stored and (stored.status, stored.ended, stored.shown) == ("ok", 1020.0, 4)
+    assert len(mine.notices) == 1
+    mine.close()
+
+
+def test_queued_writes_are_not_lost_at_closing(impatient: None, tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    store.put_cluster(CLUSTER)
+    with locked(tmp_path / "sky.db"):
+        store.begin_run(RUN)
+    store.close()
+    assert Store.open(tmp_path).run("r1") == RUN
+
+
+def test_locked_file_raises_on_reading_and_opening(impatient: None, tmp_path: Path) -> None:
+    Store.open(tmp_path).close()
+    with locked(tmp_path / "sky.db", readers_too=True):
+        with pytest.raises(SkyStoreError, match="stayed locked") as caught:
+            Store.open(tmp_path)
+        assert caught.value.hint and "another process" in caught.value.hint
+    store = Store.open(tmp_path)
+    assert store.clusters() == []
+
+
+def test_file_locked_after_opening_raises_on_reading(impatient: None, tmp_path: Path) -> None:
+    store = Store.open(tmp_path)
+    # Outside WAL mode an exclusive transaction keeps readers out as well.
+    store._db._db.execute("PRAGMA journal_mode = DELETE")
+    with locked(tmp_path / "sky.db"):
+        with pytest.raises(SkyStoreError, match="stayed locked"):
+            store.clusters()
+        store.put_cluster(CLUSTER)
+    assert store.cluster("train") == CLUSTER
+
+
+def test_writes_wait_for_room_on_the_disk(store: Store) -> None:
+    connection = store._db._db
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    for n in range(200):
+        store.begin_run(replace(RUN, run_id=f"r{n}", code="y" * 200))
+    assert any("full" in notice for notice in store.notices)
+    assert len(store.notices) == 1
+    connection.execute("PRAGMA max_page_count = 100000")
+    assert len(store.runs(limit=None)) == 200
+
+
+def test_contradiction_found_late_is_told_and_does_not_block(
+    impatient: None, store: Store, tmp_path: Path
+) -> None:
+    store.begin_run(RUN)
+    mine = Store.open(tmp_path / "data")
+    with locked(tmp_path / "data" / "sky.db"):
+        mine.begin_run(RUN)  # the same id again, seen only once the lock is gone
+        mine.begin_run(replace(RUN, run_id="r2"))
+    assert {run.run_id for run in mine.runs()} == {"r1", "r2"}
+    assert any("could not be kept" in notice for notice in mine.notices)
+    mine.close()
+
+
+def _write_many(directory: str, notebook: str, count: int) -> None:
+    store = Store.open(Path(directory))
+    for n in range(count):
+        run = replace(RUN, run_id=f"{notebook}-{n}", notebook=notebook, started=1000.0 + n)
+        store.begin_run(run)
+        store.end_run(run.run_id, "ok", 1001.0 + n)
+    store.close()
+
+
+def _in_processes(target: Callable[..., None], arguments: list[tuple[str, str, int]]) -> None:
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=target, args=args) for args in arguments]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * len(processes)
+
+
+def test_two_processes_make_and_fill_one_store(tmp_path: Path) -> None:
+    _in_processes(_write_many, [(str(tmp_path), notebook, 300) for notebook in ("a", "b")])
+    store = Store.open(tmp_path)
+    ended = store.runs(status="ok", limit=None)
+    assert len(ended) == 600
+    assert {run.notebook for run in ended} == {"a", "b"}
+    assert all(run.ended == run.started + 1 for run in ended)
+
+
+def test_threads_share_one_store(store: Store) -> None:
+    def work(thread: int) -> None:
+        for n in range(50):
+            store.begin_run(replace(RUN, run_id=f"{thread}-{n}"))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.runs(limit=None)) == 200
+
+
+def test_recording_a_run_takes_less_than_a_millisecond(store: Store) -> None:
+    seconds = []
+    for n in range(200):
+        began = time.perf_counter()
+        store.begin_run(replace(RUN, run_id=f"r{n}"))
+        store.end_run(f"r{n}", "ok", 1001.0)
+        seconds.append(time.perf_counter() - began)
+    assert sorted(seconds)[100] < 1e-3
