@@ -62,6 +62,10 @@ class SkyTimeout(SkyError, TimeoutError):
     """The time allowed has passed."""
 
 
+class SkyCancelled(SkyError):
+    """The work was cancelled before it ended."""
+
+
 class SkyPreempted(SkyError):
     """The cloud took a spot machine back."""
 

@@ -265,7 +265,7 @@ class Head:
         """Interrupt a run on the engines that execute it now; name those where it waits."""
         reached = []
         for engine in self.engines.values():
-            if engine.running == content["run"]:
+            if engine.running == content["run"] and engine.rank in content["ranks"]:
                 self.killpg(engine, signal.SIGINT)
                 reached.append(engine.rank)
         return {"interrupted": reached}

@@ -191,6 +191,9 @@ class SkyKernel(IPythonParallelKernel):
             stream, "sky_reply", reply, parent=parent, ident=ident, buffers=buffers or None
         )
 
+    def _op_ping(self, *_: Any) -> None:
+        """Answer."""
+
     def _op_same(self, content: dict, *_: Any) -> dict:
         """Is the content sent before under this name still what the name holds?"""
         known = self.sent.get(content["name"])

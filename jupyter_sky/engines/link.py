@@ -27,6 +27,7 @@ Message = dict[str, Any]
 Sink = Callable[[Message], None]
 
 ANSWER_SECONDS = 10.0
+PROOF_SECONDS = 5.0
 KEPT_SINKS = 500
 """How many ended cells still receive what their threads print."""
 
@@ -87,7 +88,7 @@ class _QuietClient(Client):
         """Send a widget's message to an engine; return its message id."""
         header = self.session.msg_header(msg_type)
         self._send(
-            self._mux_socket,
+            self._mux_stream,
             msg_type,
             content=content,
             header=header,
@@ -127,6 +128,7 @@ class Link:
         self.client.history = _Forgetful()
         self._lost = threading.Event()
         self._waiting: set[Future] = set()
+        self._proven: set[bytes] = set()
         self.hello = self.head("hello")
         _check_python(cluster, self.hello["python"])
 
@@ -177,6 +179,24 @@ class Link:
                 asked = now
                 alive()
             time.sleep(0.005)
+        unproven = [rank for rank in wanted if self._ident(rank) not in self._proven]
+        if unproven:
+            busy = {e["rank"] for e in self.head("engines")["engines"] if e["running"]}
+            for rank in unproven:
+                self._prove(rank, rank in busy)
+
+    def _prove(self, rank: int, busy: bool) -> None:
+        """Wait until what an engine prints arrives here.
+
+        ZeroMQ drops what is published before a subscription has made its way to the publisher:
+        the first lines of a first cell would be lost now and then.
+        """
+        ident, deadline = self._ident(rank), time.monotonic() + PROOF_SECONDS
+        arrived = threading.Event()
+        while not busy and not arrived.is_set() and time.monotonic() < deadline:
+            self.content(self.wait(self.value(rank, "ping", sink=lambda _: arrived.set()), 10.0))
+            arrived.wait(0.05)
+        self._proven.add(ident)
 
     def execute(
         self, rank: int, code: str, facts: dict[str, Any], request: dict[str, Any], sink: Sink
@@ -207,7 +227,7 @@ class Link:
             "stop_on_error": False,  # one cell's error must not abort those queued behind it
         }
         reply = client._send(
-            client._mux_socket,
+            client._mux_stream,
             "execute_request",
             content=content,
             header=header,
@@ -217,12 +237,18 @@ class Link:
         )
         return Cell(rank, msg_id, reply, reply.output)
 
-    def value(self, rank: int, op: str, buffers: Any = None, **content: Any) -> Future:
+    def value(
+        self, rank: int, op: str, buffers: Any = None, sink: Sink | None = None, **content: Any
+    ) -> Future:
         """Send a ``sky_value`` request; the future gives the reply message."""
         client = self.client
+        header = client.session.msg_header("sky_value")
+        if sink is not None:
+            client.sinks[header["msg_id"]] = sink
         return client._send(
-            client._mux_socket,
+            client._mux_stream,
             "sky_value",
+            header=header,
             content={"op": op, **content},
             buffers=buffers,
             ident=self._ident(rank),
@@ -251,7 +277,7 @@ class Link:
         for cell in cells:
             if not cell.reply.done() and cell.rank in client._engines:
                 client._send(
-                    client._control_socket,
+                    client._control_stream,
                     "abort_request",
                     content={"msg_ids": [cell.msg_id]},
                     ident=self._ident(cell.rank),

@@ -12,7 +12,7 @@ from typing import Any
 from ..engines.values import Parcel
 
 
-class RemoteFailure(Exception):
+class RemoteFailure:
     """Mixed into every exception that a cell raised on an engine.
 
     Attributes
@@ -75,7 +75,7 @@ def _combine(name: str, base: type[BaseException]) -> Any:
     try:
         return type(name, (RemoteFailure, base), text)
     except TypeError:  # a class that cannot be combined; its name is kept
-        return type(name, (RemoteFailure,), text)
+        return type(name, (RemoteFailure, Exception), text)
 
 
 def _plain_str(self: BaseException) -> str:

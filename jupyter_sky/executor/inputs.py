@@ -17,6 +17,9 @@ from .request import CellOptions, Input
 from .transfer import RemoteValue, inline, is_inline
 
 
+_SHELL = {"In", "Out", "exit", "get_ipython", "open", "quit"}
+
+
 @dataclass(slots=True)
 class Sending:
     """Inputs ready to go: pickled before any money is spent.
@@ -86,7 +89,7 @@ def _evaluate(expression: str, namespace: Mapping[str, Any]) -> Any:
     if expression in namespace:
         return namespace[expression]
     if expression.isidentifier():
-        names = [name for name in namespace if not name.startswith("_")]
+        names = [name for name in namespace if not name.startswith("_") and name not in _SHELL]
         raise SkyUsageError(
             f"-i {expression}: there is no variable {expression!r} in this notebook",
             hint=suggest(expression, names) if names else "run the cell that makes it first",

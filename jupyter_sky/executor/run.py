@@ -5,16 +5,18 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import os
+import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ipyparallel.error import EngineError
 
 from ..errors import (
     SkyBudget,
+    SkyCancelled,
     SkyClusterLost,
     SkyEngineLost,
     SkyError,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 TICK_SECONDS = 1.0
+STOPPING_TICK_SECONDS = 0.1
 GRACE_SECONDS = 5.0
 """How long an interrupted cell may take to end before the next step is offered or taken."""
 
@@ -84,6 +87,8 @@ class SkyRun:
         self._stop_reason: SkyError | None = None
         self._stop_at = 0.0
         self._cancelled = threading.Event()
+        self._presses = 0
+        self._reached: set[int] = set()
         self._relay: Relay | None = None
 
     # -- for users -------------------------------------------------------------------------
@@ -164,7 +169,7 @@ class SkyRun:
         threading.Thread(target=go, name=f"sky-run-{self.label}", daemon=True).start()
 
     def _settle(self, error: BaseException) -> None:
-        if self._cancelled.is_set() or isinstance(error, concurrent.futures.CancelledError):
+        if self._cancelled.is_set() or isinstance(error, SkyCancelled):
             stage: Stage = "cancelled"
         elif isinstance(error, KeyboardInterrupt):
             stage = "interrupted"
@@ -196,7 +201,7 @@ class SkyRun:
 
     def _report(self, stage: str, detail: str) -> None:
         if self._cancelled.is_set():
-            raise concurrent.futures.CancelledError(f"{self.label} was cancelled")
+            raise SkyCancelled(f"{self.label} was cancelled")
         self._detail = detail
         self._show(stage)  # type: ignore[arg-type]
 
@@ -290,27 +295,46 @@ class SkyRun:
             "env": sending.env,
         }
         code = self.cell.numbered(self.code)
-        for rank in self.ranks:
-            sink = relay.sink(rank, client._engines.get(rank, ""), client)
-            self._cells.append(link.execute(rank, code, facts, request, sink))
+        with self._interrupts_counted():  # a cell that has been sent must be watched
+            for rank in self.ranks:
+                sink = relay.sink(rank, client._engines.get(rank, ""), client)
+                self._cells.append(link.execute(rank, code, facts, request, sink))
+            self._show("running", force=True)
 
     # -- watching --------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _interrupts_counted(self) -> Iterator[None]:
+        """Count interrupts instead of letting them break in."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def count(*_: Any) -> None:
+            self._presses += 1
+
+        before = signal.signal(signal.SIGINT, count)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def _watch(self) -> list[dict[str, Any]]:
         """Wait for every engine's reply, through interrupts, time and budget."""
         assert self.cluster is not None
         futures = [future for cell in self._cells for future in (cell.reply, cell.output)]
-        presses = 0
-        self._show("running", force=True)
+        acted = 0
         while True:
             try:
+                if self._presses > acted:
+                    acted = self._presses
+                    self._stop_reason = self._stop_reason or _Interrupted("interrupted")
+                    (self._interrupt if acted == 1 else self._kill)()
                 if self._wait_all(futures):
                     break
                 self._check_limits()
             except KeyboardInterrupt:
-                presses += 1
-                self._stop_reason = self._stop_reason or _Interrupted()
-                (self._interrupt if presses == 1 else self._kill)()
+                self._presses += 1
         replies = []
         for cell in self._cells:
             reply = self._reply(cell)
@@ -320,14 +344,15 @@ class SkyRun:
         if isinstance(self._stop_reason, _Interrupted):
             raise self._interrupted(replies)
         if self._cancelled.is_set():
-            raise concurrent.futures.CancelledError(f"{self.label} was cancelled")
+            raise SkyCancelled(f"{self.label} was cancelled")
         if self._stop_reason is not None:
             raise self._stop_reason
         return replies
 
     def _wait_all(self, futures: Sequence[concurrent.futures.Future]) -> bool:
         """Wait a tick for `futures`; say whether all are done."""
-        deadline = time.monotonic() + TICK_SECONDS
+        tick = STOPPING_TICK_SECONDS if self._stop_at or self._presses else TICK_SECONDS
+        deadline = time.monotonic() + tick
         for future in futures:
             try:
                 future.exception(max(deadline - time.monotonic(), 0))
@@ -362,12 +387,10 @@ class SkyRun:
                 self._stop(SkyBudget(
                     f"{self.label} was stopped: it has cost more than --max-cost {options.max_cost:g}"
                 ))
-        elif self._cancelled.is_set() and not self._stop_at:
+        elif len(self._reached) < len(self._cells):
             self._interrupt()
-        elif (
-            self._stop_at
-            and now - self._stop_at > GRACE_SECONDS
-            and not isinstance(self._stop_reason, _Interrupted)
+        elif now - self._stop_at > GRACE_SECONDS and not isinstance(
+            self._stop_reason, _Interrupted
         ):
             self._kill()
             self._stop_at = now
@@ -392,15 +415,21 @@ class SkyRun:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        """Interrupt the cell on engines that run it; take it back where it waits."""
+        """Interrupt the cell on engines that run it; take it back where it waits.
+
+        Called again every tick for the engines that it has not reached: a cell that is between
+        the two when the first call comes would go on otherwise.
+        """
         assert self.cluster is not None
-        self._stop_at = time.monotonic()
+        self._stop_at = self._stop_at or time.monotonic()
         if isinstance(self._stop_reason, _Interrupted):
             self._detail = "interrupt again to kill the engine"
-        self._show("interrupting", force=True)
+        self._show("interrupting")
+        left = [cell for cell in self._cells if cell.rank not in self._reached]
         with contextlib.suppress(SkyClusterLost):
-            reached = self.cluster.link.head("interrupt", run=self.id)["interrupted"]
-            self.cluster.link.abort(cell for cell in self._cells if cell.rank not in reached)
+            link, ranks = self.cluster.link, [cell.rank for cell in left]
+            self._reached |= set(link.head("interrupt", run=self.id, ranks=ranks)["interrupted"])
+            link.abort(cell for cell in left if cell.rank not in self._reached)
 
     def _kill(self) -> None:
         """Kill the engines that do not listen; their variables go with them."""
@@ -429,7 +458,7 @@ class SkyRun:
     def _bring_home(self, replies: Sequence[dict[str, Any]]) -> Any:
         for rank, reply in zip(self.ranks, replies, strict=True):
             if reply["status"] in ("aborted", "killed"):
-                raise concurrent.futures.CancelledError(f"{self.label} was cancelled")
+                raise SkyCancelled(f"{self.label} was cancelled")
             if reply["status"] != "ok":
                 self._raise(reply, rank)
         self._bind_outputs([reply["sky"] for reply in replies])

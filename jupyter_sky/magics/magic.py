@@ -9,7 +9,7 @@ from typing import Any
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
 from ..config import Sky
-from ..errors import SkyUsageError
+from ..errors import SkyError, SkyUsageError
 from . import verbs
 from .completer import make_matcher
 from .options import help_text, parse_cell_line
@@ -26,14 +26,17 @@ class SkyMagics(Magics):
             return verbs.call(shlex.split(line))
         from ..executor.run import Origin
 
-        options = parse_cell_line(line, _frozen(Sky.load().aliases))
+        options = parse_cell_line(line, Sky.load().aliases)
         if not cell.strip():
             raise SkyUsageError(
                 "%%sky: the cell has no body", hint="write below it what is to run on the cluster"
             )
         number = self.shell.displayhook.prompt_count
         origin = Origin(number, line, self._lines_above(line, cell))
-        self._check_syntax(origin.numbered(cell), number)
+        try:
+            self._check_syntax(origin.numbered(cell), number)
+        except SyntaxError as error:
+            raise _shown(self.shell, error) from None
         if options.dry_run:
             from .dryrun import dry_run
 
@@ -42,7 +45,12 @@ class SkyMagics(Magics):
         from ..widgets.display import for_cell
 
         session = sessions.current()
-        value = session.run(cell, options, for_cell(self.shell), origin)
+        try:
+            value = session.run(cell, options, for_cell(self.shell), origin)
+        except (SyntaxError, BaseExceptionGroup) as error:
+            raise _shown(self.shell, error) from None
+        except KeyboardInterrupt as error:
+            raise _interrupted(error) from None
         if options.background:
             if options.name:
                 self.shell.user_ns[options.name] = value
@@ -69,6 +77,15 @@ class SkyMagics(Magics):
         name = self.shell.compile.cache(code, number, raw_code=cell)
         flags = self.shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | ast.PyCF_ONLY_AST
         compile(code, name, "exec", flags)
+
+
+def _interrupted(error: KeyboardInterrupt) -> KeyboardInterrupt:
+    """Return the interrupt without frames of this package, which it may have been caught in."""
+    if hasattr(error, "remote_traceback"):
+        return error
+    lines = ["KeyboardInterrupt: interrupted before the cell ran"]
+    shown = {"_render_traceback_": lambda self: lines}
+    return type("KeyboardInterrupt", (KeyboardInterrupt,), shown)(*error.args)
 
 
 class _Sources:
@@ -108,8 +125,17 @@ class _Sources:
         return verbs.VERBS
 
 
-def _frozen(aliases: dict[str, str]) -> dict[str, str]:
-    return aliases
+def _shown(shell: Any, error: BaseException) -> Exception:
+    """Return an error of the same name that is shown without the frames of this package.
+
+    IPython formats SyntaxError and ExceptionGroup itself and asks neither how it wants to be
+    shown.
+    """
+    lines = getattr(error, "remote_traceback", None)
+    if lines is None:
+        lines = shell.SyntaxTB.structured_traceback(type(error), error, [])
+    shown = {"_render_traceback_": lambda self: lines, "__module__": type(error).__module__}
+    return type(type(error).__name__, (SkyError,), shown)(str(error))
 
 
 _MATCHERS: dict[int, Any] = {}

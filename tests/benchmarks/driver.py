@@ -13,7 +13,20 @@ from pathlib import Path
 import psutil
 from jupyter_client import KernelManager
 
-MARK = "SKY_DATA_DIR"  # inherited by whatever a kernel starts: how we find it and end it
+FOLDERS = (
+    "IPYTHONDIR JUPYTER_CONFIG_DIR JUPYTER_DATA_DIR JUPYTER_RUNTIME_DIR SKY_DATA_DIR"
+).split()
+MARK = "IPYTHONDIR"  # all that a kernel starts has it, below the kernel's home: how we find it
+
+# Words of a command line that tell what a process is, for jupyter_sky and for ipyparallel; the
+# first that fits decides, as a guardian's and a nanny's line hold that of what they guard.
+ROLES = {
+    "guardian": "other",
+    "nanny": "other",
+    "engines.head": "controller",
+    "controller": "controller",
+    "engine": "engine",
+}
 
 
 @dataclass
@@ -45,10 +58,7 @@ class Kernel:
 
     def __enter__(self):
         self.home = Path(tempfile.mkdtemp(prefix="sky-bench-"))
-        names = "IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", MARK
-        folders = {name: str(self.home / name.lower()) for name in names}
-        for folder in folders.values():
-            Path(folder).mkdir()
+        folders = own_folders(self.home)
         self.manager = KernelManager(kernel_name="python3")
         # The kernel's folder is its own too: a pyproject.toml nearby would configure %%sky.
         self.manager.start_kernel(
@@ -97,13 +107,19 @@ class Kernel:
         if process.pid == self.manager.provisioner.pid:
             return "client"
         command = " ".join(process.cmdline())
-        if "nanny" in command:
-            return "other"
-        return next((role for role in ("controller", "engine") if role in command), "other")
+        return next((role for word, role in ROLES.items() if word in command), "other")
+
+
+def own_folders(home: Path) -> dict[str, str]:
+    """Environment that keeps everything a kernel or a server writes below `home`."""
+    folders = {name: str(home / name.lower()) for name in FOLDERS}
+    for folder in folders.values():
+        Path(folder).mkdir()
+    return folders
 
 
 def processes(home: Path) -> list[psutil.Process]:
-    """Every living process whose data is below `home`, however it was started."""
+    """Every living process of a kernel or a cluster that has its folders below `home`."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

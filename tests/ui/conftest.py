@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.driver import MARK, end_processes
+from tests.benchmarks.driver import end_processes, own_folders
 
 ARTIFACTS = Path(__file__).parent.parent / "artifacts"  # git-ignored
 
@@ -113,13 +113,10 @@ class Notebook:
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory):
     home = tmp_path_factory.mktemp("lab")
-    names = (
-        "IPYTHONDIR JUPYTER_CONFIG_DIR JUPYTER_DATA_DIR JUPYTER_RUNTIME_DIR "
-        f"JUPYTERLAB_SETTINGS_DIR JUPYTERLAB_WORKSPACES_DIR {MARK}"
-    ).split()
-    folders = {name: str(home / name.lower()) for name in names}
-    for folder in [*folders.values(), home / "work"]:
-        Path(folder).mkdir()
+    folders = own_folders(home)
+    for name in ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR"):
+        folders[name] = str(home / name.lower())
+    (home / "work").mkdir()
     for plugin, values in SETTINGS.items():
         path = Path(folders["JUPYTERLAB_SETTINGS_DIR"], f"@jupyterlab/{plugin}.jupyterlab-settings")
         path.parent.mkdir(exist_ok=True, parents=True)

@@ -1,0 +1,228 @@
+"""Real kernels with the extension, each test file's with a data directory of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from jupyter_client.manager import KernelManager
+
+WAIT = 60.0
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass
+class Ran:
+    """What a front end has seen of one cell."""
+
+    status: str = ""
+    ename: str = ""
+    evalue: str = ""
+    traceback: str = ""
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """Contents of the messages of one type."""
+        return [m["content"] for m in self.messages if m["header"]["msg_type"] == kind]
+
+    @property
+    def stdout(self) -> str:
+        return "".join(c["text"] for c in self.of("stream") if c["name"] == "stdout")
+
+    @property
+    def stderr(self) -> str:
+        return "".join(c["text"] for c in self.of("stream") if c["name"] == "stderr")
+
+    @property
+    def result(self) -> str:
+        """Plain text of the execute_result."""
+        return "".join(c["data"].get("text/plain", "") for c in self.of("execute_result"))
+
+    @property
+    def status_line(self) -> str:
+        """The last state of the line above the outputs, as plain text."""
+        shown = [*self.of("display_data"), *self.of("update_display_data")]
+        lines = [c["data"].get("text/plain", "") for c in shown]
+        return next((line for line in reversed(lines) if line.startswith("☁")), "")
+
+
+class Notebook:
+    """A real kernel, driven as a front end does it."""
+
+    def __init__(self, directory: Path, env: dict[str, str], name: str | None = None) -> None:
+        self.directory = directory
+        self.env = {**os.environ, **env}
+        if name is not None:
+            self.env["JPY_SESSION_NAME"] = str(directory / name)
+        self.manager = KernelManager(kernel_name="python3")
+        self.start()
+
+    def start(self) -> None:
+        self.manager.start_kernel(env=self.env, cwd=str(self.directory))
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=WAIT)
+        assert self.run("%load_ext jupyter_sky").status == "ok"
+
+    def send(self, code: str) -> str:
+        """Send a cell without waiting."""
+        return self.client.execute(code)
+
+    def collect(self, msg_id: str, timeout: float = WAIT) -> Ran:
+        """Wait for the end of a cell that was sent."""
+        ran, begun, idle = Ran(), time.monotonic(), False
+        while not idle:
+            left = begun + timeout - time.monotonic()
+            assert left > 0, f"no end within {timeout} s; so far: {ran}"
+            try:
+                message = self.client.get_iopub_msg(timeout=min(left, 1.0))
+            except Exception:
+                continue
+            if message["parent_header"].get("msg_id") != msg_id:
+                self.strays.append(message)
+                continue
+            ran.messages.append(message)
+            if message["header"]["msg_type"] == "status":
+                idle = message["content"]["execution_state"] == "idle"
+        reply = self.client.get_shell_msg(timeout=10)
+        while reply["parent_header"].get("msg_id") != msg_id:
+            reply = self.client.get_shell_msg(timeout=10)
+        content = reply["content"]
+        ran.status, ran.seconds = content["status"], time.monotonic() - begun
+        ran.ename, ran.evalue = content.get("ename", ""), content.get("evalue", "")
+        ran.traceback = ANSI.sub("", "\n".join(content.get("traceback", [])))
+        return ran
+
+    strays: list[dict[str, Any]] = []
+    """Messages of other cells than the one waited for."""
+
+    def run(self, code: str, timeout: float = WAIT) -> Ran:
+        """Run a cell to its end."""
+        self.strays = []
+        return self.collect(self.send(code), timeout)
+
+    def wait_output(self, text: str, timeout: float = WAIT) -> None:
+        """Read messages until some text has been printed."""
+        begun, seen = time.monotonic(), ""
+        while text not in seen:
+            assert time.monotonic() - begun < timeout, f"{text!r} has not been printed: {seen!r}"
+            try:
+                message = self.client.get_iopub_msg(timeout=1.0)
+            except Exception:
+                continue
+            if message["header"]["msg_type"] == "stream":
+                seen += message["content"]["text"]
+
+    def interrupt(self) -> None:
+        self.manager.interrupt_kernel()
+
+    def kill(self) -> None:
+        """Kill the kernel as a crash of the machine would: nothing of it runs any more."""
+        self.client.stop_channels()
+        pid = self.manager.provisioner.pid  # type: ignore[union-attr]
+        os.kill(pid, signal.SIGKILL)
+        psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=5)
+        self.manager.cleanup_resources()
+        self.manager = KernelManager(kernel_name="python3")
+
+    def stop(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=False)
+
+
+def processes_of(data: Path) -> list[psutil.Process]:
+    """Live processes of clusters below a data directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and any(
+                str(data) in word for word in process.cmdline()
+            ):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_until(true: Any, timeout: float = 10.0, what: str = "") -> float:
+    """Wait for a condition; return the seconds it took."""
+    begun = time.monotonic()
+    while not true():
+        assert time.monotonic() - begun < timeout, f"not within {timeout} s: {what}"
+        time.sleep(0.05)
+    return time.monotonic() - begun
+
+
+def clean(data: Path) -> None:
+    """End whatever a test has left running."""
+    for process in processes_of(data):
+        try:
+            process.kill()
+        except psutil.Error:
+            continue
+
+
+@pytest.fixture(scope="session")
+def sky_env() -> dict[str, str]:
+    """Environment of kernels: this checkout, no colours of the machine's own settings."""
+    return {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONWARNINGS": "default"}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data directory of one test file."""
+    path = tmp_path_factory.mktemp("sky")
+    yield path
+    clean(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The notebook's folder."""
+    return tmp_path_factory.mktemp("notebook")
+
+
+@pytest.fixture(scope="module")
+def notebook(data_dir: Path, folder: Path, sky_env: dict[str, str]) -> Iterator[Notebook]:
+    """One kernel for a test file, with the extension loaded."""
+    made = Notebook(folder, {**sky_env, "SKY_DATA_DIR": str(data_dir)}, "analysis.ipynb")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def fresh(
+    tmp_path: Path, sky_env: dict[str, str]
+) -> Iterator[Any]:
+    """Make kernels with a data directory of this test alone: ``fresh(name)``."""
+    data, made = tmp_path / "data", []
+
+    def make(name: str | None = "analysis.ipynb", **env: str) -> Notebook:
+        folder = tmp_path / "notebooks"
+        folder.mkdir(exist_ok=True)
+        book = Notebook(folder, {**sky_env, "SKY_DATA_DIR": str(data), **env}, name)
+        made.append(book)
+        return book
+
+    make.data = data  # type: ignore[attr-defined]
+    yield make
+    for book in made:
+        try:
+            book.stop()
+        except Exception:
+            continue
+    clean(data)
+
+
+if sys.platform == "win32":
+    collect_ignore_glob = ["*"]
