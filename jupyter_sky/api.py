@@ -69,9 +69,7 @@ def run(
     return session.run(code, options, _display(), values=named)
 
 
-def up(
-    name: str | None = None, *, idle: str | float | None = None, **labels: Any
-) -> Cluster:
+def up(name: str | None = None, *, idle: str | float | None = None, **labels: Any) -> Cluster:
     """Bring a cluster up, or find one that satisfies the request.
 
     Examples
@@ -209,8 +207,11 @@ def config(key: str | None = None, value: Any = None) -> Table | Any:
     settings = Sky.load()
     names = sorted(settings.trait_names(config=True))
     if key is None:
-        rows = tuple((n, repr(getattr(settings, n)), str(settings.trait_metadata(n, "help")))
-                     for n in names if n not in ("log",))
+        rows = tuple(
+            (n, repr(getattr(settings, n)), str(settings.trait_metadata(n, "help")))
+            for n in names
+            if n not in ("log",)
+        )
         return Table("Settings", ("name", "value", "what it does"), rows)
     if key not in names:
         raise SkyUsageError(f"there is no setting {key!r}", hint=suggest(key, names))

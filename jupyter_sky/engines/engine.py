@@ -1,6 +1,6 @@
 """The process that runs cells: an ipyparallel engine with our kernel, within its limits.
 
-    python -m jupyter_sky.engines.engine CONFIG.json RANK
+python -m jupyter_sky.engines.engine CONFIG.json RANK
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def main(argv: list[str]) -> None:
             f"--IPEngine.url_file={directory / 'security' / 'engine.json'}",
             f"--IPEngine.id={rank}",
             "--IPEngine.enable_nanny=False",
+            "--IPEngine.out_stream_factory=jupyter_sky.engines.kernel.QuickStream",
             "--IPEngine.wait_for_url_file=60",
             "--IPEngine.timeout=60",
             f"--IPEngine.work_dir={directory / 'work'}",

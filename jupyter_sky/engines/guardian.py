@@ -54,6 +54,49 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def marked(text: str) -> list[int]:
+    """Return every process whose environment has `text`, wherever it has gone.
+
+    A process that has left its session and its parent can still be told by the environment that
+    it was born with.
+    """
+    found, wanted = [], os.fsencode(text)
+    for entry in Path("/proc").iterdir() if sys.platform == "linux" else ():
+        if entry.name.isdigit():
+            try:
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def write_private(path: Path, record: dict[str, object]) -> None:
+    """Write a small JSON file whole, for this user's eyes only."""
+    partial = path.with_suffix(".partial")
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(record, file)
+    partial.replace(path)
+
+
+def cause(returncode: int) -> str:
+    """Say how a process ended."""
+    if returncode >= 0:
+        return f"ended with exit code {returncode}"
+    return f"was killed by {signal.Signals(-returncode).name}"
+
+
+def tail(path: Path, start: int = 0, lines: int = 8) -> str:
+    """Return the last lines of a log, on lines of their own; nothing when it is empty."""
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            text = file.read()[-8192:].decode(errors="replace").strip()
+    except OSError:
+        return ""
+    return "".join(f"\n    {line}" for line in text.splitlines()[-lines:])
+
+
 def kill_all(pids: list[int]) -> None:
     """SIGKILL each of `pids` that is still there."""
     for pid in pids:
@@ -68,25 +111,31 @@ def main(argv: list[str]) -> int:
     directory, command = Path(argv[0]), argv[1:]
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     asked: list[int] = []
-    child = subprocess.Popen(command, start_new_session=True)
+    child: subprocess.Popen | None = None
 
     def stop(signum: int, _frame: object) -> None:
         asked.append(signum)
-        child.terminate()
         signal.alarm(int(GRACE_SECONDS))
+        tell(signal.SIGTERM)
+
+    def tell(signum: int) -> None:
+        # not child.send_signal: it reaps, and the wait below would then wait for the adopted
+        if child is not None and child.returncode is None:
+            os.kill(child.pid, signum)
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, lambda *_: child.kill())
+    signal.signal(signal.SIGALRM, lambda *_: tell(signal.SIGKILL))
+    child = subprocess.Popen(command, start_new_session=True)
+    if asked:
+        tell(signal.SIGTERM)
 
     while child.returncode is None:
-        try:
-            pid, status = os.wait()  # also reaps what was adopted
-        except ChildProcessError:
-            break
+        pid, status = os.wait()  # also reaps what was adopted
         if pid == child.pid:
             child.returncode = os.waitstatus_to_exitcode(status)
+    signal.alarm(0)
     for _ in range(50):  # an adopted process may fork while it is being killed
         left = descendants(os.getpid())
         if not left:
@@ -98,12 +147,11 @@ def main(argv: list[str]) -> int:
                 pass
         except ChildProcessError:
             pass
-    reason = "stopped" if asked else f"head ended with {child.returncode}"
-    record = {"time": time.time(), "reason": reason}
-    partial = directory / "ended.json.partial"
     if not (directory / "ended.json").exists():  # the head may have said why already
-        partial.write_text(json.dumps(record))
-        partial.replace(directory / "ended.json")
+        reason = "stopped" if asked else f"its head {cause(child.returncode)}"
+        if not asked and child.returncode > 0:
+            reason += tail(directory / "head.log")
+        write_private(directory / "ended.json", {"time": time.time(), "reason": reason})
     return 0
 
 

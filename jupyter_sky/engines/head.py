@@ -378,9 +378,9 @@ def serve(head: Head) -> None:
 
         def init_signal(self) -> None:
             for signum in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(signum, lambda *_: self.loop.add_callback_from_signal(
-                    head.stop, "stopped"
-                ))
+                signal.signal(
+                    signum, lambda *_: self.loop.add_callback_from_signal(head.stop, "stopped")
+                )
 
         def start(self) -> None:
             head.stop_loop = self.loop.stop

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import clouds
 from ..clouds import Launch, Machine
@@ -152,13 +152,15 @@ class Clusters:
             return self.start(resources, name, idle, report), notes
 
     def _found(self, resources: Resources, name: str | None) -> list[ClusterRow]:
+        for live in self.connected.values():  # the usual case needs no look into the store
+            mine = live.row.name == name if name else self._is_own(live.row)
+            if mine and not live.link.lost and not _lacking(resources, live.row):
+                return [live.row]
         if name:
             row = self.store.cluster(name)
             rows = [row] if row and row.state == "up" else []
         else:
-            rows = [r for r in self.store.clusters() if r.notebook == self.notebook and not (
-                r.connection.get("named")
-            )]
+            rows = [row for row in self.store.clusters() if self._is_own(row)]
         fitting = []
         for row in rows:
             lacking = _lacking(resources, row)
@@ -171,6 +173,10 @@ class Clusters:
                     hint=f"take another name, or end it first: %sky down {name}",
                 )
         return sorted(fitting, key=lambda row: (row.name not in self.connected, -row.created))
+
+    def _is_own(self, row: ClusterRow) -> bool:
+        """Whether this notebook started a cluster for itself, without giving it a name."""
+        return row.notebook == self.notebook and not row.connection.get("named")
 
     def _connect(self, row: ClusterRow) -> tuple[Cluster | None, str]:
         """Connect to a remembered cluster; say what is new about it."""
@@ -340,9 +346,7 @@ class Clusters:
         """Return runs of this notebook on a cluster whose kernel is gone."""
         return [
             run
-            for run in self.store.runs(
-                notebook=self.notebook, cluster=cluster, status="running"
-            )
+            for run in self.store.runs(notebook=self.notebook, cluster=cluster, status="running")
             if run.owner_pid != os.getpid()
         ]
 
@@ -362,5 +366,3 @@ def _described(row: ClusterRow) -> str:
 
 def _idle(live: Cluster) -> bool:
     return all(run["status"] != "running" for run in live.link.hello["runs"])
-
-

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
-
 from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 Stage = Literal[
     "placing",

@@ -16,7 +16,6 @@ from ..errors import SkyUsageError, suggest
 from .request import CellOptions, Input
 from .transfer import RemoteValue, inline, is_inline
 
-
 _SHELL = {"In", "Out", "exit", "get_ipython", "open", "quit"}
 
 
@@ -45,9 +44,7 @@ class Sending:
     notes: list[str] = field(default_factory=list)
 
 
-def collect(
-    options: CellOptions, code: str, namespace: Mapping[str, Any], config: Sky
-) -> Sending:
+def collect(options: CellOptions, code: str, namespace: Mapping[str, Any], config: Sky) -> Sending:
     """Evaluate and pickle what a cell takes along.
 
     Raises

@@ -58,6 +58,14 @@ class Relay:
         self._last_flush = 0.0
         self._timer: threading.Timer | None = None
         self._lock = threading.RLock()
+        self._held: list[tuple[int, str, Any, dict[str, Any]]] | None = []
+
+    def release(self) -> None:
+        """Begin to show messages, once the status line stands above them."""
+        with self._lock:
+            held, self._held = self._held, None
+            for rank, engine, client, message in held or ():
+                self._receive(rank, engine, client, message)
 
     def sink(self, rank: int, engine: str, client: Any) -> Callable[[dict[str, Any]], None]:
         """Return the receiver of one engine's messages."""
@@ -73,6 +81,9 @@ class Relay:
     def _receive(self, rank: int, engine: str, client: Any, message: dict[str, Any]) -> None:
         kind = message["header"]["msg_type"]
         with self._lock:
+            if self._held is not None:
+                self._held.append((rank, engine, client, message))
+                return
             if kind in _JOURNALLED:
                 self.shown += 1
             if kind == "stream":
@@ -90,6 +101,7 @@ class Relay:
 
     def replay(self, entries: Sequence[dict[str, Any]]) -> None:
         """Show entries of the journal."""
+        self.release()
         with self._lock:
             for entry in entries:
                 if entry["type"] == "stream":
@@ -176,6 +188,7 @@ class Relay:
 
     def finish(self) -> None:
         """Show what is left, at the end of the cell."""
+        self.release()
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()

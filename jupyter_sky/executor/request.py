@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..errors import SkyUsageError
 from ..resources import Resources
 
 
@@ -43,3 +45,48 @@ class CellOptions:
     name: str | None = None
     dry_run: bool = False
     yes: bool = False
+
+
+class Origin:
+    """Where a cell stands in its notebook.
+
+    Parameters
+    ----------
+    number
+        The number in its prompt.
+    line
+        What follows ``%%sky``.
+    above
+        The cell's lines before the body.
+    """
+
+    __slots__ = ("above", "line", "number")
+
+    def __init__(self, number: int, line: str = "", above: Sequence[str] = ()) -> None:
+        self.number, self.line, self.above = number, line, tuple(above)
+
+    def numbered(self, body: str) -> str:
+        """Return the body below its lines as comments: line numbers are the notebook's own."""
+        if body.startswith("%%"):
+            return body  # a cell magic must stand first
+        return "".join(f"# {line}\n" for line in self.above) + body
+
+
+def ranks_of(on: str | None, nodes: int) -> list[int]:
+    """Return the ranks that ``--on`` names; without it, all of them.
+
+    Raises
+    ------
+    SkyUsageError
+        A rank that the cluster does not have.
+    """
+    if on is None or on == "all":
+        return list(range(nodes))
+    ranks: list[int] = []
+    for part in on.split(","):
+        first, colon, last = part.partition(":")
+        ranks += range(int(first or 0), int(last or nodes)) if colon else [int(first)]
+    bad = [rank for rank in ranks if not 0 <= rank < nodes]
+    if bad or not ranks:
+        raise SkyUsageError(f"--on {on}: the cluster has ranks 0 to {nodes - 1}")
+    return sorted(set(ranks))

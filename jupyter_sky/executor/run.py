@@ -5,45 +5,29 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import os
-import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ipyparallel.error import EngineError
-
-from ..errors import (
-    SkyBudget,
-    SkyCancelled,
-    SkyClusterLost,
-    SkyEngineLost,
-    SkyError,
-    SkyTimeout,
-    SkyTransferError,
-    SkyUsageError,
-)
+from ..errors import SkyBudget, SkyCancelled, SkyTimeout
 from ..ledger import run_usd
 from ..resources import format_duration
 from ..store import RunRow
-from . import transfer
 from .display import Display, Stage, Status
-from .failures import advice, rebuild
 from .inputs import Sending, collect
+from .outcome import bring_home
+from .prepare import prepare, refuse_large
 from .relay import Relay
-from .request import CellOptions
-from .transfer import RemoteValue
+from .request import CellOptions, Origin, ranks_of
+from .watch import TICK_SECONDS, Watch
 
 if TYPE_CHECKING:
     from ..engines.link import Cell
     from .clusters import Cluster
     from .session import Session
-
-TICK_SECONDS = 1.0
-STOPPING_TICK_SECONDS = 0.1
-GRACE_SECONDS = 5.0
-"""How long an interrupted cell may take to end before the next step is offered or taken."""
 
 
 class SkyRun:
@@ -67,29 +51,26 @@ class SkyRun:
         code: str,
         options: CellOptions,
         display: Display,
-        cell: Origin,
+        origin: Origin,
         values: Mapping[str, Any] | None = None,
     ) -> None:
         self.session, self.code, self.options, self.display = session, code, options, display
-        self.cell = cell
-        self._values = session.namespace if values is None else values
+        self.origin = origin
+        self.values = session.namespace if values is None else values
         self.id = f"{int(time.time())}-{uuid.uuid4().hex[:8]}"
         self.name = options.name
         self.status: Stage = "placing"
         self.started = time.time()
         self.cluster: Cluster | None = None
         self.ranks: list[int] = []
-        self._cells: list[Cell] = []
+        self.cells: list[Cell] = []
+        self.detail, self.notes = "", list[str]()
+        self.cancelled = threading.Event()
         self._row: RunRow | None = None
-        self._detail, self._notes = "", list[str]()
+        self._recorded = False
+        self._relay: Relay | None = None
         self._shown_at = 0.0
         self._future: concurrent.futures.Future = concurrent.futures.Future()
-        self._stop_reason: SkyError | None = None
-        self._stop_at = 0.0
-        self._cancelled = threading.Event()
-        self._presses = 0
-        self._reached: set[int] = set()
-        self._relay: Relay | None = None
 
     # -- for users -------------------------------------------------------------------------
 
@@ -120,7 +101,7 @@ class SkyRun:
     def cancel(self) -> None:
         """Interrupt it; an engine that does not listen is killed after a few seconds."""
         if not self.done():
-            self._cancelled.set()
+            self.cancelled.set()
 
     def logs(self) -> str:
         """Return everything that it has printed so far, from the journal on the cluster."""
@@ -139,7 +120,7 @@ class SkyRun:
     @property
     def label(self) -> str:
         """How it is called in messages."""
-        return self.name or f"cell {self.cell.number}"
+        return self.name or f"cell {self.origin.number}"
 
     @property
     def seconds(self) -> float:
@@ -163,367 +144,76 @@ class SkyRun:
         """Go all the way in a thread of its own."""
 
         def go() -> None:
-            with contextlib.suppress(BaseException):
+            with contextlib.suppress(BaseException):  # it is in the future, for whoever asks
                 self.execute()
 
         threading.Thread(target=go, name=f"sky-run-{self.label}", daemon=True).start()
 
+    def _execute(self) -> Any:
+        # what can fail here fails before any money is spent
+        sending = collect(self.options, self.code, self.values, self.session.config)
+        refuse_large(self, sending)
+        self.cluster, notes = self.session.clusters.obtain(
+            self.options.resources, self.options.cluster, self.options.idle, self.report
+        )
+        self.notes += notes
+        self.session.after_connect(self.cluster, self.notes, self.display)
+        self._check_price()
+        self.ranks = ranks_of(self.options.on, self.cluster.row.nodes)
+        self.cluster.heal(self.ranks)
+        prepare(self, sending)
+        watch = Watch(self)
+        with watch.interrupts_counted():  # a cell that has been sent must be watched
+            self._send(sending)
+        value = bring_home(self, watch.replies())
+        self._end("ok")
+        self._finish("done")
+        return value
+
     def _settle(self, error: BaseException) -> None:
-        if self._cancelled.is_set() or isinstance(error, SkyCancelled):
+        """End in an error."""
+        if self.cancelled.is_set() or isinstance(error, SkyCancelled):
             stage: Stage = "cancelled"
         elif isinstance(error, KeyboardInterrupt):
             stage = "interrupted"
         else:
             stage = "failed"
-        if self._relay is not None:
-            self._relay.finish()
-        self._end({"failed": "error"}.get(stage, stage))
-        self._show(stage, force=True)
+        self._end("error" if stage == "failed" else stage)
+        self._finish(stage)
         if not self._future.done():
             self._future.set_exception(error)
 
-    def _execute(self) -> Any:
-        self._show("placing", force=True)
-        sending = collect(self.options, self.code, self._values, self.session.config)  # fails before money is spent
-        self.cluster, notes = self.session.clusters.obtain(
-            self.options.resources, self.options.cluster, self.options.idle, self._report
-        )
-        self._notes += notes
-        self.session.after_connect(self.cluster, notes, self.display)
-        self._check_budget()
-        self.ranks = _ranks(self.options.on, self.cluster.row.nodes)
-        self.cluster.heal(self.ranks)
-        self._prepare(sending)
-        self._begin()
-        self._send(sending)
-        replies = self._watch()
-        return self._bring_home(replies)
-
-    def _report(self, stage: str, detail: str) -> None:
-        if self._cancelled.is_set():
-            raise SkyCancelled(f"{self.label} was cancelled")
-        self._detail = detail
-        self._show(stage)  # type: ignore[arg-type]
-
-    def _prepare(self, sending: Sending) -> None:
-        """Bring packages, files and large values to the engines."""
-        assert self.cluster is not None
-        link = self.cluster.link
-        if self.options.pip:
-            self._report("syncing", f"installing {' '.join(self.options.pip)}")
-            for rank in self.ranks:
-                future = link.value(rank, "packages", packages=list(self.options.pip))
-                link.content(self._wait(future))
-        if self.options.sync:
-            root = self.session.folder
-            transfer.sync(self.cluster, self.ranks, root, self.options.sync, self._progress("files"))
-        for name, value in sending.handles.items():
-            self._bind(name, value)
-        for name, parcel in sending.large.items():
-            self._announce(name, parcel.nbytes, "to")
-            if not transfer.send(self.cluster, self.ranks, name, parcel, self._progress(name)):
-                self._notes.append(f"{name} is there already ({_size(parcel.nbytes)}): not sent")
-        self._notes += sending.notes
-
-    def _bind(self, name: str, value: RemoteValue) -> None:
-        """Let a value that is on the cluster pass into a cell without moving it."""
-        assert self.cluster is not None
-        if value.cluster is self.cluster and self.ranks == [value.rank]:
-            self.cluster.link.ask(value.rank, "bind", name=name, ref=value.ref)
-            return
-        parcel = transfer.Parcel.of(value.fetch(self._progress(name)), name)
-        transfer.send(self.cluster, self.ranks, name, parcel, self._progress(name))
-
-    def _announce(self, name: str, nbytes: int, way: str) -> None:
-        config = self.session.config
-        if nbytes > config.refuse_gb * 1e9 and not self.options.yes:
-            keep = "" if way == "to" else f", or keep it there: -o {name}!"
-            raise SkyTransferError(
-                f"{name} has {_size(nbytes)}, more than {config.refuse_gb:g} GB: not sent",
-                hint=f"add --yes to send it all the same{keep}",
-            )
-        if nbytes > config.announce_mb * 1e6:
-            self._notes.append(f"{name}: {_size(nbytes)} {way} the cluster")
-
-    def _progress(self, what: str) -> Callable[[int, int], None]:
-        def progress(done: int, total: int) -> None:
-            self._report("syncing", f"{what} {_size(done)} of {_size(total)}")
-
-        return progress
-
-    def _begin(self) -> None:
-        assert self.cluster is not None
-        row = self.cluster.row
-        self._row = RunRow(
-            run_id=self.id,
-            notebook=self.session.notebook,
-            session=self.session.id,
-            cell=self.cell.number,
-            name=self.name,
-            cluster=row.name,
-            code=self.code[:200],
-            price=row.price,
-            nodes=row.nodes,
-            started=time.time(),
-            ended=None,
-            last_beat=time.time(),
-            status="running",
-            shown=0,
-            owner_pid=os.getpid(),
-        )
-        self.session.store.begin_run(self._row)
-
     def _send(self, sending: Sending) -> None:
         assert self.cluster is not None
-        link, client = self.cluster.link, self.cluster.link.client
+        link, engines = self.cluster.link, self.cluster.link.client._engines
         cap = int(self.session.config.browser_mb * 1e6)
-        where = f"%sky logs {self.name or self.cell.number}"
+        where = f"%sky logs {self.name or self.origin.number}"
         self._relay = relay = Relay(self.display, self.ranks, cap, where)
         self.cluster.running[self.id] = lambda: relay.shown
         self.session.live[self.id] = self
         facts = {
             "run": self.id,
             "ranks": self.ranks,
-            "cell": self.cell.number,
+            "cell": self.origin.number,
             "notebook": self.session.notebook,
             "name": self.name,
+            "limit": self._limit(),
         }
         request = {
-            "cell": self.cell.number,
+            "cell": self.origin.number,
             "inputs": sending.inline,
             "outputs": [[output.name, output.keep] for output in self.options.outputs],
             "env": sending.env,
         }
-        code = self.cell.numbered(self.code)
-        with self._interrupts_counted():  # a cell that has been sent must be watched
-            for rank in self.ranks:
-                sink = relay.sink(rank, client._engines.get(rank, ""), client)
-                self._cells.append(link.execute(rank, code, facts, request, sink))
-            self._show("running", force=True)
+        code = self.origin.numbered(self.code)
+        for rank in self.ranks:
+            sink = relay.sink(rank, engines.get(rank, ""), link.client)
+            self.cells.append(link.execute(rank, code, facts, request, sink))
+        self._begin()
 
-    # -- watching --------------------------------------------------------------------------
+    # -- limits and account ------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _interrupts_counted(self) -> Iterator[None]:
-        """Count interrupts instead of letting them break in."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def count(*_: Any) -> None:
-            self._presses += 1
-
-        before = signal.signal(signal.SIGINT, count)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-    def _watch(self) -> list[dict[str, Any]]:
-        """Wait for every engine's reply, through interrupts, time and budget."""
-        assert self.cluster is not None
-        futures = [future for cell in self._cells for future in (cell.reply, cell.output)]
-        acted = 0
-        while True:
-            try:
-                if self._presses > acted:
-                    acted = self._presses
-                    self._stop_reason = self._stop_reason or _Interrupted("interrupted")
-                    (self._interrupt if acted == 1 else self._kill)()
-                if self._wait_all(futures):
-                    break
-                self._check_limits()
-            except KeyboardInterrupt:
-                self._presses += 1
-        replies = []
-        for cell in self._cells:
-            reply = self._reply(cell)
-            replies.append(reply)
-        assert self._relay is not None
-        self._relay.finish()
-        if isinstance(self._stop_reason, _Interrupted):
-            raise self._interrupted(replies)
-        if self._cancelled.is_set():
-            raise SkyCancelled(f"{self.label} was cancelled")
-        if self._stop_reason is not None:
-            raise self._stop_reason
-        return replies
-
-    def _wait_all(self, futures: Sequence[concurrent.futures.Future]) -> bool:
-        """Wait a tick for `futures`; say whether all are done."""
-        tick = STOPPING_TICK_SECONDS if self._stop_at or self._presses else TICK_SECONDS
-        deadline = time.monotonic() + tick
-        for future in futures:
-            try:
-                future.exception(max(deadline - time.monotonic(), 0))
-            except concurrent.futures.TimeoutError:
-                return False
-        return True
-
-    def _reply(self, cell: Cell) -> dict[str, Any]:
-        assert self.cluster is not None
-        reply = cell.reply.result()  # raises SkyClusterLost when it is gone
-        if not isinstance(reply, EngineError):
-            return reply["content"]
-        if self._stop_reason is not None or self._cancelled.is_set():
-            return {"status": "killed"}
-        why = self.cluster.last_words(cell.rank)
-        raise SkyEngineLost(
-            f"engine {cell.rank} of cluster {self.cluster.row.name} died while it ran {self.label}:"
-            f" {why}",
-            hint="its variables are gone; a new engine takes its place for the next cell",
-        )
-
-    def _check_limits(self) -> None:
-        """Once a tick: time, money, a cancellation; then the status line."""
-        now = time.monotonic()
-        if self._stop_reason is None and not self._cancelled.is_set():
-            options = self.options
-            spent = self._cell_usd()
-            if options.timeout and self.seconds > options.timeout:
-                limit = format_duration(options.timeout)
-                self._stop(SkyTimeout(f"{self.label} was stopped: --timeout {limit} has passed"))
-            elif options.max_cost is not None and spent is not None and spent > options.max_cost:
-                self._stop(SkyBudget(
-                    f"{self.label} was stopped: it has cost more than --max-cost {options.max_cost:g}"
-                ))
-        elif len(self._reached) < len(self._cells):
-            self._interrupt()
-        elif now - self._stop_at > GRACE_SECONDS and not isinstance(
-            self._stop_reason, _Interrupted
-        ):
-            self._kill()
-            self._stop_at = now
-        self._show("interrupting" if self._stop_at else self._stage_now())
-
-    def _stage_now(self) -> Stage:
-        """Say whether the cell runs or waits behind another on its engine."""
-        assert self.cluster is not None
-        before = [
-            run.label
-            for run in self.session.live.values()
-            if run is not self
-            and run.cluster is self.cluster
-            and run.started < self.started
-            and set(run.ranks) & set(self.ranks)
-        ]
-        self._detail = f"behind {before[0]}" if before else ""
-        return "queued" if before else "running"
-
-    def _stop(self, reason: SkyError) -> None:
-        self._stop_reason = reason
-        self._interrupt()
-
-    def _interrupt(self) -> None:
-        """Interrupt the cell on engines that run it; take it back where it waits.
-
-        Called again every tick for the engines that it has not reached: a cell that is between
-        the two when the first call comes would go on otherwise.
-        """
-        assert self.cluster is not None
-        self._stop_at = self._stop_at or time.monotonic()
-        if isinstance(self._stop_reason, _Interrupted):
-            self._detail = "interrupt again to kill the engine"
-        self._show("interrupting")
-        left = [cell for cell in self._cells if cell.rank not in self._reached]
-        with contextlib.suppress(SkyClusterLost):
-            link, ranks = self.cluster.link, [cell.rank for cell in left]
-            self._reached |= set(link.head("interrupt", run=self.id, ranks=ranks)["interrupted"])
-            link.abort(cell for cell in left if cell.rank not in self._reached)
-
-    def _kill(self) -> None:
-        """Kill the engines that do not listen; their variables go with them."""
-        assert self.cluster is not None
-        with contextlib.suppress(SkyClusterLost):
-            why = f"{self.label} did not stop when it was interrupted"
-            killed = self.cluster.link.head("kill", run=self.id, why=why)["killed"]
-            if killed:
-                names = ", ".join(map(str, killed))
-                self._notes.append(f"engine {names} was restarted: its variables are gone")
-
-    def _interrupted(self, replies: Sequence[dict[str, Any]]) -> BaseException:
-        for rank, reply in zip(self.ranks, replies, strict=True):
-            if reply["status"] == "error" and reply["ename"] == "KeyboardInterrupt":
-                return rebuild(reply, rank, self.session.namespace)
-        gone = any(reply["status"] == "killed" for reply in replies)
-        text = "the engine was restarted: its variables are gone" if gone else "interrupted"
-        return rebuild(
-            {"ename": "KeyboardInterrupt", "evalue": text, "traceback": [f"KeyboardInterrupt: {text}"],
-             "sky": {"error": {"classes": [["builtins", "KeyboardInterrupt"]]}}},
-            self.ranks[0], {},
-        )
-
-    # -- coming home -----------------------------------------------------------------------
-
-    def _bring_home(self, replies: Sequence[dict[str, Any]]) -> Any:
-        for rank, reply in zip(self.ranks, replies, strict=True):
-            if reply["status"] in ("aborted", "killed"):
-                raise SkyCancelled(f"{self.label} was cancelled")
-            if reply["status"] != "ok":
-                self._raise(reply, rank)
-        self._bind_outputs([reply["sky"] for reply in replies])
-        values = [
-            self._result(rank, reply["sky"].get("result"))
-            for rank, reply in zip(self.ranks, replies, strict=True)
-        ]
-        self._end("ok")
-        self._show("done", force=True)
-        if len(values) == 1:
-            return values[0]
-        return None if all(value is None for value in values) else values
-
-    def _raise(self, reply: dict[str, Any], rank: int) -> None:
-        described = reply.get("sky") or {}
-        if "refused" in described:  # an input could not be opened on the engine
-            raise SkyTransferError(described["refused"])
-        described = described.get("error") or {}
-        hint = advice(described, self.session.namespace, self.cell.line)
-        raise rebuild(reply, rank, self.session.namespace, hint)
-
-    def _bind_outputs(self, outcomes: Sequence[dict[str, Any]]) -> None:
-        """Bind ``-o`` names here: every one that can, then say which could not."""
-        failed: list[SkyError] = []
-        for output in self.options.outputs:
-            values = []
-            for rank, outcome in zip(self.ranks, outcomes, strict=True):
-                try:
-                    values.append(self._output(rank, output.name, output.keep, outcome))
-                except SkyError as error:
-                    failed.append(error)
-                    break
-            else:
-                value = values[0] if len(values) == 1 else values
-                self.session.namespace[output.name] = value
-        if failed:
-            raise failed[0]
-
-    def _output(self, rank: int, name: str, keep: bool, outcome: dict[str, Any]) -> Any:
-        assert self.cluster is not None
-        described = outcome["outputs"][name]
-        if described.get("missing"):
-            raise SkyUsageError(
-                f"-o {name}: the cell has not made a variable {name!r}",
-                hint="what else it made is still on the cluster: %sky vars",
-            )
-        if keep:
-            return RemoteValue(self.cluster, rank, name, described)
-        self._announce(name, transfer.size_of(described), "from")
-        return transfer.receive(self.cluster, rank, name, described, self._progress(name))
-
-    def _result(self, rank: int, described: dict[str, Any] | None) -> Any:
-        assert self.cluster is not None
-        if described is None:
-            return None
-        if "ref" in described:
-            return RemoteValue(self.cluster, rank, "the result", described)
-        try:
-            return transfer.receive(self.cluster, rank, "the result", described)
-        except SkyTransferError:
-            return None  # it has been shown; only ``_`` goes without it
-
-    # -- account ---------------------------------------------------------------------------
-
-    def _check_budget(self) -> None:
+    def _check_price(self) -> None:
         assert self.cluster is not None
         price, most = self.cluster.row.price, self.options.max_cost
         if most is not None and price is None:
@@ -531,25 +221,70 @@ class SkyRun:
                 f"--max-cost {most:g}: the price of {self.cluster.row.instance_type} is not known"
             )
 
+    def _limit(self) -> float | None:
+        """Return the seconds that the cell may take by time and money, for the head to enforce."""
+        assert self.cluster is not None
+        price, most = self.cluster.row.price, self.options.max_cost
+        by_money = most / price * 3600 if most is not None and price else None
+        limits = [limit for limit in (self.options.timeout, by_money) if limit is not None]
+        return min(limits, default=None)
+
+    def spent(self) -> float | None:
+        """Return what the cell has cost so far in USD; None when the price is unknown."""
+        return run_usd(self._row, time.time()) if self._row else 0.0
+
+    def _begin(self) -> None:
+        assert self.cluster is not None
+        row, now = self.cluster.row, time.time()
+        self._row = RunRow(
+            run_id=self.id,
+            notebook=self.session.notebook,
+            session=self.session.id,
+            cell=self.origin.number,
+            name=self.name,
+            cluster=row.name,
+            code=self.code[:200],
+            price=row.price,
+            nodes=row.nodes,
+            started=now,
+            ended=None,
+            last_beat=now,
+            status="running",
+            shown=0,
+            owner_pid=os.getpid(),
+        )
+
+    def record(self) -> None:
+        """Write the run into the store: once when it is seen to last, else when it has ended."""
+        if self._row is not None and not self._recorded:
+            self._recorded = True
+            self.session.store.begin_run(self._row)
+
     def _end(self, status: str) -> None:
         self.session.live.pop(self.id, None)
         if self.cluster is not None:
             self.cluster.running.pop(self.id, None)
         if self._row is not None and self._row.ended is None:
-            from dataclasses import replace
+            ended = time.time()
+            self._row = replace(self._row, ended=ended, status=status)
+            if self._recorded:
+                self.session.store.end_run(self.id, status, ended)
+            self.record()
 
-            self._row = replace(self._row, ended=time.time(), status=status)
-            assert self._row.ended is not None
-            self.session.store.end_run(self.id, status, self._row.ended)
+    # -- showing -----------------------------------------------------------------------------
 
-    def _cell_usd(self) -> float | None:
-        return run_usd(self._row, time.time()) if self._row else 0.0
+    def report(self, stage: str, detail: str) -> None:
+        """Say what the cell is waiting for; raise SkyCancelled once it has been cancelled."""
+        if self.cancelled.is_set():
+            raise SkyCancelled(f"{self.label} was cancelled")
+        self.show(stage, detail)  # type: ignore[arg-type]
 
-    def _show(self, stage: Stage, force: bool = False) -> None:
+    def show(self, stage: Stage, detail: str = "", force: bool = False) -> None:
+        """Show a stage in the status line, at most once a second while it does not change."""
         now = time.monotonic()
         if not force and stage == self.status and now - self._shown_at < TICK_SECONDS * 0.9:
             return
-        self.status, self._shown_at = stage, now
+        self.status, self.detail, self._shown_at = stage, detail, now
         row = self.cluster.row if self.cluster else None
         self.display.status(
             Status(
@@ -558,72 +293,17 @@ class SkyRun:
                 cluster=row.name if row else None,
                 place=self.session.place(row) if row else None,
                 price=row.price if row else None,
-                cell_usd=self._cell_usd() if row else None,
+                cell_usd=self.spent() if row else None,
                 notebook_usd=self.session.notebook_usd() if row else None,
-                detail=self._detail if stage in ("syncing", "queued", "interrupting") else "",
-                notes=tuple(self._notes),
+                detail=detail,
+                notes=tuple(self.notes),
             )
         )
+        if self._relay is not None:
+            self._relay.release()
 
-    def _wait(self, future: concurrent.futures.Future) -> Any:
-        """Wait for a long request, keeping the status line alive."""
-        while not self._wait_all([future]):
-            self._report(self.status, self._detail)
-        return future.result()
-
-
-class _Interrupted(SkyError):
-    """The user has pressed interrupt."""
-
-
-class Origin:
-    """Where a cell stands in its notebook.
-
-    Parameters
-    ----------
-    number
-        The number in its prompt.
-    line
-        What follows ``%%sky``.
-    above
-        The cell's lines before the body.
-    """
-
-    __slots__ = ("above", "line", "number")
-
-    def __init__(self, number: int, line: str = "", above: Sequence[str] = ()) -> None:
-        self.number, self.line, self.above = number, line, tuple(above)
-
-    def numbered(self, body: str) -> str:
-        """Return the body below its lines as comments: line numbers are the notebook's own."""
-        if body.startswith("%%"):
-            return body  # a cell magic must stand first
-        return "".join(f"# {line}\n" for line in self.above) + body
-
-
-def _ranks(on: str | None, nodes: int) -> list[int]:
-    """Return the ranks that ``--on`` names; without it, all of them.
-
-    Raises
-    ------
-    SkyUsageError
-        A rank that the cluster does not have.
-    """
-    if on is None or on == "all":
-        return list(range(nodes))
-    ranks: list[int] = []
-    for part in on.split(","):
-        first, colon, last = part.partition(":")
-        ranks += range(int(first or 0), int(last or nodes)) if colon else [int(first)]
-    bad = [rank for rank in ranks if not 0 <= rank < nodes]
-    if bad or not ranks:
-        raise SkyUsageError(f"--on {on}: the cluster has ranks 0 to {nodes - 1}")
-    return sorted(set(ranks))
-
-
-def _size(nbytes: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if nbytes < 1000:
-            return f"{nbytes:.0f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.1f} GB"
+    def _finish(self, stage: Stage) -> None:
+        """Show the last state, and after it whatever is still to be shown."""
+        self.show(stage, force=True)
+        if self._relay is not None:
+            self._relay.finish()

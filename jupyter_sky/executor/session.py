@@ -24,8 +24,8 @@ from . import transfer
 from .clusters import Cluster, Clusters
 from .display import Display, NoDisplay
 from .relay import Relay
-from .request import CellOptions
-from .run import Origin, SkyRun
+from .request import CellOptions, Origin
+from .run import SkyRun
 
 USD_SECONDS = 1.0
 
@@ -42,10 +42,19 @@ class Session:
     lasting
         Whether the notebook outlives this process (a notebook of a Jupyter server does; a
         headless run does not, and its clusters end with it).
+    everywhere
+        Whether runs of all notebooks are looked up, not of this one alone.
     """
 
-    def __init__(self, namespace: MutableMapping[str, Any], notebook: str, lasting: bool) -> None:
+    def __init__(
+        self,
+        namespace: MutableMapping[str, Any],
+        notebook: str,
+        lasting: bool,
+        everywhere: bool = False,
+    ) -> None:
         self.namespace, self.notebook, self.lasting = namespace, notebook, lasting
+        self.everywhere = everywhere
         self.config = Sky.load()
         self.id = uuid.uuid4().hex[:12]
         self.folder = Path.cwd()
@@ -74,7 +83,7 @@ class Session:
         Inputs are looked up in `values` where given, else among the notebook's variables.
         """
         run = SkyRun(self, code, options, display or NoDisplay(), origin or Origin(0), values)
-        run._notes += self.notices
+        run.notes += self.notices
         self.notices = []
         if run.name:
             self.named[run.name] = run
@@ -110,11 +119,15 @@ class Session:
         ended = "lost" if status == "unknown" else status
         self.store.end_run(row.run_id, ended, time.time())
         what = row.name or f"cell {row.cell}"
-        return f"shown again: what {what} printed while no notebook was listening; it ended: {ended}"
+        return (
+            f"shown again: what {what} printed while no notebook was listening; it ended: {ended}"
+        )
 
     # -- clusters --------------------------------------------------------------------------
 
-    def up(self, resources: Resources, name: str | None = None, idle: float | None = None) -> Cluster:
+    def up(
+        self, resources: Resources, name: str | None = None, idle: float | None = None
+    ) -> Cluster:
         """Bring a cluster up (or find it up) and return it."""
         cluster, _ = self.clusters.obtain(resources, name, idle, lambda stage, detail: None)
         return cluster
@@ -160,7 +173,8 @@ class Session:
             if len(mine) != 1:
                 names = ", ".join(row.name for row in mine)
                 raise SkyUsageError(
-                    f"several clusters are up ({names}): say which" if mine
+                    f"several clusters are up ({names}): say which"
+                    if mine
                     else "no cluster is up: run a %%sky cell, or %sky up"
                 )
             name = mine[0].name
@@ -221,7 +235,8 @@ class Session:
         SkyUsageError
             There is none.
         """
-        rows = self.store.runs(notebook=self.notebook, limit=1000)
+        notebook = None if self.everywhere else self.notebook
+        rows = self.store.runs(notebook=notebook, limit=1000)
         rows = sorted(rows, key=lambda row: row.started, reverse=True)
         if which is None:
             matching = rows
@@ -240,9 +255,11 @@ class Session:
         run = self.named.get(which)
         if run is None:
             for candidate in self.live.values():
-                if which in (candidate.name, str(candidate.cell.number), candidate.id):
+                if which in (candidate.name, str(candidate.origin.number), candidate.id):
                     return candidate
-            raise SkyUsageError(f"no run {which!r} in this session", hint=suggest(which, self.named))
+            raise SkyUsageError(
+                f"no run {which!r} in this session", hint=suggest(which, self.named)
+            )
         return run
 
     def log_entries(self, run_id: str) -> list[dict[str, Any]]:
@@ -324,6 +341,17 @@ def current() -> Session:
         return _session
 
 
+def open_session(
+    namespace: MutableMapping[str, Any], notebook: str, lasting: bool, everywhere: bool = False
+) -> Session:
+    """Open this process's session with other settings than a notebook's."""
+    global _session
+    with _lock:
+        assert _session is None, "the session is open already"
+        _session = Session(namespace, notebook, lasting, everywhere)
+        return _session
+
+
 def close() -> None:
     """Close this process's session if there is one."""
     global _session
@@ -342,5 +370,3 @@ def _open() -> Session:
     if notebook:
         return Session(namespace, str(notebook), lasting=True)
     return Session(namespace, str(Path.cwd() / f"session-{os.getpid()}"), lasting=False)
-
-

@@ -19,14 +19,23 @@ def dry_run(code: str, options: CellOptions) -> Any:
     found = session.clusters._found(options.resources, options.cluster)
     for row in found[:1]:
         price = "unknown" if row.price is None else f"{format_usd(row.price)}/h"
-        rows.append((f"{row.name} (is up)", session.place(row), row.offer["vcpus"],
-                     row.offer["memory"], price, f"{row.price_source} {row.price_date}"))
+        rows.append(
+            (
+                f"{row.name} (is up)",
+                session.place(row),
+                row.offer["vcpus"],
+                row.offer["memory"],
+                price,
+                f"{row.price_source} {row.price_date}",
+            )
+        )
     nodes = options.resources.nodes
     for offer in session.clusters.plan(options.resources)[:10]:
         price = "unknown" if offer.price is None else f"{format_usd(offer.price * nodes)}/h"
         place = f"{nodes} x {offer.place}" if nodes > 1 else offer.place
-        rows.append(("new", place, offer.vcpus, offer.memory, price,
-                     f"{offer.source} {offer.date}"))
+        rows.append(
+            ("new", place, offer.vcpus, offer.memory, price, f"{offer.source} {offer.date}")
+        )
     sizes = {name: sum(item["sizes"]) for name, item in sending.inline.items()}
     sizes |= {name: parcel.nbytes for name, parcel in sending.large.items()}
     copies = ", ".join(f"{name} {size:,} bytes" for name, size in sizes.items())

@@ -24,7 +24,7 @@ class SkyMagics(Magics):
     def sky(self, line: str, cell: str | None = None) -> Any:
         if cell is None:
             return verbs.call(shlex.split(line))
-        from ..executor.run import Origin
+        from ..executor.request import Origin
 
         options = parse_cell_line(line, Sky.load().aliases)
         if not cell.strip():

@@ -155,7 +155,9 @@ def _cancel(words: list[str]) -> Any:
 
     which = _one(words, "cancel")
     if which is None:
-        raise SkyUsageError("%sky cancel: which cell?", hint="its name or its number; see %sky status")
+        raise SkyUsageError(
+            "%sky cancel: which cell?", hint="its name or its number; see %sky status"
+        )
     api.cancel(which)
 
 
@@ -186,7 +188,7 @@ def _check(words: list[str]) -> Any:
 def _help(words: list[str]) -> Any:
     which = _one(words, "help")
     if which is not None:
-        verb = _find(which)
+        verb = find(which)
         print(f"%sky {verb.usage}\n    {verb.help}\n    example: %sky {verb.example}")
         return None
     from .options import help_text
@@ -196,25 +198,28 @@ def _help(words: list[str]) -> Any:
     return None
 
 
-VERBS: Mapping[str, Verb] = MappingProxyType({
-    "status": Verb(_status, "status [CLUSTER]", "clusters that are up", "status"),
-    "up": Verb(_up, "up [OPTIONS]", "bring a cluster up", "up -c train --cpus 2"),
-    "down": Verb(_down, "down [CLUSTER|all]", "end a cluster, or all", "down train"),
-    "cost": Verb(_cost, "cost [--by WHAT] [--since WHEN]", "what was spent", "cost --by day"),
-    "logs": Verb(_logs, "logs [CELL] [-f]", "all that a cell printed", "logs 7"),
-    "vars": Verb(_vars, "vars [CLUSTER]", "variables on a cluster", "vars"),
-    "put": Verb(_put, "put NAME ... [-c CLUSTER]", "send variables", "put x y", False),
-    "get": Verb(_get, "get NAME ... [-c CLUSTER]", "bring variables here", "get model", False),
-    "wait": Verb(_wait, "wait [CELL]", "wait for background cells", "wait train", False),
-    "cancel": Verb(_cancel, "cancel CELL", "stop a background cell", "cancel train", False),
-    "alias": Verb(_alias, "alias [NAME OPTIONS]", "name options", "alias big --cpus 8+", False),
-    "config": Verb(_config, "config [KEY[=VALUE]]", "settings", "config idle=20m"),
-    "check": Verb(_check, "check", "clouds and credentials", "check"),
-    "help": Verb(_help, "help [VERB]", "this help", "help logs"),
-})
+VERBS: Mapping[str, Verb] = MappingProxyType(
+    {
+        "status": Verb(_status, "status [CLUSTER]", "clusters that are up", "status"),
+        "up": Verb(_up, "up [OPTIONS]", "bring a cluster up", "up -c train --cpus 2"),
+        "down": Verb(_down, "down [CLUSTER|all]", "end a cluster, or all", "down train"),
+        "cost": Verb(_cost, "cost [--by WHAT] [--since WHEN]", "what was spent", "cost --by day"),
+        "logs": Verb(_logs, "logs [CELL] [-f]", "all that a cell printed", "logs 7"),
+        "vars": Verb(_vars, "vars [CLUSTER]", "variables on a cluster", "vars"),
+        "put": Verb(_put, "put NAME ... [-c CLUSTER]", "send variables", "put x y", False),
+        "get": Verb(_get, "get NAME ... [-c CLUSTER]", "bring variables here", "get model", False),
+        "wait": Verb(_wait, "wait [CELL]", "wait for background cells", "wait train", False),
+        "cancel": Verb(_cancel, "cancel CELL", "stop a background cell", "cancel train", False),
+        "alias": Verb(_alias, "alias [NAME OPTIONS]", "name options", "alias big --cpus 8+", False),
+        "config": Verb(_config, "config [KEY[=VALUE]]", "settings", "config idle=20m"),
+        "check": Verb(_check, "check", "clouds and credentials", "check"),
+        "help": Verb(_help, "help [VERB]", "this help", "help logs"),
+    }
+)
 
 
-def _find(name: str) -> Verb:
+def find(name: str) -> Verb:
+    """Return a verb by name; SkyUsageError suggests the nearest."""
     if name not in VERBS:
         raise SkyUsageError(
             f"%sky {name}: there is no such verb",
@@ -227,4 +232,4 @@ def call(words: Sequence[str]) -> Any:
     """Carry out a verb; without one, show the status."""
     if not words:
         return _status([])
-    return _find(words[0]).run(list(words[1:]))
+    return find(words[0]).run(list(words[1:]))

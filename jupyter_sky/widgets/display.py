@@ -134,9 +134,7 @@ class _Answers:
             self.display.comm(message, self.engine, self.client)
         elif kind not in ("status", "execute_input"):
             kernel = self.display.kernel
-            kernel.session.send(
-                kernel.iopub_socket, kind, message["content"], parent=self.said
-            )
+            kernel.session.send(kernel.iopub_socket, kind, message["content"], parent=self.said)
 
 
 class PlainDisplay:

@@ -1,0 +1,190 @@
+"""``jupyter sky``: the verbs of ``%sky`` outside a notebook, and notebooks run headless."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import SkyError, SkyUsageError, suggest
+
+RUN_USAGE = "run NOTEBOOK [-o FILE]"
+RUN_HELP = "run a notebook and print what its cells show"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out one command; return the exit code.
+
+    Parameters
+    ----------
+    argv
+        The words after ``jupyter sky``.
+
+    Returns
+    -------
+    int
+        0, 1 for a failure, 2 for a command that is not understood, 130 when interrupted.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _call(words)
+    except SkyUsageError as error:
+        print(f"jupyter sky: {error}", file=sys.stderr)
+        return 2
+    except SkyError as error:
+        print(f"jupyter sky: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _call(words: list[str]) -> int:
+    from .executor import session as sessions
+    from .magics import verbs
+
+    if not words or words[0] in ("-h", "--help"):
+        print(_help())
+        return 0
+    if words[0] == "--version":
+        from ._version import __version__
+
+        print(__version__)
+        return 0
+    if "-h" in words or "--help" in words:
+        words = ["help", words[0]]
+    if words[0] == "run":
+        return run_notebook(*_run_arguments(words[1:]))
+    known = [name for name, verb in verbs.VERBS.items() if verb.anywhere]
+    if words[0] not in known:
+        if words[0] in verbs.VERBS:
+            raise SkyUsageError(f"{words[0]} works in a notebook only: %sky {words[0]}")
+        raise SkyUsageError(
+            f"unknown command {words[0]!r}", hint=suggest(words[0], [*known, "run"])
+        )
+    if words[:1] == ["help"] and words[1:]:
+        print(_help_of(words[1]))
+        return 0
+    if words == ["help"]:
+        print(_help())
+        return 0
+    sessions.open_session({}, str(Path.cwd() / "command line"), lasting=True, everywhere=True)
+    try:
+        answer = verbs.call(words)
+    finally:
+        sessions.close()
+    if answer is not None:
+        print(answer)
+    return 0
+
+
+def _help() -> str:
+    from .magics import verbs
+
+    lines = [f"  {verb.usage:34} {verb.help}" for verb in verbs.VERBS.values() if verb.anywhere]
+    lines.append(f"  {RUN_USAGE:34} {RUN_HELP}")
+    return "\n".join(["usage: jupyter sky COMMAND", "", *lines])
+
+
+def _help_of(name: str) -> str:
+    from .magics import verbs
+
+    if name == "run":
+        return f"jupyter sky {RUN_USAGE}\n    {RUN_HELP}\n    example: jupyter sky run a.ipynb"
+    verb = verbs.find(name)
+    return f"jupyter sky {verb.usage}\n    {verb.help}\n    example: jupyter sky {verb.example}"
+
+
+# -- notebooks -----------------------------------------------------------------------------
+
+
+def _run_arguments(words: list[str]) -> tuple[Path, Path | None]:
+    out = None
+    if "-o" in words:
+        at = words.index("-o")
+        if at + 1 == len(words):
+            raise SkyUsageError("run: -o needs a file")
+        out = Path(words[at + 1])
+        del words[at : at + 2]
+    if len(words) != 1 or words[0].startswith("-"):
+        raise SkyUsageError(f"run: one notebook, not {' '.join(words) or 'none'}", hint=RUN_USAGE)
+    path = Path(words[0])
+    if not path.is_file():
+        raise SkyUsageError(f"run: there is no notebook {path}")
+    return path, out
+
+
+def run_notebook(path: Path, out: Path | None = None) -> int:
+    """Run a notebook headless; print each cell's outputs as text when it has ended.
+
+    Background cells are waited for at the end. Cells tagged ``raises-exception`` may fail.
+
+    Parameters
+    ----------
+    path
+        The notebook; it is not changed.
+    out
+        Where to write the notebook with its outputs.
+    """
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+    from nbformat.v4 import new_code_cell
+
+    notebook: Any = nbformat.read(path, as_version=4)
+    uses_sky = any("jupyter_sky" in cell.source for cell in notebook.cells)
+
+    def show(cell: Any, cell_index: int, **_: Any) -> None:
+        if cell.cell_type == "code" and cell.source != _WAIT:
+            print(_cell_text(cell), flush=True)
+
+    client = NotebookClient(
+        notebook,
+        timeout=None,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(path.resolve().parent)}},
+        on_cell_executed=show,
+    )
+    waiting = new_code_cell(_WAIT)
+    if uses_sky:
+        notebook.cells.append(waiting)
+    code = 0
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        print(f"jupyter sky: a cell failed: {error.ename}: {error.evalue}", file=sys.stderr)
+        code = 1
+    finally:
+        notebook.cells = [cell for cell in notebook.cells if cell is not waiting]
+        if out is not None:
+            nbformat.write(notebook, out)
+    return code
+
+
+_WAIT = "%sky wait"
+
+
+def _cell_text(cell: Any) -> str:
+    prompt = f"In [{cell.execution_count or ' '}]: "
+    indent = " " * len(prompt)
+    source = ("\n" + indent).join(cell.source.rstrip().splitlines())
+    shown = [text for output in cell.outputs if (text := _output_text(output))]
+    return "\n".join([f"{prompt}{source}", *shown, ""])
+
+
+def _output_text(output: Any) -> str:
+    import re
+
+    if output.output_type == "stream":
+        # of a progress bar only the last state
+        lines = (line.rpartition("\r")[2] for line in output.text.split("\n"))
+        return "\n".join(lines).rstrip("\n")
+    if output.output_type == "error":
+        return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(output.traceback)).rstrip()
+    pictures = [kind for kind in output.data if kind.startswith("image/")]
+    text = output.data.get("text/plain", "")
+    return f"[{pictures[0]}] {text}" if pictures else text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

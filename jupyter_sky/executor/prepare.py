@@ -1,0 +1,105 @@
+"""What must be on the engines before a cell runs: packages, files, large values."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from typing import TYPE_CHECKING
+
+from ..errors import SkyTransferError
+from . import transfer
+from .inputs import Sending
+from .transfer import RemoteValue
+from .watch import TICK_SECONDS, wait_all
+
+if TYPE_CHECKING:
+    from .run import SkyRun
+
+
+def prepare(run: SkyRun, sending: Sending) -> None:
+    """Bring packages, files and large values to a run's engines, saying how far it is."""
+    assert run.cluster is not None
+    if run.options.pip:
+        _install(run)
+    if run.options.sync:
+        root = run.session.folder
+        transfer.sync(run.cluster, run.ranks, root, run.options.sync, progress(run, "files"))
+    for name, value in sending.handles.items():
+        _bind(run, name, value)
+    for name, parcel in sending.large.items():
+        if not transfer.send(run.cluster, run.ranks, name, parcel, progress(run, name)):
+            run.notes.append(f"{name} is there already ({size_text(parcel.nbytes)}): not sent")
+    run.notes += sending.notes
+
+
+def _install(run: SkyRun) -> None:
+    assert run.cluster is not None
+    link, packages = run.cluster.link, list(run.options.pip)
+    detail = f"installing {' '.join(packages)}"
+    run.report("syncing", detail)
+    for rank in run.ranks:
+        future: concurrent.futures.Future = link.value(rank, "packages", packages=packages)
+        while not wait_all([future], TICK_SECONDS):
+            run.report("syncing", detail)
+        link.content(future.result())
+
+
+def _bind(run: SkyRun, name: str, value: RemoteValue) -> None:
+    """Let a value that is on the cluster pass into a cell without moving it."""
+    assert run.cluster is not None
+    if value.cluster is run.cluster and run.ranks == [value.rank]:
+        run.cluster.link.ask(value.rank, "bind", name=name, ref=value.ref)
+        return
+    parcel = transfer.Parcel.of(value.fetch(progress(run, name)), name)
+    announce(run, name, parcel.nbytes, "to")
+    transfer.send(run.cluster, run.ranks, name, parcel, progress(run, name))
+
+
+def refuse_large(run: SkyRun, sending: Sending) -> None:
+    """Refuse inputs that are too large to be sent without ``--yes``, before anything is launched.
+
+    Raises
+    ------
+    SkyTransferError
+        Names the value and its size.
+    """
+    for name, parcel in sending.large.items():
+        announce(run, name, parcel.nbytes, "to")
+
+
+def announce(run: SkyRun, name: str, nbytes: int, way: str) -> None:
+    """Note a large value on its way ``to`` or ``from`` the cluster; refuse a very large one."""
+    config = run.session.config
+    if nbytes > config.refuse_gb * 1e9 and not run.options.yes:
+        keep = "" if way == "to" else f", or keep it there: -o {name}!"
+        raise SkyTransferError(
+            f"{name} has {size_text(nbytes)}, more than {config.refuse_gb:g} GB: not sent",
+            hint=f"add --yes to send it all the same{keep}",
+        )
+    if nbytes > config.announce_mb * 1e6:
+        run.notes.append(f"{name}: {size_text(nbytes)} {way} the cluster")
+
+
+def progress(run: SkyRun, what: str) -> transfer.Progress:
+    """Return what shows the progress of a transfer in a run's status line."""
+
+    def show(done: int, total: int) -> None:
+        run.report("syncing", f"{what} {size_text(done)} of {size_text(total)}")
+
+    return show
+
+
+def size_text(nbytes: float) -> str:
+    """Say a number of bytes as people do.
+
+    Examples
+    --------
+    >>> size_text(2_400_121)
+    '2.4 MB'
+    """
+    if nbytes < 1000:
+        return f"{nbytes:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        nbytes /= 1000
+        if nbytes < 1000 or unit == "GB":
+            break
+    return f"{nbytes:.1f} {unit}"

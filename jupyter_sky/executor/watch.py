@@ -1,0 +1,225 @@
+"""Watching a cell on its engines: interrupts, time and money, cancellation, lost engines."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TYPE_CHECKING, Any
+
+from ipyparallel.error import EngineError
+
+from ..errors import (
+    SkyBudget,
+    SkyCancelled,
+    SkyClusterLost,
+    SkyEngineLost,
+    SkyError,
+    SkyTimeout,
+)
+from ..resources import format_duration
+from .failures import rebuild
+
+if TYPE_CHECKING:
+    from ..engines.link import Cell
+    from .run import SkyRun
+
+TICK_SECONDS = 1.0
+STOPPING_TICK_SECONDS = 0.1
+QUICK_SECONDS = 0.02
+"""A cell that ends within this time shows its status line once, as done."""
+GRACE_SECONDS = 5.0
+"""How long a stopped cell may take to end before its engine is killed."""
+
+
+class Watch:
+    """What happens to a cell between its sending and its end."""
+
+    def __init__(self, run: SkyRun) -> None:
+        self.run = run
+        self.presses = 0
+        self.reason: SkyError | None = None
+        self.stopped_at = 0.0
+        self.reached: set[int] = set()
+
+    @contextlib.contextmanager
+    def interrupts_counted(self) -> Iterator[None]:
+        """Count interrupts instead of letting them break in."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def count(*_: Any) -> None:
+            self.presses += 1
+
+        before = signal.signal(signal.SIGINT, count)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def replies(self) -> list[dict[str, Any]]:
+        """Wait for every engine's reply.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            The cell was interrupted; has the engine's traceback.
+        SkyTimeout, SkyBudget
+            The cell was stopped at its limit.
+        SkyEngineLost, SkyClusterLost
+            Nothing runs the cell any more.
+        """
+        cells = self.run.cells
+        # outputs end last as a rule: waiting for them first wakes this thread once
+        futures = [cell.output for cell in cells] + [cell.reply for cell in cells]
+        acted, tick = 0, QUICK_SECONDS
+        while True:
+            try:
+                if self.presses > acted:
+                    acted = self.presses
+                    self.reason = self.reason or _Interrupted("interrupted")
+                    (self._interrupt if acted == 1 else self._kill)()
+                if wait_all(futures, tick):
+                    break
+                self.run.record()
+                self._check()
+                tick = STOPPING_TICK_SECONDS if self.stopped_at else TICK_SECONDS
+            except KeyboardInterrupt:
+                self.presses, tick = self.presses + 1, STOPPING_TICK_SECONDS
+        replies = [self._reply(cell) for cell in cells]
+        if isinstance(self.reason, _Interrupted):
+            raise self._interrupted(replies)
+        if self.run.cancelled.is_set():
+            raise SkyCancelled(f"{self.run.label} was cancelled")
+        if self.reason is not None:
+            raise self.reason
+        return replies
+
+    def _reply(self, cell: Cell) -> dict[str, Any]:
+        run = self.run
+        assert run.cluster is not None
+        reply = cell.reply.result()  # raises SkyClusterLost when all is gone
+        if not isinstance(reply, EngineError):
+            return reply["content"]
+        if self.reason is not None or run.cancelled.is_set():
+            return {"status": "killed"}
+        why = run.cluster.last_words(cell.rank)
+        raise SkyEngineLost(
+            f"engine {cell.rank} of cluster {run.cluster.row.name} died while it ran {run.label}: "
+            f"{why}",
+            hint="its variables are gone; a new engine takes its place for the next cell",
+        )
+
+    # -- every tick --------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Look at time, money and cancellation; go on with what was begun; show the state."""
+        cells, asked = self.run.cells, self.reason is not None or self.run.cancelled.is_set()
+        if not asked:
+            self._check_limits()
+        elif len(self.reached) < len(cells):
+            self._interrupt()
+        elif time.monotonic() - self.stopped_at > GRACE_SECONDS and not isinstance(
+            self.reason, _Interrupted
+        ):
+            self._kill()
+            self.stopped_at = time.monotonic()
+        if not self.stopped_at:
+            behind = self._behind()
+            self.run.show("queued" if behind else "running", behind)
+        else:
+            self.run.show("interrupting", self._advice())
+
+    def _check_limits(self) -> None:
+        run, options = self.run, self.run.options
+        spent = run.spent()
+        if options.timeout and run.seconds > options.timeout:
+            limit = format_duration(options.timeout)
+            self.reason = SkyTimeout(f"{run.label} was stopped: --timeout {limit} has passed")
+        elif options.max_cost is not None and spent is not None and spent > options.max_cost:
+            self.reason = SkyBudget(
+                f"{run.label} was stopped: it has cost more than --max-cost {options.max_cost:g}"
+            )
+        if self.reason is not None:
+            self._interrupt()
+
+    def _behind(self) -> str:
+        """Say behind which other cell of this session this one waits, if it does."""
+        run = self.run
+        for other in list(run.session.live.values()):
+            if (
+                other.cluster is run.cluster
+                and other.started < run.started
+                and set(other.ranks) & set(run.ranks)
+            ):
+                return f"behind {other.label}"
+        return ""
+
+    def _advice(self) -> str:
+        waited = time.monotonic() - self.stopped_at > GRACE_SECONDS
+        pressed = isinstance(self.reason, _Interrupted)
+        return "interrupt again to kill the engine" if pressed and waited else ""
+
+    # -- stopping ----------------------------------------------------------------------------
+
+    def _interrupt(self) -> None:
+        """Interrupt the cell on engines that run it; take it back where it waits.
+
+        Called again every tick for the engines that it has not reached: a cell that is between
+        the two when the first call comes would go on otherwise.
+        """
+        run = self.run
+        assert run.cluster is not None
+        self.stopped_at = self.stopped_at or time.monotonic()
+        run.show("interrupting", self._advice())
+        left = [cell for cell in run.cells if cell.rank not in self.reached]
+        with contextlib.suppress(SkyClusterLost):
+            link, ranks = run.cluster.link, [cell.rank for cell in left]
+            self.reached |= set(link.head("interrupt", run=run.id, ranks=ranks)["interrupted"])
+            link.abort(cell for cell in left if cell.rank not in self.reached)
+
+    def _kill(self) -> None:
+        """Kill the engines that do not listen; their variables go with them."""
+        run = self.run
+        assert run.cluster is not None
+        with contextlib.suppress(SkyClusterLost):
+            why = f"{run.label} did not stop when it was interrupted"
+            killed = run.cluster.link.head("kill", run=run.id, why=why)["killed"]
+            if killed:
+                names = ", ".join(map(str, killed))
+                run.notes.append(f"engine {names} was restarted: its variables are gone")
+
+    def _interrupted(self, replies: Sequence[dict[str, Any]]) -> BaseException:
+        """Return the KeyboardInterrupt to raise: the engine's own, where it got that far."""
+        for rank, reply in zip(self.run.ranks, replies, strict=True):
+            if reply["status"] == "error" and reply["ename"] == "KeyboardInterrupt":
+                return rebuild(reply, rank, self.run.session.namespace)
+        gone = any(reply["status"] == "killed" for reply in replies)
+        text = "the engine was restarted: its variables are gone" if gone else "interrupted"
+        reply = {
+            "ename": "KeyboardInterrupt",
+            "evalue": text,
+            "traceback": [f"KeyboardInterrupt: {text}"],
+            "sky": {"error": {"classes": [["builtins", "KeyboardInterrupt"]]}},
+        }
+        return rebuild(reply, self.run.ranks[0], {})
+
+
+class _Interrupted(SkyError):
+    """The user has pressed interrupt."""
+
+
+def wait_all(futures: Sequence[Future], seconds: float) -> bool:
+    """Wait some seconds for `futures`; say whether all are done."""
+    deadline = time.monotonic() + seconds
+    for future in futures:
+        try:
+            future.exception(max(deadline - time.monotonic(), 0))
+        except FutureTimeout:
+            return False
+    return True
