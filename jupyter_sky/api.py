@@ -15,7 +15,7 @@ from .executor.display import Status
 from .executor.request import CellOptions, Input, Output
 from .executor.run import SkyRun
 from .ledger import By, format_usd
-from .resources import Resources, format_duration, parse_duration
+from .resources import Resources, format_duration, format_elapsed, parse_duration
 from .widgets.table import Table
 
 
@@ -96,7 +96,8 @@ def status(cluster: str | None = None) -> Table:
         age = format_duration(time.time() - row.created)
         idle = format_duration(row.idle)
         cells = running or ""
-        rows.append((row.name, session.place(row), age, cells, price, spent, idle, row.notebook))
+        notebook = _short(row.notebook)
+        rows.append((row.name, session.place(row), age, cells, price, spent, idle, notebook))
     if cluster is not None and not rows:
         names = [row.name for row, _ in session.status()]
         raise SkyUsageError(f"no cluster {cluster!r} is up", hint=suggest(cluster, names))
@@ -121,8 +122,8 @@ def cost(by: By = "cell", since: str | None = None) -> Table:
     lines = session.ledger.summary(by, _moment(since) if since else None)
     rows = tuple(
         (
-            line.what,
-            format_duration(line.seconds),
+            _short(line.what),
+            format_elapsed(line.seconds),
             "unknown" if line.price is None else f"{format_usd(line.price)}/h",
             format_usd(line.usd) + (" (running, est.)" if line.estimated else ""),
             f"{line.source} {line.date}".strip(),
@@ -135,6 +136,11 @@ def cost(by: By = "cell", since: str | None = None) -> Table:
         rows,
         empty="nothing has run yet",
     )
+
+
+def _short(what: str) -> str:
+    """Drop the folders from a notebook's path: ``analysis.ipynb [7]``."""
+    return what.rpartition("/")[2] if what.startswith("/") else what
 
 
 def _moment(text: str) -> float:

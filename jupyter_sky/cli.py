@@ -168,8 +168,23 @@ def _cell_text(cell: Any) -> str:
     prompt = f"In [{cell.execution_count or ' '}]: "
     indent = " " * len(prompt)
     source = ("\n" + indent).join(cell.source.rstrip().splitlines())
-    shown = [text for output in cell.outputs if (text := _output_text(output))]
+    shown = [text for output in _merged(cell.outputs) if (text := _output_text(output))]
     return "\n".join([f"{prompt}{source}", *shown, ""])
+
+
+def _merged(outputs: list[Any]) -> list[Any]:
+    """Join neighbouring pieces of one stream, as a front end does."""
+    from copy import copy
+
+    joined: list[Any] = []
+    for output in outputs:
+        last = joined[-1] if joined else None
+        streams = last is not None and output.output_type == last.output_type == "stream"
+        if streams and output.name == last.name:
+            last.text += output.text
+        else:
+            joined.append(copy(output))
+    return joined
 
 
 def _output_text(output: Any) -> str:

@@ -126,6 +126,18 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
+def format_elapsed(seconds: float) -> str:
+    """Seconds that something took: tenths below one second, a clock above.
+
+    Examples
+    --------
+    >>> format_elapsed(0.31), format_elapsed(72)
+    ('0.3 s', '1:12')
+    """
+    # from 0.95 s on the tenth would be rounded to a whole second
+    return f"{max(0.0, seconds):.1f} s" if seconds < 0.95 else format_duration(max(1.0, seconds))
+
+
 def parse_usd(text: str, label: str) -> float:
     """Read ``2.5`` or ``$2.5``, in USD.
 

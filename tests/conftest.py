@@ -111,8 +111,8 @@ class Notebook:
         self.strays = []
         return self.collect(self.send(code), timeout)
 
-    def wait_output(self, text: str, timeout: float = WAIT) -> None:
-        """Read messages until some text has been printed."""
+    def wait_output(self, text: str, timeout: float = WAIT) -> str:
+        """Read messages until some text has been printed; return all that was."""
         begun, seen = time.monotonic(), ""
         while text not in seen:
             assert time.monotonic() - begun < timeout, f"{text!r} has not been printed: {seen!r}"
@@ -122,6 +122,28 @@ class Notebook:
                 continue
             if message["header"]["msg_type"] == "stream":
                 seen += message["content"]["text"]
+        return seen
+
+    def crash(self) -> str:
+        """Kill the kernel; return what its last messages printed. `start` makes a new one."""
+        pid = self.manager.provisioner.pid  # type: ignore[union-attr]
+        os.kill(pid, signal.SIGKILL)
+        seen = ""
+        while True:
+            try:
+                message = self.client.get_iopub_msg(timeout=0.3)
+            except Exception:
+                break
+            if message["header"]["msg_type"] == "stream":
+                seen += message["content"]["text"]
+        self.kill()
+        return seen
+
+    def restart(self) -> None:
+        """Restart the kernel as the menu does."""
+        self.manager.restart_kernel(now=False)
+        self.client.wait_for_ready(timeout=WAIT)
+        assert self.run("%load_ext jupyter_sky").status == "ok"
 
     def interrupt(self) -> None:
         self.manager.interrupt_kernel()
@@ -145,12 +167,26 @@ def processes_of(data: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.status() != psutil.STATUS_ZOMBIE and any(
-                str(data) in word for word in process.cmdline()
-            ):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            # what a cell starts is told by the environment that it was born with
+            born = process.environ().get("IPYTHONDIR", "")
+            if any(str(data) in word for word in [born, *process.cmdline()]):
                 found.append(process)
         except psutil.Error:
             continue
+    return found
+
+
+def part(data: Path, name: str) -> list[psutil.Process]:
+    """Live processes of one part: ``guardian``, ``head`` or ``engine``."""
+    sign = {"guardian": "guardian.py", "head": ".head", "engine": ".engine"}[name]
+    found = []
+    for process in processes_of(data):
+        words = process.cmdline()
+        which = words[4:5] if "-S" in words else words[1:3]
+        if any(word.endswith(sign) for word in which):
+            found.append(process)
     return found
 
 

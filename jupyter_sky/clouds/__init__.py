@@ -29,7 +29,6 @@ def get(name: str) -> Cloud:
         No cloud of that name can launch.
     """
     if name not in MODULES:
-        raise SkyUsageError(
-            f"cloud {name!r} cannot launch machines yet", hint=suggest(name, MODULES)
-        )
+        hint = suggest(name, MODULES)
+        raise SkyUsageError(f"cloud {name!r} cannot launch machines yet", hint=hint)
     return import_module(MODULES[name]).cloud

@@ -9,14 +9,17 @@ import itertools
 import os
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
 from ipykernel.iostream import OutStream
+from ipykernel.kernelbase import Kernel
 from ipyparallel.engine.kernel import IPythonParallelKernel
+from IPython.lib.pretty import pretty
 
 from ..errors import SkyTransferError
-from . import environment
+from . import environment, threads
 from .files import Workspace
 from .values import INLINE_BYTES, Parcel
 
@@ -81,7 +84,11 @@ class SkyKernel(IPythonParallelKernel):
         self.sent: dict[str, tuple[str, int, str]] = {}
         self.workspace = Workspace()
         self._numbers = itertools.count(1)
+        self._life = uuid.uuid4().hex[:8]  # a reference of another engine must not be found here
         self.initial = set(self.shell.user_ns)
+        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        shell = self.shell
+        threads.inherit(self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub)
         # not the history of the machine's user: cells belong to a notebook somewhere else
         self.shell.history_manager.enabled = False
 
@@ -91,6 +98,13 @@ class SkyKernel(IPythonParallelKernel):
 
     def _publish_execute_input(self, *args: Any) -> None:
         """Say nothing: the notebook knows its own cell."""
+
+    def set_parent(self, ident: Any, parent: dict[str, Any], channel: str = "shell") -> None:
+        """Note whose message is being handled; what is printed still belongs to the last cell."""
+        if parent["header"]["msg_type"] == "sky_value":
+            Kernel.set_parent(self, ident, parent, channel)
+        else:
+            super().set_parent(ident, parent, channel)
 
     # -- cells -----------------------------------------------------------------------------
 
@@ -146,37 +160,40 @@ class SkyKernel(IPythonParallelKernel):
         root = type(value).__module__.partition(".")[0]
         small = getattr(value, "nbytes", 0)
         if root in PLAIN_ROOTS and isinstance(small, int) and small <= INLINE_BYTES:
-            packed = self._pack(value, "the result", inline_only=True)
-            if "inline" in packed:
-                return packed
+            parcel = Parcel.small(value, INLINE_BYTES)
+            if parcel is not None:
+                return _inline(parcel)
         return self._hold(value)
 
     # -- values ----------------------------------------------------------------------------
 
     def _hold(self, value: Any) -> dict[str, Any]:
         """Keep `value` here under a number, and describe it."""
-        ref = f"v{next(self._numbers)}"
+        ref = f"{self._life}-{next(self._numbers)}"
         self.refs[ref] = value
         text = _short_repr(value)
         return {"ref": ref, "type": type(value).__qualname__, "repr": text}
 
-    def _pack(self, value: Any, name: str, inline_only: bool = False) -> dict[str, Any]:
+    def _held(self, ref: str, name: str) -> Any:
+        if ref in self.refs:
+            return self.refs[ref]
+        raise SkyTransferError(
+            f"{name} is gone: the engine that held it was restarted",
+            hint="run the cell that made it again",
+        )
+
+    def _pack(self, value: Any, name: str) -> dict[str, Any]:
         try:
             parcel = Parcel.of(value, name)
         except SkyTransferError as error:
-            return {"unpicklable": str(error)} if not inline_only else {}
+            return {"unpicklable": str(error)}
         if parcel.nbytes <= INLINE_BYTES:
-            data = base64.b64encode(parcel.to_bytes()).decode()
-            return {"inline": data, "sizes": parcel.sizes}
-        if inline_only:
-            return {}
+            return _inline(parcel)
         held = self._hold(value)
         self.parcels[held["ref"]] = parcel
         return held | {"sizes": parcel.sizes}
 
     def _unpack(self, name: str, value: dict[str, Any]) -> Any:
-        if "ref" in value:
-            return self.refs[value["ref"]]
         data = base64.b64decode(value["inline"])
         return self._load(Parcel.from_bytes(value["sizes"], data), name)
 
@@ -212,14 +229,14 @@ class SkyKernel(IPythonParallelKernel):
 
     def _op_same(self, content: dict, *_: Any) -> dict:
         """Is the content sent before under this name still what the name holds?"""
-        known = self.sent.get(content["name"])
         value = self.shell.user_ns.get(content["name"])
-        same = (
-            known is not None
-            and known[:2] == (content["digest"], id(value))
-            and known[2] == Parcel.of(value).digest()  # it may have been changed in place
-        )
-        return {"same": same}
+        digest, identity, here = self.sent.get(content["name"], ("", 0, ""))
+        if (digest, identity) != (content["digest"], id(value)):
+            return {"same": False}
+        try:
+            return {"same": here == Parcel.of(value).digest()}  # it may have changed in place
+        except SkyTransferError:
+            return {"same": False}
 
     def _op_begin(self, content: dict, *_: Any) -> None:
         self.parcels[content["id"]] = Parcel.empty(content["sizes"])
@@ -237,7 +254,7 @@ class SkyKernel(IPythonParallelKernel):
         """Pack the value behind a name or a reference for fetching."""
         name = content["name"]
         if "ref" in content:
-            value = self.refs[content["ref"]]
+            value = self._held(content["ref"], name)
         elif name in self.shell.user_ns:
             value = self.shell.user_ns[name]
         else:
@@ -255,7 +272,11 @@ class SkyKernel(IPythonParallelKernel):
             self.refs.pop(content["ref"], None)
 
     def _op_bind(self, content: dict, *_: Any) -> None:
-        self.shell.user_ns[content["name"]] = self.refs[content["ref"]]
+        self.shell.user_ns[content["name"]] = self._held(content["ref"], content["name"])
+
+    def _op_result(self, content: dict, *_: Any) -> dict:
+        """Hold the result of a cell that could not be opened by the notebook."""
+        return self._hold(self.shell.user_ns["_oh"][content["cell"]])
 
     def _op_names(self, *_: Any) -> dict:
         """List the variables that cells have made, with type, size and a short repr."""
@@ -299,9 +320,14 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def _inline(parcel: Parcel) -> dict[str, Any]:
+    return {"inline": base64.b64encode(parcel.to_bytes()).decode(), "sizes": parcel.sizes}
+
+
 def _short_repr(value: Any, limit: int = 2000) -> str:
+    """Return how IPython shows `value`, which spells out no more than a thousand items."""
     try:
-        text = repr(value)
+        text = pretty(value)
     except Exception as error:
         text = f"<{type(value).__qualname__}: repr failed with {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -325,12 +351,14 @@ def describe_error(error: BaseException) -> dict[str, Any]:
         described["module"] = error.name
     if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
         described["filename"] = error.filename
-    if type(error).__module__ != builtins.__name__ or type(error) is SyntaxError:
-        with contextlib.suppress(Exception):
-            parcel = Parcel.of(error)
-            if parcel.nbytes <= INLINE_BYTES:
-                described["sizes"] = parcel.sizes
-                described["pickle"] = base64.b64encode(parcel.to_bytes()).decode()
-    elif all(isinstance(arg, (str, int, float, bool, type(None))) for arg in error.args):
+    plain = all(isinstance(arg, (str, int, float, bool, type(None))) for arg in error.args)
+    builtin = type(error).__module__ == builtins.__name__
+    if builtin and plain and not isinstance(error, _WITH_MORE_THAN_ARGS):
         described["args"] = list(error.args)
+    elif parcel := Parcel.small(error, INLINE_BYTES):
+        described["sizes"] = parcel.sizes
+        described["pickle"] = base64.b64encode(parcel.to_bytes()).decode()
     return described
+
+
+_WITH_MORE_THAN_ARGS = (ImportError, OSError, SyntaxError)

@@ -12,6 +12,7 @@ import io
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 from ..errors import SkyTransferError
@@ -19,7 +20,7 @@ from ..errors import SkyTransferError
 INLINE_BYTES = 64 * 1024
 """Parcels up to this many bytes ride inside the cell's own messages."""
 
-CHUNK_BYTES = 8 * 2**20
+CHUNK_BYTES = 2 * 2**20
 ARENA_BYTES = 2**20
 ALIGNMENT = 16
 
@@ -47,6 +48,8 @@ class Parcel:
         """
         try:
             return cls._pickle(value)
+        except SkyTransferError:  # it knows better, as a handle of a remote value does
+            raise
         except Exception as error:
             culprit = _culprit(value, name)
             raise SkyTransferError(
@@ -55,8 +58,17 @@ class Parcel:
             ) from error
 
     @classmethod
-    def _pickle(cls, value: Any) -> Parcel:
-        stream, buffers = io.BytesIO(), []
+    def small(cls, value: Any, limit: int) -> Parcel | None:
+        """Pickle `value` if that takes no more than about `limit` bytes; None where it does not."""
+        try:
+            parcel = cls._pickle(value, _Bounded(limit))
+        except Exception:
+            return None
+        return parcel if parcel.nbytes <= limit else None
+
+    @classmethod
+    def _pickle(cls, value: Any, stream: io.BytesIO | None = None) -> Parcel:
+        stream, buffers = stream or io.BytesIO(), []
         _pickler()(stream, protocol=5, buffer_callback=buffers.append).dump(value)
         views = [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
         return cls(tuple(view.cast("B") if view.nbytes else memoryview(b"") for view in views))
@@ -133,6 +145,20 @@ class Parcel:
         return parcel
 
 
+class _Bounded(io.BytesIO):
+    """A stream that ends a pickle which grows past a limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def write(self, data: Any) -> int:
+        """Add `data` unless it would be too much."""
+        if self.tell() + memoryview(data).nbytes > self.limit:
+            raise pickle.PicklingError("too large")
+        return super().write(data)
+
+
 def chunks(nbytes: int) -> Iterator[tuple[int, int]]:
     """Yield the flat ranges in which a parcel of `nbytes` travels."""
     for start in range(0, nbytes, CHUNK_BYTES):
@@ -158,16 +184,19 @@ def _pickler() -> type[pickle.Pickler]:
     return ValuePickler
 
 
-def _culprit(value: Any, path: str, depth: int = 4) -> str | None:
+def _culprit(
+    value: Any, path: str, depth: int = 4, seen: frozenset[int] = frozenset()
+) -> str | None:
     """Find the innermost part of `value` that does not pickle, as ``path is a type (why)``."""
     try:
         Parcel._pickle(value)
         return None
     except Exception as error:
         reason = str(error)
+    seen |= {id(value)}
     if depth:
         for label, part in _parts(value):
-            found = _culprit(part, f"{path}{label}", depth - 1)
+            found = None if id(part) in seen else _culprit(part, f"{path}{label}", depth - 1, seen)
             if found:
                 return found
     return f"{path} is a {type(value).__name__} ({reason})"
@@ -178,9 +207,19 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{key!r}]", part) for key, part in list(value.items())[:1000])
     elif isinstance(value, (list, tuple)):
         yield from ((f"[{index}]", part) for index, part in enumerate(value[:1000]))
-    elif hasattr(value, "__closure__") and value.__closure__:
-        names = value.__code__.co_freevars
-        for name, cell in zip(names, value.__closure__, strict=False):
-            yield f".<{name}>", cell.cell_contents
+    elif isinstance(value, FunctionType):
+        yield from ((f".<{name}>", part) for name, part in _outside(value).items())
     elif isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, type):
         yield from ((f".{key}", part) for key, part in vars(value).items())
+
+
+def _outside(function: FunctionType) -> dict[str, Any]:
+    """Return what a function takes from around it."""
+    code, found = function.__code__, {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+    names = (name for name in code.co_names if name in function.__globals__)
+    return found | {name: function.__globals__[name] for name in names}

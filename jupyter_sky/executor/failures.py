@@ -54,19 +54,31 @@ def rebuild(
     base = _local_class(described.get("classes", ()), namespace)
     name = reply["ename"]
     original = _original(described)
-    kind = _combine(name, base)
-    args = getattr(original, "args", None) or described.get("args") or [reply["evalue"]]
-    error = kind.__new__(kind, *args)
+    args = original.args if original is not None else described.get("args", [reply["evalue"]])
+    error = _made(_combine(name, base), args)
     with contextlib.suppress(Exception):
         error.__dict__.update(getattr(original, "__dict__", {}))
-    error.args = tuple(args)
-    for key in ("name", "filename", "msg", "lineno", "offset", "text", "code", "errno"):
+    for key in ("name", "filename", "msg", "lineno", "offset", "text", "code", "value"):
         with contextlib.suppress(Exception):
             value = getattr(original, key, described.get(key))
             if value is not None and getattr(error, key, None) is None:
                 setattr(error, key, value)
     error.remote_traceback = list(reply.get("traceback") or [f"{name}: {reply['evalue']}"])
     error.rank, error.hint = rank, hint
+    return error
+
+
+def _made(kind: Any, args: Sequence[Any]) -> Any:
+    """Return an exception of a class, its own ``__init__`` not called: it may want anything."""
+    try:
+        error = kind.__new__(kind, *args)
+    except TypeError:  # an exception group whose exceptions have stayed on the engine
+        kind = _combine(kind.__name__, Exception)
+        error = kind.__new__(kind, *args)
+    builtin = next(base for base in kind.__mro__ if base.__module__ == builtins.__name__)
+    with contextlib.suppress(Exception):
+        builtin.__init__(error, *args)
+    error.args = tuple(args)
     return error
 
 
@@ -131,6 +143,8 @@ def advice(described: Mapping[str, Any], local_names: Mapping[str, Any], line: s
     from pathlib import Path
 
     line = f"%%sky {line}".strip()
+    if ["IPython.core.error", "StdinNotImplementedError"] in described.get("classes", ()):
+        return "nobody can answer input() on a cluster: ask here, and send the answer with -i"
     if name := described.get("name"):
         if name in local_names and "module" not in described:
             return f"{name} is a local variable: add -i {name}\n    {line} -i {name}"

@@ -30,7 +30,7 @@ class Sending:
     large
         Parcels that go ahead of it.
     handles
-        Values that are on a cluster already.
+        Values that are on a cluster already: one, or one for each engine.
     env
         Environment variables; they go to the engine and nowhere else.
     notes
@@ -39,7 +39,7 @@ class Sending:
 
     inline: dict[str, dict[str, Any]] = field(default_factory=dict)
     large: dict[str, Parcel] = field(default_factory=dict)
-    handles: dict[str, RemoteValue] = field(default_factory=dict)
+    handles: dict[str, list[RemoteValue]] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -64,8 +64,9 @@ def collect(options: CellOptions, code: str, namespace: Mapping[str, Any], confi
             sending.notes.append(f"sent by --auto: {', '.join(found)}")
     for item in inputs:
         value = _evaluate(item.expression, namespace)
-        if isinstance(value, RemoteValue):
-            sending.handles[item.name] = value
+        handles = value if isinstance(value, list) else [value]
+        if handles and all(isinstance(handle, RemoteValue) for handle in handles):
+            sending.handles[item.name] = handles
             continue
         parcel = Parcel.of(value, item.expression)
         if is_inline(parcel):

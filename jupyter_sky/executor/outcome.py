@@ -81,7 +81,11 @@ def _output(run: SkyRun, rank: int, output: Output, outcome: Reply) -> Any:
         )
     if output.keep:
         return RemoteValue(run.cluster, rank, name, described)
-    announce(run, name, transfer.size_of(described), "from")
+    try:
+        announce(run, name, transfer.size_of(described), "from")
+    except SkyTransferError:
+        transfer.release(run.cluster, rank, described)
+        raise
     return transfer.receive(run.cluster, rank, name, described, progress(run, name))
 
 
@@ -93,5 +97,6 @@ def _result(run: SkyRun, rank: int, described: dict[str, Any] | None) -> Any:
         return RemoteValue(run.cluster, rank, "the result", described)
     try:
         return transfer.receive(run.cluster, rank, "the result", described)
-    except SkyTransferError:
-        return None  # it has been shown; only ``_`` goes without it
+    except SkyTransferError:  # it stays there, as values that are not sent at all do
+        described = run.cluster.link.ask(rank, "result", cell=run.origin.number)
+        return RemoteValue(run.cluster, rank, "the result", described)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import SkyTransferError
+from ..errors import SkyTransferError, SkyUsageError
 from . import transfer
 from .inputs import Sending
 from .transfer import RemoteValue
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 def prepare(run: SkyRun, sending: Sending) -> None:
     """Bring packages, files and large values to a run's engines, saying how far it is."""
     assert run.cluster is not None
-    if run.options.pip:
-        _install(run)
     if run.options.sync:
         root = run.session.folder
         transfer.sync(run.cluster, run.ranks, root, run.options.sync, progress(run, "files"))
-    for name, value in sending.handles.items():
-        _bind(run, name, value)
+    if run.options.pip:  # may name a file that has just been brought
+        _install(run)
+    for name, values in sending.handles.items():
+        _bind(run, name, values)
     for name, parcel in sending.large.items():
         if not transfer.send(run.cluster, run.ranks, name, parcel, progress(run, name)):
             run.notes.append(f"{name} is there already ({size_text(parcel.nbytes)}): not sent")
@@ -43,15 +44,23 @@ def _install(run: SkyRun) -> None:
         link.content(future.result())
 
 
-def _bind(run: SkyRun, name: str, value: RemoteValue) -> None:
-    """Let a value that is on the cluster pass into a cell without moving it."""
+def _bind(run: SkyRun, name: str, values: Sequence[RemoteValue]) -> None:
+    """Let values that are on the cluster pass into a cell, without moving them if need be.
+
+    One value is for every engine; of several, each engine has its own.
+    """
     assert run.cluster is not None
-    if value.cluster is run.cluster and run.ranks == [value.rank]:
-        run.cluster.link.ask(value.rank, "bind", name=name, ref=value.ref)
-        return
-    parcel = transfer.Parcel.of(value.fetch(progress(run, name)), name)
-    announce(run, name, parcel.nbytes, "to")
-    transfer.send(run.cluster, run.ranks, name, parcel, progress(run, name))
+    by_rank = {value.rank: value for value in values}
+    for rank in run.ranks:
+        value = values[0] if len(values) == 1 else by_rank.get(rank)
+        if value is None:
+            raise SkyUsageError(f"-i {name}: it has no value for engine {rank}")
+        if value.cluster is run.cluster and value.rank == rank:
+            run.cluster.link.ask(rank, "bind", name=name, ref=value.ref)
+            continue
+        parcel = transfer.Parcel.of(value.fetch(progress(run, name)), name)
+        announce(run, name, parcel.nbytes, "to")
+        transfer.send(run.cluster, [rank], name, parcel, progress(run, name))
 
 
 def refuse_large(run: SkyRun, sending: Sending) -> None:

@@ -209,6 +209,7 @@ class SkyRun:
         for rank in self.ranks:
             sink = relay.sink(rank, engines.get(rank, ""), link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
+        self.status = "running"
         self._begin()
 
     # -- limits and account ------------------------------------------------------------------

@@ -51,6 +51,8 @@ class RemoteValue:
         """
         link = self.cluster.link
         described = link.ask(self.rank, "pack", name=self.name, ref=self.ref)
+        if why := described.get("unpicklable"):
+            raise SkyTransferError(why.splitlines()[0], hint="it stays on the cluster")
         return receive(self.cluster, self.rank, self.name, described, progress)
 
     def __repr__(self) -> str:
@@ -134,6 +136,16 @@ def receive(
     if "inline" in described:
         data = base64.b64decode(described["inline"])
         return _load(Parcel.from_bytes(described["sizes"], data), name)
+    try:
+        parcel = _fetch(cluster, rank, described, progress)
+    finally:
+        release(cluster, rank, described)
+    return _load(parcel, name)
+
+
+def _fetch(
+    cluster: Cluster, rank: int, described: dict[str, Any], progress: Progress | None
+) -> Parcel:
     link, ref, parcel = cluster.link, described["ref"], Parcel.empty(described["sizes"])
     total, done = parcel.nbytes, 0
     flying: deque[tuple[Future, int]] = deque()
@@ -148,10 +160,16 @@ def receive(
         reply = link.wait(future)
         link.content(reply)
         done += parcel.fill(start, reply["buffers"])
+        reply["buffers"].clear()  # now, not when the garbage collector comes by
         if progress:
             progress(done, total)
-    link.value(rank, "packed", ref=ref)
-    return _load(parcel, name)
+    return parcel
+
+
+def release(cluster: Cluster, rank: int, described: dict[str, Any]) -> None:
+    """Let an engine drop what it has packed for fetching, if it has."""
+    if "ref" in described:
+        _release(cluster.link, rank, described["ref"])
 
 
 def size_of(described: dict[str, Any]) -> int:

@@ -87,7 +87,7 @@ def make_matcher(sources: CompletionSources) -> Callable[[Any], Any]:
     """
     from IPython.core.completer import SimpleCompletion, context_matcher
 
-    @context_matcher(identifier="jupyter_sky")
+    @context_matcher(identifier="jupyter_sky")  # type: ignore[arg-type]
     def sky_matcher(context: Any) -> Any:
         found = _find(context, sources)
         if found is None:

@@ -72,7 +72,7 @@ def _down(words: list[str]) -> Any:
 
     names, _ = _flags(words, {"--yes": False}, "down")
     ended = api.down(_one(names, "down") or "all")
-    return f"ended: {', '.join(ended)}" if ended else "no cluster is up"
+    print(f"ended: {', '.join(ended)}" if ended else "no cluster is up")
 
 
 def _cost(words: list[str]) -> Any:
@@ -155,9 +155,7 @@ def _cancel(words: list[str]) -> Any:
 
     which = _one(words, "cancel")
     if which is None:
-        raise SkyUsageError(
-            "%sky cancel: which cell?", hint="its name or its number; see %sky status"
-        )
+        raise SkyUsageError("%sky cancel: which cell?", hint="its name or its number")
     api.cancel(which)
 
 

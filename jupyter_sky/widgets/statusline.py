@@ -6,7 +6,7 @@ from html import escape
 
 from ..executor.display import Status
 from ..ledger import format_usd
-from ..resources import format_duration
+from ..resources import format_elapsed
 
 # JupyterLab sets the variables; the fallbacks have contrast on white and on black alike.
 _WAITING = "var(--jp-ui-font-color2, #808080)"
@@ -31,6 +31,8 @@ _LINE = (
     "line-height: 1.6; padding: 1px 0 1px 8px; margin: 0 0 2px; "
     "border-left: 2px solid rgba(128, 128, 128, 0.35)"
 )
+PLAIN = "tex2jax_ignore mathjax_ignore"
+"""Classes without which JupyterLab takes what stands between two dollar signs for mathematics."""
 _QUIET = "opacity: 0.72"
 _NOTE = "font-size: 0.92em; opacity: 0.85"
 
@@ -43,7 +45,7 @@ def to_text(status: Status) -> str:
     >>> print(to_text(Status("done", 72, "train", "local this-machine", 0.0, 0.0, 0.41)))
     ☁ done 1:12 · $0.00 this cell · $0.41 this notebook · train on local this-machine $0.00/h
     """
-    line = " · ".join([f"☁ {status.stage} {_clock(status.seconds)}", *_facts(status)])
+    line = " · ".join([f"☁ {status.stage} {format_elapsed(status.seconds)}", *_facts(status)])
     return "\n".join([line, *(f"  {note}" for note in status.notes)])
 
 
@@ -55,9 +57,9 @@ def to_html(status: Status) -> str:
     # A screen reader hears how the cell ended, not every second of the way there.
     live = "polite" if status.stage in _FINAL else "off"
     return (
-        f'<div role="status" aria-live="{live}" style="{_LINE}">'
+        f'<div class="{PLAIN}" role="status" aria-live="{live}" style="{_LINE}">'
         f'<span aria-hidden="true" style="color: {colour}">●</span> '
-        f"<b>{escape(status.stage)}</b> {_clock(status.seconds)}"
+        f"<b>{escape(status.stage)}</b> {format_elapsed(status.seconds)}"
         f'<span style="{_QUIET}">{facts}</span>{notes}</div>'
     )
 
@@ -74,8 +76,3 @@ def _facts(status: Status) -> list[str]:
     where = " on ".join(part for part in (status.cluster, status.place) if part)
     price = "price unknown" if status.price is None else f"{format_usd(status.price)}/h"
     return [*filter(None, [status.detail]), *spent, *([f"{where} {price}"] if where else [])]
-
-
-def _clock(seconds: float) -> str:
-    # From 0.95 s on the tenth would be rounded to a whole second.
-    return f"{max(0.0, seconds):.1f} s" if seconds < 0.95 else format_duration(max(1.0, seconds))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from .statusline import PLAIN
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -109,13 +111,13 @@ class Table:
         body = "".join(_html_row("td", row, styles) for row in self.rows)
         caption = f'<caption style="{_CAPTION}">{escape(self.title)}</caption>'
         return (
-            f'<table style="{_TABLE}">{caption if self.title else ""}'
+            f'<table class="{PLAIN}" style="{_TABLE}">{caption if self.title else ""}'
             f"<thead>{head}</thead><tbody>{body}</tbody></table>{note}"
         )
 
 
 def _block(text: str, style: str) -> str:
-    return f'<div style="{_TABLE}; {style}">{escape(text)}</div>' if text else ""
+    return f'<div class="{PLAIN}" style="{_TABLE}; {style}">{escape(text)}</div>' if text else ""
 
 
 def _html_row(tag: str, values: tuple[object, ...], styles: list[str]) -> str:

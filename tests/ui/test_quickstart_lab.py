@@ -29,6 +29,8 @@ def test_quickstart_in_jupyterlab(lab, page):
     status = outputs.locator("[role=status]", has_text="done").first
     status.scroll_into_view_if_needed()
     assert status.is_visible()
+    # two dollar signs in a line are mathematics to JupyterLab unless it is told otherwise
+    assert "$0.00 this cell · $0.00 this notebook" in status.inner_text()
 
     for theme in ("Light", "Dark"):
         assert notebook.screenshot("quickstart", theme).stat().st_size > 10_000

@@ -8,7 +8,8 @@ from typing import get_args
 
 import pytest
 
-from jupyter_sky.widgets.statusline import Stage, Status, mimebundle, to_html, to_text
+from jupyter_sky.executor.display import Stage, Status
+from jupyter_sky.widgets.statusline import mimebundle, to_html, to_text
 
 DONE = Status(
     "done", 72.4, "train-3f2a", "aws us-east-1 g5.xlarge spot", 1.006, 0.0604, 0.4142, notes=()

@@ -1,0 +1,65 @@
+"""Threads keep the cell that started them: what they print later lands in its output area.
+
+ipykernel remembers the parent of a message in context variables, which threads do not inherit
+before Python 3.14. Only those variables are handed on: a whole context would also carry the
+event loop's affairs into threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any
+
+
+def inherit(*holders: Any) -> None:
+    """Let threads and the tasks of thread pools inherit the parents that `holders` keep.
+
+    Parameters
+    ----------
+    *holders
+        Streams, display hooks and the like: their context variables are handed on.
+    """
+    variables = [
+        value
+        for holder in holders
+        for value in getattr(holder, "__dict__", {}).values()
+        if isinstance(value, ContextVar)
+    ]
+    if variables:
+        _patch(variables)
+
+
+def _patch(variables: Iterable[ContextVar]) -> None:
+    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+
+    def carry(function: Callable) -> Callable:
+        values = [(variable, variable.get(None)) for variable in variables]
+
+        def carried(*args: Any, **kwargs: Any) -> Any:
+            for variable, value in values:
+                variable.set(value)
+            return function(*args, **kwargs)
+
+        return carried
+
+    @wraps(start)
+    def carrying_start(thread: threading.Thread) -> None:
+        run = carry(thread.run)
+
+        def once() -> None:
+            del thread.run  # the class's own again
+            run()
+
+        thread.run = once
+        start(thread)
+
+    @wraps(submit)
+    def carrying_submit(pool: ThreadPoolExecutor, task: Callable, /, *args: Any, **kwargs: Any):
+        return submit(pool, carry(task), *args, **kwargs)
+
+    threading.Thread.start = carrying_start
+    ThreadPoolExecutor.submit = carrying_submit  # type: ignore[method-assign]

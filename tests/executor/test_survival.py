@@ -1,0 +1,434 @@
+"""What survives a death, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from jupyter_sky.store import Store
+from tests.conftest import Notebook, part, processes_of, wait_until
+
+pytestmark = pytest.mark.slow
+
+COUNT = """%%sky
+import time
+kept = 41
+for number in range({}):
+    print('line', number, flush=True)
+    time.sleep(0.2)
+print('over')
+"""
+
+
+def lines(text: str) -> list[int]:
+    """Numbers of the lines that `COUNT` printed."""
+    return [int(line.split()[1]) for line in text.splitlines() if line.startswith("line ")]
+
+
+def journals(data: Path) -> str:
+    return "".join(path.read_text() for path in data.glob("local/*/journal/*.jsonl"))
+
+
+def ended(data: Path) -> list[dict[str, Any]]:
+    """What clusters that have ended say of it, the latest last."""
+    found = [json.loads(path.read_text()) for path in data.glob("local/*/ended.json")]
+    return sorted(found, key=lambda record: record["time"])
+
+
+def nothing_left(data: Path, timeout: float = 5.0) -> float:
+    return wait_until(lambda: not processes_of(data), timeout, "processes are left")
+
+
+# -- the notebook's kernel dies -------------------------------------------------------------
+
+
+def test_what_a_cell_printed_while_no_kernel_lived_is_shown_once(fresh: Any) -> None:
+    book: Notebook = fresh()
+    book.send(COUNT.format(22))
+    before = lines(book.wait_output("line 7") + book.crash())
+    wait_until(lambda: "over" in journals(fresh.data))
+    finished = time.time()
+    book.start()
+    ran = book.run("%%sky\nkept + 1")
+    assert ran.result == "42", ran
+    assert "reconnected to analysis-" in ran.status_line and "2 variables" in ran.status_line
+    assert ran.seconds < 5
+    after = lines(ran.stdout)
+    assert after == list(range(after[0], 22)) and ran.stdout.endswith("over\n")
+    assert before == list(range(len(before)))
+    assert 0 <= len(before) - after[0] <= 3, "nothing lost, a line or two repeated at most"
+    with_store = Store.open(fresh.data)
+    replayed, _ = sorted(with_store.runs(), key=lambda run: run.started)
+    assert replayed.status == "ok" and replayed.ended is not None
+    assert abs(replayed.ended - finished) < 1.0, "closed at its end, not at the reconnection"
+    assert book.run("%%sky\nprint('once')").stdout == "once\n"
+
+
+def test_a_cell_that_still_runs_is_followed_to_its_end(fresh: Any) -> None:
+    book: Notebook = fresh()
+    book.send(COUNT.format(40) + "raise ValueError('of old')")
+    before = lines(book.wait_output("line 3") + book.crash())
+    book.start()
+    ran = book.run("%%sky\nprint('new', kept)")
+    after = lines(ran.stdout)
+    assert after == list(range(after[0], 40)), ran
+    assert 0 <= len(before) - after[0] <= 3
+    assert ran.status == "ok" and ran.stdout.endswith("over\nnew 41\n")
+    assert "ValueError" in ran.stderr and "of old" in ran.stderr
+    assert "error" in ran.status_line
+    old, _ = sorted(Store.open(fresh.data).runs(), key=lambda run: run.started)
+    assert old.status == "error"
+
+
+def test_an_interrupt_while_following_stops_what_is_followed(fresh: Any) -> None:
+    book: Notebook = fresh()
+    book.send(COUNT.format(600))
+    book.wait_output("line 3")
+    book.crash()
+    book.start()
+    sent = book.send("%%sky\nprint('new')")
+    book.wait_output("line 20")
+    book.interrupt()
+    ran = book.collect(sent, 10)
+    assert ran.ename == "KeyboardInterrupt" and "new" not in ran.stdout
+    after = book.run("%%sky\nkept", 10)
+    assert after.result == "41" and not lines(after.stdout)
+    assert {run.status for run in Store.open(fresh.data).runs()} == {"error", "interrupted", "ok"}
+
+
+def test_a_restart_keeps_the_cluster_and_its_background_cells(fresh: Any) -> None:
+    book: Notebook = fresh()
+    assert book.run("%%sky\nkept = 41").status == "ok"
+    assert book.run(COUNT.format(15).replace("%%sky", "%%sky --bg job")).status == "ok"
+    time.sleep(1.0)
+    book.restart()
+    ran = book.run("%%sky\nkept + 1")
+    assert ran.result == "42" and "reconnected" in ran.status_line
+    assert lines(ran.stdout)[-1] == 14 and ran.stdout.endswith("over\n")
+    assert {run.status for run in Store.open(fresh.data).runs()} == {"ok"}
+
+
+# -- the lease ------------------------------------------------------------------------------
+
+
+def test_a_cluster_whose_notebook_is_gone_ends_by_itself(fresh: Any) -> None:
+    book: Notebook = fresh()
+    line = "%%sky --idle 2s\n"
+    assert book.run(f"{line}kept = 41; import subprocess; subprocess.Popen(['sleep', '600'])").status
+    time.sleep(4.0)  # an idle cluster whose notebook lives stays
+    assert book.run(f"{line}kept").result == "41"
+    book.crash()
+    killed = time.time()
+    assert nothing_left(fresh.data, 8) > 1.0
+    (end,) = ended(fresh.data)
+    assert end["reason"] == "idle" and end["time"] - killed < 6
+    time.sleep(1.0)
+    book.start()
+    shown = book.run("%sky status")
+    assert "no cluster is up" in shown.result + shown.stdout
+    (interval,) = Store.open(fresh.data).intervals()
+    assert interval.ended == pytest.approx(end["time"], abs=0.01), "billed to its end, not to now"
+    again = book.run(f"{line}kept")
+    assert again.ename == "NameError"
+
+
+def test_the_next_cell_says_that_the_old_cluster_has_ended(fresh: Any) -> None:
+    book: Notebook = fresh()
+    assert book.run("%%sky --idle 2s\nkept = 41").status == "ok"
+    book.crash()
+    nothing_left(fresh.data, 8)
+    book.start()
+    ran = book.run("%%sky\n1 + 1")
+    assert ran.result == "2"
+    assert "has ended (idle); its variables are gone" in ran.status_line
+    first, second = Store.open(fresh.data).intervals()
+    assert first.ended is not None and second.ended is None
+
+
+def test_a_run_is_held_to_its_limit_without_its_notebook(fresh: Any) -> None:
+    """The lease does not end while a cell runs: its own limit must."""
+    book: Notebook = fresh(JUPYTER_SKY_LIMIT_GRACE="1")
+    sent = book.send("%%sky --timeout 2s --idle 2s\nprint('begun', flush=True)\nsum(range(10**12))")
+    book.wait_output("begun")
+    book.crash()
+    nothing_left(fresh.data, 15)
+    assert ended(fresh.data)[0]["reason"] == "idle", sent
+
+
+def test_a_headless_run_takes_its_clusters_with_it(fresh: Any) -> None:
+    book: Notebook = fresh(None)
+    assert book.run("%%sky\n1").status == "ok"
+    assert part(fresh.data, "engine")
+    book.stop()
+    nothing_left(fresh.data)
+    (interval,) = Store.open(fresh.data).intervals()
+    assert interval.ended is not None
+
+
+def test_a_headless_run_keeps_its_clusters_when_told_to(fresh: Any) -> None:
+    book: Notebook = fresh(None, SKY_KEEP="1")
+    assert book.run("%%sky\n1").status == "ok"
+    book.stop()
+    time.sleep(1.0)
+    assert part(fresh.data, "engine")
+
+
+# -- parts of the cluster die ---------------------------------------------------------------
+
+
+def test_an_engine_that_dies_fails_its_cell_and_is_replaced(fresh: Any) -> None:
+    book: Notebook = fresh()
+    sent = book.send(
+        "%%sky\nimport subprocess, time\nsubprocess.Popen(['sleep', '613'])\n"
+        "subprocess.Popen(['sleep', '613'], start_new_session=True)\n"
+        "print('begun', flush=True)\ntime.sleep(60)"
+    )
+    book.wait_output("begun")
+    part(fresh.data, "engine")[0].kill()
+    ran = book.collect(sent, 5)
+    assert (ran.status, ran.ename) == ("error", "SkyEngineLost")
+    assert "SIGKILL" in ran.evalue and "new engine" in ran.evalue
+    assert ran.status_line.startswith("☁ failed")
+    assert book.run("%%sky\n1 + 1").result == "2"
+    assert not [p for p in processes_of(fresh.data) if p.name() == "sleep"]
+    # while idle, and a crash of its own
+    part(fresh.data, "engine")[0].kill()
+    assert book.run("%%sky\n2 + 2").result == "4"
+    ran = book.run("%%sky\nimport os; os._exit(7)", 8)
+    assert ran.ename == "SkyEngineLost" and "exit code 7" in ran.evalue
+    # one that is frozen is as good as dead
+    sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
+    book.wait_output("begun")
+    part(fresh.data, "engine")[0].suspend()
+    ran = book.collect(sent, 15)
+    assert ran.ename == "SkyEngineLost" and "has not answered" in ran.evalue
+    assert book.run("%%sky\n3 + 3").result == "6"
+
+
+def test_one_of_two_engines_dies(fresh: Any) -> None:
+    book: Notebook = fresh()
+    sent = book.send("%%sky --nodes 2\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
+    book.wait_output("begun")
+    time.sleep(1.0)
+    part(fresh.data, "engine")[0].kill()
+    begun = time.monotonic()
+    ran = book.collect(sent, 12)
+    assert ran.ename == "SkyEngineLost", ran
+    assert time.monotonic() - begun < 5
+    assert book.run("%%sky\n1 + 1").ename == ""
+
+
+def test_a_head_that_dies_takes_all_with_it_and_the_next_cell_gets_another(fresh: Any) -> None:
+    book: Notebook = fresh()
+    sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
+    book.wait_output("begun")
+    part(fresh.data, "head")[0].kill()
+    ran = book.collect(sent, 12)
+    assert (ran.status, ran.ename) == ("error", "SkyClusterLost")
+    assert "SIGKILL" in ran.evalue
+    nothing_left(fresh.data)
+    again = book.run("%%sky\n1 + 1")
+    assert again.result == "2" and "its variables are gone" in again.status_line
+
+
+def test_a_guardian_that_dies_takes_all_with_it(fresh: Any) -> None:
+    book: Notebook = fresh()
+    assert book.run(
+        "%%sky\nimport subprocess\n"
+        "subprocess.Popen(['setsid', '-f', 'sleep', '614']); import time; time.sleep(0.5)"
+    ).status == "ok"
+    assert [p for p in processes_of(fresh.data) if p.name() == "sleep"]
+    part(fresh.data, "guardian")[0].kill()
+    nothing_left(fresh.data)
+    shown = book.run("%sky status")
+    assert "no cluster is up" in shown.result + shown.stdout
+    (interval,) = Store.open(fresh.data).intervals()
+    assert interval.ended is not None and time.time() - interval.ended < 10
+    assert "guardian" in ended(fresh.data)[0]["reason"]
+
+
+def test_a_frozen_head_is_lost_in_time_and_can_be_cleaned_up(fresh: Any) -> None:
+    book: Notebook = fresh()
+    sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(100)")
+    book.wait_output("begun")
+    part(fresh.data, "head")[0].suspend()
+    ran = book.collect(sent, 30)
+    assert (ran.status, ran.ename) == ("error", "SkyClusterLost")
+    assert "said nothing" in ran.evalue and "%sky down" in ran.evalue
+    down = book.run("%sky down all")
+    assert "ended: analysis-" in down.result
+    nothing_left(fresh.data, 1)
+
+
+def test_a_cell_in_the_background_learns_that_its_cluster_was_ended(fresh: Any) -> None:
+    book: Notebook = fresh()
+    assert book.run("%%sky --bg job\nimport time\ntime.sleep(60)").status == "ok"
+    time.sleep(3.0)
+    assert "ended" in book.run("%sky down all").result
+    assert book.run("job.result(5)").ename == "SkyClusterLost"
+    assert book.run("job.status").result == "'failed'"
+
+
+# -- starting -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", ["engine", "head"])
+def test_what_cannot_start_says_what_its_log_says(fresh: Any, tmp_path: Path, broken: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        f"if 'jupyter_sky.engines.{broken}' in sys.orig_argv:\n"
+        "    print('ImportError: libbroken.so.3 is not here', file=sys.stderr, flush=True)\n"
+        "    os._exit(7)\n"
+    )
+    paths = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
+    book: Notebook = fresh(PYTHONPATH=paths)
+    ran = book.run("%%sky\n1", 20)
+    assert ran.ename == "SkyClusterLost"
+    assert "exit code 7" in ran.evalue and "libbroken.so.3 is not here" in ran.evalue
+    nothing_left(fresh.data)
+    assert Store.open(fresh.data).clusters() == []
+
+
+def test_an_interrupted_start_leaves_nothing(fresh: Any) -> None:
+    book: Notebook = fresh()
+    for delay in (0.3, 0.4, 0.45, 0.5, 0.6, 0.8, 1.1):
+        sent = book.send("%%sky\n1 + 1")
+        time.sleep(delay)
+        book.interrupt()
+        ran = book.collect(sent, 15)
+        if ran.status == "ok":
+            break  # it was up before
+        assert ran.ename == "KeyboardInterrupt", ran
+        nothing_left(fresh.data, 3)
+        assert Store.open(fresh.data).clusters() == []
+    assert book.run("%%sky\n1 + 1").result == "2"
+    assert [row.state for row in Store.open(fresh.data).clusters()] == ["up"]
+
+
+# -- several notebooks, several names ---------------------------------------------------------
+
+
+def test_two_notebooks_share_a_cluster(fresh: Any) -> None:
+    one: Notebook = fresh("one.ipynb")
+    two: Notebook = fresh("two.ipynb")
+    assert one.run("%%sky -c shared --cpus 1\nx = 1; print('of one')").stdout == "of one\n"
+    joined = two.run("%%sky -c shared\ny = x + 1; print('of two')")
+    assert joined.stdout == "of two\n" and joined.status == "ok"
+    assert len(part(fresh.data, "head")) == 1
+    sent = one.send("%%sky -c shared\nfor i in range(300): print('one', i)\ny")
+    other = two.run("%%sky -c shared\nfor i in range(300): print('two', i)")
+    mine = one.collect(sent)
+    assert mine.result == "2" and "two" not in mine.stdout and mine.stdout.count("one") == 300
+    assert "one" not in other.stdout and other.stdout.count("two") == 300
+    assert not [m for m in [*one.strays, *two.strays] if m["header"]["msg_type"] == "stream"]
+    more = two.run("%%sky -c shared --cpus 2\n1")
+    assert more.ename == "SkyUsageError"
+    assert "shared is up with 1 vCPUs" in more.evalue and "%sky down shared" in more.evalue
+    one.stop()
+    assert two.run("%%sky -c shared\nx + y").result == "3"
+    assert two.run("%sky down shared").status == "ok"
+    nothing_left(fresh.data, 1)
+    # what was too small is in nobody's way once it is gone
+    assert two.run("%%sky -c shared --cpus 2\n1 + 1").result == "2"
+    part(fresh.data, "guardian")[0].kill()
+    nothing_left(fresh.data)
+    assert two.run("%%sky -c shared --cpus 2 --nodes 1\n1 + 1").result == "2"
+
+
+# -- the store ------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_locked_stops_no_cell(fresh: Any) -> None:
+    import sqlite3
+
+    book: Notebook = fresh()
+    assert book.run("%%sky\n1").status == "ok"
+    other = sqlite3.connect(fresh.data / "sky.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    ran = book.run("%%sky\nprint('ran')\n1 + 1", 15)
+    assert ran.result == "2" and ran.stdout == "ran\n"
+    again = book.run("%%sky\n2 + 2", 15)
+    assert again.result == "4" and "records wait" in again.status_line
+    other.execute("ROLLBACK")
+    other.close()
+    assert book.run("%%sky\n3 + 3").result == "6"
+    runs = Store.open(fresh.data).runs()
+    assert [run.status for run in runs] == ["ok"] * 4
+
+
+def test_a_corrupt_store_is_kept_aside(fresh: Any) -> None:
+    fresh.data.mkdir()
+    (fresh.data / "sky.db").write_bytes(b"not a database at all " * 1000)
+    book: Notebook = fresh()
+    ran = book.run("%%sky\n1 + 1")
+    assert ran.result == "2" and "was corrupt: it is kept as" in ran.status_line
+    assert list(fresh.data.glob("sky.db.broken*"))
+    assert "corrupt" not in book.run("%%sky\n1").status_line
+
+
+def test_a_data_directory_that_cannot_be_written(fresh: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file, where a directory should be")
+    (tmp_path / "data").mkdir()
+    book: Notebook = fresh(SKY_DATA_DIR=str(tmp_path / "file" / "sky"), TMPDIR=str(fresh.data))
+    ran = book.run("%%sky\nprint('ran')\n1 + 1")
+    assert ran.result == "2" and ran.stdout == "ran\n", ran
+    assert "costs of this session are not recorded" in ran.status_line
+    assert part(fresh.data, "engine")
+    assert "ran" in book.run("%sky logs").stdout
+    assert "up" in book.run("%sky status").result or book.run("%sky status").result
+    book.stop()  # nobody could find it again
+    nothing_left(fresh.data)
+    assert not [path for path in fresh.data.iterdir() if path.name.startswith("sky-")]
+
+
+def test_a_machine_that_is_in_no_store_is_shown_and_ended(fresh: Any) -> None:
+    book: Notebook = fresh()
+    assert book.run("%%sky\n1").status == "ok"
+    book.crash()
+    for path in fresh.data.glob("sky.db*"):
+        path.unlink()
+    book.start()
+    shown = book.run("%sky status").result
+    assert "analysis-" in shown and "unknown" in shown
+    assert "analysis-" in book.run("%sky down all").result
+    nothing_left(fresh.data, 1)
+
+
+# -- growth ---------------------------------------------------------------------------------
+
+
+def test_a_cluster_is_few_processes_and_does_not_grow_with_its_cells(fresh: Any) -> None:
+    book: Notebook = fresh()
+    assert book.run("%%sky --nodes 2 --cpus 1\nprint(1)").status == "ok"
+    found = processes_of(fresh.data)
+    assert len(found) == 4, [process.cmdline() for process in found]
+    (head,) = part(fresh.data, "head")
+
+    def size() -> tuple[int, int]:
+        return head.num_threads(), head.num_fds()
+
+    def kernel_size() -> tuple[int, int]:
+        kernel = psutil.Process(book.manager.provisioner.pid)  # type: ignore[union-attr]
+        return kernel.num_threads(), kernel.num_fds()
+
+    book.run("%%sky\nprint(1)")
+    time.sleep(0.5)
+    before, kernel_before = size(), kernel_size()
+    for number in range(20):
+        assert book.run(f"%%sky\nprint({number})").status == "ok"
+    time.sleep(0.5)
+    assert size() <= before
+    assert all(b - a <= 2 for a, b in zip(kernel_before, kernel_size(), strict=True))
+    for _ in range(2):  # engines that die leave nothing in the head either
+        part(fresh.data, "engine")[0].send_signal(signal.SIGKILL)
+        assert book.run("%%sky\nprint(1)").status == "ok"
+    time.sleep(0.5)
+    assert size() <= before
+    assert len(processes_of(fresh.data)) == 4
