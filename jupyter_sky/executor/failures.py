@@ -69,13 +69,15 @@ def rebuild(
 
 
 def _made(kind: Any, args: Sequence[Any]) -> Any:
-    """Return an exception of a class, its own ``__init__`` not called: it may want anything."""
-    try:
-        error = kind.__new__(kind, *args)
-    except TypeError:  # an exception group whose exceptions have stayed on the engine
-        kind = _combine(kind.__name__, Exception)
-        error = kind.__new__(kind, *args)
+    """Return an exception of a class, by the way of the builtin class that it derives from.
+
+    Its own ``__new__`` and ``__init__`` are not called: they may want anything.
+    """
     builtin = next(base for base in kind.__mro__ if base.__module__ == builtins.__name__)
+    try:
+        error = builtin.__new__(kind, *args)
+    except TypeError:  # an exception group whose exceptions have stayed on the engine
+        return _made(_combine(kind.__name__, Exception), args)
     with contextlib.suppress(Exception):
         builtin.__init__(error, *args)
     error.args = tuple(args)

@@ -7,10 +7,13 @@ Native messages are passed on one by one. Consecutive pieces of text are joined 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from .display import Display
@@ -19,6 +22,8 @@ GATHER_SECONDS = 0.05
 GATHER_BYTES = 64 * 1024
 HOLD_SECONDS = 0.25
 """How long the first text of a cell on several engines is held, to see whether others print."""
+
+_LINE_ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
 
 _log = logging.getLogger(__name__)
 _SHOWN = {"display_data", "update_display_data", "execute_result", "clear_output"}
@@ -34,7 +39,7 @@ class Relay:
         Where they go.
     ranks
         The engines that run the cell. When more than one of them prints, each line of text says
-        which: ``[1] loss 0.3``.
+        which: ``[1] loss 0.3``; so do results when there are several.
     cap
         Most bytes of text shown; the first and the last half of them are.
     where
@@ -45,13 +50,15 @@ class Relay:
         self.display, self.cap, self.where = display, cap, where
         self.many = len(ranks) > 1
         self.shown = 0
-        self.bytes = 0
-        self._results: dict[int, dict[str, Any]] = {}
+        self._result: tuple[int, dict[str, Any]] | None = None
+        self._several_results = False
         self._printed: set[int] = set()
-        self._line_starts: dict[int, bool] = {}
+        self._open_line: dict[str, int] = {}
         self._gathered: list[tuple[int, str, str]] = []
         self._gathered_bytes = 0
         self._sent = 0
+        self._total = 0
+        self._cut = False
         self._tail: deque[tuple[str, str]] = deque()
         self._tail_bytes = 0
         self._first: float | None = None
@@ -90,14 +97,35 @@ class Relay:
                 self._gather(rank, message["content"]["name"], message["content"]["text"])
             elif kind in _SHOWN:
                 self.flush()
-                if kind == "execute_result":
-                    self._results[rank] = message["content"]
-                self.display.send(
-                    kind, message["content"], message["metadata"], message.get("buffers")
-                )
+                if kind == "execute_result" and self.many:
+                    self._add_result(rank, message)
+                else:
+                    self._pass(message)
             elif kind.startswith("comm_"):
                 self.flush()
                 self.display.comm(message, engine, client)
+
+    def _pass(self, message: dict[str, Any]) -> None:
+        kind, content = message["header"]["msg_type"], message["content"]
+        self.display.send(kind, content, message["metadata"], message.get("buffers"))
+
+    def _add_result(self, rank: int, message: dict[str, Any]) -> None:
+        """Hold the first result back until another comes, or none: several are labelled."""
+        if self._result is None and not self._several_results:
+            self._result = rank, message
+            return
+        self._several_results = True
+        first, self._result = self._result, None
+        for whose, result in [*([first] if first else ()), (rank, message)]:
+            data = result["content"]["data"]
+            if set(data) == {"text/plain"}:
+                text = data["text/plain"]
+                gap = "\n" if "\n" in text else " "
+                data = {"text/plain": f"[{whose}]{gap}{text}"}
+                result = {**result, "content": {**result["content"], "data": data}}
+            else:
+                self._show("stdout", f"[{whose}]\n")
+            self._pass(result)
 
     def replay(self, entries: Sequence[dict[str, Any]]) -> None:
         """Show entries of the journal."""
@@ -123,7 +151,6 @@ class Relay:
 
     def _gather(self, rank: int, name: str, text: str) -> None:
         self._printed.add(rank)
-        self.bytes += len(text)
         self._gathered.append((rank, name, text))
         self._gathered_bytes += len(text)
         now = time.monotonic()
@@ -151,8 +178,8 @@ class Relay:
             gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
             joined: list[tuple[str, list[str]]] = []
             for rank, name, text in gathered:
-                if len(self._printed) > 1:
-                    text = self._prefixed(rank, text)
+                if self.many:
+                    text = self._prefixed(rank, name, text)
                 if joined and joined[-1][0] == name:
                     joined[-1][1].append(text)
                 else:
@@ -160,30 +187,37 @@ class Relay:
             for name, parts in joined:
                 self._show(name, "".join(parts))
 
-    def _prefixed(self, rank: int, text: str) -> str:
-        prefix, pieces = f"[{rank}] ", []
-        start = self._line_starts.get(rank, True)
-        for line in text.splitlines(keepends=True):
-            pieces.append(prefix + line if start else line)
-            start = line.endswith(("\n", "\r"))
-        self._line_starts[rank] = start
-        return "".join(pieces)
+    def _prefixed(self, rank: int, name: str, text: str) -> str:
+        """Say at the start of each line whose it is, once several print."""
+        continued = self._open_line.pop(name, None)
+        if not text.endswith(("\n", "\r")):
+            self._open_line[name] = rank
+        if len(self._printed) < 2:
+            return text
+        lines = [line for line in _LINE_ENDS.split(text) if line]
+        own = continued == rank
+        prefixed = [line if own and not i else f"[{rank}] {line}" for i, line in enumerate(lines)]
+        # another's line is ended; but one that is being drawn over and over stays where it is
+        cut = continued not in (None, rank) and not text.startswith(("\n", "\r"))
+        return "".join(["\n" if cut else "", *prefixed])
 
     def _show(self, name: str, text: str) -> None:
-        room = self.cap // 2 - self._sent
-        if room > 0 or self._sent + len(text) <= self.cap // 2:
-            head, rest = text[:room], text[room:]
-            self._sent += len(head)
+        """Send text while there is room for it; keep its end once there is not."""
+        half = self.cap // 2
+        self._total += len(text)
+        head, rest = text[: half - self._sent], text[half - self._sent :]
+        self._sent += len(head)
+        if head:
             self.display.send("stream", {"name": name, "text": head})
-            if rest:
-                note = f"\n… more than {self.cap / 2e6:.1f} MB: the end will be shown when it ends"
-                self.display.send("stream", {"name": "stderr", "text": f"{note} ({self.where})\n"})
-        else:
-            rest = text
-        if rest:
-            self._tail.append((name, rest))
-            self._tail_bytes += len(rest)
-            while self._tail and self._tail_bytes - len(self._tail[0][1]) >= self.cap // 2:
+        if rest and not self._cut:
+            self._cut = True
+            note = f"\n… more than {self.cap / 2e6:.1f} MB: the end will be shown when it ends"
+            self.display.send("stream", {"name": "stderr", "text": f"{note} ({self.where})\n"})
+        for start in range(max(len(rest) - half, 0), len(rest), GATHER_BYTES):
+            piece = rest[start : start + GATHER_BYTES]
+            self._tail.append((name, piece))
+            self._tail_bytes += len(piece)
+            while self._tail and self._tail_bytes - len(self._tail[0][1]) >= half:
                 self._tail_bytes -= len(self._tail.popleft()[1])
 
     def finish(self) -> None:
@@ -194,12 +228,20 @@ class Relay:
                 self._timer.cancel()
                 self._timer = None
             self.flush()
-            if not self._tail:
-                return
-            skipped = self.bytes - self._sent - self._tail_bytes
-            if skipped > 0:
-                note = f"… {skipped / 1e6:.1f} MB left out; everything: {self.where} …\n"
-                self.display.send("stream", {"name": "stderr", "text": note})
-            tail, self._tail, self._tail_bytes = self._tail, deque(), 0
-            for name, text in tail:
-                self.display.send("stream", {"name": name, "text": text})
+            if self._result is not None:
+                self._pass(self._result[1])
+                self._result = None
+            self._show_tail()
+
+    def _show_tail(self) -> None:
+        skipped = self._total - self._sent - self._tail_bytes
+        if skipped > 0:
+            note = f"\n… {skipped / 1e6:.1f} MB left out; everything: {self.where} …\n"
+            self.display.send("stream", {"name": "stderr", "text": note})
+        for name, pieces in groupby(self._tail, itemgetter(0)):
+            text = "".join(piece for _, piece in pieces)
+            self.display.send("stream", {"name": name, "text": text})
+        self._tail.clear()
+        # what threads print from now on has a cap of its own
+        self._sent = self._total = self._tail_bytes = 0
+        self._cut = False

@@ -28,6 +28,7 @@ class CellDisplay:
         self._bundle: dict[str, str] = {}
         self._visible = False
         self._clear_waits = False
+        self._captured = False
         self._lock = threading.RLock()
 
     def status(self, status: Status) -> None:
@@ -51,6 +52,9 @@ class CellDisplay:
     ) -> None:
         """Show one message below the status line, which survives the clearing of outputs."""
         with self._lock:
+            if self._captured:  # it goes into an Output widget, where no status line stands
+                self._post(kind, content, metadata, buffers)
+                return
             if kind == "clear_output":
                 self._clear_waits = True
                 if content.get("wait"):
@@ -70,13 +74,20 @@ class CellDisplay:
         self._visible = False
         self._show_status()
 
-    def _post(self, kind: str, content: Any, metadata: Any = None, buffers: Any = None) -> None:
+    def _post(
+        self,
+        kind: str,
+        content: Any,
+        metadata: Any = None,
+        buffers: Any = None,
+        parent: dict[str, Any] | None = None,
+    ) -> None:
         kernel = self.kernel
         kernel.session.send(
             kernel.iopub_socket,
             kind,
             content,
-            parent=self.parent,
+            parent=parent or self.parent,
             ident=kind.encode(),
             metadata=metadata or {},
             buffers=buffers,
@@ -86,16 +97,32 @@ class CellDisplay:
 
     def comm(self, message: dict[str, Any], engine: str, client: Any) -> None:
         """Pass on a widget's message; a new widget gets a stand-in in this kernel."""
+        with self._lock:
+            captures = self.pass_comm(message, engine, client, self.parent)
+            self._captured = self._captured if captures is None else captures
+
+    def pass_comm(
+        self, message: dict[str, Any], engine: str, client: Any, parent: dict[str, Any]
+    ) -> bool | None:
+        """Pass on a widget's message on behalf of `parent`.
+
+        Returns
+        -------
+        bool or None
+            Whether an Output widget captures what comes next; None where that does not change.
+        """
         kind, content = message["header"]["msg_type"], message["content"]
         if kind == "comm_open":
             self._stand_in(content, engine, client)
         elif kind == "comm_close":
             self.kernel.comm_manager.comms.pop(content["comm_id"], None)
         state = content.get("data", {}).get("state") if kind == "comm_msg" else None
-        if isinstance(state, dict) and state.get("msg_id"):
-            # an Output widget captures by the id of the cell that prints: it is ours here
-            state["msg_id"] = self.parent["header"]["msg_id"]
-        self._post(kind, content, message["metadata"], message.get("buffers"))
+        captures = bool(state["msg_id"]) if isinstance(state, dict) and "msg_id" in state else None
+        if captures:
+            # an Output widget captures by the id of the message that made it print: it is ours here
+            state["msg_id"] = parent["header"]["msg_id"]
+        self._post(kind, content, message["metadata"], message.get("buffers"), parent)
+        return captures
 
     def _stand_in(self, content: dict[str, Any], engine: str, client: Any) -> None:
         """Register a comm that hands what the front end says on to the engine."""
@@ -131,10 +158,9 @@ class _Answers:
     def __call__(self, message: dict[str, Any]) -> None:
         kind = message["header"]["msg_type"]
         if kind.startswith("comm_"):
-            self.display.comm(message, self.engine, self.client)
+            self.display.pass_comm(message, self.engine, self.client, self.said)
         elif kind not in ("status", "execute_input"):
-            kernel = self.display.kernel
-            kernel.session.send(kernel.iopub_socket, kind, message["content"], parent=self.said)
+            self.display._post(kind, message["content"], message["metadata"], None, self.said)
 
 
 class PlainDisplay:

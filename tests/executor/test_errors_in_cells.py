@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ def test_mistakes_are_found_before_anything_is_launched(
     """First: no cluster may be up."""
     notebook.run("here = 1; import threading; tangled = {'deep': [threading.Lock()]}")
     for line, body, name, words in (
-        ("--spto", "1", "SkyUsageError", "did you mean --spot?"),
+        ("--spto", "1", "SkyUsageError", "did you mean --spot"),
         ("--spot --on-demand", "1", "SkyUsageError", "exclude each other"),
         ("--cpus many", "1", "SkyUsageError", "many"),
         ("--timeout soon", "1", "SkyUsageError", "soon"),
@@ -36,12 +35,6 @@ def test_mistakes_are_found_before_anything_is_launched(
         assert ran.seconds < 1.0 and not ran.stdout, line
         assert "jupyter_sky/" not in ran.traceback, line
     assert not processes_of(data_dir)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def classes(notebook: Notebook) -> Iterator[None]:
-    """Classes that exist on one side only, or on both."""
-    yield
 
 
 def test_a_syntax_error_shows_the_line(notebook: Notebook) -> None:
@@ -79,8 +72,6 @@ def test_lines_count_from_the_top_of_the_cell(notebook: Notebook) -> None:
         ("import json; json.loads('{')", "json.JSONDecodeError"),
         ("raise ValueError", "ValueError"),
         ("import sys; sys.exit(3)", "SystemExit"),
-        ("exec('a = = 1')", "SyntaxError"),
-        ("raise ExceptionGroup('both', [ValueError(1), KeyError(2)])", "ExceptionGroup"),
         ("raise Notebooks('own')", "Notebooks"),
         ("b'\\xff'.decode()", "UnicodeDecodeError"),
     ],
@@ -125,6 +116,21 @@ def test_unknown_classes_keep_their_names(notebook: Notebook) -> None:
         "except LookupError as error:\n    print(type(error).__name__, error.args)"
     )
     assert "Remote (1, 2)" in ran.stdout
+
+
+def test_what_ipython_formats_itself_keeps_its_name_and_lines(notebook: Notebook) -> None:
+    ran = notebook.run("%%sky\nexec('a = = 1')")
+    assert ran.ename == "SyntaxError" and "jupyter_sky" not in ran.traceback
+    body = "raise ExceptionGroup('both', [ValueError(1), KeyError(2)])"
+    ran = notebook.run(f"%%sky\n{body}")
+    assert (ran.ename, ran.evalue) == ("ExceptionGroup", "both (2 sub-exceptions)")
+    assert "KeyError: 2" in ran.traceback and "jupyter_sky" not in ran.traceback
+    ran = notebook.run(
+        f"import jupyter_sky as sky\ntry:\n    sky.run({body!r})\n"
+        "except* ValueError as group:\n    print('caught', group.exceptions)\n"
+        "except* KeyError:\n    pass"
+    )
+    assert "caught (ValueError(1),)" in ran.stdout, ran.traceback
 
 
 def test_leaving_the_interpreter_leaves_the_engine(notebook: Notebook) -> None:

@@ -1,0 +1,118 @@
+"""The extension in a real kernel: loading, help, completion, dry run, verbs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Notebook, processes_of
+
+pytestmark = pytest.mark.slow
+
+
+def complete(notebook: Notebook, code: str) -> list[str]:
+    msg_id = notebook.client.complete(code, len(code))
+    while True:
+        reply = notebook.client.get_shell_msg(timeout=10)
+        if reply["parent_header"]["msg_id"] == msg_id:
+            return reply["content"]["matches"]
+
+
+def test_loading_starts_nothing_and_imports_nothing_heavy(notebook: Notebook, data_dir) -> None:
+    heavy = ["ipyparallel", "cvxpy", "boto3", "pandas", "numpy", "cloudpickle", "sqlite3"]
+    ran = notebook.run(f"import sys; [m for m in {heavy} if m in sys.modules]")
+    loaded = ran.result
+    assert "ipyparallel" not in loaded and "cvxpy" not in loaded and "boto3" not in loaded
+    assert processes_of(data_dir) == [] and not (data_dir / "sky.db").exists()
+
+
+def test_help_shows_every_option_with_an_example(notebook: Notebook) -> None:
+    msg_id = notebook.client.execute("%%sky?")
+    reply = notebook.client.get_shell_msg(timeout=20)
+    while reply["parent_header"]["msg_id"] != msg_id:
+        reply = notebook.client.get_shell_msg(timeout=20)
+    (page,) = reply["content"]["payload"]
+    text = page["data"]["text/plain"]
+    from jupyter_sky.magics.options import OPTIONS
+
+    for option in OPTIONS:
+        assert option.flags[-1] in text and option.example in text
+
+
+@pytest.mark.parametrize(
+    ("line", "expected", "unexpected"),
+    [
+        ("%%sky --g", "--gpus", "globals"),
+        ("%%sky --gpus V1", "V100", "vars"),
+        ("%%sky --cloud lo", "local", "locals"),
+        ("%%sky -i some_lo", "some_local", "--input"),
+        ("%sky st", "status", "staticmethod"),
+        ("%sky help lo", "logs", "locals"),
+    ],
+)
+def test_tab_completes(notebook: Notebook, line: str, expected: str, unexpected: str) -> None:
+    notebook.run("some_local = 1")
+    found = complete(notebook, line)
+    assert any(match.endswith(expected) for match in found), found
+    assert unexpected not in found
+
+
+def test_dry_run_launches_nothing(notebook: Notebook, data_dir) -> None:
+    ran = notebook.run("x = b'0' * 100_000")
+    ran = notebook.run("%%sky --dry-run --cpus 1 -i x\nx")
+    assert "local this-machine" in ran.result and "$0.00/h" in ran.result
+    assert "x 100," in ran.result and "nothing was launched" in ran.result
+    assert processes_of(data_dir) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("%%sky --frobnicate\n1", "--frobnicate"),
+        ("%%sky --spot --on-demand\n1", "--spot"),
+        ("%%sky --cpus four\n1", "--cpus"),
+        ("%%sky --nodes 0\n1", "--nodes"),
+        ("%%sky --timeout 5\n1", "--timeout"),
+        ("%%sky -i nothing_here\n1", "nothing_here"),
+        ("%%sky --cpus 4096\n1", "--cpus 4096 cannot be met"),
+        ("%%sky --gpus V100:1\n1", "--gpus V100:1 cannot be met"),
+        ("%%sky --gpus V1000\n1", "V100"),
+        ("%%sky --cloud moon\n1", "moon"),
+        ("%%sky\n   \n", "no body"),
+        ("%sky frob", "frob"),
+    ],
+)
+def test_mistakes_cost_nothing_and_show_no_code_of_ours(
+    notebook: Notebook, data_dir, cell: str, said: str
+) -> None:
+    ran = notebook.run(cell)
+    assert ran.status == "error" and ran.ename.startswith("Sky")
+    assert said in ran.evalue
+    assert "jupyter_sky/" not in ran.traceback and "line " not in ran.traceback.splitlines()[0]
+    assert processes_of(data_dir) == []
+
+
+def test_syntax_error_is_found_before_anything_is_launched(notebook: Notebook, data_dir) -> None:
+    ran = notebook.run("%%sky --cpus 1\nx = 1\ndef broken(:\n    pass")
+    assert ran.ename == "SyntaxError" and "line 3" in ran.traceback
+    assert "def broken(:" in ran.traceback and "jupyter_sky/" not in ran.traceback
+    assert processes_of(data_dir) == []
+
+
+def test_alias_and_config(notebook: Notebook, data_dir) -> None:
+    assert notebook.run("%sky alias tiny --cpus 1").status == "ok"
+    assert "--cpus 1" in notebook.run("%%sky tiny --dry-run\n1").result
+    assert notebook.run("%sky alias bad --nope").status == "error"
+    assert notebook.run("%config Sky.idle = '3m'").status == "ok"
+    assert notebook.run("%sky config idle").result == "'3m'"
+    assert "3m" in notebook.run("%sky config idle=soon").evalue or notebook.run(
+        "%sky config idle"
+    ).result == "'3m'"
+
+
+def test_unload_takes_everything_back(fresh) -> None:
+    book = fresh()
+    assert book.run("%unload_ext jupyter_sky").status == "ok"
+    assert "not found" in book.run("%sky status").stderr
+    assert "--gpus" not in complete(book, "%%sky --g")
+    assert book.run("%load_ext jupyter_sky").status == "ok"
+    assert "--gpus" in complete(book, "%%sky --g")

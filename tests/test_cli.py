@@ -1,0 +1,117 @@
+"""``jupyter sky`` as a shell sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+from tests.conftest import clean, processes_of
+
+
+@pytest.fixture
+def sky(tmp_path: Path, sky_env: dict[str, str]):
+    """Run one command; returns the completed process."""
+    data = tmp_path / "data"
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, **sky_env, "SKY_DATA_DIR": str(data)}
+        env.pop("JPY_SESSION_NAME", None)
+        return subprocess.run(
+            [sys.executable, "-m", "jupyter_sky.cli", *words],
+            capture_output=True,
+            text=True,
+            env=env,
+            cwd=tmp_path,
+            timeout=120,
+        )
+
+    run.data = data  # type: ignore[attr-defined]
+    yield run
+    clean(data)
+
+
+def notebook(path: Path, *sources: str) -> Path:
+    cells = [new_code_cell(source) for source in sources]
+    nbformat.write(new_notebook(cells=cells), path)
+    return path
+
+
+def test_help_lists_what_works_outside_a_notebook(sky) -> None:
+    answer = sky()
+    assert answer.returncode == 0
+    for word in ("status", "up", "down", "cost", "logs", "check", "run NOTEBOOK"):
+        assert word in answer.stdout
+    assert "cancel" not in answer.stdout
+    assert "example: jupyter sky logs 7" in sky("help", "logs").stdout
+    assert sky("logs", "--help").stdout == sky("help", "logs").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["statsu"], "did you mean status"),
+        (["put", "x"], "in a notebook only"),
+        (["down", "nothing"], "no cluster 'nothing' is up"),
+        (["up", "--cpus", "many"], "--cpus"),
+        (["cost", "--by", "moon"], "notebook"),
+        (["config", "idel"], "did you mean idle"),
+        (["run"], "one notebook"),
+        (["run", "absent.ipynb"], "there is no notebook"),
+    ],
+)
+def test_mistakes_are_answered_in_words(sky, words: list[str], said: str) -> None:
+    answer = sky(*words)
+    assert answer.returncode == 2
+    assert said in answer.stderr and "Traceback" not in answer.stderr
+    assert answer.stdout == ""
+
+
+@pytest.mark.slow
+def test_a_cluster_outlives_the_command_that_made_it(sky) -> None:
+    assert "demo" in sky("up", "-c", "demo", "--cpus", "1", "--idle", "1m").stdout
+    assert processes_of(sky.data)
+    status = sky("status").stdout
+    assert "demo" in status and "local this-machine" in status and "$0.00/h" in status
+    assert "running, est." in sky("cost", "--by", "cluster").stdout
+    assert "none yet" in sky("vars", "demo").stdout
+    assert sky("down", "demo").stdout == "ended: demo\n"
+    assert processes_of(sky.data) == []
+    assert "no cluster is up" in sky("status").stdout
+
+
+@pytest.mark.slow
+def test_run_prints_what_cells_show_and_leaves_nothing(sky, tmp_path: Path) -> None:
+    path = notebook(
+        tmp_path / "a.ipynb",
+        "%load_ext jupyter_sky",
+        "%%sky --cpus 1\nprint('far')\n6 * 7",
+        "%%sky --bg later\nimport time; time.sleep(1); open('done', 'w').write('x')",
+    )
+    before = path.read_bytes()
+    answer = sky("run", str(path), "-o", str(tmp_path / "out.ipynb"))
+    assert answer.returncode == 0, answer.stderr
+    shown = answer.stdout
+    assert shown.index("☁ done") < shown.index("far\n") < shown.index("\n42")
+    assert path.read_bytes() == before
+    assert processes_of(sky.data) == []
+    assert list(sky.data.glob("local/*/work/done")), "background cells are waited for"
+    kept = json.loads((tmp_path / "out.ipynb").read_text())
+    assert len(kept["cells"]) == 3 and kept["cells"][1]["outputs"]
+
+
+@pytest.mark.slow
+def test_run_stops_at_a_failing_cell(sky, tmp_path: Path) -> None:
+    path = notebook(
+        tmp_path / "a.ipynb", "%load_ext jupyter_sky", "%%sky\n1 / 0", "print('went on')"
+    )
+    answer = sky("run", str(path))
+    assert answer.returncode == 1
+    assert "ZeroDivisionError" in answer.stderr and "went on" not in answer.stdout
+    assert processes_of(sky.data) == []

@@ -1,0 +1,114 @@
+"""The quickstart notebook, headless, output by output."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.conftest import processes_of
+
+pytestmark = pytest.mark.slow
+QUICKSTART = Path(__file__).parents[1] / "notebooks" / "quickstart.ipynb"
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
+    """The code cells after a run, by a word of their source."""
+    import os
+
+    data = tmp_path_factory.mktemp("quickstart")
+    notebook: Any = nbformat.read(QUICKSTART, as_version=4)
+    client = NotebookClient(notebook, timeout=180, kernel_name="python3")
+    env = {**os.environ, **sky_env, "SKY_DATA_DIR": str(data)}
+    env.pop("JPY_SESSION_NAME", None)
+    client.execute(env=env)
+    assert processes_of(data) == [], "the notebook ends its clusters itself"
+    keys = {
+        "load_ext": "load",
+        "load_digits": "data",
+        "tqdm(grid": "search",
+        "scores.iloc": "best",
+        "ConfusionMatrixDisplay": "picture",
+        "--bg forest": "background",
+        "meanwhile": "meanwhile",
+        "forest.result()": "result",
+        "raise ValueError": "error",
+        "%sky cost": "cost",
+        "%sky down": "down",
+    }
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    found = {keys[word]: cell for word in keys for cell in code if word in cell.source}
+    assert len(found) == len(code) == len(keys)
+    return found
+
+
+def text_of(cell: Any, kind: str, name: str = "") -> str:
+    parts = []
+    for output in cell.outputs:
+        if output.output_type == kind and (not name or output.name == name):
+            parts.append(output.text if kind == "stream" else output.data.get("text/plain", ""))
+    return "".join(parts)
+
+
+def test_loading_shows_nothing(cells: dict[str, Any]) -> None:
+    assert cells["load"].outputs == []
+
+
+def test_search_shows_status_progress_print_and_table(cells: dict[str, Any]) -> None:
+    search = cells["search"]
+    first = search.outputs[0]
+    assert first.output_type == "display_data"
+    assert first.data["text/plain"].startswith("☁ done ")
+    assert "$0.00 this cell" in first.data["text/plain"] and "$0.00/h" in first.data["text/plain"]
+    assert 'role="status"' in first.data["text/html"]
+    assert "9/9" in text_of(search, "stream", "stderr")
+    assert text_of(search, "stream", "stdout") == "9 combinations tried\n"
+    (table,) = [out for out in search.outputs if out.output_type == "execute_result"]
+    assert "<table" in table.data["text/html"] and "accuracy" in table.data["text/plain"]
+    assert table.execution_count == search.execution_count
+
+
+def test_what_came_home_is_used_here(cells: dict[str, Any]) -> None:
+    assert "best: C=10, gamma=0.001, accuracy 0.99" in text_of(cells["best"], "stream")
+
+
+def test_picture_is_a_png_below_the_status_line(cells: dict[str, Any]) -> None:
+    first, picture = cells["picture"].outputs
+    assert first.data["text/plain"].startswith("☁ done ")
+    assert picture.data["image/png"].startswith("iVBOR")
+    assert picture.output_type == "display_data"
+
+
+def test_background_cell_does_not_hold_the_notebook_up(cells: dict[str, Any]) -> None:
+    said = text_of(cells["meanwhile"], "stream")
+    assert said.startswith("meanwhile, here: 540 test digits; forest is ")
+    assert "forest: 0.97" in text_of(cells["result"], "stream")
+    assert text_of(cells["result"], "execute_result") == "True"
+
+
+def test_error_is_an_error_with_the_cells_own_lines(cells: dict[str, Any]) -> None:
+    (error,) = [out for out in cells["error"].outputs if out.output_type == "error"]
+    assert error.ename == "ValueError" and "below 0.999" in error.evalue
+    traceback = "\n".join(error.traceback)
+    assert "jupyter_sky" not in traceback and "line \x1b[32m4" in traceback or "line 4" in traceback
+    assert cells["error"].outputs[0].data["text/plain"].startswith("☁ failed ")
+
+
+def test_cost_names_every_cell_and_its_price(cells: dict[str, Any]) -> None:
+    table = text_of(cells["cost"], "execute_result")
+    assert table.count("$0.00/h") == 4 and "[forest]" in table and "this machine 20" in table
+
+
+def test_down_says_what_ended(cells: dict[str, Any]) -> None:
+    assert text_of(cells["down"], "stream").startswith("ended: ")
+
+
+def test_notebook_is_kept_without_outputs() -> None:
+    kept = json.loads(QUICKSTART.read_text())
+    for cell in kept["cells"]:
+        assert not cell.get("outputs") and cell.get("execution_count") is None
