@@ -77,7 +77,9 @@ def up(name: str | None = None, *, idle: str | float | None = None, **labels: An
     >>> sky.up("train", cpus="2", idle="1h")  # doctest: +SKIP
     """
     seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
-    return _sessions.current().up(Resources.parse(**labels), name, seconds)
+    asked = CellOptions(resources=Resources.parse(**labels), cluster=name)
+    options = asked.with_defaults(Sky.load())
+    return _sessions.current().up(options.resources, options.cluster, seconds)
 
 
 def down(name: str = "all") -> list[str]:
@@ -98,6 +100,11 @@ def status(cluster: str | None = None) -> Table:
         cells = running or ""
         notebook = _short(row.notebook)
         rows.append((row.name, session.place(row), age, cells, price, spent, idle, notebook))
+    for name, machines in session.clusters.orphans().items():
+        if cluster in (None, name):
+            where = f"{machines[0].cloud}, not in the store"
+            age = format_duration(time.time() - machines[0].started)
+            rows.append((name, where, age, "", "unknown", "unknown", "", "unknown"))
     if cluster is not None and not rows:
         names = [row.name for row, _ in session.status()]
         raise SkyUsageError(f"no cluster {cluster!r} is up", hint=suggest(cluster, names))
@@ -110,7 +117,7 @@ def status(cluster: str | None = None) -> Table:
 
 
 def cost(by: By = "cell", since: str | None = None) -> Table:
-    """Say what has been spent, by cell, cluster, notebook, cloud or day.
+    """Say what has been spent, by cell (of this notebook), cluster, notebook, cloud or day.
 
     Parameters
     ----------
@@ -120,6 +127,8 @@ def cost(by: By = "cell", since: str | None = None) -> Table:
     session = _sessions.current()
     session.clusters.reconcile()  # what has ended meanwhile is billed to its end
     lines = session.ledger.summary(by, _moment(since) if since else None)
+    if by == "cell" and not session.everywhere:
+        lines = [line for line in lines if line.what.startswith(f"{session.notebook} [")]
     rows = tuple(
         (
             _short(line.what),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +119,8 @@ def _run_arguments(words: list[str]) -> tuple[Path, Path | None]:
 def run_notebook(path: Path, out: Path | None = None) -> int:
     """Run a notebook headless; print each cell's outputs as text when it has ended.
 
-    Background cells are waited for at the end. Cells tagged ``raises-exception`` may fail.
+    Background cells are waited for at the end, and shown again with what they have printed. Cells
+    tagged ``raises-exception`` may fail.
 
     Parameters
     ----------
@@ -127,30 +130,24 @@ def run_notebook(path: Path, out: Path | None = None) -> int:
         Where to write the notebook with its outputs.
     """
     import nbformat
-    from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
     from nbformat.v4 import new_code_cell
 
     notebook: Any = nbformat.read(path, as_version=4)
-    uses_sky = any("jupyter_sky" in cell.source for cell in notebook.cells)
+    shown: dict[str, str] = {}
 
-    def show(cell: Any, cell_index: int, **_: Any) -> None:
-        if cell.cell_type == "code" and cell.source != _WAIT:
-            print(_cell_text(cell), flush=True)
+    def show(cell: Any, **_: Any) -> None:
+        if cell.cell_type == "code" and cell is not waiting:
+            text = shown[cell.id] = _cell_text(cell)
+            print(text, flush=True)
 
-    client = NotebookClient(
-        notebook,
-        timeout=None,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(path.resolve().parent)}},
-        on_cell_executed=show,
-    )
     waiting = new_code_cell(_WAIT)
-    if uses_sky:
+    if any("jupyter_sky" in cell.source for cell in notebook.cells):
         notebook.cells.append(waiting)
     code = 0
     try:
-        client.execute()
+        named = {**os.environ, "SKY_NOTEBOOK": str(path.resolve())}
+        _runner(notebook, path, show).execute(env=named)
     except CellExecutionError as error:
         print(f"jupyter sky: a cell failed: {error.ename}: {error.evalue}", file=sys.stderr)
         code = 1
@@ -158,7 +155,46 @@ def run_notebook(path: Path, out: Path | None = None) -> int:
         notebook.cells = [cell for cell in notebook.cells if cell is not waiting]
         if out is not None:
             nbformat.write(notebook, out)
+    for cell in notebook.cells:
+        if cell.id in shown and shown[cell.id] != _cell_text(cell):
+            print(f"In the end:\n{_cell_text(cell)}", flush=True)
     return code
+
+
+def _runner(notebook: Any, path: Path, show: Any) -> Any:
+    """Return a client that also takes in what cells print after they have returned.
+
+    nbclient itself drops it: a background cell would stay as it was in its first moment.
+    """
+    from nbclient import NotebookClient
+    from nbclient.client import CellExecutionComplete
+
+    class Runner(NotebookClient):
+        async def _async_poll_output_msg(
+            self, parent_msg_id: str, cell: Any, cell_index: int
+        ) -> None:
+            sent[parent_msg_id] = (cell, cell_index)
+            assert self.kc is not None
+            while True:
+                message: Any = self.kc.iopub_channel.get_msg(timeout=None)
+                message = await message if isawaitable(message) else message
+                mine = sent.get(message["parent_header"].get("msg_id"))
+                if mine is None:
+                    continue
+                try:
+                    self.process_message(message, *mine)
+                except CellExecutionComplete:
+                    if mine[0] is cell:
+                        return
+
+    sent: dict[str, tuple[Any, int]] = {}
+    return Runner(
+        notebook,
+        timeout=None,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(path.resolve().parent)}},
+        on_cell_executed=show,
+    )
 
 
 _WAIT = "%sky wait"

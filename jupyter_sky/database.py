@@ -40,6 +40,8 @@ class Database:
     ----------
     notices : list of str
         Sentences for the user about what went wrong at opening or writing.
+    durable : bool
+        Whether the data are in a file; otherwise they end with this process.
 
     Examples
     --------
@@ -49,8 +51,10 @@ class Database:
     ['warm']
     """
 
-    def __init__(self, connection: sqlite3.Connection, notices: Sequence[str] = ()) -> None:
-        self.notices = list(notices)
+    def __init__(
+        self, connection: sqlite3.Connection, notices: Sequence[str] = (), durable: bool = True
+    ) -> None:
+        self.notices, self.durable = list(notices), durable
         self._db = connection
         self._db.row_factory = sqlite3.Row
         self._lock = threading.RLock()
@@ -70,6 +74,7 @@ class Database:
             When another process holds the file locked, or a newer version wrote it.
         """
         notices: list[str] = []
+        durable = True
         try:
             try:
                 connection = _open_patiently(path, migrations)
@@ -82,9 +87,9 @@ class Database:
         except (OSError, sqlite3.Error) as error:
             if isinstance(error, sqlite3.Error) and _code(error) not in _NO_DISK:
                 raise _failure(error, str(path)) from error
-            connection = _in_memory(path, migrations)
+            connection, durable = _in_memory(path, migrations), False
             notices.append(f"{path} cannot be written: costs of this session are not recorded.")
-        return cls(connection, notices)
+        return cls(connection, notices, durable)
 
     def close(self) -> None:
         """Try the queued writes once more and close the file."""

@@ -154,6 +154,8 @@ class Store:
     ----------
     notices : list of str
         Sentences for the user about what went wrong at opening or writing.
+    durable : bool
+        Whether it is in a file that others can read later.
 
     Examples
     --------
@@ -164,7 +166,7 @@ class Store:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self.notices = db.notices
+        self.notices, self.durable = db.notices, db.durable
 
     @classmethod
     def open(cls, data_dir: Path) -> Store:

@@ -184,7 +184,7 @@ def part(data: Path, name: str) -> list[psutil.Process]:
     found = []
     for process in processes_of(data):
         words = process.cmdline()
-        which = words[4:5] if "-S" in words else words[1:3]
+        which = words[3:4] if "-S" in words else words[1:3]
         if any(word.endswith(sign) for word in which):
             found.append(process)
     return found

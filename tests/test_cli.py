@@ -92,13 +92,15 @@ def test_run_prints_what_cells_show_and_leaves_nothing(sky, tmp_path: Path) -> N
         tmp_path / "a.ipynb",
         "%load_ext jupyter_sky",
         "%%sky --cpus 1\nprint('far')\n6 * 7",
-        "%%sky --bg later\nimport time; time.sleep(1); open('done', 'w').write('x')",
+        "%%sky --bg later\nimport time; time.sleep(1); print('late'); open('done', 'w').write('x')",
     )
     before = path.read_bytes()
     answer = sky("run", str(path), "-o", str(tmp_path / "out.ipynb"))
     assert answer.returncode == 0, answer.stderr
     shown = answer.stdout
     assert shown.index("☁ done") < shown.index("far\n") < shown.index("\n42")
+    ending = shown[shown.index("In the end:") :]
+    assert "☁ done" in ending and "late\n" in ending
     assert path.read_bytes() == before
     assert processes_of(sky.data) == []
     assert list(sky.data.glob("local/*/work/done")), "background cells are waited for"

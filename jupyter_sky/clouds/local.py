@@ -21,6 +21,7 @@ from typing import Any
 
 from ..config import Sky
 from ..engines import guardian
+from ..engines.guardian import write_private
 from ..errors import SkyClusterLost, SkyNoCapacity
 from ..offers import Offer
 from ..resources import Amount, Resources
@@ -68,7 +69,7 @@ class LocalHost:
     def start(self, module: str, config: dict[str, object]) -> None:
         """Start `module` below a guardian of its own, apart from this process."""
         path = self.directory / "config.json"
-        _write(path, config | {"directory": str(self.directory)})
+        write_private(path, config | {"directory": str(self.directory)})
         log = os.open(self.directory / "head.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         command = [self.python, "-I", "-S", guardian.__file__, str(self.directory)]
         process = subprocess.Popen(
@@ -81,8 +82,8 @@ class LocalHost:
             start_new_session=True,
         )
         os.close(log)
-        _write(self.directory / "guardian.json", _identity(process.pid))
         _reap_later(process)
+        write_private(self.directory / "guardian.json", _identity(process.pid))
 
     def connection(self, timeout: float, alive: Callable[[], None]) -> Path:
         """Wait for the controller's client file."""
@@ -133,7 +134,7 @@ class LocalCloud:
         try:
             directory.mkdir(mode=0o700, exist_ok=True)
             (directory / "work").mkdir(mode=0o700, exist_ok=True)
-            _write(
+            write_private(
                 directory / "machine.json",
                 {
                     "cluster": order.cluster,
@@ -179,6 +180,8 @@ class LocalCloud:
         deadline = time.monotonic() + guardian.GRACE_SECONDS + 5.0
         while any(_alive(identity) for identity in guardians) and time.monotonic() < deadline:
             time.sleep(0.02)
+        for identity in filter(_alive, guardians):  # it is frozen, perhaps
+            guardian.kill_all([*guardian.descendants(identity["pid"]), identity["pid"]])
 
     def mine(self) -> list[Machine]:
         """List the machines whose guardians live."""
@@ -254,26 +257,34 @@ def _environment(directory: Path) -> dict[str, str]:
 
 
 def _identity(pid: int) -> dict[str, Any]:
+    return {"pid": pid, "born": _born(pid) or 0.0}
+
+
+def _born(pid: int) -> float | None:
+    """Return when a live process was born, by a clock that nobody can set; None for others."""
+    if sys.platform == "linux":
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return None if fields[0] == "Z" else float(fields[19])
     import psutil
 
-    return {"pid": pid, "created": psutil.Process(pid).create_time()}
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.Error:
+        return None
 
 
 def _alive(identity: dict[str, Any]) -> bool:
     """Whether the process lives and is the same one (numbers of processes are used again)."""
-    import psutil
-
     if not identity:
         return False
     for child in _children:
-        if child.pid == identity["pid"]:
-            return child.poll() is None
-    try:
-        process = psutil.Process(identity["pid"])
-        same = abs(process.create_time() - identity["created"]) < 1.0
-        return same and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
+        child.poll()  # no zombies
+    born = _born(identity["pid"])
+    return born is not None and abs(born - identity["born"]) < 1.0
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -283,17 +294,13 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _write(path: Path, record: dict[str, Any]) -> None:
-    partial = path.with_suffix(".partial")
-    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(record, file)
-    partial.replace(path)
-
-
 def _forget_old(root: Path) -> None:
     import shutil
 
     for directory in root.iterdir():
         ended = _read(directory / "ended.json").get("time")
-        if ended and time.time() - ended > KEEP_DAYS * 86400:
+        # one whose guardian was killed, or whose machine lost its power, has not said when
+        ended = ended or _read(directory / "machine.json").get("started") or time.time()
+        old = time.time() - ended > KEEP_DAYS * 86400
+        if old and not _alive(_read(directory / "guardian.json")):
             shutil.rmtree(directory, ignore_errors=True)

@@ -7,6 +7,7 @@ the same list is never installed twice on a machine.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import SkyError
@@ -32,19 +33,44 @@ def ensure(packages: Sequence[str]) -> str:
     SkyError
         They cannot be installed; has the installer's last lines.
     """
-    text = "\n".join([sys.executable, sys.version, *sorted(packages)])
+    text = "\n".join([sys.executable, sys.version, *sorted(map(_identity, packages))])
     key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     home = Path.home() / ".cache" / "jupyter_sky" / f"env-{key}"
     site_packages = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(home)}))
     complete = home / "complete"
     if not complete.exists():
         home.parent.mkdir(parents=True, exist_ok=True)
-        venv.EnvBuilder(with_pip=False, clear=True).create(home)
-        below = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-        (site_packages / "engine.pth").write_text("\n".join(below))
-        _install(home, packages)
-        complete.write_text(json.dumps(list(packages)))
+        with _alone(home.with_suffix(".lock")):
+            if not complete.exists():
+                _build(home, site_packages, packages)
+                complete.write_text(json.dumps(list(packages)))
     return str(site_packages)
+
+
+def _identity(package: str) -> str:
+    """Return a requirement, with the state of the file where it names one."""
+    path = Path(package)
+    if not path.exists():
+        return package
+    status = path.stat()
+    return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep out other engines of this machine that want the same environment."""
+    import fcntl
+
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(home: Path, site_packages: Path, packages: Sequence[str]) -> None:
+    venv.EnvBuilder(with_pip=False, clear=True).create(home)
+    below = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    (site_packages / "engine.pth").write_text("\n".join(below))
+    _install(home, packages)
 
 
 def _install(home: Path, packages: Sequence[str]) -> None:

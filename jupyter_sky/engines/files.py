@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 import site
 import sys
@@ -91,14 +91,29 @@ class Workspace:
         """Write one piece of a file at `start`; the first piece begins it anew."""
         path = self._inside(name)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if start == 0 and path.suffix == ".py":
+            # it is found by whole seconds and size, which an edit may leave as they were
+            Path(importlib.util.cache_from_source(path)).unlink(missing_ok=True)
         with open(path, "wb" if start == 0 else "r+b") as file:
             file.seek(start)
             for buffer in buffers:
                 file.write(buffer)
         path.chmod(mode)
 
-    def settle(self, wanted: dict[str, list], written: Iterable[str]) -> list[str]:
-        """Give files that were `written` their times; forget modules whose files have changed.
+    def settle(
+        self, wanted: dict[str, list], written: Iterable[str], paths: Iterable[str] = ()
+    ) -> list[str]:
+        """Make the folder agree with what was synced, and forget modules that have changed.
+
+        Parameters
+        ----------
+        wanted
+            The manifest.
+        written
+            Files of it that were written now; they get their times.
+        paths
+            What the manifest was made from. Files below that were brought earlier, have not been
+            touched here since and are no longer wanted are removed.
 
         Returns
         -------
@@ -107,18 +122,28 @@ class Workspace:
         """
         for name in written:
             os.utime(self._inside(name), ns=(wanted[name][1], wanted[name][1]))
-        changed = {
-            os.path.realpath(self._inside(name))
-            for name, facts in wanted.items()
-            if self.seen.get(name) != facts
-        }
+        changed = {name for name, facts in wanted.items() if self.seen.get(name) != facts}
+        roots = [PurePosixPath(path) for path in paths]
+        for name in set(self.seen) - set(wanted):
+            if any(PurePosixPath(name).is_relative_to(root) for root in roots):
+                facts = self.seen.pop(name)
+                if self._has(name, facts):
+                    self._inside(name).unlink()
+                    changed.add(name)
         self.seen |= wanted
+        return self._forget(changed)
+
+    def _forget(self, changed: Iterable[str]) -> list[str]:
+        """Forget the modules of changed files, each with the whole of its package."""
         importlib.invalidate_caches()
-        forgotten = [
-            name
+        files = {os.path.realpath(self._inside(name)) for name in changed}
+        here = {
+            name: os.path.realpath(file)
             for name, module in list(sys.modules.items())
-            if (file := getattr(module, "__file__", None)) and os.path.realpath(file) in changed
-        ]
+            if (file := getattr(module, "__file__", None)) and name != "__main__"
+        }
+        packages = {name.partition(".")[0] for name, file in here.items() if file in files}
+        forgotten = [name for name in here if name.partition(".")[0] in packages]
         for name in forgotten:
             del sys.modules[name]
         return forgotten

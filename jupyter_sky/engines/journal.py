@@ -74,7 +74,8 @@ class Journal:
             file = self._open.get(run)
             if file is None:
                 self._index(run)
-                file = self._open[run] = open(self.path(run), "ab", opener=_private)
+                file = open(self.path(run), "ab", opener=_private)  # noqa: SIM115 - until close
+                self._open[run] = file
             file.write(line)
         except OSError:
             return

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
-import builtins
 import contextlib
 import itertools
 import os
+import re
 import sys
 import threading
+import traceback
 import uuid
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,6 +47,9 @@ handle until fetched.
 """
 
 
+PIECE_CHARS = 2**20
+
+
 class _NoChannelThread:
     """Stands for ipykernel's shell channel thread, which an engine does not have.
 
@@ -60,13 +65,30 @@ class _NoChannelThread:
 
 
 class QuickStream(OutStream):
-    """An output stream whose flush costs nothing when nothing is buffered.
+    """An output stream in pieces of bounded size, whose flush is free when nothing is buffered.
 
-    ipykernel flushes both streams twice a cell, each time waiting for another thread.
+    ipykernel flushes both streams twice a cell, each time waiting for another thread; and it sends
+    whatever was written within its interval as one message, of a size that every process on the
+    way must hold several times.
     """
+
+    _waiting = 0
+
+    def write(self, string: str) -> int | None:
+        """Write, and send at once what has grown to a piece."""
+        if isinstance(string, str) and len(string) > PIECE_CHARS:
+            for start in range(0, len(string), PIECE_CHARS):
+                self.write(string[start : start + PIECE_CHARS])
+            return len(string)
+        written = super().write(string)
+        self._waiting += len(string)
+        if self._waiting >= PIECE_CHARS:
+            self.flush()
+        return written
 
     def flush(self) -> None:
         """Send what is buffered, if anything is."""
+        self._waiting = 0
         if getattr(self, "_buffers", True):
             super().flush()
 
@@ -83,12 +105,19 @@ class SkyKernel(IPythonParallelKernel):
         self.parcels: dict[str, Parcel] = {}
         self.sent: dict[str, tuple[str, int, str]] = {}
         self.workspace = Workspace()
+        self._begun: deque[str] = deque(maxlen=1000)
+        self._order = threading.Lock()
         self._numbers = itertools.count(1)
         self._life = uuid.uuid4().hex[:8]  # a reference of another engine must not be found here
+        # IPython's own end the process, and with it every variable
+        self.shell.user_ns.update(exit=sys.exit, quit=sys.exit)
         self.initial = set(self.shell.user_ns)
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = self.shell
-        threads.inherit(self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub)
+        threads.inherit(lambda: (
+            self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub
+        ))
+        shell.set_custom_exc((BaseExceptionGroup,), _show_group)
         # not the history of the machine's user: cells belong to a notebook somewhere else
         self.shell.history_manager.enabled = False
 
@@ -107,6 +136,22 @@ class SkyKernel(IPythonParallelKernel):
             super().set_parent(ident, parent, channel)
 
     # -- cells -----------------------------------------------------------------------------
+
+    def should_handle(self, stream: Any, msg: dict[str, Any], idents: Any) -> bool:
+        """Say whether a message was not taken back, and note that it has begun."""
+        with self._order:
+            begins = super().should_handle(stream, msg, idents)
+            if begins:
+                self._begun.append(msg["header"]["msg_id"])
+        return begins
+
+    def abort_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Take back cells that have not begun, and say at once which those are."""
+        with self._order:
+            waiting = [each for each in parent["content"]["msg_ids"] if each not in self._begun]
+            self.aborted |= set(waiting)
+        content = {"status": "ok", "waiting": waiting}
+        self.session.send(stream, "abort_reply", content=content, parent=parent, ident=ident)
 
     async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Run a cell; with ``metadata['sky']`` also take its inputs and give its outcome."""
@@ -302,7 +347,9 @@ class SkyKernel(IPythonParallelKernel):
         self.workspace.write(content["path"], content["start"], content["mode"], received)
 
     def _op_synced(self, content: dict, *_: Any) -> dict:
-        return {"forgotten": self.workspace.settle(content["manifest"], content["written"])}
+        paths = content.get("paths", ())
+        forgotten = self.workspace.settle(content["manifest"], content["written"], paths)
+        return {"forgotten": forgotten}
 
 
 @contextlib.contextmanager
@@ -333,11 +380,31 @@ def _short_repr(value: Any, limit: int = 2000) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def _show_group(shell: Any, _kind: Any, error: BaseException, trace: Any, **_: Any) -> list[str]:
+    """Show an exception group with the cell's own lines; IPython prints it with frames of its own.
+
+    Returns
+    -------
+    list of str
+        The lines of the traceback.
+    """
+
+    def cell(match: re.Match) -> str:
+        names = shell.compile.format_code_name(match[1])
+        return f"{names[0]} {names[1]}" if names else match[0]
+
+    text = "".join(traceback.format_exception(type(error), error, trace.tb_next))
+    lines = re.sub(r'File "([^"\n]+)"', cell, text).splitlines()
+    shell._showtraceback(type(error), error, lines)
+    return lines
+
+
 def describe_error(error: BaseException) -> dict[str, Any]:
     """Return what a client needs to raise `error` under its own class.
 
     ``classes`` names the class and its bases as (module, qualified name), nearest first;
-    ``pickle`` is the exception itself where it travels.
+    ``inline`` is a parcel of what the exception carries, where that travels. The exception itself
+    does not: it may be of a class that is not there, or whose ``__init__`` wants anything.
     """
     classes = [
         [base.__module__, base.__qualname__]
@@ -351,14 +418,16 @@ def describe_error(error: BaseException) -> dict[str, Any]:
         described["module"] = error.name
     if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
         described["filename"] = error.filename
-    plain = all(isinstance(arg, (str, int, float, bool, type(None))) for arg in error.args)
-    builtin = type(error).__module__ == builtins.__name__
-    if builtin and plain and not isinstance(error, _WITH_MORE_THAN_ARGS):
-        described["args"] = list(error.args)
-    elif parcel := Parcel.small(error, INLINE_BYTES):
-        described["sizes"] = parcel.sizes
-        described["pickle"] = base64.b64encode(parcel.to_bytes()).decode()
+    more = {name: getattr(error, name) for name in _MORE if getattr(error, name, None) is not None}
+    state = {"args": error.args, "dict": vars(error), "more": more}
+    for kept in (state, state | {"dict": {}}):
+        if parcel := Parcel.small(kept, INLINE_BYTES):
+            return described | _inline(parcel)
     return described
 
 
-_WITH_MORE_THAN_ARGS = (ImportError, OSError, SyntaxError)
+_MORE = (
+    "name path msg errno strerror filename filename2 lineno offset text end_lineno end_offset code "
+    "value"
+).split()
+"""What builtin exceptions carry beside their arguments and attributes."""

@@ -44,8 +44,13 @@ class _QuietClient(Client):
     def activate(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
         """Leave ``%px`` alone: it belongs to those who ask for it."""
 
+    def _dispatch_iopub(self, parts: list[Any]) -> None:
+        # that an engine is busy is the head's to know: not worth unpacking here
+        if not (parts[0].bytes.endswith(b".status") and b'"busy"' in parts[-1].bytes):
+            self._handle_iopub(parts)
+
     @unpack_message
-    def _dispatch_iopub(self, msg: Message) -> None:
+    def _handle_iopub(self, msg: Message) -> None:
         parent = msg["parent_header"]
         if not parent or parent.get("session") != self.session.session:
             return
@@ -152,8 +157,8 @@ class Link:
             raise SkyClusterLost(
                 f"cluster {self.cluster} has not answered for {timeout:g} s"
             ) from None
-        if answer["status"] != "ok":
-            raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer.get('evalue')}")
+        if "failed" in answer:
+            raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer['failed']}")
         return answer
 
     # -- the engines -----------------------------------------------------------------------
@@ -272,16 +277,17 @@ class Link:
         return content
 
     def abort(self, cells: Iterable[Cell]) -> None:
-        """Take back cells that have not begun."""
+        """Take back cells that have not begun: they end now, not when their turn comes."""
         client = self.client
         for cell in cells:
             if not cell.reply.done() and cell.rank in client._engines:
-                client._send(
+                answer: Future = client._send(
                     client._control_stream,
                     "abort_request",
                     content={"msg_ids": [cell.msg_id]},
                     ident=self._ident(cell.rank),
                 )
+                answer.add_done_callback(cell.taken_back)
 
     def _ident(self, rank: int) -> bytes:
         try:
@@ -303,10 +309,10 @@ class Link:
                 self._waiting.discard(future)
         return future.result()
 
-    def lose(self, reason: str) -> None:
+    def lose(self, reason: str, hint: str | None = None) -> None:
         """Declare the cluster lost: whoever waits for it is told."""
         self._lost.set()
-        error = SkyClusterLost(f"cluster {self.cluster} is gone: {reason}")
+        error = SkyClusterLost(f"cluster {self.cluster} is gone: {reason}", hint=hint)
         pending = {*self._waiting, *self.client._futures.values()}
         for future in [*pending, *self.client._output_futures.values()]:
             if not future.done():
@@ -329,6 +335,18 @@ class Cell:
 
     def __init__(self, rank: int, msg_id: str, reply: Future, output: Future) -> None:
         self.rank, self.msg_id, self.reply, self.output = rank, msg_id, reply, output
+
+    def taken_back(self, answer: Future) -> None:
+        """Note the engine's answer to a request to take it back."""
+        message = answer.result()
+        waiting = message["content"].get("waiting", ()) if isinstance(message, dict) else ()
+        if self.msg_id in waiting:
+            for future, result in (
+                (self.reply, {"content": {"status": "aborted"}}),
+                (self.output, None),
+            ):
+                if not future.done():
+                    future.set_result(result)
 
 
 class _Forgetful(list):

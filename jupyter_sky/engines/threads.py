@@ -15,33 +15,28 @@ from functools import wraps
 from typing import Any
 
 
-def inherit(*holders: Any) -> None:
+def inherit(holders: Callable[[], Iterable[Any]]) -> None:
     """Let threads and the tasks of thread pools inherit the parents that `holders` keep.
 
     Parameters
     ----------
-    *holders
-        Streams, display hooks and the like: their context variables are handed on.
+    holders
+        Gives the streams, display hooks and the like whose context variables are handed on.
     """
-    variables = [
-        value
-        for holder in holders
-        for value in getattr(holder, "__dict__", {}).values()
-        if isinstance(value, ContextVar)
-    ]
-    if variables:
-        _patch(variables)
-
-
-def _patch(variables: Iterable[ContextVar]) -> None:
     start, submit = threading.Thread.start, ThreadPoolExecutor.submit
 
     def carry(function: Callable) -> Callable:
-        values = [(variable, variable.get(None)) for variable in variables]
+        values = [
+            (value, value.get(None))
+            for holder in holders()
+            for value in getattr(holder, "__dict__", {}).values()
+            if isinstance(value, ContextVar)
+        ]
 
         def carried(*args: Any, **kwargs: Any) -> Any:
             for variable, value in values:
-                variable.set(value)
+                if value is not None:
+                    variable.set(value)
             return function(*args, **kwargs)
 
         return carried

@@ -1,108 +1,26 @@
-"""Clusters as a notebook sees them: found, started, watched, healed, given back."""
+"""Clusters as a notebook sees them: found, started, given back."""
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import hashlib
-import os
 import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import clouds
 from ..clouds import Launch, Machine
 from ..config import Sky
-from ..errors import SkyClusterLost, SkyError, SkyUsageError
+from ..errors import SkyClusterLost, SkyStoreError, SkyUsageError
 from ..offers import Offer
 from ..optimizer.candidates import candidates, no_offer
-from ..provisioner import Report, check_alive, provision
+from ..provisioner import Lease, Report, provision, unbroken
 from ..resources import Resources, parse_duration
 from ..store import ClusterRow, RunRow, Store
-
-if TYPE_CHECKING:
-    from ..engines.link import Link
-
-BEAT_SECONDS = 2.0
-SILENCE_SECONDS = 10.0
-"""A cluster whose controller says nothing for so long is lost, whatever its cloud says."""
-HEAL_SECONDS = 30.0
-
-
-class Cluster:
-    """A live cluster with a connection to it, whose heart this process hears.
-
-    Examples
-    --------
-    >>> cluster.row.name, cluster.link.ranks()  # doctest: +SKIP
-    ('quickstart-3f2a', [0])
-    """
-
-    def __init__(self, row: ClusterRow, store: Store) -> None:
-        from ..engines.link import Link
-
-        self.row, self.store = row, store
-        self.cloud = clouds.get(row.cloud)
-        self.machines = [Machine(**machine) for machine in row.machines]
-        self.link: Link = Link(row.name, Path(row.connection["file"]))
-        self.paths: set[str] = set()
-        self.running: dict[str, Callable[[], int]] = {}
-        self._closed = threading.Event()
-        threading.Thread(target=self._beat, name=f"sky-beat-{row.name}", daemon=True).start()
-
-    def _beat(self) -> None:
-        heard = time.monotonic()
-        while not self._closed.wait(BEAT_SECONDS):
-            try:
-                self.link.head("beat", timeout=3.0)
-                heard = time.monotonic()
-                self._record_beat(time.time())
-            except SkyClusterLost:
-                try:
-                    self.check_alive()
-                    silent = time.monotonic() - heard
-                    if silent < SILENCE_SECONDS:
-                        continue
-                    reason = f"its controller has said nothing for {silent:.0f} s"
-                except SkyError as error:
-                    reason = str(error).partition(" is gone: ")[2] or str(error)
-                except Exception as error:  # the cloud's own trouble must not end the watch
-                    reason = f"{type(error).__name__}: {error}"
-                if not self._closed.is_set():
-                    self.link.lose(reason)
-                return
-
-    def _record_beat(self, now: float) -> None:
-        with contextlib.suppress(SkyError):
-            self.store.beat(self.row.name, now)
-            for run, shown in list(self.running.items()):
-                self.store.beat_run(run, now, shown())
-
-    def check_alive(self) -> None:
-        """Raise SkyClusterLost when the cloud says that the machines have ended."""
-        check_alive(self.cloud, self.machines, self.row.name)
-
-    def heal(self, ranks: Iterable[int]) -> None:
-        """Wait until the engines of `ranks` are there (a new one replaces each that died)."""
-        self.link.wait_ranks(ranks, HEAL_SECONDS, self.check_alive)
-
-    def last_words(self, rank: int) -> str:
-        """Say why the engine of a rank was lost."""
-        with contextlib.suppress(SkyError):
-            for engine in self.link.head("engines")["engines"]:
-                if engine["rank"] == rank and engine["last_words"]:
-                    return engine["last_words"]
-        return "the reason is not known"
-
-    def close(self) -> None:
-        """Let go of the cluster; it goes on without this process."""
-        self._closed.set()
-        self.link.close()
+from .cluster import ANOTHER, Cluster
 
 
 class Clusters:
@@ -114,10 +32,12 @@ class Clusters:
         Where they are remembered between kernels.
     notebook
         Path of this notebook; clusters that it started without a name are found by it.
+    session
+        Id of this kernel's session; runs of others are those of kernels that are gone.
     """
 
-    def __init__(self, store: Store, notebook: str) -> None:
-        self.store, self.notebook = store, notebook
+    def __init__(self, store: Store, notebook: str, session: str) -> None:
+        self.store, self.notebook, self.session = store, notebook, session
         self.connected: dict[str, Cluster] = {}
         self.started: list[str] = []
         self._lock = threading.RLock()
@@ -141,15 +61,29 @@ class Clusters:
         """
         with self._lock:
             notes: list[str] = []
-            for row in self._found(resources, name):
-                live, note = self._connect(row)
-                if note:
-                    notes.append(note)
-                if live is not None:
-                    if idle is not None and idle != row.idle:
-                        live.link.head("beat", idle=idle)
-                    return live, notes
-            return self.start(resources, name, idle, report), notes
+            live = self._live(resources, name, notes)
+            if live is None:
+                try:
+                    live = self.start(resources, name, idle, report)
+                except SkyStoreError:
+                    live = self._live(resources, name, notes)  # another notebook was quicker
+                    if live is None:
+                        raise
+            if idle is not None and idle != live.row.idle:
+                live.link.head("beat", idle=idle)
+                live.row = replace(live.row, idle=idle)
+                self.store.put_cluster(live.row)
+            return live, notes
+
+    def _live(self, resources: Resources, name: str | None, notes: list[str]) -> Cluster | None:
+        """Return a live cluster that satisfies a request, if there is one."""
+        for row in self._found(resources, name):
+            live, note = self._connect(row)
+            if note:
+                notes.append(note)
+            if live is not None:
+                return live
+        return None
 
     def _found(self, resources: Resources, name: str | None) -> list[ClusterRow]:
         for live in self.connected.values():  # the usual case needs no look into the store
@@ -164,7 +98,7 @@ class Clusters:
         fitting = []
         for row in rows:
             lacking = _lacking(resources, row)
-            if not lacking:
+            if not lacking or (name and self._gone(row)):
                 fitting.append(row)
             elif name:
                 raise SkyUsageError(
@@ -183,24 +117,31 @@ class Clusters:
         live = self.connected.get(row.name)
         if live is not None and not live.link.lost and live.row.created == row.created:
             return live, ""
-        self.forget(row.name)
-        cloud = clouds.get(row.cloud)
-        machines = cloud.describe([machine["id"] for machine in row.machines])
-        ended = [machine for machine in machines if machine.state == "ended"]
-        if ended or not machines:
-            gone = ended[0] if ended else None
-            self.bury(row, gone)
-            why = f" ({gone.reason})" if gone and gone.reason else ""
+        if gone := self._gone(row):
+            self.bury(row, gone[0])
+            why = f" ({gone[0].reason})" if gone[0] and gone[0].reason else ""
             return None, f"cluster {row.name} has ended{why}; its variables are gone"
-        live = self.connected[row.name] = Cluster(row, self.store)
+        self.forget(row.name)
+        try:
+            live = self.connected[row.name] = Cluster(row, self.store)
+        except SkyClusterLost as error:
+            error.hint = f"wait, or end it: %sky down {row.name}"
+            raise
         try:
             live.heal(range(row.nodes))
-            count = len(live.link.ask(0, "names")["names"]) if _idle(live) else None
+            busy = live.link.hello["running"]
+            count = len(live.link.ask(0, "names")["names"]) if not busy else None
         except BaseException:
             self.forget(row.name)
             raise
         kept = f", {count} variable{'' if count == 1 else 's'}" if count is not None else ""
         return live, f"reconnected to {row.name}{kept}"
+
+    @staticmethod
+    def _gone(row: ClusterRow) -> list[Machine | None]:
+        """Return the machines of a cluster that have ended; empty while it is up."""
+        machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+        return [m for m in machines if m.state == "ended"] if machines else [None]
 
     # -- starting --------------------------------------------------------------------------
 
@@ -239,33 +180,10 @@ class Clusters:
             notebook=self.notebook,
         )
         lease = provision(order, report)
-        price = None if offer.price is None else offer.price * resources.nodes
-        now = time.time()
-        row = ClusterRow(
-            name=cluster,
-            state="up",
-            cloud=offer.cloud,
-            region=offer.region,
-            instance_type=offer.instance_type,
-            spot=offer.spot,
-            price=price,
-            nodes=resources.nodes,
-            resources=resources.command_line(),
-            offer=asdict(offer),
-            machines=[asdict(machine) for machine in lease.machines],
-            connection={"file": str(lease.connection), "named": bool(name)},
-            notebook=self.notebook,
-            created=now,
-            idle=idle,
-            price_source=offer.source,
-            price_date=offer.date,
-        )
+        row = None
         try:
-            self.store.put_cluster(row)
-            self.store.open_interval(cluster, price, now)
-            live = Cluster(row, self.store)
-            self.connected[cluster] = live
-            self.started.append(cluster)
+            row = self._remember(lease, named=bool(name))
+            live = self.connected[cluster] = Cluster(row, self.store)
 
             def alive() -> None:
                 report("booting", "")
@@ -273,11 +191,43 @@ class Clusters:
 
             live.link.wait_ranks(range(row.nodes), 120.0, alive)
         except BaseException:
-            clouds.get(offer.cloud).terminate([machine.id for machine in lease.machines])
-            self.forget(cluster)
-            self.bury(row, None)
+            unbroken(lambda: self._give_back(lease, row))
             raise
+        self.started.append(cluster)
         return live
+
+    def _remember(self, lease: Lease, named: bool) -> ClusterRow:
+        """Write a new cluster into the store, and open its account."""
+        order, now = lease.order, time.time()
+        offer, nodes = order.offer, order.resources.nodes
+        row = ClusterRow(
+            name=order.cluster,
+            state="up",
+            cloud=offer.cloud,
+            region=offer.region,
+            instance_type=offer.instance_type,
+            spot=offer.spot,
+            price=None if offer.price is None else offer.price * nodes,
+            nodes=nodes,
+            resources=order.resources.command_line(),
+            offer=asdict(offer),
+            machines=[asdict(machine) for machine in lease.machines],
+            connection={"file": str(lease.connection), "named": named},
+            notebook=self.notebook,
+            created=now,
+            idle=order.idle,
+            price_source=offer.source,
+            price_date=offer.date,
+        )
+        self.store.put_cluster(row)
+        self.store.open_interval(row.name, row.price, now)
+        return row
+
+    def _give_back(self, lease: Lease, row: ClusterRow | None) -> None:
+        """End a cluster that has not come up."""
+        clouds.get(lease.order.offer.cloud).terminate([machine.id for machine in lease.machines])
+        if row is not None:
+            self.bury(row, None)
 
     def name_for(self, resources: Resources) -> str:
         """Return the name of this notebook's own cluster for a request."""
@@ -300,54 +250,53 @@ class Clusters:
             if row is None or row.state != "up":
                 up = ", ".join(r.name for r in self.store.clusters()) or "none"
                 raise SkyUsageError(f"no cluster {name!r} is up (up now: {up})")
-            self.forget(name)
             clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
-            self.bury(row, None)
+            self.bury(row, None, "it was ended")
 
-    def forget(self, name: str) -> None:
-        """Close this process's connection to a cluster."""
+    def forget(self, name: str, lost: str = "") -> None:
+        """Close this process's connection to a cluster; say why to those who wait for it."""
         live = self.connected.pop(name, None)
         if live is not None:
+            if lost:
+                live.link.lose(lost, ANOTHER)
             live.close()
 
-    def bury(self, row: ClusterRow, gone: Machine | None) -> None:
+    def bury(self, row: ClusterRow, gone: Machine | None, why: str = "") -> None:
         """Record that a cluster has ended, at the time its cloud says, or now."""
+        self.forget(row.name, why or (gone.reason if gone else "") or "it has ended")
         ended = gone.ended if gone else time.time()
         self.store.close_dead(row.name, ended)
         self.store.set_cluster_state(row.name, "down", ended or time.time())
         for run in self.store.runs(cluster=row.name, status="running"):
-            if run.owner_pid != os.getpid():
+            if run.session != self.session:
                 self.store.close_run_at_beat(run.run_id)
 
     def reconcile(self) -> list[ClusterRow]:
         """Compare what is remembered with what the clouds say; return what is up."""
         up = []
         for row in self.store.clusters():
-            machines = clouds.get(row.cloud).describe([m["id"] for m in row.machines])
-            ended = [machine for machine in machines if machine.state == "ended"]
-            if ended or not machines:
-                self.forget(row.name)
-                self.bury(row, ended[0] if ended else None)
+            if gone := self._gone(row):
+                self.bury(row, gone[0])
             else:
                 up.append(row)
         return up
 
-    def orphans(self) -> list[Machine]:
+    def orphans(self) -> dict[str, list[Machine]]:
         """Return machines of this user that run and that no remembered cluster has."""
         known = {m["id"] for row in self.store.clusters() for m in row.machines}
-        return [
-            machine
-            for name in clouds.launchable()
-            for machine in clouds.get(name).mine()
-            if machine.id not in known
-        ]
+        found: dict[str, list[Machine]] = {}
+        for name in clouds.launchable():
+            for machine in clouds.get(name).mine():
+                if machine.id not in known:
+                    found.setdefault(machine.cluster, []).append(machine)
+        return found
 
     def unfinished(self, cluster: str) -> list[RunRow]:
         """Return runs of this notebook on a cluster whose kernel is gone."""
         return [
             run
             for run in self.store.runs(notebook=self.notebook, cluster=cluster, status="running")
-            if run.owner_pid != os.getpid()
+            if run.session != self.session
         ]
 
 
@@ -362,7 +311,3 @@ def _described(row: ClusterRow) -> str:
     offer = Offer(**row.offer)
     nodes = f"{row.nodes} x " if row.nodes > 1 else ""
     return f"{nodes}{offer.vcpus:g} vCPUs and {offer.memory:g} GiB on {offer.place}"
-
-
-def _idle(live: Cluster) -> bool:
-    return all(run["status"] != "running" for run in live.link.hello["runs"])

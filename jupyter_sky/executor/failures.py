@@ -53,15 +53,13 @@ def rebuild(
     described = (reply.get("sky") or {}).get("error") or {}
     base = _local_class(described.get("classes", ()), namespace)
     name = reply["ename"]
-    original = _original(described)
-    args = original.args if original is not None else described.get("args", [reply["evalue"]])
-    error = _made(_combine(name, base), args)
+    carried = _carried(described)
+    error = _made(_combine(name, base), carried.get("args", (reply["evalue"],)))
     with contextlib.suppress(Exception):
-        error.__dict__.update(getattr(original, "__dict__", {}))
-    for key in ("name", "filename", "msg", "lineno", "offset", "text", "code", "value"):
+        error.__dict__.update(carried.get("dict", {}))
+    for key, value in carried.get("more", {}).items():
         with contextlib.suppress(Exception):
-            value = getattr(original, key, described.get(key))
-            if value is not None and getattr(error, key, None) is None:
+            if getattr(error, key, None) is None:
                 setattr(error, key, value)
     error.remote_traceback = list(reply.get("traceback") or [f"{name}: {reply['evalue']}"])
     error.rank, error.hint = rank, hint
@@ -120,14 +118,12 @@ def _local_class(
     return Exception
 
 
-def _original(described: Mapping[str, Any]) -> BaseException | None:
-    """Return the exception itself where it travelled."""
+def _carried(described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the exception carries, where that can be opened here."""
     with contextlib.suppress(Exception):
-        data = base64.b64decode(described["pickle"])
-        found = Parcel.from_bytes(described["sizes"], data).load()
-        if isinstance(found, BaseException):
-            return found
-    return None
+        data = base64.b64decode(described["inline"])
+        return Parcel.from_bytes(described["sizes"], data).load()
+    return {}
 
 
 def advice(described: Mapping[str, Any], local_names: Mapping[str, Any], line: str) -> str:

@@ -50,8 +50,7 @@ class Relay:
         self.display, self.cap, self.where = display, cap, where
         self.many = len(ranks) > 1
         self.shown = 0
-        self._result: tuple[int, dict[str, Any]] | None = None
-        self._several_results = False
+        self._results: dict[int, dict[str, Any]] = {}
         self._printed: set[int] = set()
         self._open_line: dict[str, int] = {}
         self._gathered: list[tuple[int, str, str]] = []
@@ -98,7 +97,7 @@ class Relay:
             elif kind in _SHOWN:
                 self.flush()
                 if kind == "execute_result" and self.many:
-                    self._add_result(rank, message)
+                    self._results[rank] = message  # until the others have theirs
                 else:
                     self._pass(message)
             elif kind.startswith("comm_"):
@@ -109,23 +108,18 @@ class Relay:
         kind, content = message["header"]["msg_type"], message["content"]
         self.display.send(kind, content, message["metadata"], message.get("buffers"))
 
-    def _add_result(self, rank: int, message: dict[str, Any]) -> None:
-        """Hold the first result back until another comes, or none: several are labelled."""
-        if self._result is None and not self._several_results:
-            self._result = rank, message
-            return
-        self._several_results = True
-        first, self._result = self._result, None
-        for whose, result in [*([first] if first else ()), (rank, message)]:
-            data = result["content"]["data"]
-            if set(data) == {"text/plain"}:
-                text = data["text/plain"]
+    def _show_results(self) -> None:
+        """Show the results of several engines, by rank; each says whose it is."""
+        results, self._results = sorted(self._results.items()), {}
+        for rank, message in results:
+            content = message["content"]
+            if len(results) > 1 and set(content["data"]) == {"text/plain"}:
+                text = content["data"]["text/plain"]
                 gap = "\n" if "\n" in text else " "
-                data = {"text/plain": f"[{whose}]{gap}{text}"}
-                result = {**result, "content": {**result["content"], "data": data}}
-            else:
-                self._show("stdout", f"[{whose}]\n")
-            self._pass(result)
+                content["data"] = {"text/plain": f"[{rank}]{gap}{text}"}
+            elif len(results) > 1:
+                self._show("stdout", f"[{rank}]\n")
+            self._pass(message)
 
     def replay(self, entries: Sequence[dict[str, Any]]) -> None:
         """Show entries of the journal."""
@@ -196,7 +190,10 @@ class Relay:
             return text
         lines = [line for line in _LINE_ENDS.split(text) if line]
         own = continued == rank
-        prefixed = [line if own and not i else f"[{rank}] {line}" for i, line in enumerate(lines)]
+        prefixed = [
+            line if line == "\r" or (own and not i) else f"[{rank}] {line}"
+            for i, line in enumerate(lines)
+        ]
         # another's line is ended; but one that is being drawn over and over stays where it is
         cut = continued not in (None, rank) and not text.startswith(("\n", "\r"))
         return "".join(["\n" if cut else "", *prefixed])
@@ -228,9 +225,7 @@ class Relay:
                 self._timer.cancel()
                 self._timer = None
             self.flush()
-            if self._result is not None:
-                self._pass(self._result[1])
-                self._result = None
+            self._show_results()
             self._show_tail()
 
     def _show_tail(self) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from ..config import Sky
 from ..errors import SkyUsageError
-from ..resources import Resources
+from ..resources import Resources, parse_clouds
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,15 @@ class CellOptions:
     name: str | None = None
     dry_run: bool = False
     yes: bool = False
+
+    def with_defaults(self, config: Sky) -> CellOptions:
+        """Return the options with the settings where the cell itself says nothing."""
+        resources = self.resources
+        if config.cloud and not resources.clouds:
+            resources = replace(resources, clouds=parse_clouds(config.cloud, "Sky.cloud"))
+        if resources.max_hourly_cost is None:
+            resources = replace(resources, max_hourly_cost=config.max_hourly_cost)
+        return replace(self, resources=resources, cluster=self.cluster or config.cluster or None)
 
 
 class Origin:

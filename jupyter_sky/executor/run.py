@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import os
 import threading
 import time
@@ -54,7 +53,8 @@ class SkyRun:
         origin: Origin,
         values: Mapping[str, Any] | None = None,
     ) -> None:
-        self.session, self.code, self.options, self.display = session, code, options, display
+        self.session, self.code, self.display = session, code, display
+        self.options = options.with_defaults(session.config)
         self.origin = origin
         self.values = session.namespace if values is None else values
         self.id = f"{int(time.time())}-{uuid.uuid4().hex[:8]}"
@@ -144,8 +144,12 @@ class SkyRun:
         """Go all the way in a thread of its own."""
 
         def go() -> None:
-            with contextlib.suppress(BaseException):  # it is in the future, for whoever asks
+            try:
                 self.execute()
+            except SkyCancelled:
+                pass  # somebody knows
+            except BaseException as error:  # in the future, for whoever asks; here for who does not
+                self._show_error(error)
 
         threading.Thread(target=go, name=f"sky-run-{self.label}", daemon=True).start()
 
@@ -191,6 +195,7 @@ class SkyRun:
         self._relay = relay = Relay(self.display, self.ranks, cap, where)
         self.cluster.running[self.id] = lambda: relay.shown
         self.session.live[self.id] = self
+        self.session.codes.append(self.code)
         facts = {
             "run": self.id,
             "ranks": self.ranks,
@@ -209,7 +214,7 @@ class SkyRun:
         for rank in self.ranks:
             sink = relay.sink(rank, engines.get(rank, ""), link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
-        self.status = "running"
+        self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
         self._begin()
 
     # -- limits and account ------------------------------------------------------------------
@@ -260,6 +265,11 @@ class SkyRun:
         if self._row is not None and not self._recorded:
             self._recorded = True
             self.session.store.begin_run(self._row)
+
+    def _show_error(self, error: BaseException) -> None:
+        render = getattr(error, "_render_traceback_", lambda: [f"{type(error).__name__}: {error}"])
+        named = {"ename": type(error).__name__, "evalue": str(error)}
+        self.display.send("error", {**named, "traceback": render()})
 
     def _end(self, status: str) -> None:
         self.session.live.pop(self.id, None)

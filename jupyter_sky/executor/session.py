@@ -6,14 +6,17 @@ import atexit
 import contextlib
 import json
 import os
+import shutil
+import tempfile
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from ..clouds import Machine
+from .. import clouds
 from ..config import Sky
 from ..errors import SkyClusterLost, SkyError, SkyUsageError, suggest
 from ..ledger import Ledger
@@ -23,6 +26,7 @@ from ..store import ClusterRow, RunRow, Store
 from . import transfer
 from .clusters import Cluster, Clusters
 from .display import Display, NoDisplay
+from .inputs import names_made
 from .relay import Relay
 from .request import CellOptions, Origin
 from .run import SkyRun
@@ -53,19 +57,22 @@ class Session:
         lasting: bool,
         everywhere: bool = False,
     ) -> None:
-        self.namespace, self.notebook, self.lasting = namespace, notebook, lasting
+        self.namespace, self.notebook = namespace, notebook
         self.everywhere = everywhere
         self.config = Sky.load()
         self.id = uuid.uuid4().hex[:12]
         self.folder = Path.cwd()
         self.store = Store.open(Path(self.config.data_dir))
-        self.notices = list(self.store.notices)
+        # nobody could find again what is in no file
+        self.lasting = lasting and self.store.durable
+        self._told = 0
+        self._scratch = None if self.store.durable else _scratch(self.config)
         self.ledger = Ledger(self.store)
-        self.clusters = Clusters(self.store, notebook)
+        self.clusters = Clusters(self.store, notebook, self.id)
         self.live: dict[str, SkyRun] = {}
         self.named: dict[str, SkyRun] = {}
+        self.codes: deque[str] = deque(maxlen=100)
         self._usd: tuple[float, float | None] = (0.0, 0.0)
-        self._replayed: set[str] = set()
         atexit.register(self.close)
 
     # -- running ---------------------------------------------------------------------------
@@ -83,8 +90,7 @@ class Session:
         Inputs are looked up in `values` where given, else among the notebook's variables.
         """
         run = SkyRun(self, code, options, display or NoDisplay(), origin or Origin(0), values)
-        run.notes += self.notices
-        self.notices = []
+        run.notes += self._news()
         if run.name:
             self.named[run.name] = run
         if options.background:
@@ -93,35 +99,53 @@ class Session:
             return run
         return run.execute()
 
+    def _news(self) -> list[str]:
+        """Return what the store has had to say since the last time."""
+        told, self._told = self._told, len(self.store.notices)
+        return self.store.notices[told:]
+
     def after_connect(self, cluster: Cluster, notes: list[str], display: Display) -> None:
         """Replay what cells of this notebook printed on a cluster while no kernel listened."""
         if not any(note.startswith("reconnected") for note in notes):
             return
         for row in self.clusters.unfinished(cluster.row.name):
-            if row.run_id not in self._replayed:
-                self._replayed.add(row.run_id)
-                notes.append(self._replay(cluster, row, display))
+            notes.append(self._replay(cluster, row, display))
 
     def _replay(self, cluster: Cluster, row: RunRow, display: Display) -> str:
-        """Show the rest of a run, following it while it goes on; say how it ended."""
-        cap = int(self.config.browser_mb * 1e6)
-        relay = Relay(display, [0], cap, f"%sky logs {row.cell}")
-        start, status = row.shown, "running"
+        """Show the rest of a run, following it while it goes on; say how it ended.
+
+        An interrupt is for the run that is followed, as it was for the cell that started it.
+        """
+        cap, ranks = int(self.config.browser_mb * 1e6), range(cluster.row.nodes)
+        relay = Relay(display, ranks, cap, f"%sky logs {row.name or row.cell}")
+        start, presses = row.shown, 0
         while True:
-            answer = cluster.link.head("journal", run=row.run_id, start=start)
-            relay.replay(answer["entries"])
-            start, status = answer["next"], answer["status"]
-            if status != "running" and not answer["entries"]:
-                break
-            if not answer["entries"]:
-                time.sleep(0.2)
+            try:
+                answer = cluster.link.head("journal", run=row.run_id, start=start)
+                relay.replay(answer["entries"])
+                if answer["entries"]:
+                    start = answer["next"]
+                    self.store.beat_run(row.run_id, time.time(), start)
+                elif answer["status"] != "running":
+                    break
+                else:
+                    time.sleep(0.1)
+            except KeyboardInterrupt:
+                presses += 1
+                if presses == 1:
+                    cluster.link.head("interrupt", run=row.run_id, ranks=list(ranks))
+                else:
+                    cluster.link.head("kill", run=row.run_id, why="it was interrupted twice")
         relay.finish()
-        ended = "lost" if status == "unknown" else status
-        self.store.end_run(row.run_id, ended, time.time())
-        what = row.name or f"cell {row.cell}"
-        return (
-            f"shown again: what {what} printed while no notebook was listening; it ended: {ended}"
-        )
+        if answer["status"] == "unknown":  # it never reached the cluster
+            self.store.close_run_at_beat(row.run_id)
+        else:
+            ended = answer["ended"] or time.time()
+            self.store.end_run(row.run_id, answer["status"], ended)
+        if presses:
+            raise KeyboardInterrupt
+        what, how = row.name or f"cell {row.cell}", answer["status"].replace("unknown", "lost")
+        return f"shown again: what {what} printed while no notebook was listening; it ended: {how}"
 
     # -- clusters --------------------------------------------------------------------------
 
@@ -141,16 +165,10 @@ class Session:
         for row in self.clusters.reconcile():
             self.clusters.down(row.name)
             ended.append(row.name)
-        for machine in self.clusters.orphans():
-            self._terminate(machine)
-            ended.append(machine.id)
+        for name, machines in self.clusters.orphans().items():
+            clouds.get(machines[0].cloud).terminate([machine.id for machine in machines])
+            ended.append(name)
         return ended
-
-    @staticmethod
-    def _terminate(machine: Machine) -> None:
-        from .. import clouds
-
-        clouds.get(machine.cloud).terminate([machine.id])
 
     def status(self) -> list[tuple[ClusterRow, int]]:
         """Return the clusters that are up, each with how many of its cells are running."""
@@ -220,6 +238,11 @@ class Session:
             value = transfer.receive(live, rank, name, described)
             self.namespace[name] = value
         return value
+
+    @property
+    def remote_names(self) -> list[str]:
+        """Names that recent cells have made on clusters, for completion: nothing is asked."""
+        return sorted({name for code in self.codes for name in names_made(code)})
 
     def vars(self, cluster: str | None = None, rank: int = 0) -> list[list]:
         """List the variables of a cluster: name, type, bytes, repr."""
@@ -301,16 +324,15 @@ class Session:
 
     def close(self) -> None:
         """Let go of every cluster; end those that nobody would come back to."""
-        ending = [] if self.lasting or self.config.keep else list(self.clusters.started)
-        for run in list(self.live.values()):
-            with contextlib.suppress(Exception):
-                run.cancel()
-        for name in ending:
+        keep = self.lasting or (self.config.keep and self.store.durable)
+        for name in [] if keep else list(self.clusters.started):
             with contextlib.suppress(SkyError):
                 self.clusters.down(name)
         for name in list(self.clusters.connected):
             with contextlib.suppress(Exception):
-                self.clusters.forget(name)
+                self.clusters.forget(name)  # what runs there goes on, for the next kernel to find
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
         atexit.unregister(self.close)
 
 
@@ -322,6 +344,12 @@ def _entry_text(entry: dict[str, Any]) -> str:
         return "\n".join(content.get("traceback", [])) + "\n"
     text = content.get("data", {}).get("text/plain")
     return f"{text}\n" if text else ""
+
+
+def _scratch(config: Sky) -> Path:
+    """Let clusters live in a temporary directory: the data directory cannot be written."""
+    config.data_dir = tempfile.mkdtemp(prefix="jupyter-sky-")
+    return Path(config.data_dir)
 
 
 _session: Session | None = None
@@ -369,4 +397,6 @@ def _open() -> Session:
     notebook = os.environ.get("JPY_SESSION_NAME") or namespace.get("__vsc_ipynb_file__")
     if notebook:
         return Session(namespace, str(notebook), lasting=True)
-    return Session(namespace, str(Path.cwd() / f"session-{os.getpid()}"), lasting=False)
+    # nobody comes back to a headless run: each has an identity of its own
+    path = os.environ.get("SKY_NOTEBOOK") or str(Path.cwd() / "session")
+    return Session(namespace, f"{path}#{os.getpid()}", lasting=False)

@@ -197,7 +197,8 @@ def sync(
     cluster: Cluster, ranks: Sequence[int], root: Path, paths: Sequence[str], progress: Progress
 ) -> int:
     """Bring files below `root` to the engines' working folders; return how many were sent."""
-    wanted = manifest(root, paths)
+    wanted, folder = manifest(root, paths), root.resolve()
+    below = [(folder / path).resolve().relative_to(folder).as_posix() for path in paths]
     link, sent = cluster.link, 0
     for rank in ranks:  # engines of one machine share one folder: the first one's fill does
         missing = link.ask(rank, "files", manifest=wanted)["missing"]
@@ -213,6 +214,6 @@ def sync(
                     link.content(reply)
                     done += len(piece)
                     progress(done, total)
-        link.ask(rank, "synced", manifest=wanted, written=missing)
+        link.ask(rank, "synced", manifest=wanted, written=missing, paths=below)
         sent += len(missing)
     return sent

@@ -108,8 +108,13 @@ class Watch:
             return reply["content"]
         if self.reason is not None or run.cancelled.is_set():
             return {"status": "killed"}
+        raise self._engine_lost(cell)
+
+    def _engine_lost(self, cell: Cell) -> SkyEngineLost:
+        run = self.run
+        assert run.cluster is not None
         why = run.cluster.last_words(cell.rank)
-        raise SkyEngineLost(
+        return SkyEngineLost(
             f"engine {cell.rank} of cluster {run.cluster.row.name} died while it ran {run.label}: "
             f"{why}",
             hint="its variables are gone; a new engine takes its place for the next cell",
@@ -119,10 +124,10 @@ class Watch:
 
     def _check(self) -> None:
         """Look at time, money and cancellation; go on with what was begun; show the state."""
-        cells, asked = self.run.cells, self.reason is not None or self.run.cancelled.is_set()
+        asked = self.reason is not None or self.run.cancelled.is_set()
         if not asked:
             self._check_limits()
-        elif len(self.reached) < len(cells):
+        elif self._unreached():
             self._interrupt()
         elif time.monotonic() - self.stopped_at > GRACE_SECONDS and not isinstance(
             self.reason, _Interrupted
@@ -138,7 +143,10 @@ class Watch:
     def _check_limits(self) -> None:
         run, options = self.run, self.run.options
         spent = run.spent()
-        if options.timeout and run.seconds > options.timeout:
+        dead = [cell for cell in run.cells if _is_dead(cell)]
+        if dead:  # the others would go on without it
+            self.reason = self._engine_lost(dead[0])
+        elif options.timeout and run.seconds > options.timeout:
             limit = format_duration(options.timeout)
             self.reason = SkyTimeout(f"{run.label} was stopped: --timeout {limit} has passed")
         elif options.max_cost is not None and spent is not None and spent > options.max_cost:
@@ -177,11 +185,15 @@ class Watch:
         assert run.cluster is not None
         self.stopped_at = self.stopped_at or time.monotonic()
         run.show("interrupting", self._advice())
-        left = [cell for cell in run.cells if cell.rank not in self.reached]
+        left = self._unreached()
         with contextlib.suppress(SkyClusterLost):
             link, ranks = run.cluster.link, [cell.rank for cell in left]
             self.reached |= set(link.head("interrupt", run=run.id, ranks=ranks)["interrupted"])
             link.abort(cell for cell in left if cell.rank not in self.reached)
+
+    def _unreached(self) -> list[Cell]:
+        """Return the cells that run and that no interrupt has reached."""
+        return [c for c in self.run.cells if c.rank not in self.reached and not c.reply.done()]
 
     def _kill(self) -> None:
         """Kill the engines that do not listen; their variables go with them."""
@@ -212,6 +224,11 @@ class Watch:
 
 class _Interrupted(SkyError):
     """The user has pressed interrupt."""
+
+
+def _is_dead(cell: Cell) -> bool:
+    done = cell.reply.done() and cell.reply.exception() is None
+    return done and isinstance(cell.reply.result(), EngineError)
 
 
 def wait_all(futures: Sequence[Future], seconds: float) -> bool:

@@ -14,6 +14,7 @@ from ..widgets.table import Table
 def dry_run(code: str, options: CellOptions) -> Any:
     """Return the places that could run a cell, best first; launch and send nothing."""
     session = sessions.current()
+    options = options.with_defaults(session.config)
     sending = collect(options, code, session.namespace, session.config)
     rows = []
     found = session.clusters._found(options.resources, options.cluster)

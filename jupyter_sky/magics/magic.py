@@ -44,13 +44,15 @@ class SkyMagics(Magics):
         from ..executor import session as sessions
         from ..widgets.display import for_cell
 
-        session = sessions.current()
+        session, value, failure = sessions.current(), None, None
         try:
             value = session.run(cell, options, for_cell(self.shell), origin)
         except (SyntaxError, BaseExceptionGroup) as error:
-            raise _shown(self.shell, error) from None
+            failure = _shown(self.shell, error)
         except KeyboardInterrupt as error:
             raise _interrupted(error) from None
+        if failure is not None:  # raised here: IPython also looks for groups among the contexts
+            raise failure
         if options.background:
             if options.name:
                 self.shell.user_ns[options.name] = value

@@ -6,7 +6,9 @@ what has come up so far.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,18 +50,17 @@ def provision(order: Launch, report: Report) -> Lease:
     """
     cloud = clouds.get(order.offer.cloud)
     report("booting", "")
-    machines = cloud.launch(order)
+    machines: list[Machine] = []
     try:
+        unbroken(lambda: machines.extend(cloud.launch(order)))
         host = cloud.host(machines)
-        host.start(
-            "jupyter_sky.engines.head",
-            {
-                "cluster": order.cluster,
-                "nodes": order.resources.nodes,
-                "idle": order.idle,
-                **host.limits,
-            },
-        )
+        config = {
+            "cluster": order.cluster,
+            "nodes": order.resources.nodes,
+            "idle": order.idle,
+            **host.limits,
+        }
+        unbroken(lambda: host.start("jupyter_sky.engines.head", config))
 
         def alive() -> None:
             report("booting", "")
@@ -67,9 +68,37 @@ def provision(order: Launch, report: Report) -> Lease:
 
         connection = host.connection(START_SECONDS, alive)
     except BaseException:
-        cloud.terminate([machine.id for machine in machines])
+        unbroken(lambda: cloud.terminate([machine.id for machine in machines]))
         raise
     return Lease(order, tuple(machines), connection)
+
+
+def unbroken(work: Callable[[], object]) -> None:
+    """Do something to its end, and let an interrupt through only then.
+
+    An interrupt in the middle of a launch would lose track of what has been launched.
+    """
+    outcome: Future[object] = Future()
+
+    def go() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    thread, interrupt = threading.Thread(target=go, name="sky-unbroken", daemon=True), None
+    try:
+        thread.start()
+    except KeyboardInterrupt as error:
+        interrupt = error
+    while not outcome.done():
+        try:
+            outcome.exception()
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+    outcome.result()
 
 
 def check_alive(cloud: Cloud, machines: list[Machine], cluster: str) -> None:

@@ -184,6 +184,8 @@ class PlainDisplay:
         """Print or publish one message."""
         if kind == "stream":
             self._print(getattr(sys, content["name"]), content["text"])
+        elif kind == "error":
+            self._print(sys.stderr, "\n".join([*content["traceback"], ""]))
         elif kind == "clear_output":
             self.shell.display_pub.clear_output(content.get("wait", False))
         else:

@@ -36,7 +36,7 @@ def later(notebook: Notebook, msg_id: str, text: str, timeout: float = 10.0) -> 
 
 def _prints(message: dict[str, Any], msg_id: str, text: str) -> bool:
     own = message["parent_header"].get("msg_id") == msg_id
-    return own and text in message["content"].get("text", "")
+    return own and text in message["content"].get("text", message["content"].get("evalue", ""))
 
 
 def kinds(ran: Ran) -> list[str]:

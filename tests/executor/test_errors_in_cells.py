@@ -21,7 +21,7 @@ def test_mistakes_are_found_before_anything_is_launched(
         ("--spot --on-demand", "1", "SkyUsageError", "exclude each other"),
         ("--cpus many", "1", "SkyUsageError", "many"),
         ("--timeout soon", "1", "SkyUsageError", "soon"),
-        ("-i 2+", "1", "SkyUsageError", "not an expression"),
+        ("-i 2+->x", "1", "SkyUsageError", "not an expression"),
         ("-i heer", "1", "SkyUsageError", "did you mean here?"),
         ("-i here.nothing->x", "1", "SkyUsageError", "AttributeError"),
         ("-i tangled", "print('ran')", "SkyTransferError", "tangled['deep'][0] is a lock"),
@@ -99,12 +99,12 @@ def test_errors_keep_what_they_carry(notebook: Notebook) -> None:
 
     assert carried("{}['k']", "error.args") == "('k',)"
     assert carried("{}[1, 2]", "error.args") == "((1, 2),)"
-    assert carried("open('/no/x')", "error.errno, error.filename") == "(2, '/no/x')"
+    assert carried("open('/no/x')", "(error.errno, error.filename)") == "(2, '/no/x')"
     assert carried("import sys; sys.exit(3)", "error.code") == "3"
     assert carried("nothing_here", "error.name") == "nothing_here"
     assert carried("raise ValueError", "error.args") == "()"
     text = "import subprocess\nsubprocess.run(['false'], check=True)"
-    assert carried(text, "error.returncode, error.cmd") == "(1, ['false'])"
+    assert carried(text, "(error.returncode, error.cmd)") == "(1, ['false'])"
 
 
 def test_unknown_classes_keep_their_names(notebook: Notebook) -> None:

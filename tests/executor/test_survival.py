@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,8 @@ def test_an_interrupt_while_following_stops_what_is_followed(fresh: Any) -> None
     assert ran.ename == "KeyboardInterrupt" and "new" not in ran.stdout
     after = book.run("%%sky\nkept", 10)
     assert after.result == "41" and not lines(after.stdout)
-    assert {run.status for run in Store.open(fresh.data).runs()} == {"error", "interrupted", "ok"}
+    statuses = [run.status for run in Store.open(fresh.data).runs()]
+    assert statuses == ["ok", "interrupted"], "the latest first; the one that waited never began"
 
 
 def test_a_restart_keeps_the_cluster_and_its_background_cells(fresh: Any) -> None:
@@ -154,12 +154,12 @@ def test_the_next_cell_says_that_the_old_cluster_has_ended(fresh: Any) -> None:
 
 def test_a_run_is_held_to_its_limit_without_its_notebook(fresh: Any) -> None:
     """The lease does not end while a cell runs: its own limit must."""
-    book: Notebook = fresh(JUPYTER_SKY_LIMIT_GRACE="1")
-    sent = book.send("%%sky --timeout 2s --idle 2s\nprint('begun', flush=True)\nsum(range(10**12))")
+    book: Notebook = fresh()
+    book.send("%%sky --timeout 2s --idle 2s\nprint('begun', flush=True)\nsum(range(10**12))")
     book.wait_output("begun")
     book.crash()
-    nothing_left(fresh.data, 15)
-    assert ended(fresh.data)[0]["reason"] == "idle", sent
+    assert nothing_left(fresh.data, 35) > 20
+    assert ended(fresh.data)[0]["reason"] == "idle"
 
 
 def test_a_headless_run_takes_its_clusters_with_it(fresh: Any) -> None:
@@ -200,7 +200,9 @@ def test_an_engine_that_dies_fails_its_cell_and_is_replaced(fresh: Any) -> None:
     assert not [p for p in processes_of(fresh.data) if p.name() == "sleep"]
     # while idle, and a crash of its own
     part(fresh.data, "engine")[0].kill()
-    assert book.run("%%sky\n2 + 2").result == "4"
+    time.sleep(0.2)
+    again = book.run("%%sky\n2 + 2")
+    assert again.result == "4", again.evalue
     ran = book.run("%%sky\nimport os; os._exit(7)", 8)
     assert ran.ename == "SkyEngineLost" and "exit code 7" in ran.evalue
     # one that is frozen is as good as dead
@@ -263,7 +265,7 @@ def test_a_frozen_head_is_lost_in_time_and_can_be_cleaned_up(fresh: Any) -> None
     assert (ran.status, ran.ename) == ("error", "SkyClusterLost")
     assert "said nothing" in ran.evalue and "%sky down" in ran.evalue
     down = book.run("%sky down all")
-    assert "ended: analysis-" in down.result
+    assert "ended: analysis-" in down.stdout
     nothing_left(fresh.data, 1)
 
 
@@ -271,7 +273,7 @@ def test_a_cell_in_the_background_learns_that_its_cluster_was_ended(fresh: Any) 
     book: Notebook = fresh()
     assert book.run("%%sky --bg job\nimport time\ntime.sleep(60)").status == "ok"
     time.sleep(3.0)
-    assert "ended" in book.run("%sky down all").result
+    assert "ended" in book.run("%sky down all").stdout
     assert book.run("job.result(5)").ename == "SkyClusterLost"
     assert book.run("job.status").result == "'failed'"
 
@@ -339,7 +341,8 @@ def test_two_notebooks_share_a_cluster(fresh: Any) -> None:
     assert two.run("%%sky -c shared --cpus 2\n1 + 1").result == "2"
     part(fresh.data, "guardian")[0].kill()
     nothing_left(fresh.data)
-    assert two.run("%%sky -c shared --cpus 2 --nodes 1\n1 + 1").result == "2"
+    last = two.run("%%sky -c shared --cpus 1 --nodes 2\n1 + 1")
+    assert last.status == "ok", last.evalue
 
 
 # -- the store ------------------------------------------------------------------------------
@@ -397,7 +400,7 @@ def test_a_machine_that_is_in_no_store_is_shown_and_ended(fresh: Any) -> None:
     book.start()
     shown = book.run("%sky status").result
     assert "analysis-" in shown and "unknown" in shown
-    assert "analysis-" in book.run("%sky down all").result
+    assert "analysis-" in book.run("%sky down all").stdout
     nothing_left(fresh.data, 1)
 
 
@@ -427,8 +430,10 @@ def test_a_cluster_is_few_processes_and_does_not_grow_with_its_cells(fresh: Any)
     assert size() <= before
     assert all(b - a <= 2 for a, b in zip(kernel_before, kernel_size(), strict=True))
     for _ in range(2):  # engines that die leave nothing in the head either
-        part(fresh.data, "engine")[0].send_signal(signal.SIGKILL)
-        assert book.run("%%sky\nprint(1)").status == "ok"
+        part(fresh.data, "engine")[0].kill()
+        time.sleep(0.2)
+        ran = book.run("%%sky\nprint(1)")
+        assert ran.status == "ok", ran.evalue
     time.sleep(0.5)
     assert size() <= before
     assert len(processes_of(fresh.data)) == 4

@@ -98,15 +98,43 @@ def test_syntax_error_is_found_before_anything_is_launched(notebook: Notebook, d
     assert processes_of(data_dir) == []
 
 
+def test_settings_hold_where_the_cell_says_nothing(notebook: Notebook) -> None:
+    notebook.run("%config Sky.cloud = 'aws'")
+    assert "--cloud aws cannot be met" in notebook.run("%%sky --dry-run\n1").evalue
+    assert notebook.run("%%sky --dry-run --cloud local\n1").status == "ok"
+    notebook.run("%config Sky.cloud = ''")
+
+
+def test_outputs_are_completed_from_what_cells_have_made(fresh) -> None:
+    book = fresh()
+    assert book.run("%%sky\nfar_away = 1\nfor far_index in [1]: pass").status == "ok"
+    assert "far_away" in complete(book, "%%sky -o far_a")
+    assert "far_index" in complete(book, "%%sky -o far_")
+    assert book.run("%sky down").status == "ok"
+
+
+def test_meter_shows_the_cluster_and_settles_into_html(fresh) -> None:
+    book = fresh()
+    book.run("%%sky\n1")
+    ran = book.run("import jupyter_sky as sky\nmeter = sky.meter()\nmeter")
+    shown = [*ran.of("display_data"), *ran.of("execute_result")]
+    bundle = next(
+        c["data"] for c in shown if "application/vnd.jupyter.widget-view+json" in c["data"]
+    )
+    assert "local this-machine" in bundle["text/plain"] and 'role="status"' in bundle["text/html"]
+    assert book.run("meter.close()").status == "ok"
+
+
 def test_alias_and_config(notebook: Notebook, data_dir) -> None:
     assert notebook.run("%sky alias tiny --cpus 1").status == "ok"
     assert "--cpus 1" in notebook.run("%%sky tiny --dry-run\n1").result
     assert notebook.run("%sky alias bad --nope").status == "error"
     assert notebook.run("%config Sky.idle = '3m'").status == "ok"
     assert notebook.run("%sky config idle").result == "'3m'"
-    assert "3m" in notebook.run("%sky config idle=soon").evalue or notebook.run(
-        "%sky config idle"
-    ).result == "'3m'"
+    assert (
+        "3m" in notebook.run("%sky config idle=soon").evalue
+        or notebook.run("%sky config idle").result == "'3m'"
+    )
 
 
 def test_unload_takes_everything_back(fresh) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from unittest import mock
 
-from jupyter_sky.widgets.meter import cost_meter
 from jupyter_sky.executor.display import Status
+from jupyter_sky.widgets.meter import cost_meter
 from jupyter_sky.widgets.statusline import to_html, to_text
 
 RUNNING = Status("running", 41, "train", "aws us-east-1", 1.0, 0.03, 0.3)

@@ -1,0 +1,139 @@
+"""ipyparallel's controller around the head: one process, private connection files, our requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .head import Head
+
+HEARTBEAT_MS = 250
+"""Engines register on the second beat: a short period is a quick start."""
+SILENCE_SECONDS = 10.0
+"""An engine that lives but has not answered for so long is given up."""
+TICK_SECONDS = 0.05
+DRAIN_MS = 20
+DRAIN_SECONDS = 0.1  # at most, before it looks after other things
+
+
+def serve(head: Head) -> None:
+    """Run ipyparallel's controller around `head` until it stops."""
+    import zmq
+    from ipyparallel.controller import app as controller_app
+    from ipyparallel.controller import heartmonitor
+    from ipyparallel.controller.hub import Hub
+    from tornado.ioloop import PeriodicCallback
+
+    class SkyHub(Hub):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            head.is_up = lambda rank: rank in self.engines
+            head.on_death = lambda rank: self.unregister_engine(b"head", {"content": {"id": rank}})
+            self.query_handlers["sky_request"] = self.sky_request
+            self.monitor_handlers[b"iopub"] = self.sky_output
+            self.monitor.stop_on_recv()
+            PeriodicCallback(self.drain, DRAIN_MS).start()
+
+        def drain(self) -> None:
+            """Take in what has passed the schedulers.
+
+            In batches: a wake-up for each message would compete with the engine for the CPU just
+            while it runs the cell.
+            """
+            socket, deadline = self.monitor.socket, time.monotonic() + DRAIN_SECONDS
+            while time.monotonic() < deadline:
+                try:
+                    frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                except zmq.Again:
+                    return
+                # of the chunks of values, which pass here too, only the headers are read
+                kept = frames[:9] if frames[0].bytes in (b"in", b"out") else frames
+                self.dispatch_monitor_traffic([frame.bytes for frame in kept])
+
+        def sky_request(self, idents: list[bytes], message: dict[str, Any]) -> None:
+            try:
+                self.drain()
+                content = head.answer(message["content"])
+            except Exception as error:
+                self.log.error("bad request", exc_info=True)
+                content = {"failed": f"{type(error).__name__}: {error}"}
+            self.session.send(self.query, "sky_reply", content, ident=idents[0], parent=message)
+
+        def sky_output(self, topics: list[bytes], frames: list) -> None:
+            self._note(head.on_output, frames)
+
+        def save_queue_request(self, idents: list[bytes], msg: list) -> None:
+            self._note(head.on_request, msg[:5], idents[0] in self.by_ident)
+
+        def save_queue_result(self, idents: list[bytes], msg: list) -> None:
+            self._note(head.on_reply, msg[:5])
+
+        def _note(self, handler: Any, frames: list, *more: Any) -> None:
+            try:
+                handler(self.session.deserialize(frames, content=True), *more)
+            except Exception:
+                self.log.error("invalid message", exc_info=True)
+
+        def handle_stopped_heart(self, heart: bytes) -> None:
+            """Replace the engine: one that is merely unregistered would never come back."""
+            rank = self.hearts.get(heart)
+            if rank is not None:
+                head.give_up(rank, f"it has not answered for {SILENCE_SECONDS:g} s")
+
+        def _handle_stranded_msgs(self, eid: int, uuid: str) -> None:
+            """The head has ended the runs of a dead engine already."""
+
+        def _save_engine_state(self) -> None:
+            """Engines are the head's own children: there is no state to restore."""
+
+    class SkyController(controller_app.IPController):
+        def save_connection_dict(self, fname: str, cdict: dict[str, Any]) -> None:
+            """Write a connection file whole and private from its first byte: it has the key."""
+            name = "engine.json" if "engine" in fname else "client.json"
+            path = head.directory / "security" / name
+            partial = path.with_suffix(".partial")
+            with open(os.open(partial, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+                json.dump(cdict, file)
+            partial.replace(path)
+
+        def cleanup_connection_files(self) -> None:
+            for name in ("engine.json", "client.json"):
+                (head.directory / "security" / name).unlink(missing_ok=True)
+
+        def init_signal(self) -> None:
+            for signum in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(signum, lambda *_: self.loop.add_callback_from_signal(head.signalled))
+
+        def start(self) -> None:
+            head.stop_loop = self.loop.stop
+            PeriodicCallback(head.tick, TICK_SECONDS * 1000).start()
+            super().start()
+
+    class HeartMonitorThread(threading.Thread):
+        """Stands for the Process that the controller would fork for its heart monitor."""
+
+        def __init__(self, target: Any, kwargs: dict[str, Any], daemon: bool) -> None:
+            super().__init__(target=target, kwargs=kwargs, daemon=True, name="heartmonitor")
+
+    # ipyparallel names these classes in this module only; there are no traits for them.
+    controller_app.Hub = SkyHub  # type: ignore[misc]
+    controller_app.Process = HeartMonitorThread  # type: ignore[misc]
+    assert heartmonitor.start_heartmonitor is controller_app.start_heartmonitor
+    app = SkyController.instance(work_dir=str(head.directory / "work"))
+    app.initialize(
+        [
+            "--IPController.use_threads=True",
+            "--IPController.broadcast_scheduler_depth=0",
+            "--IPController.location=127.0.0.1",
+            "--IPController.log_level=30",
+            f"--HeartMonitor.period={HEARTBEAT_MS}",
+            f"--HeartMonitor.max_heartmonitor_misses={int(SILENCE_SECONDS * 1000 / HEARTBEAT_MS)}",
+            f"--ProfileDir.location={head.directory / 'profile'}",
+        ]
+    )
+    app.start()

@@ -1,0 +1,142 @@
+"""The cells that were sent to a cluster, as its head sees them pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+KEPT_RUNS = 1000
+"""How many runs the head remembers; of older ones the journal's file remains."""
+SETTLE_SECONDS = 1.0
+"""How long after its reply a cell's last outputs may come: they take another way."""
+LIMIT_GRACE_SECONDS = 15.0
+"""A notebook that lives has this long to hold a cell to its limit before the head does it."""
+KILL_SECONDS = 5.0
+"""How long after its interrupt an overdue cell is killed."""
+
+_VERDICTS = {"ok": "ok", "aborted": "cancelled", "abort": "cancelled"}
+
+
+@dataclass(slots=True)
+class Part:
+    """A cell on one engine."""
+
+    rank: int
+    replied: float | None = None
+    quiet: bool = False
+    """Whether everything that it prints has passed."""
+
+    def open(self) -> bool:
+        """Whether more is to come of it."""
+        if self.replied is None:
+            return True
+        return not self.quiet and time.monotonic() - self.replied < SETTLE_SECONDS
+
+
+@dataclass(slots=True)
+class Run:
+    """A cell on all of its engines.
+
+    Attributes
+    ----------
+    facts : dict
+        What the notebook says of it; ``limit`` is the longest that it may take, in seconds.
+    verdict : str
+        How it will have ended: ``ok``, ``error``, ``interrupted``, ``cancelled`` or ``lost``.
+    began : float or None
+        When an engine took it up, by the monotonic clock.
+    """
+
+    facts: dict[str, Any]
+    parts: dict[str, Part] = field(default_factory=dict)
+    verdict: str = "ok"
+    began: float | None = None
+    ended: float | None = None
+    warned: bool = False
+
+    @property
+    def status(self) -> str:
+        """``running`` until all has come of it, then its verdict."""
+        return "running" if any(part.open() for part in self.parts.values()) else self.verdict
+
+    def turned(self, msg_id: str, busy: bool) -> None:
+        """Note that an engine has taken up this cell, or that all it prints has passed."""
+        if busy:
+            self.began = self.began or time.monotonic()
+        elif msg_id in self.parts:
+            self.parts[msg_id].quiet = True
+
+    def lose(self, part: Part) -> None:
+        """Note that nothing more comes of a part."""
+        part.replied, part.quiet = time.monotonic(), True
+        self.verdict, self.ended = "lost", time.time()
+
+
+class Runs:
+    """The runs of a cluster by id, the oldest first."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+        self._open: dict[str, Run] = {}
+
+    def get(self, run: str) -> Run | None:
+        """Return a run, if it is remembered."""
+        return self._runs.get(run)
+
+    def running(self) -> Iterator[tuple[str, Run]]:
+        """Iterate over the runs of which more is to come."""
+        for name, run in list(self._open.items()):
+            if run.status == "running":
+                yield name, run
+            else:
+                self._open.pop(name, None)
+
+    def sent(self, facts: dict[str, Any], msg_id: str, engine_lives: bool) -> list[str]:
+        """Note a cell on its way to an engine; return runs that are forgotten for it."""
+        run = self._open[facts["run"]] = self._runs.setdefault(facts["run"], Run(facts))
+        part = run.parts[msg_id] = Part(facts["rank"])
+        if not engine_lives:
+            run.lose(part)
+        forgotten = []
+        while len(self._runs) > KEPT_RUNS and (oldest := next(iter(self._runs))) not in self._open:
+            del self._runs[oldest]
+            forgotten.append(oldest)
+        return forgotten
+
+    def replied(self, run: Run, msg_id: str, content: dict[str, Any]) -> None:
+        """Note the end of a cell on one engine."""
+        part = run.parts.get(msg_id)
+        if part is None or part.replied is not None:
+            return
+        part.replied, run.ended = time.monotonic(), time.time()
+        verdict = _VERDICTS.get(content.get("status", "ok"), "error")
+        if verdict == "error" and content.get("ename") == "KeyboardInterrupt":
+            verdict = "interrupted"
+        if run.verdict == "ok":
+            run.verdict = verdict
+
+    def lost(self, rank: int) -> None:
+        """Note that an engine is gone, with all that was sent to it."""
+        for _, run in self.running():
+            for part in run.parts.values():
+                if part.rank == rank and part.replied is None:
+                    run.lose(part)
+
+    def overdue(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
+        """Iterate over runs past their limit, with their facts and whether it is time to kill.
+
+        Each is given once to be interrupted, then again and again to be killed.
+        """
+        now = time.monotonic()
+        for name, run in self.running():
+            limit = run.facts.get("limit")
+            if limit is None or run.began is None:
+                continue
+            over = now - run.began - limit - LIMIT_GRACE_SECONDS
+            if over > KILL_SECONDS:
+                yield name, run.facts, True
+            elif over > 0 and not run.warned:
+                run.warned = True
+                yield name, run.facts, False

@@ -1,0 +1,128 @@
+"""A live cluster as a notebook sees it: watched, healed, let go of."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import clouds
+from ..clouds import Machine
+from ..errors import SkyClusterLost, SkyError
+from ..provisioner import check_alive
+from ..store import ClusterRow, Store
+
+if TYPE_CHECKING:
+    from ..engines.link import Link
+
+BEAT_SECONDS = 2.0
+SHOWN_SECONDS = 0.2
+"""How often is recorded what has been shown, so that a new kernel shows the rest."""
+SILENCE_SECONDS = 10.0
+"""A cluster whose controller says nothing for so long is lost, whatever its cloud says."""
+HEAL_SECONDS = 30.0
+ANOTHER = "its variables are gone; the next cell starts another"
+
+
+class Cluster:
+    """A live cluster with a connection to it, whose heart this process hears.
+
+    Examples
+    --------
+    >>> cluster.row.name, cluster.link.ranks()  # doctest: +SKIP
+    ('quickstart-3f2a', [0])
+    """
+
+    def __init__(self, row: ClusterRow, store: Store) -> None:
+        from ..engines.link import Link
+
+        self.row, self.store = row, store
+        self.cloud = clouds.get(row.cloud)
+        self.machines = [Machine(**machine) for machine in row.machines]
+        self.link: Link = Link(row.name, Path(row.connection["file"]))
+        self.paths: set[str] = set()
+        self.running: dict[str, Callable[[], int]] = {}
+        self._shown: dict[str, int] = {}
+        self._recorded: dict[str, int] = {}
+        self._closed = threading.Event()
+        threading.Thread(target=self._beat, name=f"sky-beat-{row.name}", daemon=True).start()
+
+    def _beat(self) -> None:
+        heard = beat = time.monotonic()
+        while not self._closed.wait(SHOWN_SECONDS):
+            self._record(self._record_shown)
+            if time.monotonic() - beat < min(BEAT_SECONDS, self.row.idle / 4):
+                continue
+            beat = time.monotonic()
+            try:
+                self.link.head("beat", timeout=3.0)
+                heard = time.monotonic()
+                self._record(self._record_beat)
+            except Exception as error:
+                if self._closed.is_set() or self._lost(error, time.monotonic() - heard):
+                    return
+
+    def _lost(self, error: Exception, silent: float) -> bool:
+        """Say whether the cluster is lost after a beat that failed; if so, tell who waits."""
+        try:
+            if not isinstance(error, SkyClusterLost):
+                raise error
+            self.check_alive()
+            if silent < SILENCE_SECONDS:
+                return False
+            reason = f"its controller has said nothing for {silent:.0f} s"
+            hint = f"end what is left of it: %sky down {self.row.name}"
+        except SkyError as gone:
+            reason, hint = gone.message.partition(" is gone: ")[2] or gone.message, ANOTHER
+        except Exception as trouble:  # the cloud's own must not end the watch unsaid
+            reason, hint = f"{type(trouble).__name__}: {trouble}", ANOTHER
+        self.link.lose(reason, hint)
+        return True
+
+    @staticmethod
+    def _record(write: Callable[[], None]) -> None:
+        with contextlib.suppress(SkyError):
+            write()
+
+    def _record_beat(self) -> None:
+        now = time.time()
+        self.store.beat(self.row.name, now)
+        for run in list(self.running):
+            self.store.beat_run(run, now, self._recorded.get(run, 0))
+
+    def _record_shown(self) -> None:
+        """Record what runs had shown a moment ago: that has surely reached the front end."""
+        now = time.time()
+        for run, count in list(self.running.items()):
+            before, shown = self._shown.get(run), count()
+            self._shown[run] = shown
+            if before and before != self._recorded.get(run):
+                self._recorded[run] = before
+                self.store.beat_run(run, now, before)
+        for run in self._shown.keys() - self.running.keys():
+            self._shown.pop(run)
+            self._recorded.pop(run, None)
+
+    def check_alive(self) -> None:
+        """Raise SkyClusterLost when the cloud says that the machines have ended."""
+        check_alive(self.cloud, self.machines, self.row.name)
+
+    def heal(self, ranks: Iterable[int]) -> None:
+        """Wait until the engines of `ranks` are there (a new one replaces each that died)."""
+        self.link.wait_ranks(ranks, HEAL_SECONDS, self.check_alive)
+
+    def last_words(self, rank: int) -> str:
+        """Say why the engine of a rank was lost."""
+        with contextlib.suppress(SkyError):
+            for engine in self.link.head("engines")["engines"]:
+                if engine["rank"] == rank and engine["last_words"]:
+                    return engine["last_words"]
+        return "the reason is not known"
+
+    def close(self) -> None:
+        """Let go of the cluster; it goes on without this process."""
+        self._closed.set()
+        self.link.close()

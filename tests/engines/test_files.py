@@ -1,0 +1,128 @@
+"""What ``--sync`` takes along, and how a working folder follows."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_sky.engines.files import Workspace, manifest
+from jupyter_sky.errors import SkyUsageError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A notebook's folder."""
+    for name in (
+        "src/a.py", "src/sub/b.py", "src/.git/config", "src/__pycache__/a.pyc",
+        "src/node_modules/m.js", "src/.hidden", "src/.venv/bin/python", "data.csv",
+    ):
+        path = tmp_path / "here" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return tmp_path / "here"
+
+
+@pytest.fixture
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
+    """An engine's working folder, importable."""
+    folder = tmp_path / "there"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    before = set(sys.modules)
+    yield Workspace()
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def sync(root: Path, there: Workspace, *paths: str) -> tuple[list[str], list[str]]:
+    """Bring files; return those that were sent and the modules that were forgotten."""
+    wanted = manifest(root, paths)
+    missing = there.missing(wanted)
+    for name in missing:
+        there.write(name, 0, wanted[name][2], [(root / name).read_bytes()])
+    return missing, there.settle(wanted, missing, paths)
+
+
+def test_the_manifest_leaves_out_what_is_made(root: Path) -> None:
+    assert list(manifest(root, ["src"])) == ["src/.hidden", "src/a.py", "src/sub/b.py"]
+    assert list(manifest(root, ["data.csv", "src/sub/"])) == ["data.csv", "src/sub/b.py"]
+    assert list(manifest(root, ["."])) == ["data.csv", "src/.hidden", "src/a.py", "src/sub/b.py"]
+    size, changed, mode = manifest(root, ["data.csv"])["data.csv"]
+    status = (root / "data.csv").stat()
+    assert (size, changed, mode) == (8, status.st_mtime_ns, status.st_mode & 0o777)
+
+
+def test_paths_outside_or_absent_are_refused(root: Path) -> None:
+    for path in ("..", "../there", "/etc/hosts", "src/../../x"):
+        with pytest.raises(SkyUsageError, match="outside|no such"):
+            manifest(root, [path])
+    (root / "link").symlink_to("/etc")
+    with pytest.raises(SkyUsageError, match="outside"):
+        manifest(root, ["link"])
+    with pytest.raises(SkyUsageError, match="no such file or folder"):
+        manifest(root, ["absent"])
+
+
+def test_only_what_differs_is_sent(root: Path, there: Workspace) -> None:
+    assert sorted(sync(root, there, "src")[0]) == ["src/.hidden", "src/a.py", "src/sub/b.py"]
+    assert sync(root, there, "src")[0] == []
+    (root / "src/a.py").write_text("changed")
+    assert sync(root, there, "src")[0] == ["src/a.py"]
+    assert (there.root / "src/a.py").read_text() == "changed"
+
+
+def test_pieces_and_modes(there: Workspace) -> None:
+    there.write("deep/run.sh", 0, 0o755, [b"#!/bin", b"/sh\n"])
+    there.write("deep/run.sh", 10, 0o755, [b"ls\n"])
+    path = there.root / "deep/run.sh"
+    assert path.read_bytes() == b"#!/bin/sh\nls\n" and path.stat().st_mode & 0o777 == 0o755
+    there.write("deep/run.sh", 0, 0o644, [b""])
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("name", ["../out", "/etc/out", "a/../../out"])
+def test_nothing_is_written_outside(there: Workspace, name: str) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        there.write(name, 0, 0o644, [b""])
+
+
+def test_changed_modules_are_forgotten_with_their_package(root: Path, there: Workspace) -> None:
+    (root / "pack").mkdir()
+    (root / "pack/__init__.py").write_text("from .inner import VALUE\n")
+    (root / "pack/inner.py").write_text("VALUE = 1\n")
+    (root / "single.py").write_text("VALUE = 1\n")
+    sync(root, there, "pack", "single.py")
+    assert importlib.import_module("pack").VALUE == importlib.import_module("single").VALUE == 1
+    (root / "pack/inner.py").write_text("VALUE = 2\n")  # same size, same second
+    assert sorted(sync(root, there, "pack", "single.py")[1]) == ["pack", "pack.inner"]
+    assert importlib.import_module("pack").VALUE == 2
+    assert sync(root, there, "pack", "single.py") == ([], [])
+
+
+def test_what_is_deleted_here_is_deleted_there(root: Path, there: Workspace) -> None:
+    sync(root, there, "src", "data.csv")
+    (there.root / "src/made.txt").write_text("by a cell")
+    (there.root / "src/sub/b.py").write_text("changed by a cell")
+    for name in ("src/a.py", "src/sub/b.py", "data.csv"):
+        (root / name).unlink()
+    sync(root, there, "src")
+    left = sorted(p.relative_to(there.root).as_posix() for p in there.root.rglob("*.*"))
+    assert left == ["data.csv", "src/.hidden", "src/made.txt", "src/sub/b.py"]
+
+
+def test_paths_come_before_the_engines_own(there: Workspace, tmp_path: Path) -> None:
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    before = list(sys.path)
+    try:
+        there.add_paths([str(packages)])
+        there.add_paths([str(packages)])
+        assert sys.path == [str(packages), *before]
+    finally:
+        sys.path[:] = before

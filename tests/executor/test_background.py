@@ -1,0 +1,97 @@
+"""``--bg``: a handle at once, output in its own cell, results and errors when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import Notebook
+from tests.executor.test_cells import later
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm(notebook: Notebook) -> Iterator[None]:
+    """The cluster, up before the first test."""
+    assert notebook.run("%%sky\nimport time").status == "ok"
+    yield
+
+
+def test_it_returns_at_once_and_prints_into_its_own_cell(notebook: Notebook) -> None:
+    sent = notebook.send("%%sky --bg train\ntime.sleep(1)\nprint('trained')\n6 * 7")
+    ran = notebook.collect(sent)
+    assert ran.status == "ok" and ran.seconds < 0.8
+    shown = notebook.run("train").result
+    assert shown.startswith("<train: ") and "running" in shown
+    other = notebook.run("print('meanwhile', train.done(), train.status)")
+    assert other.stdout == "meanwhile False running\n"
+    ended = notebook.run("print(train.result(), train.status, train.done())")
+    assert ended.stdout == "42 done True\n"
+    later(notebook, sent, "trained")
+    assert notebook.run("train.logs()").result.startswith("'trained\\n")
+
+
+def test_without_a_name_the_handle_is_the_result(notebook: Notebook) -> None:
+    ran = notebook.run("%%sky --bg\n'value'")
+    assert ran.status == "ok"
+    assert notebook.run("_.result()").result == "'value'"
+
+
+def test_it_can_be_awaited(notebook: Notebook) -> None:
+    notebook.run("%%sky --bg soon\ntime.sleep(0.3)\n'awaited'")
+    assert notebook.run("await soon").result == "'awaited'"
+
+
+def test_its_error_is_raised_where_it_is_asked_for(notebook: Notebook) -> None:
+    sent = notebook.send("%%sky --bg wrong\ntime.sleep(0.5)\nraise LookupError('not there')")
+    assert notebook.collect(sent).status == "ok"
+    later(notebook, sent, "not there")  # seen in its own cell, asked for or not
+    ran = notebook.run("wrong.result()")
+    assert (ran.status, ran.ename, ran.evalue) == ("error", "LookupError", "not there")
+    assert "raise LookupError" in ran.traceback and "jupyter_sky" not in ran.traceback
+    assert notebook.run("wrong.status").result == "'failed'"
+    assert notebook.run("try: wrong.result()\nexcept LookupError: print('ok')").stdout == "ok\n"
+
+
+def test_its_outputs_are_bound_when_it_ends(notebook: Notebook) -> None:
+    notebook.run("seed = 4")
+    notebook.run("%%sky --bg -i seed -o grown\ntime.sleep(0.3)\ngrown = seed * 10")
+    notebook.run("_.result()")
+    assert notebook.run("grown").result == "40"
+
+
+def test_two_queue_behind_each_other(notebook: Notebook) -> None:
+    notebook.run("%%sky --bg one\ntime.sleep(1.5)\norder = ['one']")
+    notebook.run("%%sky --bg two\norder += ['two']; order")
+    assert notebook.run("import time; time.sleep(1.2); two.status").result == "'queued'"
+    assert notebook.run("two.result()").result == "['one', 'two']"
+    assert notebook.run("one.status, two.status").result == "('done', 'done')"
+
+
+def test_cancel_and_wait(notebook: Notebook) -> None:
+    notebook.run("%%sky --bg long\nkept = 1\ntime.sleep(60)")
+    notebook.run("%%sky --bg behind\nbehind_ran = 1")
+    ran = notebook.run("behind.cancel(); behind.result()")
+    assert ran.ename == "SkyCancelled", ran.traceback
+    assert notebook.run("long.status").result == "'running'"
+    assert notebook.run("%sky cancel long").status == "ok"
+    ran = notebook.run("long.result()")
+    assert ran.ename == "SkyCancelled" and ran.seconds < 5
+    assert notebook.run("long.status, behind.status").result == "('cancelled', 'cancelled')"
+    assert notebook.run("%%sky\nkept, 'behind_ran' in globals()").result == "(1, False)"
+    notebook.run("%%sky --bg last\ntime.sleep(0.5)\n'waited for'")
+    assert notebook.run("%sky wait last").result == "'waited for'"
+    notebook.run("%%sky --bg last\ntime.sleep(0.5)")
+    assert notebook.run("%sky wait").status == "ok"
+    assert notebook.run("last.status").result == "'done'"
+    ran = notebook.run("%sky cancel nobody")
+    assert ran.ename == "SkyUsageError"
+
+
+def test_result_with_a_timeout(notebook: Notebook) -> None:
+    notebook.run("%%sky --bg slow\ntime.sleep(1.5)")
+    ran = notebook.run("slow.result(0.2)")
+    assert ran.ename == "SkyTimeout" and "slow is still running" in ran.evalue
+    assert notebook.run("slow.result()").status == "ok"

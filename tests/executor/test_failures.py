@@ -1,0 +1,146 @@
+"""Remote exceptions, raised here as what they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_sky.engines.kernel import describe_error
+from jupyter_sky.executor.failures import RemoteFailure, advice, rebuild
+
+
+def travelled(error: BaseException, namespace: dict[str, Any] | None = None) -> BaseException:
+    """Return what the notebook raises for an error of an engine."""
+    described = json.loads(json.dumps(describe_error(error)))
+    reply = {
+        "ename": type(error).__name__,
+        "evalue": str(error),
+        "traceback": ["the traceback"],
+        "sky": {"error": described},
+    }
+    found = rebuild(reply, 1, namespace or {}, "a hint")
+    assert isinstance(found, RemoteFailure) and type(found).__name__ == type(error).__name__
+    assert (found.rank, found._render_traceback_()) == (1, ["the traceback", "a hint"])
+    return found
+
+
+def caught(code: str) -> BaseException:
+    try:
+        exec(code, {"__name__": "__main__"})
+    except BaseException as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "1 / 0",
+        "{}['k']",
+        "{}[1, 2]",
+        "int('x')",
+        "raise ValueError",
+        "raise ValueError(1, 'two', None)",
+        "open('/no/such')",
+        "b'\\xff'.decode()",
+        "import json; json.loads('{')",
+        "import subprocess; subprocess.run(['false'], check=True)",
+        "next(iter([]))",
+        "import sys; sys.exit(3)",
+        "import sys; sys.exit('why')",
+        "nothing_here",
+        "import not_a_module_at_all",
+        "None.nothing",
+        "exec('a = = 1')",
+        "raise ExceptionGroup('both', [ValueError(1), OSError(2, 'two')])",
+        "raise KeyboardInterrupt",
+        "import asyncio; raise asyncio.CancelledError",
+        "raise PermissionError(13, 'denied', 'file')",
+        "try:\n    1/0\nexcept Exception as e:\n    raise LookupError('outer') from e",
+    ],
+)
+def test_classes_that_exist_here(code: str) -> None:
+    error = caught(code)
+    found = travelled(error)
+    assert isinstance(found, type(error))
+    assert str(found) == str(error)
+    assert len(found.args) == len(error.args)
+    for name in ("errno", "filename", "code", "name", "lineno", "returncode", "doc", "start"):
+        assert getattr(found, name, None) == getattr(error, name, None), name
+
+
+class Shared(Exception):
+    """Wants what no one will give it again, and shows what it was given."""
+
+    def __init__(self, *, code: int) -> None:
+        super().__init__()
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"code {self.code}"
+
+
+def test_a_class_with_an_init_of_its_own() -> None:
+    found = travelled(Shared(code=7))
+    assert isinstance(found, Shared)
+    assert (str(found), found.code) == ("code 7", 7)
+
+
+def test_a_class_of_the_notebook() -> None:
+    there, here = {"__name__": "__main__"}, {"__name__": "__main__"}
+    for names in (there, here):
+        exec("class Own(ValueError): pass", names)
+    found = travelled(there["Own"]("text"), here)
+    assert isinstance(found, here["Own"]) and found.args == ("text",)
+    assert isinstance(travelled(there["Own"]("text")), ValueError)
+
+
+def test_a_class_that_only_the_engine_has() -> None:
+    described = {"classes": [["nowhere.at_all", "Odd"], ["builtins", "OSError"]]}
+    reply = {"ename": "Odd", "evalue": "text", "traceback": [], "sky": {"error": described}}
+    found = rebuild(reply, 0, {})
+    assert isinstance(found, OSError) and type(found).__name__ == "Odd" and str(found) == "text"
+    assert found._render_traceback_() == ["Odd: text"]  # type: ignore[attr-defined]
+
+
+def test_a_class_that_cannot_be_derived_from() -> None:
+    class Final(Exception):
+        def __init_subclass__(cls) -> None:
+            raise TypeError("no")
+
+    reply = {"ename": "Final", "evalue": "e", "sky": {"error": {"classes": [["__main__", "Final"]]}}}
+    found = rebuild(reply, 0, {"Final": Final})
+    assert type(found).__name__ == "Final" and str(found) == "e"
+
+
+def test_a_reply_without_a_description() -> None:
+    assert str(rebuild({"ename": "Odd", "evalue": "text"}, 0, {})) == "text"
+
+
+@pytest.mark.parametrize(
+    ("described", "words"),
+    [
+        ({"name": "x"}, "x is a local variable: add -i x\n    %%sky --cpus 2 -i x"),
+        ({"name": "absent"}, ""),
+        ({"module": "torch.nn"}, "torch is not installed on the engine: add --pip torch"),
+        ({"module": "mine.sub"}, "add --sync mine.py"),
+        ({"module": "pack"}, "add --sync pack"),
+        ({"filename": "data.csv"}, "add --sync data.csv"),
+        ({"filename": "absent.csv"}, ""),
+        ({"filename": "/data.csv"}, ""),
+        ({}, ""),
+        ({"classes": [["IPython.core.error", "StdinNotImplementedError"]]}, "input()"),
+    ],
+)
+def test_advice(
+    described: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").touch()
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "data.csv").touch()
+    found = advice(described, {"x": 1}, "--cpus 2")
+    assert found == "" if not words else words in found

@@ -1,0 +1,107 @@
+"""Which of the notebook's variables a cell reads; what ``-i`` evaluates."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_sky.config import Sky
+from jupyter_sky.errors import SkyTransferError, SkyUsageError
+from jupyter_sky.executor.inputs import collect, names_read
+from jupyter_sky.executor.request import CellOptions, Input
+
+NAMES = dict.fromkeys(["x", "y", "data", "f", "i", "max", "np", "_hidden", "In", "open"], 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "read"),
+    [
+        ("y = x + 1", ["x"]),
+        ("x = 1; x + 1", []),
+        ("print(x); x = 1", ["x"]),
+        ("x += 1", ["x"]),
+        ("data[0] += 1", ["data"]),
+        ("data['a'] = x", ["data", "x"]),
+        ("x: int = y", ["y"]),
+        ("(x := 2) + x", []),
+        ("del x", []),
+        ("x = 1\ndel x\nx", ["x"]),
+        # scopes
+        ("[x for x in data]", ["data"]),
+        ("[x for x in data]\nx", ["data", "x"]),
+        ("{i: x for i in range(3)}\ni", ["i", "x"]),
+        ("[(y := i) for i in data]\ny", ["data"]),
+        ("def g():\n    data = 1\n    return data + x\nprint(data)", ["data", "x"]),
+        ("def g(x): return x", []),
+        ("def g(a=x): return a", ["x"]),
+        ("def g():\n    def h(): return x\n    return h", ["x"]),
+        ("lambda x: x + y", ["y"]),
+        ("sorted(data, key=lambda i: f(i))", ["data", "f"]),
+        ("def g(): return f(1)\ndef f(a): return a\ng()", []),
+        ("class A:\n    x = 1\n    y = x\n    def m(self): return data", ["data"]),
+        ("class A(f): pass", ["f"]),
+        ("@f\ndef g(): pass", ["f"]),
+        ("def g():\n    global x\n    x = 1\n    return y", ["y"]),
+        # the way through
+        ("for i in data: print(i)\nprint(i)", ["data"]),
+        ("with f() as x: print(x)", ["f"]),
+        ("if y: x = 1\nx", ["x", "y"]),
+        ("if y: x = 1\nelse: x = 2\nx", ["y"]),
+        ("try:\n    x = 1\nexcept f as y:\n    y\ny", ["f", "y"]),
+        ("match data:\n    case [x, *y]: x + y", ["data"]),
+        ("import x, y.z as data\nfrom np import f\nx, data, f", []),
+        ("await f(x)", ["f", "x"]),
+        # what shadows a builtin; what is the shell's own
+        ("max + 1", ["max"]),
+        ("min(1, 2)", []),
+        ("In, open, _hidden", []),
+        # not only Python
+        ("%time x + 1\n!ls\ny = !ls\ny, data", ["data"]),
+        ("x?\ndata", ["data"]),
+        ("%%bash\necho x", []),
+        ("x = = 1", []),
+        ("", []),
+    ],
+)
+def test_names_read(code: str, read: list[str]) -> None:
+    assert names_read(code, NAMES) == read
+
+
+def test_inputs_are_evaluated_and_pickled_at_once() -> None:
+    options = CellOptions(inputs=(Input("x", "x"), Input("x * 2", "z"), Input("big", "big")))
+    sending = collect(options, "", {"x": [1], "big": b"0" * 200_000}, Sky())
+    assert sorted(sending.inline) == ["x", "z"]
+    assert sending.large["big"].load() == b"0" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("expression", "error", "words"),
+    [
+        ("absent", SkyUsageError, "did you mean absinth?"),
+        ("absinth.no", SkyUsageError, "AttributeError"),
+        ("absinth[", SkyUsageError, "SyntaxError"),
+        ("iter([1])", SkyTransferError, None),
+        ("(n for n in 'ab')", SkyTransferError, "generator"),
+    ],
+)
+def test_inputs_that_cannot_be_had(expression: str, error: type, words: str | None) -> None:
+    options = CellOptions(inputs=(Input(expression, "z"),))
+    if words is None:
+        assert collect(options, "", {}, Sky()).inline["z"]
+        return
+    with pytest.raises(error, match=words.replace("?", r"\?")):
+        collect(options, "", {"absinth": 1}, Sky())
+
+
+def test_a_secret_is_taken_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "hush")
+    sending = collect(CellOptions(env=("SOME_TOKEN",)), "", {}, Sky())
+    assert sending.env == {"SOME_TOKEN": "hush"}
+    monkeypatch.delenv("SOME_TOKEN")
+    with pytest.raises(SkyUsageError, match="SOME_TOKEN: it is not set"):
+        collect(CellOptions(env=("SOME_TOKEN",)), "", {}, Sky())
+
+
+def test_auto_says_what_it_sends() -> None:
+    sending = collect(CellOptions(auto=True), "x + y", {"x": 1, "y": 2, "z": 3}, Sky())
+    assert sorted(sending.inline) == ["x", "y"]
+    assert sending.notes == ["sent by --auto: x, y"]
