@@ -61,6 +61,7 @@ class Notebook:
 
     def __init__(self, directory: Path, env: dict[str, str], name: str | None = None) -> None:
         self.directory = directory
+        self.strays: list[dict[str, Any]] = []  # messages of other cells than the one waited for
         self.env = {**os.environ, **env}
         if name is not None:
             self.env["JPY_SESSION_NAME"] = str(directory / name)
@@ -102,9 +103,6 @@ class Notebook:
         ran.ename, ran.evalue = content.get("ename", ""), content.get("evalue", "")
         ran.traceback = ANSI.sub("", "\n".join(content.get("traceback", [])))
         return ran
-
-    strays: list[dict[str, Any]] = []
-    """Messages of other cells than the one waited for."""
 
     def run(self, code: str, timeout: float = WAIT) -> Ran:
         """Run a cell to its end."""
@@ -237,9 +235,7 @@ def notebook(data_dir: Path, folder: Path, sky_env: dict[str, str]) -> Iterator[
 
 
 @pytest.fixture
-def fresh(
-    tmp_path: Path, sky_env: dict[str, str]
-) -> Iterator[Any]:
+def fresh(tmp_path: Path, sky_env: dict[str, str]) -> Iterator[Any]:
     """Make kernels with a data directory of this test alone: ``fresh(name)``."""
     data, made = tmp_path / "data", []
 

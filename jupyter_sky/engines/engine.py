@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,9 @@ def main(argv: list[str]) -> None:
 
     # ipyparallel names its kernel class in this module only; there is no trait for it.
     engine_app.Kernel = SkyKernel  # type: ignore[misc]
+    # as in a notebook's kernel, forked processes can be ended and what they print is shown
+    os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
+    engine_app.IOPubThread = partial(engine_app.IOPubThread, pipe=True)  # type: ignore[misc]
     directory = Path(config["directory"])
     engine_app.IPEngine.launch_instance(
         argv=[

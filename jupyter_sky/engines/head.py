@@ -114,7 +114,7 @@ class Head:
         for run, facts, kill in self.runs.overdue():
             if kill:
                 why = f"its cell went on after the {facts['limit']:g} s that it was allowed"
-                self._op_kill({"run": run, "why": why})
+                self._op_kill({"run": run, "ranks": facts["ranks"], "why": why})
             else:
                 self._op_interrupt({"run": run, "ranks": facts["ranks"]})
         running = {run for run, _ in self.runs.running()}
@@ -214,12 +214,19 @@ class Head:
         if message["header"]["msg_type"] == "status":
             busy = message["content"]["execution_state"] == "busy"
             engine, run = self.engines.get(facts["rank"]), self.runs.get(facts["run"])
+            if run is None or message["parent_header"]["msg_id"] not in run.parts:
+                # it has not come by the controller, or its request has not been noted yet
+                self.on_request({"header": message["parent_header"]}, engine is not None)
+                run = self.runs.get(facts["run"])
             if engine is not None:
                 engine.running = facts["run"] if busy else None
             if run is not None:
                 run.turned(message["parent_header"]["msg_id"], busy)
-        else:
-            self.journal.append(facts["run"], facts["rank"], message)
+            return
+        run = self.runs.get(facts["run"])
+        if run is not None and message["header"]["msg_type"] == "error":
+            run.failed(message["content"]["ename"])
+        self.journal.append(facts["run"], facts["rank"], message)
 
     # -- what notebooks ask -------------------------------------------------------------------
 
@@ -257,23 +264,31 @@ class Head:
         }
 
     def _op_interrupt(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Interrupt a run on the engines that execute it now; name those where it waits."""
-        reached = []
-        for engine in self.engines.values():
-            if engine.running == content["run"] and engine.rank in content["ranks"]:
-                self.killpg(engine, signal.SIGINT)
-                reached.append(engine.rank)
-        return {"interrupted": reached}
+        """Interrupt a run on the engines that execute it; name those that surely did."""
+        for engine in self._targets(content):
+            self.killpg(engine, signal.SIGINT)
+        sure = [e.rank for e in self._targets(content) if e.running is not None]
+        return {"interrupted": sure}
 
     def _op_kill(self, content: dict[str, Any]) -> dict[str, Any]:
         """Kill the engines that execute a run; new ones take their places."""
-        killed = []
-        for engine in self.engines.values():
-            if engine.running == content["run"]:
-                engine.verdict = content.get("why", "it was told to")
-                self.killpg(engine, signal.SIGKILL)
-                killed.append(engine.rank)
-        return {"killed": killed}
+        killed = self._targets(content)
+        for engine in killed:
+            self.give_up(engine.rank, content.get("why", "it was told to"))
+        return {"killed": [engine.rank for engine in killed]}
+
+    def _targets(self, content: dict[str, Any]) -> list[Engine]:
+        """Return the engines of some ranks that execute a run now, as far as one knows.
+
+        C code that never lets go of the interpreter keeps an engine from saying what it runs:
+        one that is told to run this, and says nothing, is taken to run it.
+        """
+        run, ranks = content["run"], content["ranks"]
+        return [
+            engine
+            for engine in self.engines.values()
+            if engine.rank in ranks and engine.running in (run, None)
+        ]
 
     def _op_engines(self, content: dict[str, Any]) -> dict[str, Any]:
         return {

@@ -13,6 +13,7 @@ import traceback
 import uuid
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 from ipykernel.iostream import OutStream
@@ -23,6 +24,7 @@ from IPython.lib.pretty import pretty
 from ..errors import SkyTransferError
 from . import environment, threads
 from .files import Workspace
+from .journal import KEPT
 from .values import INLINE_BYTES, Parcel
 
 PLAIN_ROOTS = {
@@ -105,6 +107,8 @@ class SkyKernel(IPythonParallelKernel):
         self.parcels: dict[str, Parcel] = {}
         self.sent: dict[str, tuple[str, int, str]] = {}
         self.workspace = Workspace()
+        self._ports: list[int] = []
+        self._count_printed()
         self._begun: deque[str] = deque(maxlen=1000)
         self._order = threading.Lock()
         self._numbers = itertools.count(1)
@@ -114,9 +118,9 @@ class SkyKernel(IPythonParallelKernel):
         self.initial = set(self.shell.user_ns)
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = self.shell
-        threads.inherit(lambda: (
-            self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub
-        ))
+        threads.inherit(
+            lambda: (self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub)
+        )
         shell.set_custom_exc((BaseExceptionGroup,), _show_group)
         # not the history of the machine's user: cells belong to a notebook somewhere else
         self.shell.history_manager.enabled = False
@@ -167,7 +171,25 @@ class SkyKernel(IPythonParallelKernel):
         with _environment(request.get("env", {})):
             reply = await super().do_execute(*args, **kwargs)
         reply["sky"] = self._outcome(request, reply)
+        # all that the cell has printed is on its way before it is counted
+        sys.stdout.flush()
+        sys.stderr.flush()
+        reply["sky"]["printed"] = self._printed.pop(self.get_parent("shell")["header"]["msg_id"], 0)
         return reply
+
+    def _count_printed(self) -> None:
+        """Count what each cell prints, so that its notebook knows when it has it all."""
+        send = self.session.send
+
+        def counted(stream: Any, msg_or_type: Any, *args: Any, **kwargs: Any) -> Any:
+            message = send(stream, msg_or_type, *args, **kwargs)
+            if message and message["header"]["msg_type"] in KEPT:
+                cell = message["parent_header"].get("msg_id")
+                self._printed[cell] = self._printed.get(cell, 0) + 1
+            return message
+
+        self.session.send = counted
+        self._printed: dict[str, int] = {}
 
     def _refusal(self, error: Exception) -> dict[str, Any]:
         return {
@@ -269,8 +291,14 @@ class SkyKernel(IPythonParallelKernel):
             stream, "sky_reply", reply, parent=parent, ident=ident, buffers=buffers or None
         )
 
-    def _op_ping(self, *_: Any) -> None:
-        """Answer."""
+    def _op_ping(self, *_: Any) -> dict:
+        """Answer, with the ports at which notebooks on this machine reach this engine directly."""
+        if not self._ports and not self.parent.curve_serverkey:
+            bound: Future = Future()
+            thread = self.iopub_socket  # it is the thread that owns the socket of this name
+            thread.schedule(lambda: bound.set_result(_bind(thread.socket)))
+            self._ports = [_bind(self.shell_stream.socket), bound.result(5.0)]
+        return {"ports": self._ports}
 
     def _op_same(self, content: dict, *_: Any) -> dict:
         """Is the content sent before under this name still what the name holds?"""
@@ -350,6 +378,10 @@ class SkyKernel(IPythonParallelKernel):
         paths = content.get("paths", ())
         forgotten = self.workspace.settle(content["manifest"], content["written"], paths)
         return {"forgotten": forgotten}
+
+
+def _bind(source: Any) -> int:
+    return source.bind_to_random_port("tcp://127.0.0.1")
 
 
 @contextlib.contextmanager

@@ -8,10 +8,10 @@ linear in what a cell prints, and memory is constant.
 from __future__ import annotations
 
 import json
+import math
 import platform
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -19,88 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from ipyparallel import error as ipp_error
-from ipyparallel.client.client import Client, unpack_message
 
 from ..errors import SkyClusterLost, SkyEngineLost, SkyVersionError
+from .client import ANSWER_SECONDS, Message, QuietClient, Sink
+from .journal import KEPT
 
-Message = dict[str, Any]
-Sink = Callable[[Message], None]
-
-ANSWER_SECONDS = 10.0
 PROOF_SECONDS = 5.0
 KEPT_SINKS = 500
 """How many ended cells still receive what their threads print."""
-
-
-class _QuietClient(Client):
-    """An ipyparallel client that hands each message on instead of collecting it."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.sinks: OrderedDict[str, Sink] = OrderedDict()
-        self.stray: Sink = lambda message: None
-        super().__init__(*args, **kwargs)
-        self._queue_handlers["sky_reply"] = self._handle_sky_reply
-
-    def activate(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Leave ``%px`` alone: it belongs to those who ask for it."""
-
-    def _dispatch_iopub(self, parts: list[Any]) -> None:
-        # that an engine is busy is the head's to know: not worth unpacking here
-        if not (parts[0].bytes.endswith(b".status") and b'"busy"' in parts[-1].bytes):
-            self._handle_iopub(parts)
-
-    @unpack_message
-    def _handle_iopub(self, msg: Message) -> None:
-        parent = msg["parent_header"]
-        if not parent or parent.get("session") != self.session.session:
-            return
-        msg_id = parent["msg_id"]
-        sink = self.sinks.get(msg_id, self.stray)
-        try:
-            sink(msg)
-        finally:
-            if msg["msg_type"] == "status" and msg["content"]["execution_state"] == "idle":
-                output = self._output_futures.get(msg_id)
-                if output and not output.done():
-                    output.set_result(None)
-
-    def _handle_execute_reply(self, msg: Message) -> None:
-        self._settle(msg, msg)
-
-    def _handle_sky_reply(self, msg: Message) -> None:
-        self._settle(msg, msg)
-
-    def _settle(self, msg: Message, result: Any) -> None:
-        msg_id = msg["parent_header"]["msg_id"]
-        self.outstanding.discard(msg_id)
-        engine = msg["metadata"].get("engine")
-        if engine is not None:
-            self._outstanding_dict[engine].discard(msg_id)
-        future = self._futures.get(msg_id)
-        if future and not future.done():
-            future.set_result(result)
-
-    def _handle_stranded_msgs(self, eid: int, uuid: str) -> None:
-        for msg_id in list(self._outstanding_dict[uuid]):
-            self._outstanding_dict[uuid].discard(msg_id)
-            self.outstanding.discard(msg_id)
-            for futures in (self._futures, self._output_futures):
-                future = futures.get(msg_id)
-                if future and not future.done():
-                    future.set_result(ipp_error.EngineError(str(eid)))
-
-    def comm_to_engine(self, engine: str, msg_type: str, content: Any, **parts: Any) -> str:
-        """Send a widget's message to an engine; return its message id."""
-        header = self.session.msg_header(msg_type)
-        self._send(
-            self._mux_stream,
-            msg_type,
-            content=content,
-            header=header,
-            ident=engine.encode(),
-            **parts,
-        )
-        return header["msg_id"]
 
 
 class Link:
@@ -126,7 +52,7 @@ class Link:
     def __init__(self, cluster: str, connection_file: Path, timeout: float = 10.0) -> None:
         self.cluster = cluster
         try:
-            self.client = _QuietClient(str(connection_file), timeout=timeout)
+            self.client = QuietClient(str(connection_file), timeout=timeout)
         except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
             raise SkyClusterLost(f"cluster {cluster} does not answer") from error
         # both are kept short by us, not by ipyparallel, which never forgets a message's id
@@ -134,6 +60,7 @@ class Link:
         self._lost = threading.Event()
         self._waiting: set[Future] = set()
         self._proven: set[bytes] = set()
+        self._monitor = self._watch_connection()
         self.hello = self.head("hello")
         _check_python(cluster, self.hello["python"])
 
@@ -197,9 +124,14 @@ class Link:
         the first lines of a first cell would be lost now and then.
         """
         ident, deadline = self._ident(rank), time.monotonic() + PROOF_SECONDS
-        arrived = threading.Event()
+        arrived, ports = threading.Event(), None
         while not busy and not arrived.is_set() and time.monotonic() < deadline:
-            self.content(self.wait(self.value(rank, "ping", sink=lambda _: arrived.set()), 10.0))
+            answer = self.wait(self.value(rank, "ping", sink=lambda _: arrived.set()), 10.0)
+            told = self.content(answer).get("ports")
+            if told and ports is None:
+                self.client.shorten(rank, ident.decode(), told)
+                arrived.clear()  # of the way that is used from now on
+            ports = told
             arrived.wait(0.05)
         self._proven.add(ident)
 
@@ -220,7 +152,6 @@ class Link:
         # text: ipykernel hashes the values of a header
         header["sky"] = json.dumps(facts | {"rank": rank})
         msg_id = header["msg_id"]
-        client.sinks[msg_id] = sink
         while len(client.sinks) > KEPT_SINKS:
             client.sinks.popitem(last=False)
         content = {
@@ -231,16 +162,18 @@ class Link:
             "allow_stdin": False,
             "stop_on_error": False,  # one cell's error must not abort those queued behind it
         }
-        reply = client._send(
-            client._mux_stream,
+        cell = Cell(rank, msg_id, sink)
+        client.sinks[msg_id] = cell.receive
+        reply = client.to_engine(
+            self._ident(rank).decode(),
             "execute_request",
-            content=content,
+            content,
             header=header,
             metadata={"sky": request},
-            ident=self._ident(rank),
-            track_outstanding=True,
+            message_future_hook=cell.await_reply,
         )
-        return Cell(rank, msg_id, reply, reply.output)
+        cell.output = reply.output
+        return cell
 
     def value(
         self, rank: int, op: str, buffers: Any = None, sink: Sink | None = None, **content: Any
@@ -250,14 +183,9 @@ class Link:
         header = client.session.msg_header("sky_value")
         if sink is not None:
             client.sinks[header["msg_id"]] = sink
-        return client._send(
-            client._mux_stream,
-            "sky_value",
-            header=header,
-            content={"op": op, **content},
-            buffers=buffers,
-            ident=self._ident(rank),
-            track_outstanding=True,
+        engine = self._ident(rank).decode()
+        return client.to_engine(
+            engine, "sky_value", {"op": op, **content}, header=header, buffers=buffers
         )
 
     def ask(self, rank: int, op: str, **content: Any) -> dict[str, Any]:
@@ -323,18 +251,72 @@ class Link:
         """Whether the cluster has been declared lost."""
         return self._lost.is_set()
 
+    # -- the connection ------------------------------------------------------------------------
+
+    def _watch_connection(self) -> Any:
+        """Return a socket that tells of disconnections."""
+        import zmq
+
+        made: Future = Future()  # by the thread that the watched socket belongs to
+        watched = self.client._query_socket
+        self.client._io_loop.add_callback(
+            lambda: made.set_result(watched.get_monitor_socket(zmq.EVENT_DISCONNECTED))
+        )
+        return made.result(ANSWER_SECONDS)
+
+    def cut(self) -> bool:
+        """Whether the connection was cut since this was last asked, by always the same thread."""
+        found = False
+        while self._monitor.poll(0):
+            self._monitor.recv_multipart()
+            found = True
+        return found
+
+    def end_watch(self) -> None:
+        """Ask no more whether the connection was cut."""
+        self._monitor.close(linger=0)
+
     def close(self) -> None:
         """Close the sockets; the cluster goes on."""
         self.client.close(linger=0)
 
 
 class Cell:
-    """One cell on one engine: its reply, and the end of its output."""
+    """One cell on one engine.
 
-    __slots__ = ("msg_id", "output", "rank", "reply")
+    Attributes
+    ----------
+    reply : Future
+        The message with its outcome.
+    output : Future
+        Done when everything that it has printed has been shown: as soon as as many messages have
+        come as its reply counts, at the latest when the engine says that it is idle.
+    """
 
-    def __init__(self, rank: int, msg_id: str, reply: Future, output: Future) -> None:
-        self.rank, self.msg_id, self.reply, self.output = rank, msg_id, reply, output
+    def __init__(self, rank: int, msg_id: str, sink: Sink) -> None:
+        self.rank, self.msg_id = rank, msg_id
+        self.reply: Future = Future()
+        self.output: Future = Future()
+        self._sink, self._received = sink, 0
+
+    def await_reply(self, reply: Future) -> None:
+        """Take the future of the reply, before the cell is sent."""
+        self.reply = reply
+        reply.add_done_callback(lambda _: self._settle())
+
+    def receive(self, message: Message) -> None:
+        """Show one message of the cell."""
+        self._sink(message)
+        if message["header"]["msg_type"] in KEPT:
+            self._received += 1
+            self._settle()
+
+    def _settle(self) -> None:
+        if self.reply.done() and not self.output.done() and not self.reply.exception():
+            reply = self.reply.result()
+            outcome = reply["content"].get("sky") if isinstance(reply, dict) else None
+            if outcome and self._received >= outcome.get("printed", math.inf):
+                self.output.set_result(None)
 
     def taken_back(self, answer: Future) -> None:
         """Note the engine's answer to a request to take it back."""

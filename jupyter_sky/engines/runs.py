@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 KEPT_RUNS = 1000
-"""How many runs the head remembers; of older ones the journal's file remains."""
+"""About how many runs the head remembers; of older ones the journal's file remains."""
 SETTLE_SECONDS = 1.0
 """How long after its reply a cell's last outputs may come: they take another way."""
 LIMIT_GRACE_SECONDS = 15.0
@@ -66,7 +66,15 @@ class Run:
         if busy:
             self.began = self.began or time.monotonic()
         elif msg_id in self.parts:
-            self.parts[msg_id].quiet = True
+            part = self.parts[msg_id]
+            part.quiet = True
+            if part.replied is None:  # its reply goes another way, and before this
+                part.replied, self.ended = time.monotonic(), time.time()
+
+    def failed(self, ename: str) -> None:
+        """Note that an engine has shown an error."""
+        if self.verdict == "ok":
+            self.verdict = "interrupted" if ename == "KeyboardInterrupt" else "error"
 
     def lose(self, part: Part) -> None:
         """Note that nothing more comes of a part."""
@@ -96,21 +104,23 @@ class Runs:
     def sent(self, facts: dict[str, Any], msg_id: str, engine_lives: bool) -> list[str]:
         """Note a cell on its way to an engine; return runs that are forgotten for it."""
         run = self._open[facts["run"]] = self._runs.setdefault(facts["run"], Run(facts))
-        part = run.parts[msg_id] = Part(facts["rank"])
+        part = run.parts.setdefault(msg_id, Part(facts["rank"]))
         if not engine_lives:
             run.lose(part)
-        forgotten = []
-        while len(self._runs) > KEPT_RUNS and (oldest := next(iter(self._runs))) not in self._open:
-            del self._runs[oldest]
-            forgotten.append(oldest)
-        return forgotten
+        if len(self._runs) <= KEPT_RUNS + KEPT_RUNS // 10:
+            return []
+        surplus = len(self._runs) - KEPT_RUNS
+        old = [name for name, run in self._runs.items() if run.status != "running"][:surplus]
+        for name in old:
+            del self._runs[name]
+        return old
 
     def replied(self, run: Run, msg_id: str, content: dict[str, Any]) -> None:
         """Note the end of a cell on one engine."""
         part = run.parts.get(msg_id)
-        if part is None or part.replied is not None:
+        if part is None:
             return
-        part.replied, run.ended = time.monotonic(), time.time()
+        part.replied, run.ended = part.replied or time.monotonic(), time.time()
         verdict = _VERDICTS.get(content.get("status", "ok"), "error")
         if verdict == "error" and content.get("ename") == "KeyboardInterrupt":
             verdict = "interrupted"

@@ -42,19 +42,19 @@ def inherit(holders: Callable[[], Iterable[Any]]) -> None:
         return carried
 
     @wraps(start)
-    def carrying_start(thread: threading.Thread) -> None:
-        run = carry(thread.run)
+    def carrying_start(self: threading.Thread) -> None:
+        run = carry(self.run)
 
         def once() -> None:
-            del thread.run  # the class's own again
+            del self.run  # the class's own again
             run()
 
-        thread.run = once
-        start(thread)
+        self.run = once
+        start(self)
 
     @wraps(submit)
     def carrying_submit(pool: ThreadPoolExecutor, task: Callable, /, *args: Any, **kwargs: Any):
         return submit(pool, carry(task), *args, **kwargs)
 
-    threading.Thread.start = carrying_start
+    threading.Thread.start = carrying_start  # type: ignore[method-assign]
     ThreadPoolExecutor.submit = carrying_submit  # type: ignore[method-assign]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .. import clouds
 from ..clouds import Machine
-from ..errors import SkyClusterLost, SkyError
+from ..errors import SkyError
 from ..provisioner import check_alive
 from ..store import ClusterRow, Store
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 BEAT_SECONDS = 2.0
 SHOWN_SECONDS = 0.2
 """How often is recorded what has been shown, so that a new kernel shows the rest."""
+SUSPECT_SECONDS = 3.0
+"""How long its cloud is asked again and again after the connection was cut."""
 SILENCE_SECONDS = 10.0
 """A cluster whose controller says nothing for so long is lost, whatever its cloud says."""
 HEAL_SECONDS = 30.0
@@ -48,28 +50,34 @@ class Cluster:
         self._shown: dict[str, int] = {}
         self._recorded: dict[str, int] = {}
         self._closed = threading.Event()
-        threading.Thread(target=self._beat, name=f"sky-beat-{row.name}", daemon=True).start()
+        threading.Thread(target=self._watch, name=f"sky-watch-{row.name}", daemon=True).start()
 
-    def _beat(self) -> None:
+    def _watch(self) -> None:
+        """Hear the cluster's heart, and record what is shown, until it is lost or let go of."""
         heard = beat = time.monotonic()
+        suspect = 0.0
         while not self._closed.wait(SHOWN_SECONDS):
             self._record(self._record_shown)
-            if time.monotonic() - beat < min(BEAT_SECONDS, self.row.idle / 4):
+            now = time.monotonic()
+            if self.link.cut():
+                suspect = now + SUSPECT_SECONDS
+            if now - beat < min(BEAT_SECONDS, self.row.idle / 4):
+                if now < suspect and self._is_lost(silent=0.0):
+                    break
                 continue
-            beat = time.monotonic()
+            beat = now
             try:
                 self.link.head("beat", timeout=3.0)
                 heard = time.monotonic()
                 self._record(self._record_beat)
-            except Exception as error:
-                if self._closed.is_set() or self._lost(error, time.monotonic() - heard):
-                    return
+            except Exception:
+                if self._closed.is_set() or self._is_lost(time.monotonic() - heard):
+                    break
+        self.link.end_watch()
 
-    def _lost(self, error: Exception, silent: float) -> bool:
-        """Say whether the cluster is lost after a beat that failed; if so, tell who waits."""
+    def _is_lost(self, silent: float) -> bool:
+        """Say whether the cluster is lost, and if so tell those who wait for it."""
         try:
-            if not isinstance(error, SkyClusterLost):
-                raise error
             self.check_alive()
             if silent < SILENCE_SECONDS:
                 return False
@@ -78,7 +86,9 @@ class Cluster:
         except SkyError as gone:
             reason, hint = gone.message.partition(" is gone: ")[2] or gone.message, ANOTHER
         except Exception as trouble:  # the cloud's own must not end the watch unsaid
-            reason, hint = f"{type(trouble).__name__}: {trouble}", ANOTHER
+            if silent < SILENCE_SECONDS:
+                return False
+            reason, hint = f"{type(trouble).__name__}: {trouble}", None
         self.link.lose(reason, hint)
         return True
 

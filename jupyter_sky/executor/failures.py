@@ -94,7 +94,7 @@ def _plain_str(self: BaseException) -> str:
     for base in type(self).__mro__[2:]:
         if "__str__" in vars(base):
             with contextlib.suppress(Exception):
-                return base.__str__(self)
+                return base.__str__(self)  # type: ignore[call-arg]
     return str(self.args[0]) if len(self.args) == 1 else str(self.args)
 
 
@@ -143,19 +143,18 @@ def advice(described: Mapping[str, Any], local_names: Mapping[str, Any], line: s
     line = f"%%sky {line}".strip()
     if ["IPython.core.error", "StdinNotImplementedError"] in described.get("classes", ()):
         return "nobody can answer input() on a cluster: ask here, and send the answer with -i"
-    if name := described.get("name"):
-        if name in local_names and "module" not in described:
-            return f"{name} is a local variable: add -i {name}\n    {line} -i {name}"
-    if module := described.get("module"):
+    name, module, filename = (described.get(key) for key in ("name", "module", "filename"))
+    if module:
         top = module.partition(".")[0]
-        for file in (f"{top}.py", top):
-            if Path(file).exists():
-                return f"{top} is in the notebook's folder: add --sync {file}\n    {line} --sync {file}"
+        file = next((file for file in (f"{top}.py", top) if Path(file).exists()), None)
+        if file:
+            return f"{top} is in the notebook's folder: add --sync\n    {line} --sync {file}"
         return f"{top} is not installed on the engine: add --pip {top}\n    {line} --pip {top}"
-    if filename := described.get("filename"):
-        if not Path(filename).is_absolute() and Path(filename).exists():
-            return (
-                f"{filename} is in the notebook's folder, not on the cluster: add --sync "
-                f"{filename}\n    {line} --sync {filename}"
-            )
+    if name in local_names:
+        return f"{name} is a local variable: add -i {name}\n    {line} -i {name}"
+    if filename and not Path(filename).is_absolute() and Path(filename).exists():
+        return (
+            f"{filename} is in the notebook's folder, not on the cluster: add --sync\n"
+            f"    {line} --sync {filename}"
+        )
     return ""

@@ -132,10 +132,9 @@ class Session:
                     time.sleep(0.1)
             except KeyboardInterrupt:
                 presses += 1
-                if presses == 1:
-                    cluster.link.head("interrupt", run=row.run_id, ranks=list(ranks))
-                else:
-                    cluster.link.head("kill", run=row.run_id, why="it was interrupted twice")
+                op = "interrupt" if presses == 1 else "kill"
+                why = "it was interrupted twice"
+                cluster.link.head(op, run=row.run_id, ranks=list(ranks), why=why)
         relay.finish()
         if answer["status"] == "unknown":  # it never reached the cluster
             self.store.close_run_at_beat(row.run_id)

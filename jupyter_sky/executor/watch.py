@@ -127,13 +127,15 @@ class Watch:
         asked = self.reason is not None or self.run.cancelled.is_set()
         if not asked:
             self._check_limits()
-        elif self._unreached():
-            self._interrupt()
-        elif time.monotonic() - self.stopped_at > GRACE_SECONDS and not isinstance(
-            self.reason, _Interrupted
+        elif (
+            self.stopped_at
+            and time.monotonic() - self.stopped_at > GRACE_SECONDS
+            and not isinstance(self.reason, _Interrupted)
         ):
             self._kill()
             self.stopped_at = time.monotonic()
+        elif self._unreached():
+            self._interrupt()
         if not self.stopped_at:
             behind = self._behind()
             self.run.show("queued" if behind else "running", behind)
@@ -201,7 +203,8 @@ class Watch:
         assert run.cluster is not None
         with contextlib.suppress(SkyClusterLost):
             why = f"{run.label} did not stop when it was interrupted"
-            killed = run.cluster.link.head("kill", run=run.id, why=why)["killed"]
+            ranks = [cell.rank for cell in run.cells if not cell.reply.done()]
+            killed = run.cluster.link.head("kill", run=run.id, ranks=ranks, why=why)["killed"]
             if killed:
                 names = ", ".join(map(str, killed))
                 run.notes.append(f"engine {names} was restarted: its variables are gone")

@@ -23,7 +23,11 @@ class SkyMagics(Magics):
     @line_cell_magic
     def sky(self, line: str, cell: str | None = None) -> Any:
         if cell is None:
-            return verbs.call(shlex.split(line))
+            try:
+                words = shlex.split(line)
+            except ValueError as error:
+                raise SkyUsageError(f"%sky {line}: {error}") from None
+            return verbs.call(words)
         from ..executor.request import Origin
 
         options = parse_cell_line(line, Sky.load().aliases)

@@ -117,8 +117,8 @@ class CellDisplay:
         elif kind == "comm_close":
             self.kernel.comm_manager.comms.pop(content["comm_id"], None)
         state = content.get("data", {}).get("state") if kind == "comm_msg" else None
-        captures = bool(state["msg_id"]) if isinstance(state, dict) and "msg_id" in state else None
-        if captures:
+        captures = None
+        if isinstance(state, dict) and "msg_id" in state and (captures := bool(state["msg_id"])):
             # an Output widget captures by the id of the message that made it print: it is ours here
             state["msg_id"] = parent["header"]["msg_id"]
         self._post(kind, content, message["metadata"], message.get("buffers"), parent)

@@ -111,7 +111,7 @@ def test_sigterm_as_the_command_ends_does_not_hang(guard: Start, tmp_path: Path)
     assert processes_of(tmp_path) == []
 
 
-def test_what_the_head_said_is_kept_and_a_crash_shows_its_last_lines(guard: Start, tmp_path: Path) -> None:
+def test_what_the_head_said_is_kept_and_a_crash_shows_its_log(guard: Start, tmp_path: Path) -> None:
     (tmp_path / "head.log").write_text("early\nImportError: no module named zmq\n")
     guard("raise SystemExit(3)").wait(10)
     reason = ended(tmp_path)["reason"]

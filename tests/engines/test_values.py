@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def test_chunks_cover_all() -> None:
     assert list(chunks(1)) == [(0, 1)]
     spans = list(chunks(2 * CHUNK_BYTES + 1))
     assert spans[0] == (0, CHUNK_BYTES) and spans[-1][1] == 2 * CHUNK_BYTES + 1
-    assert all(before[1] == after[0] for before, after in zip(spans, spans[1:], strict=False))
+    assert all(before[1] == after[0] for before, after in pairwise(spans))
 
 
 def test_views_at_boundaries_copy_nothing() -> None:

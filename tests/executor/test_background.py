@@ -33,6 +33,13 @@ def test_it_returns_at_once_and_prints_into_its_own_cell(notebook: Notebook) -> 
     assert notebook.run("train.logs()").result.startswith("'trained\\n")
 
 
+def test_what_it_has_printed_so_far_can_be_read(notebook: Notebook) -> None:
+    notebook.run("%%sky --bg talks\nprint('first', flush=True)\ntime.sleep(1.2)\nprint('second')")
+    assert notebook.run("import time; time.sleep(0.5); talks.logs()").result == "'first\\n'"
+    assert notebook.run("%sky logs talks").stdout == "first\n"
+    assert notebook.run("talks.result(); talks.logs()").result == "'first\\nsecond\\n'"
+
+
 def test_without_a_name_the_handle_is_the_result(notebook: Notebook) -> None:
     ran = notebook.run("%%sky --bg\n'value'")
     assert ran.status == "ok"

@@ -154,6 +154,28 @@ def test_what_a_thread_prints_later_lands_in_its_own_cell(notebook: Notebook) ->
     later(notebook, sent, "from the thread")
 
 
+def test_what_a_pool_prints_is_shown_in_its_own_cell(notebook: Notebook) -> None:
+    """A pool of threads outlives the cell that made it."""
+    first = notebook.run(
+        "%%sky\nfrom concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)\n"
+        "pool.submit(print, 'one').result()"
+    )
+    second = notebook.run("%%sky\npool.submit(print, 'two').result()")
+    assert (first.stdout, second.stdout) == ("one\n", "two\n")
+
+
+def test_forked_processes_print_and_end(notebook: Notebook) -> None:
+    ran = notebook.run(
+        "%%sky\nimport multiprocessing, os\n"
+        "def work(i):\n    print(f'forked {i}', flush=True)\n    return i\n"
+        "with multiprocessing.get_context('fork').Pool(2) as pool:\n"
+        "    print(sum(pool.map(work, range(4))))\n"
+        "os.system('echo from a shell');"
+    )
+    assert ran.status == "ok" and "6" in ran.stdout.split() and "from a shell" in ran.stdout
+    assert ran.stdout.count("forked") == 4
+
+
 def test_progress_bars(notebook: Notebook) -> None:
     ran = notebook.run("%%sky\nfrom tqdm import tqdm\nfor _ in tqdm(range(5)): pass")
     assert "\r" in ran.stderr and "5/5" in ran.stderr

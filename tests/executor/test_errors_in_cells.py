@@ -135,9 +135,10 @@ def test_what_ipython_formats_itself_keeps_its_name_and_lines(notebook: Notebook
 
 def test_leaving_the_interpreter_leaves_the_engine(notebook: Notebook) -> None:
     notebook.run("%%sky\nstays = 1")
-    ran = notebook.run("%%sky\nraise SystemExit")
-    assert (ran.status, ran.ename) == ("error", "SystemExit")
-    assert notebook.run("%%sky\nstays").result == "1"
+    for code in ("raise SystemExit", "exit()", "quit()"):
+        ran = notebook.run(f"%%sky\n{code}")
+        assert (ran.status, ran.ename) == ("error", "SystemExit")
+    assert notebook.run("%%sky\nimport time; time.sleep(0.3); stays").result == "1"
 
 
 def test_a_chain_is_shown(notebook: Notebook) -> None:
@@ -161,8 +162,8 @@ def test_what_would_mend_it(notebook: Notebook, folder: Path) -> None:
     assert "add --pip surely_not_installed" in ran.traceback
     (folder / "mine.py").write_text("x = 1\n")
     (folder / "data.csv").write_text("a,b\n")
-    assert "add --sync mine.py" in notebook.run("%%sky\nimport mine").traceback
-    assert "add --sync data.csv" in notebook.run("%%sky\nopen('data.csv')").traceback
+    assert "--sync mine.py" in notebook.run("%%sky\nimport mine").traceback
+    assert "--sync data.csv" in notebook.run("%%sky\nopen('data.csv')").traceback
     assert "--sync" not in notebook.run("%%sky\nopen('absent.csv')").traceback
 
 

@@ -111,7 +111,8 @@ def test_a_class_that_cannot_be_derived_from() -> None:
         def __init_subclass__(cls) -> None:
             raise TypeError("no")
 
-    reply = {"ename": "Final", "evalue": "e", "sky": {"error": {"classes": [["__main__", "Final"]]}}}
+    described = {"classes": [["__main__", "Final"]]}
+    reply = {"ename": "Final", "evalue": "e", "sky": {"error": described}}
     found = rebuild(reply, 0, {"Final": Final})
     assert type(found).__name__ == "Final" and str(found) == "e"
 
@@ -126,9 +127,9 @@ def test_a_reply_without_a_description() -> None:
         ({"name": "x"}, "x is a local variable: add -i x\n    %%sky --cpus 2 -i x"),
         ({"name": "absent"}, ""),
         ({"module": "torch.nn"}, "torch is not installed on the engine: add --pip torch"),
-        ({"module": "mine.sub"}, "add --sync mine.py"),
-        ({"module": "pack"}, "add --sync pack"),
-        ({"filename": "data.csv"}, "add --sync data.csv"),
+        ({"module": "mine.sub"}, "--sync mine.py"),
+        ({"module": "pack"}, "--sync pack"),
+        ({"filename": "data.csv"}, "--sync data.csv"),
         ({"filename": "absent.csv"}, ""),
         ({"filename": "/data.csv"}, ""),
         ({}, ""),

@@ -51,5 +51,6 @@ def test_200_mb_of_stdout(notebook: Notebook, pieces: int) -> None:
     assert f"{left_out / 1e6:.1f} MB left out; everything: %sky logs flood{pieces}" in ran.stderr
     grown = int(notebook.run(PEAK).result) - before
     assert grown < (150_000_000 if pieces > 1 else 1_000_000_000), f"{grown:,} bytes"
-    counted = notebook.run(f"import jupyter_sky as sky; len(sky.logs('flood{pieces}'))", timeout=120)
+    count = f"import jupyter_sky as sky; len(sky.logs('flood{pieces}'))"
+    counted = notebook.run(count, timeout=120)
     assert counted.result == "200000008"

@@ -1,0 +1,196 @@
+"""An ipyparallel client, bent to our protocol: it keeps nothing and takes the short way.
+
+Every message of a cell is handed to the cell's own sink, unchanged. Where engines run on this
+machine, requests go to them and what they print comes back without passing the controller, which
+still hears all that is printed and keeps it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+from ipyparallel import error as ipp_error
+from ipyparallel.client.client import Client, unpack_message
+
+from .loop import SocketLoop
+
+Message = dict[str, Any]
+Sink = Callable[[Message], None]
+
+ANSWER_SECONDS = 10.0
+DIRECT_SECONDS = 0.5
+"""How long an engine may take to answer directly; it has just answered the other way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The sockets of a direct connection to an engine."""
+
+    requests: zmq.Socket
+    outputs: zmq.Socket
+    topic: bytes
+    """What the engine's messages begin with when they come by the controller."""
+
+
+class QuietClient(Client):
+    """An ipyparallel client that hands each message on instead of collecting it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.sinks: OrderedDict[str, Sink] = OrderedDict()
+        self.stray: Sink = lambda message: None
+        self.ways: dict[str, Way] = {}
+        self._short: tuple[bytes, ...] = ()
+        super().__init__(*args, **kwargs)
+        self._queue_handlers["sky_reply"] = self._settle
+
+    def activate(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """Leave ``%px`` alone: it belongs to those who ask for it."""
+
+    def _make_io_loop(self) -> Any:
+        return SocketLoop()
+
+    def _setup_streams(self) -> None:
+        for name, handler in (
+            ("query", self._dispatch_single_reply),
+            ("control", self._dispatch_single_reply),
+            ("mux", self._dispatch_reply),
+            ("task", self._dispatch_reply),
+            ("broadcast", self._dispatch_reply),
+            ("iopub", self._dispatch_iopub),
+            ("notification", self._dispatch_notification),
+        ):
+            source = getattr(self, f"_{name}_socket")
+            setattr(self, f"_{name}_stream", source)
+            self._io_loop.on_recv(source, handler)
+
+    # -- what comes ------------------------------------------------------------------------
+
+    def _dispatch_iopub(self, parts: list[zmq.Frame]) -> None:
+        if not parts[0].bytes.startswith(self._short):  # else it has come the short way
+            self._dispatch_output(parts)
+
+    def _dispatch_output(self, parts: list[zmq.Frame]) -> None:
+        # that an engine is busy is the head's to know: not worth unpacking here
+        if not (parts[0].bytes.endswith(b".status") and b'"busy"' in parts[-1].bytes):
+            self._handle_output(parts)
+
+    @unpack_message
+    def _handle_output(self, msg: Message) -> None:
+        parent = msg["parent_header"]
+        if not parent or parent.get("session") != self.session.session:
+            return
+        msg_id = parent["msg_id"]
+        sink = self.sinks.get(msg_id, self.stray)
+        try:
+            sink(msg)
+        finally:
+            if msg["msg_type"] == "status" and msg["content"]["execution_state"] == "idle":
+                output = self._output_futures.get(msg_id)
+                if output and not output.done():
+                    output.set_result(None)
+
+    def _handle_execute_reply(self, msg: Message) -> None:
+        self._settle(msg)
+
+    def _settle(self, msg: Message) -> None:
+        msg_id = msg["parent_header"]["msg_id"]
+        self.outstanding.discard(msg_id)
+        engine = msg["metadata"].get("engine")
+        if engine is not None:
+            self._outstanding_dict[engine].discard(msg_id)
+        future = self._futures.get(msg_id)
+        if future and not future.done():
+            future.set_result(msg)
+
+    def _handle_stranded_msgs(self, eid: int, uuid: str) -> None:
+        way = self.ways.pop(uuid, None)
+        if way is not None:
+            self._io_loop.add_callback(lambda: self._leave(way))
+        for msg_id in list(self._outstanding_dict[uuid]):
+            self._outstanding_dict[uuid].discard(msg_id)
+            self.outstanding.discard(msg_id)
+            for futures in (self._futures, self._output_futures):
+                future = futures.get(msg_id)
+                if future and not future.done():
+                    future.set_result(ipp_error.EngineError(str(eid)))
+
+    # -- what goes -------------------------------------------------------------------------
+
+    def to_engine(
+        self, engine: str, kind: str, content: Any, way: Way | None = None, **parts: Any
+    ) -> Any:
+        """Send a request to an engine: directly where that is possible, else by the controller.
+
+        Past the controller a message has half the way, and a value is copied half as often.
+        """
+        way = way or self.ways.get(engine)
+        source = way.requests if way else self._mux_socket
+        ident = None if way else engine.encode()
+        future = self._send(
+            source, kind, content=content, ident=ident, track_outstanding=True, **parts
+        )
+        if way:
+            self._outstanding_dict[engine].add(future.msg_id)
+            if engine not in self._engines.values():  # it has just died
+                self._handle_stranded_msgs(-1, engine)
+        return future
+
+    def comm_to_engine(self, engine: str, kind: str, content: Any, **parts: Any) -> str:
+        """Send a widget's message to an engine; return its message id."""
+        header, way = self.session.msg_header(kind), self.ways.get(engine)
+        source = way.requests if way else self._mux_socket
+        ident = None if way else engine.encode()
+        self._send(source, kind, content=content, header=header, ident=ident, **parts)
+        return header["msg_id"]
+
+    # -- the short way ---------------------------------------------------------------------
+
+    def shorten(self, rank: int, engine: str, ports: list[int]) -> None:
+        """Open a way to an engine on this machine, if what answers there is that engine.
+
+        The ports may be those of another machine, behind a tunnel; then the controller's way
+        stays.
+        """
+        way = self._in_loop(lambda: self._open_way(rank, ports))
+        answer = self.to_engine(engine, "sky_value", {"op": "ping"}, way=way)
+        try:
+            reply = answer.result(DIRECT_SECONDS)
+        except FutureTimeout:
+            reply = None
+        if isinstance(reply, dict) and reply["metadata"].get("engine") == engine:
+            self.ways[engine] = way
+            self._in_loop(lambda: self._take(way))
+        else:
+            self._io_loop.add_callback(lambda: self._leave(way))
+
+    def _in_loop(self, function: Callable[[], Any]) -> Any:
+        """Call in the thread that the sockets belong to; return what it returns."""
+        made: Future = Future()
+        self._io_loop.add_callback(lambda: made.set_result(function()))
+        return made.result(ANSWER_SECONDS)
+
+    def _open_way(self, rank: int, ports: list[int]) -> Way:
+        requests, outputs = self._context.socket(zmq.DEALER), self._context.socket(zmq.SUB)
+        outputs.rcvhwm = 0
+        outputs.subscribe(b"")
+        for source, port in zip((requests, outputs), ports, strict=True):
+            source.connect(f"tcp://127.0.0.1:{port}")
+        self._io_loop.on_recv(requests, self._dispatch_reply)
+        return Way(requests, outputs, b"engine.%d." % rank)
+
+    def _take(self, way: Way) -> None:
+        """Hear the engine by the short way from now on, and by the other no more."""
+        self._io_loop.on_recv(way.outputs, self._dispatch_output)
+        self._short = tuple({*self._short, way.topic})
+
+    def _leave(self, way: Way) -> None:
+        self._short = tuple({*self._short} - {way.topic})
+        self._io_loop.forget(way.requests)
+        self._io_loop.forget(way.outputs)
+        way.outputs.close(linger=0)
