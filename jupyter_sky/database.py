@@ -124,6 +124,11 @@ class Database:
             self._pending.append(statements)
             self._flush(mine=statements)
 
+    def defer(self, *statements: Statement) -> None:
+        """Execute statements together with whatever is read or written next."""
+        with self._lock:
+            self._pending.append(statements)
+
     def _flush(self, mine: Sequence[Statement] | None = None) -> None:
         """Write what is queued, in order, up to where the disk or another process refuses."""
         retrying = bool(self._pending) and self._pending[0] is not mine

@@ -303,8 +303,14 @@ class Store:
 
     def begin_run(self, row: RunRow) -> None:
         """Record that a run began."""
-        values = {f.name: getattr(row, f.name) for f in fields(row)}
-        self._db.write((_BEGIN_RUN, values | {"code": row.code[:200]}))
+        self._db.write((_BEGIN_RUN, _run_values(row)))
+
+    def add_run(self, row: RunRow) -> None:
+        """Record a run that is over already, with the next heartbeat at the latest.
+
+        It is too short a run for its cell to wait for a disk.
+        """
+        self._db.defer((_BEGIN_RUN, _run_values(row)))
 
     def beat_run(self, run_id: str, at: float, shown: int) -> None:
         """Record that a run was seen going on, with `shown` messages in the notebook so far."""
@@ -351,6 +357,10 @@ class Store:
         """The latest run of the cell of this execution count."""
         sql = "SELECT * FROM runs WHERE notebook = ? AND cell = ? ORDER BY started DESC LIMIT 1"
         return next((RunRow(**dict(row)) for row in self._db.read(sql, (notebook, cell))), None)
+
+
+def _run_values(row: RunRow) -> dict[str, Any]:
+    return {f.name: getattr(row, f.name) for f in fields(row)} | {"code": row.code[:200]}
 
 
 def _cluster(row: sqlite3.Row) -> ClusterRow:

@@ -45,6 +45,7 @@ class QuietClient(Client):
         self.sinks: OrderedDict[str, Sink] = OrderedDict()
         self.stray: Sink = lambda message: None
         self.ways: dict[str, Way] = {}
+        self.proving = False
         self._short: tuple[bytes, ...] = ()
         super().__init__(*args, **kwargs)
         self._queue_handlers["sky_reply"] = self._settle
@@ -76,9 +77,11 @@ class QuietClient(Client):
             self._dispatch_output(parts)
 
     def _dispatch_output(self, parts: list[zmq.Frame]) -> None:
-        # that an engine is busy is the head's to know: not worth unpacking here
-        if not (parts[0].bytes.endswith(b".status") and b'"busy"' in parts[-1].bytes):
-            self._handle_output(parts)
+        # that an engine is busy is the head's to know, and that it is idle matters to cells only
+        # whose reply does not count what they have printed: not worth unpacking here
+        wanted = self.proving or (self._output_futures and b'"idle"' in parts[-1].bytes)
+        if wanted or not parts[0].bytes.endswith(b".status"):
+            self._handle_output(parts)  # type: ignore[arg-type] - the decorator unpacks them
 
     @unpack_message
     def _handle_output(self, msg: Message) -> None:

@@ -114,8 +114,10 @@ class Link:
         unproven = [rank for rank in wanted if self._ident(rank) not in self._proven]
         if unproven:
             busy = {e["rank"] for e in self.head("engines")["engines"] if e["running"]}
+            self.client.proving = True
             for rank in unproven:
                 self._prove(rank, rank in busy)
+            self.client.proving = False
 
     def _prove(self, rank: int, busy: bool) -> None:
         """Wait until what an engine prints arrives here.

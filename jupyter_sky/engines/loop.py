@@ -76,7 +76,9 @@ class SocketLoop:
 
     def _receive(self, source: Any) -> None:
         handler = self._handlers.get(source)
-        for _ in range(TURN if handler else 0):
+        if handler is None:  # forgotten in this very turn
+            return
+        for _ in range(TURN):
             if source.closed:  # by what it has just received
                 return
             try:

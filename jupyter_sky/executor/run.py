@@ -211,11 +211,12 @@ class SkyRun:
             "env": sending.env,
         }
         code = self.origin.numbered(self.code)
+        self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
+        self._begin()
+        # last, and nothing after it: the thread that sends needs the interpreter, too
         for rank in self.ranks:
             sink = relay.sink(rank, engines.get(rank, ""), link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
-        self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
-        self._begin()
 
     # -- limits and account ------------------------------------------------------------------
 
@@ -261,7 +262,7 @@ class SkyRun:
         )
 
     def record(self) -> None:
-        """Write the run into the store: once when it is seen to last, else when it has ended."""
+        """Write the run into the store, now that it is seen to last."""
         if self._row is not None and not self._recorded:
             self._recorded = True
             self.session.store.begin_run(self._row)
@@ -280,7 +281,9 @@ class SkyRun:
             self._row = replace(self._row, ended=ended, status=status)
             if self._recorded:
                 self.session.store.end_run(self.id, status, ended)
-            self.record()
+            else:
+                self._recorded = True
+                self.session.store.add_run(self._row)
 
     # -- showing -----------------------------------------------------------------------------
 
