@@ -68,7 +68,7 @@ def main(argv: list[str]) -> None:
             f"--IPEngine.url_file={directory / 'security' / 'engine.json'}",
             f"--IPEngine.id={rank}",
             "--IPEngine.enable_nanny=False",
-            "--IPEngine.out_stream_factory=jupyter_sky.engines.kernel.QuickStream",
+            "--IPEngine.out_stream_factory=jupyter_sky.engines.streams.QuickStream",
             "--IPEngine.wait_for_url_file=60",
             "--IPEngine.timeout=60",
             f"--IPEngine.work_dir={directory / 'work'}",

@@ -8,9 +8,10 @@ whatever their size.
 
 from __future__ import annotations
 
+import base64
 import io
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -136,6 +137,15 @@ class Parcel:
             else:
                 segments.append(memoryview(bytearray(size)))
         return cls(tuple(segments))
+
+    def inline(self) -> dict[str, Any]:
+        """Return the parcel as part of a message, for one that is small."""
+        return {"inline": base64.b64encode(self.to_bytes()).decode(), "sizes": self.sizes}
+
+    @classmethod
+    def from_inline(cls, described: Mapping[str, Any]) -> Parcel:
+        """Rebuild a parcel that was part of a message."""
+        return cls.from_bytes(described["sizes"], base64.b64decode(described["inline"]))
 
     @classmethod
     def from_bytes(cls, sizes: Sequence[int], data: bytes) -> Parcel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import builtins
 import contextlib
 import importlib
@@ -121,8 +120,7 @@ def _local_class(
 def _carried(described: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the exception carries, where that can be opened here."""
     with contextlib.suppress(Exception):
-        data = base64.b64decode(described["inline"])
-        return Parcel.from_bytes(described["sizes"], data).load()
+        return Parcel.from_inline(described).load()
     return {}
 
 

@@ -13,7 +13,7 @@ from ..config import Sky
 from ..engines.values import Parcel
 from ..errors import SkyUsageError, suggest
 from .request import CellOptions, Input
-from .transfer import RemoteValue, inline, is_inline
+from .transfer import RemoteValue, is_inline
 
 _SHELL = {"In", "Out", "exit", "get_ipython", "open", "quit"}
 
@@ -69,7 +69,7 @@ def collect(options: CellOptions, code: str, namespace: Mapping[str, Any], confi
             continue
         parcel = Parcel.of(value, item.expression)
         if is_inline(parcel):
-            sending.inline[item.name] = inline(parcel)
+            sending.inline[item.name] = parcel.inline()
         else:
             sending.large[item.name] = parcel
     for name in options.env:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -70,11 +69,6 @@ def _release(link: Any, rank: int, ref: str) -> None:
         link.value(rank, "packed", ref=ref)
 
 
-def inline(parcel: Parcel) -> dict[str, Any]:
-    """Return a small parcel in the form that rides with a cell."""
-    return {"inline": base64.b64encode(parcel.to_bytes()).decode(), "sizes": parcel.sizes}
-
-
 def is_inline(parcel: Parcel) -> bool:
     """Whether a parcel is small enough to ride with a cell."""
     return parcel.nbytes <= INLINE_BYTES
@@ -134,8 +128,7 @@ def receive(
             f"-o {name}: {why.splitlines()[0]}", hint=f"keep it on the cluster: -o {name}!"
         )
     if "inline" in described:
-        data = base64.b64decode(described["inline"])
-        return _load(Parcel.from_bytes(described["sizes"], data), name)
+        return _load(Parcel.from_inline(described), name)
     try:
         parcel = _fetch(cluster, rank, described, progress)
     finally:

@@ -354,3 +354,13 @@ def test_results_of_two_ranks_are_told_apart_and_bound_as_a_list(notebook: Noteb
     ran = notebook.run(f"{PAIR}\nimport pandas as pd\npd.DataFrame({{'a': [1]}})", timeout=120)
     assert ran.stdout == "[0]\n[1]\n"  # a label above each: its HTML is what is seen
     assert all("<table" in c["data"]["text/html"] for c in ran.of("execute_result"))
+
+
+def test_streams_keep_their_order(notebook: Notebook) -> None:
+    ran = notebook.run(
+        "%%sky --on 0\nimport sys\n"
+        "print('one'); print('two', file=sys.stderr); print('three'); print('four', file=sys.stderr)"
+    )
+    pieces = [(content["name"], content["text"]) for content in ran.of("stream")]
+    joined = "".join(text for _, text in pieces)
+    assert joined == "one\ntwo\nthree\nfour\n", pieces

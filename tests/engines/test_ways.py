@@ -1,0 +1,62 @@
+"""The short way to engines of this machine, and the controller's where there is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import Notebook
+
+pytestmark = pytest.mark.slow
+
+CLIENT = """
+from jupyter_sky.executor import session as sessions
+(live,) = sessions.current().clusters.connected.values()
+client = live.link.client
+"""
+
+
+def test_engines_of_this_machine_are_reached_directly(notebook: Notebook) -> None:
+    assert notebook.run("%%sky --nodes 2\n1;").status == "ok"
+    notebook.run(CLIENT)
+    assert notebook.run("len(client.ways), len(client._short)").result == "(2, 2)"
+    notebook.run("from collections import Counter; seen = Counter(); send = client.session.send")
+    notebook.run(
+        "def counting(socket, *a, **k):\n"
+        "    seen['mux' if socket is client._mux_socket else 'other'] += 1\n"
+        "    return send(socket, *a, **k)\n"
+        "client.session.send = counting"
+    )
+    ran = notebook.run("%%sky --on 0\nprint('once')\n6 * 7")
+    assert ran.stdout == "once\n" and ran.result == "42"
+    assert notebook.run("seen['mux'], seen['other'] > 0").result == "(0, True)"
+
+
+def test_the_controllers_way_is_as_good(notebook: Notebook) -> None:
+    notebook.run(CLIENT)
+    notebook.run(
+        "for uuid in list(client.ways):\n"
+        "    way = client.ways.pop(uuid); client._in_loop(lambda: client._leave(way))"
+    )
+    ran = notebook.run("%%sky --on 0\nprint('far')\nimport time; time.sleep(0.1)\nprint('end'); 1")
+    assert ran.stdout == "far\nend\n" and ran.result == "1"
+    notebook.run("x = b'0' * 10_000_000")
+    assert notebook.run("%%sky --on 0 -i x -o y\ny = len(x)").status == "ok"
+    assert notebook.run("y").result == "10000000"
+
+
+def test_a_port_that_is_not_the_engines_is_not_used(notebook: Notebook) -> None:
+    notebook.run(CLIENT)
+    notebook.run("import zmq; other = zmq.Context.instance().socket(zmq.ROUTER)")
+    notebook.run("port = other.bind_to_random_port('tcp://127.0.0.1')")
+    notebook.run("client.shorten(0, client._engines[0], [port, port])")
+    assert notebook.run("len(client.ways)").result == "0"
+    assert notebook.run("%%sky --on 0\n'still'").result == "'still'"
+    notebook.run("other.close()")
+
+
+def test_a_new_engine_gets_a_way_of_its_own(notebook: Notebook) -> None:
+    assert notebook.run("%%sky --on 0\nimport os; os._exit(3)").ename == "SkyEngineLost"
+    assert notebook.run("%%sky --on 0\nprint('healed')").stdout == "healed\n"
+    notebook.run(CLIENT)
+    assert notebook.run("len(client.ways) >= 1 and b'engine.0.' in client._short").result == "True"
+    assert notebook.run("%sky down").status == "ok"
