@@ -47,6 +47,7 @@ class QuietClient(Client):
         self.ways: dict[str, Way] = {}
         self.proving = False
         self._short: tuple[bytes, ...] = ()
+        self._general = True
         super().__init__(*args, **kwargs)
         self._queue_handlers["sky_reply"] = self._settle
 
@@ -180,7 +181,7 @@ class QuietClient(Client):
 
     def _open_way(self, rank: int, ports: list[int]) -> Way:
         requests, outputs = self._context.socket(zmq.DEALER), self._context.socket(zmq.SUB)
-        outputs.rcvhwm = 0
+        outputs.rcvhwm = 64  # a flood waits in the engine: a notebook's memory is not for it
         outputs.subscribe(b"")
         for source, port in zip((requests, outputs), ports, strict=True):
             source.connect(f"tcp://127.0.0.1:{port}")
@@ -191,9 +192,23 @@ class QuietClient(Client):
         """Hear the engine by the short way from now on, and by the other no more."""
         self._io_loop.on_recv(way.outputs, self._dispatch_output)
         self._short = tuple({*self._short, way.topic})
+        self._choose_feed()
 
     def _leave(self, way: Way) -> None:
         self._short = tuple({*self._short} - {way.topic})
         self._io_loop.forget(way.requests)
         self._io_loop.forget(way.outputs)
         way.outputs.close(linger=0)
+        self._choose_feed()
+
+    def _choose_feed(self) -> None:
+        """Take the controller's feed while some engine has no other way: a flood comes once."""
+        wanted = any(engine not in self.ways for engine in self._engines.values())
+        if wanted != self._general:
+            self._general = wanted
+            feed = self._iopub_socket
+            (feed.subscribe if wanted else feed.unsubscribe)(b"")
+
+    def _register_engine(self, msg: Message) -> None:
+        super()._register_engine(msg)
+        self._choose_feed()

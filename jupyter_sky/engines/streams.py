@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import Any, ClassVar
 
 from ipykernel.iostream import OutStream
@@ -21,13 +23,23 @@ class QuickStream(OutStream):
     _all: ClassVar[list[QuickStream]] = []
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._free()
+        os.register_at_fork(after_in_child=self._free)
         super().__init__(*args, **kwargs)
         self._all.append(self)
+
+    def _free(self) -> None:
+        self._sending = threading.RLock()
+
+    def _flush(self) -> None:
+        with self._sending:
+            super()._flush()
 
     def write(self, string: str) -> int | None:
         """Write, after what the other stream has taken; send at once what has grown to a piece."""
         for other in self._all:
-            if other is not self and getattr(other, "_buffers", None):
+            # a forked process has copies of buffers that are its parent's to send
+            if other is not self and getattr(other, "_buffers", None) and self._is_master_process():
                 other._flush()  # here: scheduled, it would come after what is written now
         if isinstance(string, str) and len(string) > PIECE_CHARS:
             for start in range(0, len(string), PIECE_CHARS):
@@ -42,5 +54,7 @@ class QuickStream(OutStream):
     def flush(self) -> None:
         """Send what is buffered, if anything is."""
         self._waiting = 0
-        if getattr(self, "_buffers", True):
+        with self._sending:  # what another thread has taken but not sent yet goes first
+            empty = not getattr(self, "_buffers", True)
+        if not empty:
             super().flush()
