@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ from .journal import KEPT
 PROOF_SECONDS = 5.0
 KEPT_SINKS = 500
 """How many ended cells still receive what their threads print."""
+
+
+MEANWHILE: ContextVar[Callable[[], None] | None] = ContextVar("meanwhile", default=None)
+"""What to call again and again while waiting; it may raise to end the wait."""
+MEANWHILE_SECONDS = 0.25
 
 
 class Link:
@@ -234,7 +240,7 @@ class Link:
         if not future.done():
             self._waiting.add(future)
             try:
-                return future.result(timeout)
+                return _patiently(future, timeout)
             finally:
                 self._waiting.discard(future)
         return future.result()
@@ -331,6 +337,22 @@ class Cell:
             ):
                 if not future.done():
                     future.set_result(result)
+
+
+def _patiently(future: Future, timeout: float | None) -> Any:
+    """Wait for a result, calling whoever wants to be called meanwhile."""
+    meanwhile = MEANWHILE.get()
+    if meanwhile is None:
+        return future.result(timeout)
+    deadline = time.monotonic() + (math.inf if timeout is None else timeout)
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return future.result(max(min(left, MEANWHILE_SECONDS), 0))
+        except FutureTimeout:
+            if future.done() or left <= MEANWHILE_SECONDS:
+                raise
+            meanwhile()
 
 
 class _Forgetful(list):

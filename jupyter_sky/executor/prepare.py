@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,6 @@ from ..errors import SkyTransferError, SkyUsageError
 from . import transfer
 from .inputs import Sending
 from .transfer import RemoteValue
-from .watch import TICK_SECONDS, wait_all
 
 if TYPE_CHECKING:
     from .run import SkyRun
@@ -35,13 +33,9 @@ def prepare(run: SkyRun, sending: Sending) -> None:
 def _install(run: SkyRun) -> None:
     assert run.cluster is not None
     link, packages = run.cluster.link, list(run.options.pip)
-    detail = f"installing {' '.join(packages)}"
-    run.report("syncing", detail)
+    run.report("syncing", f"installing {' '.join(packages)}")
     for rank in run.ranks:
-        future: concurrent.futures.Future = link.value(rank, "packages", packages=packages)
-        while not wait_all([future], TICK_SECONDS):
-            run.report("syncing", detail)
-        link.content(future.result())
+        link.ask(rank, "packages", packages=packages)
 
 
 def _bind(run: SkyRun, name: str, values: Sequence[RemoteValue]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..engines.link import MEANWHILE
 from ..errors import SkyBudget, SkyCancelled, SkyTimeout
 from ..ledger import run_usd
 from ..resources import format_duration
@@ -165,7 +166,12 @@ class SkyRun:
         self._check_price()
         self.ranks = ranks_of(self.options.on, self.cluster.row.nodes)
         self.cluster.heal(self.ranks)
-        prepare(self, sending)
+        self.session.live[self.id] = self
+        waiting = MEANWHILE.set(self._meanwhile)
+        try:
+            prepare(self, sending)
+        finally:
+            MEANWHILE.reset(waiting)
         watch = Watch(self)
         with watch.interrupts_counted():  # a cell that has been sent must be watched
             self._send(sending)
@@ -194,7 +200,6 @@ class SkyRun:
         where = f"%sky logs {self.name or self.origin.number}"
         self._relay = relay = Relay(self.display, self.ranks, cap, where)
         self.cluster.running[self.id] = lambda: relay.shown
-        self.session.live[self.id] = self
         self.session.codes.append(self.code)
         facts = {
             "run": self.id,
@@ -315,6 +320,22 @@ class SkyRun:
         )
         if self._relay is not None:
             self._relay.release()
+
+    def behind(self) -> str:
+        """Say behind which other cell of this session this one waits, if it does."""
+        for other in list(self.session.live.values()):
+            if (
+                other.cluster is self.cluster
+                and other.started < self.started
+                and set(other.ranks) & set(self.ranks)
+            ):
+                return f"behind {other.label}"
+        return ""
+
+    def _meanwhile(self) -> None:
+        """Keep the status line alive while an engine is waited for before the cell itself."""
+        behind = self.behind()
+        self.report("queued" if behind else "syncing", behind or self.detail)
 
     def _finish(self, stage: Stage) -> None:
         """Show the last state, and after it whatever is still to be shown."""

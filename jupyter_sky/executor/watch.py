@@ -137,7 +137,7 @@ class Watch:
         elif self._unreached():
             self._interrupt()
         if not self.stopped_at:
-            behind = self._behind()
+            behind = self.run.behind()
             self.run.show("queued" if behind else "running", behind)
         else:
             self.run.show("interrupting", self._advice())
@@ -157,18 +157,6 @@ class Watch:
             )
         if self.reason is not None:
             self._interrupt()
-
-    def _behind(self) -> str:
-        """Say behind which other cell of this session this one waits, if it does."""
-        run = self.run
-        for other in list(run.session.live.values()):
-            if (
-                other.cluster is run.cluster
-                and other.started < run.started
-                and set(other.ranks) & set(run.ranks)
-            ):
-                return f"behind {other.label}"
-        return ""
 
     def _advice(self) -> str:
         waited = time.monotonic() - self.stopped_at > GRACE_SECONDS

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import Notebook
+from tests.conftest import Notebook, wait_until
 from tests.executor.test_cells import later
 
 pytestmark = pytest.mark.slow
@@ -102,3 +102,17 @@ def test_result_with_a_timeout(notebook: Notebook) -> None:
     ran = notebook.run("slow.result(0.2)")
     assert ran.ename == "SkyTimeout" and "slow is still running" in ran.evalue
     assert notebook.run("slow.result()").status == "ok"
+
+
+def test_a_cell_that_waits_with_a_large_input_says_so_and_can_be_cancelled(
+    notebook: Notebook,
+) -> None:
+    notebook.run("big = b'0' * 1_000_000")
+    notebook.run("%%sky --bg ahead\nimport time; time.sleep(3)")
+    assert notebook.run("%%sky --bg after -i big\nlen(big)").status == "ok"
+    wait_until(lambda: "'queued'" in notebook.run("after.status").result, 5, "queued")
+    notebook.run("after.cancel()")
+    wait_until(lambda: "'cancelled'" in notebook.run("after.status").result, 5, "cancelled")
+    assert "'running'" in notebook.run("ahead.status").result
+    assert notebook.run("ahead.result()").status == "ok"
+    assert notebook.run("%%sky -i big\nlen(big)").result == "1000000"
