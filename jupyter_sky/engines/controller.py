@@ -34,6 +34,7 @@ def serve(head: Head) -> None:
             super().__init__(**kwargs)
             head.is_up = lambda rank: rank in self.engines
             head.on_death = lambda rank: self.unregister_engine(b"head", {"content": {"id": rank}})
+            head.take_in = self.drain
             self.query_handlers["sky_request"] = self.sky_request
             self.monitor_handlers[b"iopub"] = self.sky_output
             self.monitor.stop_on_recv()

@@ -76,6 +76,7 @@ class Head:
         self._last_memory = 0.0
         self.is_up: Callable[[int], bool] = lambda rank: False
         self.on_death: Callable[[int], None] = lambda rank: None
+        self.take_in: Callable[[], None] = lambda: None
         self.stop_loop: Callable[[], None] = lambda: None
 
     def _spawn(self, rank: int) -> Engine:
@@ -177,6 +178,7 @@ class Head:
         for engine in self.engines.values():
             self._end(engine)
         kill_all(descendants(os.getpid()))
+        self.take_in()  # what was printed last
         self.journal.flush(())
         self.stop_loop()
 

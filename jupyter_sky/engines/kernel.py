@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from . import threads
 from .journal import KEPT
 from .shelf import Shelf
 from .values import INLINE_BYTES, Parcel
+
+LASTING_SECONDS = 0.02
 
 
 class _NoChannelThread:
@@ -40,7 +43,11 @@ class SkyKernel(IPythonParallelKernel):
     """An ipyparallel kernel that knows which notebook cell it runs."""
 
     def __init__(self, **kwargs: Any) -> None:
+        self._announcing = threading.Lock()
+        self._unannounced: tuple[float, dict[str, Any]] | None = None
+        self._announced: dict[str, Any] | None = None
         super().__init__(**kwargs)
+        threading.Thread(target=self._announce, name="sky-announce", daemon=True).start()
         if getattr(self, "shell_channel_thread", self) is None:
             self.shell_channel_thread = _NoChannelThread()
         self.shell_handlers["sky_value"] = self.sky_value
@@ -63,6 +70,37 @@ class SkyKernel(IPythonParallelKernel):
     @property
     def _supports_kernel_subshells(self) -> bool:
         return False
+
+    def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
+        """Say that a cell runs, and later that it has ended, only of one that lasts.
+
+        Nobody waits for these messages of a quick cell: its reply says how much it has printed.
+        """
+        if channel != "shell":
+            super()._publish_status(status, channel, parent)
+            return
+        with self._announcing:
+            if status == "busy":
+                parent = self.get_parent("shell")
+                lasts = parent["header"]["msg_type"] == "execute_request"
+                self._unannounced = (time.monotonic(), parent) if lasts else None
+            elif self._announced is not None:
+                super()._publish_status(status, channel, self._announced)
+                self._announced = None
+            if status != "busy":
+                self._unannounced = None
+
+    def _announce(self) -> None:
+        """Announce cells that last, for the head to know what it would interrupt."""
+        while True:
+            time.sleep(LASTING_SECONDS)
+            with self._announcing:
+                if self._unannounced is None:
+                    continue
+                began, parent = self._unannounced
+                if time.monotonic() - began > LASTING_SECONDS:
+                    super()._publish_status("busy", "shell", parent)
+                    self._announced, self._unannounced = parent, None
 
     def _publish_execute_input(self, *args: Any) -> None:
         """Say nothing: the notebook knows its own cell."""
@@ -103,8 +141,7 @@ class SkyKernel(IPythonParallelKernel):
             for name, value in request.get("inputs", {}).items():
                 self.shell.user_ns[name] = self.shelf.unpack(name, value)
         except Exception as error:
-            self._printed.pop(cell)
-            return self._refusal(error)
+            return self._refusal(error, self._printed.pop(cell))
         self.shell.execution_count = request.get("cell", self.shell.execution_count)
         with _environment(request.get("env", {})):
             reply = await super().do_execute(*args, **kwargs)
@@ -130,7 +167,7 @@ class SkyKernel(IPythonParallelKernel):
         self.session.send = counted
         self._printed: dict[str, int] = {}
 
-    def _refusal(self, error: Exception) -> dict[str, Any]:
+    def _refusal(self, error: Exception, printed: int) -> dict[str, Any]:
         return {
             "status": "error",
             "ename": type(error).__name__,
@@ -140,7 +177,7 @@ class SkyKernel(IPythonParallelKernel):
             "user_expressions": {},
             "payload": [],
             "engine_info": self.get_engine_info(method="execute"),
-            "sky": {"refused": str(error)},
+            "sky": {"refused": str(error), "printed": printed},
         }
 
     def _outcome(self, request: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
@@ -164,6 +201,7 @@ class SkyKernel(IPythonParallelKernel):
             reply: dict[str, Any]
             if content["op"] == "ping":
                 reply = {"ports": self._ways()}
+                super()._publish_status("idle", "shell", parent)  # heard, it proves the way
             else:
                 reply = self.shelf.answer(content, parent.get("buffers", []), buffers)
             reply["status"] = "ok"

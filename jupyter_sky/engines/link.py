@@ -172,7 +172,7 @@ class Link:
         }
         cell = Cell(rank, msg_id, sink)
         client.sinks[msg_id] = cell.receive
-        reply = client.to_engine(
+        client.to_engine(
             self._ident(rank).decode(),
             "execute_request",
             content,
@@ -180,7 +180,6 @@ class Link:
             metadata={"sky": request},
             message_future_hook=cell.await_reply,
         )
-        cell.output = reply.output
         return cell
 
     def value(
@@ -308,8 +307,8 @@ class Cell:
         self._sink, self._received = sink, 0
 
     def await_reply(self, reply: Future) -> None:
-        """Take the future of the reply, before the cell is sent."""
-        self.reply = reply
+        """Take the futures of the cell, before it is sent: it may end before `execute` returns."""
+        self.reply, self.output = reply, reply.output  # type: ignore[attr-defined]
         reply.add_done_callback(lambda _: self._settle())
 
     def receive(self, message: Message) -> None:
@@ -322,8 +321,9 @@ class Cell:
     def _settle(self) -> None:
         if self.reply.done() and not self.output.done() and not self.reply.exception():
             reply = self.reply.result()
-            outcome = reply["content"].get("sky") if isinstance(reply, dict) else None
-            if outcome and self._received >= outcome.get("printed", math.inf):
+            content = reply["content"] if isinstance(reply, dict) else {}
+            printed = (content.get("sky") or {}).get("printed", math.inf)
+            if self._received >= printed or content.get("status") == "aborted":
                 self.output.set_result(None)
 
     def taken_back(self, answer: Future) -> None:

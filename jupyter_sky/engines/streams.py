@@ -27,6 +27,7 @@ class QuickStream(OutStream):
         os.register_at_fork(after_in_child=self._free)
         super().__init__(*args, **kwargs)
         self._all.append(self)
+        _send_at_once(self.pub_thread)
 
     def _free(self) -> None:
         self._sending = threading.RLock()
@@ -58,3 +59,20 @@ class QuickStream(OutStream):
             empty = not getattr(self, "_buffers", True)
         if not empty:
             super().flush()
+
+
+def _send_at_once(publisher: Any) -> None:
+    """Let what the publishing thread flushes be sent there and then.
+
+    ipykernel puts it at the end of that thread's own queue, behind the word that the flush is
+    over. C code that keeps the interpreter would hold up what was flushed just before it.
+    """
+    queue = publisher.schedule
+
+    def schedule(task: Any) -> None:
+        if threading.current_thread() is publisher.thread:
+            task()
+        else:
+            queue(task)
+
+    publisher.schedule = schedule

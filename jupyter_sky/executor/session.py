@@ -330,6 +330,8 @@ class Session:
         for name in list(self.clusters.connected):
             with contextlib.suppress(Exception):
                 self.clusters.forget(name)  # what runs there goes on, for the next kernel to find
+        with contextlib.suppress(SkyError):
+            self.store.clusters()  # reading writes what still waits in memory
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
         atexit.unregister(self.close)
