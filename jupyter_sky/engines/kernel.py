@@ -20,6 +20,7 @@ from ipyparallel.engine.kernel import IPythonParallelKernel
 from . import threads
 from .journal import KEPT
 from .shelf import Shelf
+from .streams import QuickStream
 from .values import INLINE_BYTES, Parcel
 
 LASTING_SECONDS = 0.02
@@ -143,8 +144,11 @@ class SkyKernel(IPythonParallelKernel):
         except Exception as error:
             return self._refusal(error, self._printed.pop(cell))
         self.shell.execution_count = request.get("cell", self.shell.execution_count)
+        processes = _processes_ended()
         with _environment(request.get("env", {})):
             reply = await super().do_execute(*args, **kwargs)
+        if _processes_ended() != processes:
+            QuickStream.settle()
         reply["sky"] = self._outcome(request, reply)
         # all that the cell has printed is on its way before it is counted
         sys.stdout.flush()
@@ -223,6 +227,15 @@ class SkyKernel(IPythonParallelKernel):
 
 def _bind(source: Any) -> int:
     return source.bind_to_random_port("tcp://127.0.0.1")
+
+
+def _processes_ended() -> Any:
+    """Return what changes when a process that a cell has started ends."""
+    try:
+        import resource
+    except ImportError:  # not everywhere
+        return None
+    return resource.getrusage(resource.RUSAGE_CHILDREN)
 
 
 @contextlib.contextmanager

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
+import time
 from typing import Any, ClassVar
 
 from ipykernel.iostream import OutStream
 
 PIECE_CHARS = 2**20
+SETTLE_SECONDS = 1.0
 
 
 class QuickStream(OutStream):
@@ -51,6 +54,15 @@ class QuickStream(OutStream):
         if self._waiting >= PIECE_CHARS:
             self.flush()
         return written
+
+    @classmethod
+    def settle(cls) -> None:
+        """Wait for what processes have written to the streams' files, which other threads read."""
+        quiet, deadline = 0, time.monotonic() + SETTLE_SECONDS
+        while quiet < 2 and time.monotonic() < deadline:
+            time.sleep(0.004)  # also lets those threads run
+            files = [each._fid for each in cls._all if getattr(each, "_fid", None) is not None]
+            quiet = 0 if select.select(files, [], [], 0)[0] else quiet + 1
 
     def flush(self) -> None:
         """Send what is buffered, if anything is."""
