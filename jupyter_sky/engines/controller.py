@@ -17,7 +17,7 @@ HEARTBEAT_MS = 250
 SILENCE_SECONDS = 10.0
 """An engine that lives but has not answered for so long is given up."""
 TICK_SECONDS = 0.05
-DRAIN_MS = 20
+DRAIN_MS = 50
 DRAIN_SECONDS = 0.1  # at most, before it looks after other things
 
 

@@ -12,6 +12,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import lru_cache
 from typing import Any
 
 from ipykernel.kernelbase import Kernel
@@ -23,7 +24,7 @@ from .shelf import Shelf
 from .streams import QuickStream
 from .values import INLINE_BYTES, Parcel
 
-LASTING_SECONDS = 0.02
+LASTING_SECONDS = 0.05
 
 
 class _NoChannelThread:
@@ -61,6 +62,8 @@ class SkyKernel(IPythonParallelKernel):
         self.shelf = Shelf(self.shell.user_ns)
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = self.shell
+        # ipykernel transforms every cell twice: once to see whether it awaits, once to run it
+        shell.transform_cell = lru_cache(maxsize=1)(shell.transform_cell)
         threads.inherit(
             lambda: (self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub)
         )

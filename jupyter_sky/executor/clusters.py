@@ -85,11 +85,17 @@ class Clusters:
                 return live
         return None
 
-    def _found(self, resources: Resources, name: str | None) -> list[ClusterRow]:
-        for live in self.connected.values():  # the usual case needs no look into the store
+    def at_hand(self, resources: Resources, name: str | None) -> Cluster | None:
+        """Return a cluster for a request that this process is connected to, if there is one."""
+        for live in self.connected.values():
             mine = live.row.name == name if name else self._is_own(live.row)
             if mine and not live.link.lost and not _lacking(resources, live.row):
-                return [live.row]
+                return live
+        return None
+
+    def _found(self, resources: Resources, name: str | None) -> list[ClusterRow]:
+        if live := self.at_hand(resources, name):  # as a rule: no look into the store
+            return [live.row]
         if name:
             row = self.store.cluster(name)
             rows = [row] if row and row.state == "up" else []

@@ -104,6 +104,13 @@ class Session:
         told, self._told = self._told, len(self.store.notices)
         return self.store.notices[told:]
 
+    def would_spend(self, options: CellOptions) -> bool:
+        """Whether a cell would launch, send or install something before it runs."""
+        options = options.with_defaults(self.config)
+        if options.inputs or options.pip or options.sync:
+            return True
+        return self.clusters.at_hand(options.resources, options.cluster) is None
+
     def after_connect(self, cluster: Cluster, notes: list[str], display: Display) -> None:
         """Replay what cells of this notebook printed on a cluster while no kernel listened."""
         if not any(note.startswith("reconnected") for note in notes):

@@ -37,10 +37,6 @@ class SkyMagics(Magics):
             )
         number = self.shell.displayhook.prompt_count
         origin = Origin(number, line, self._lines_above(line, cell))
-        try:
-            self._check_syntax(origin.numbered(cell), number)
-        except SyntaxError as error:
-            raise _shown(self.shell, error) from None
         if options.dry_run:
             from .dryrun import dry_run
 
@@ -49,6 +45,11 @@ class SkyMagics(Magics):
         from ..widgets.display import for_cell
 
         session, value, failure = sessions.current(), None, None
+        try:
+            if session.would_spend(options):  # else the engine finds it as soon, at no cost
+                self._check_syntax(origin.numbered(cell), number)
+        except SyntaxError as error:
+            raise _shown(self.shell, error) from None
         try:
             value = session.run(cell, options, for_cell(self.shell), origin)
         except (SyntaxError, BaseExceptionGroup) as error:

@@ -17,8 +17,14 @@ from jupyter_sky.errors import SkyUsageError
 def root(tmp_path: Path) -> Path:
     """A notebook's folder."""
     for name in (
-        "src/a.py", "src/sub/b.py", "src/.git/config", "src/__pycache__/a.pyc",
-        "src/node_modules/m.js", "src/.hidden", "src/.venv/bin/python", "data.csv",
+        "src/a.py",
+        "src/sub/b.py",
+        "src/.git/config",
+        "src/__pycache__/a.pyc",
+        "src/node_modules/m.js",
+        "src/.hidden",
+        "src/.venv/bin/python",
+        "data.csv",
     ):
         path = tmp_path / "here" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -76,8 +76,11 @@ def test_result_is_shown_with_its_own_repr_and_bound_here(notebook: Notebook) ->
     [shown] = ran.of("execute_result")
     assert shown["data"]["text/plain"] == "{'a': [1, 2]}"
     number = shown["execution_count"]
-    own = next(m["content"]["execution_count"] for m in ran.messages
-               if m["header"]["msg_type"] == "execute_input")
+    own = next(
+        m["content"]["execution_count"]
+        for m in ran.messages
+        if m["header"]["msg_type"] == "execute_input"
+    )
     assert number == own
     assert notebook.run(f"_['a'] + Out[{number}]['a']").result == "[1, 2, 1, 2]"
 
@@ -133,9 +136,7 @@ def test_outputs_are_cleared_and_the_status_line_stays(notebook: Notebook, wait:
 
 
 def test_pictures_and_tables_are_those_of_a_local_cell(notebook: Notebook) -> None:
-    ran = notebook.run(
-        "%%sky\nimport matplotlib.pyplot as plt\nplt.plot([1, 3, 2]);", timeout=120
-    )
+    ran = notebook.run("%%sky\nimport matplotlib.pyplot as plt\nplt.plot([1, 3, 2]);", timeout=120)
     assert any("image/png" in c["data"] for c in ran.of("display_data"))
     ran = notebook.run("%%sky\nimport pandas as pd\npd.DataFrame({'a': [1, 2]})")
     [shown] = ran.of("execute_result")
@@ -180,8 +181,9 @@ def test_progress_bars(notebook: Notebook) -> None:
     ran = notebook.run("%%sky\nfrom tqdm import tqdm\nfor _ in tqdm(range(5)): pass")
     assert "\r" in ran.stderr and "5/5" in ran.stderr
     ran = notebook.run("%%sky\nfrom tqdm.auto import tqdm\nfor _ in tqdm(range(5)): pass")
-    views = [c for c in ran.of("display_data") if "application/vnd.jupyter.widget-view+json" in
-             c["data"]]
+    views = [
+        c for c in ran.of("display_data") if "application/vnd.jupyter.widget-view+json" in c["data"]
+    ]
     assert len(views) == 1 and ran.of("comm_open")
 
 
@@ -258,8 +260,9 @@ def slider(notebook: Notebook, name: str) -> str:
         " 'value')\n"
         f"{name}"
     )
-    [opened] = [c for c in ran.of("comm_open") if c["data"]["state"]["_model_name"] ==
-                "IntSliderModel"]
+    [opened] = [
+        c for c in ran.of("comm_open") if c["data"]["state"]["_model_name"] == "IntSliderModel"
+    ]
     [shown] = ran.of("execute_result")
     view = shown["data"]["application/vnd.jupyter.widget-view+json"]
     assert view["model_id"] == opened["comm_id"]
@@ -300,12 +303,22 @@ def test_an_output_widget_captures(notebook: Notebook) -> None:
         "print('free')"
     )
     ran = notebook.collect(sent)
-    states = [c["data"]["state"]["msg_id"] for c in ran.of("comm_msg")
-              if "msg_id" in c["data"].get("state", {})]
+    states = [
+        c["data"]["state"]["msg_id"]
+        for c in ran.of("comm_msg")
+        if "msg_id" in c["data"].get("state", {})
+    ]
     assert states == [sent, ""]  # the front end captures by this cell's own id
     order = kinds(ran)
-    assert order == [*order[: order.index("comm_msg")], "comm_msg", "stream", "clear_output",
-                     "stream", "comm_msg", "stream"]
+    assert order == [
+        *order[: order.index("comm_msg")],
+        "comm_msg",
+        "stream",
+        "clear_output",
+        "stream",
+        "comm_msg",
+        "stream",
+    ]
     assert ran.stdout == "caught\nagain\nfree\n"
     inside = ran.messages[[m["header"]["msg_type"] for m in ran.messages].index("clear_output") :]
     assert "display_data" not in [m["header"]["msg_type"] for m in inside]  # no status line
@@ -324,8 +337,10 @@ def test_an_output_widget_captures_what_a_click_prints(notebook: Notebook) -> No
     said = front_end_says(notebook, comm, 9)
     later(notebook, said, "moved to 9")
     captured = [
-        m["content"]["data"]["state"]["msg_id"] for m in notebook.strays
-        if m["parent_header"].get("msg_id") == said and m["header"]["msg_type"] == "comm_msg"
+        m["content"]["data"]["state"]["msg_id"]
+        for m in notebook.strays
+        if m["parent_header"].get("msg_id") == said
+        and m["header"]["msg_type"] == "comm_msg"
         and "msg_id" in m["content"]["data"].get("state", {})
     ]
     assert captured[0] == said  # the front end captures by the id of its own message
@@ -359,7 +374,8 @@ def test_results_of_two_ranks_are_told_apart_and_bound_as_a_list(notebook: Noteb
 def test_streams_keep_their_order(notebook: Notebook) -> None:
     ran = notebook.run(
         "%%sky --on 0\nimport sys\n"
-        "print('one'); print('two', file=sys.stderr); print('three'); print('four', file=sys.stderr)"
+        "print('one'); print('two', file=sys.stderr)\n"
+        "print('three'); print('four', file=sys.stderr)"
     )
     pieces = [(content["name"], content["text"]) for content in ran.of("stream")]
     joined = "".join(text for _, text in pieces)

@@ -20,8 +20,13 @@ SECRET = "s3cr3t-9f2b61c7"
 @pytest.fixture(scope="module")
 def notebook(data_dir: Path, folder: Path, sky_env: dict[str, str]) -> Iterator[Notebook]:
     """A kernel with a secret in its environment and a home of its own."""
-    env = {**sky_env, "SKY_DATA_DIR": str(data_dir), "HOME": str(folder.parent / "home"),
-           "THE_TOKEN": SECRET, "PIP_NO_INDEX": "1"}
+    env = {
+        **sky_env,
+        "SKY_DATA_DIR": str(data_dir),
+        "HOME": str(folder.parent / "home"),
+        "THE_TOKEN": SECRET,
+        "PIP_NO_INDEX": "1",
+    }
     Path(env["HOME"]).mkdir(exist_ok=True)
     made = Notebook(folder, env, "analysis.ipynb")
     yield made
@@ -88,8 +93,7 @@ def test_folders_keep_their_place_and_leave_out_what_is_made(
     (folder / "data/run.sh").write_text("#!/bin/sh\necho ran\n")
     (folder / "data/run.sh").chmod(0o755)
     listing = (
-        "from pathlib import Path\n"
-        "sorted(str(p) for p in Path('data').rglob('*') if p.is_file())"
+        "from pathlib import Path\nsorted(str(p) for p in Path('data').rglob('*') if p.is_file())"
     )
     ran = notebook.run(f"%%sky --sync data/\n{listing}")
     assert ran.result.replace("\n", "") == (
@@ -97,8 +101,10 @@ def test_folders_keep_their_place_and_leave_out_what_is_made(
     )
     assert notebook.run("%%sky\n!data/run.sh").stdout.strip() == "ran"
     (folder / "data/two.txt").unlink()
-    notebook.run("%%sky\nPath('data/made.txt').write_text('result')\n"
-                 "Path('data/a/one.txt').write_text('changed there')")
+    notebook.run(
+        "%%sky\nPath('data/made.txt').write_text('result')\n"
+        "Path('data/a/one.txt').write_text('changed there')"
+    )
     (folder / "data/a/one.txt").unlink()
     ran = notebook.run(f"%%sky --sync data\n{listing}")
     assert "two.txt" not in ran.result  # deleted here, deleted there
@@ -132,9 +138,11 @@ def test_a_package_is_installed_once_beside_the_engine(notebook: Notebook, folde
     path = wheel(folder, "tinywheel", 5)
     ran = notebook.run(f"%%sky --pip {path}\nimport tinywheel\ntinywheel.VALUE", timeout=120)
     assert ran.result == "5", ran.traceback
-    assert "installing" in "".join(
-        c["data"].get("text/plain", "") for c in ran.of("update_display_data")
-    ) or ran.seconds < 1
+    assert (
+        "installing"
+        in "".join(c["data"].get("text/plain", "") for c in ran.of("update_display_data"))
+        or ran.seconds < 1
+    )
     begun = time.monotonic()
     assert notebook.run(f"%%sky --pip {path}\ntinywheel.VALUE").result == "5"
     assert time.monotonic() - begun < 0.5

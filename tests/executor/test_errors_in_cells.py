@@ -11,9 +11,7 @@ from tests.conftest import Notebook, processes_of
 pytestmark = pytest.mark.slow
 
 
-def test_mistakes_are_found_before_anything_is_launched(
-    notebook: Notebook, data_dir: Path
-) -> None:
+def test_mistakes_are_found_before_anything_is_launched(notebook: Notebook, data_dir: Path) -> None:
     """First: no cluster may be up."""
     notebook.run("here = 1; import threading; tangled = {'deep': [threading.Lock()]}")
     for line, body, name, words in (
@@ -46,8 +44,11 @@ def test_a_syntax_error_shows_the_line(notebook: Notebook) -> None:
 def test_the_cell_is_red_with_its_own_number_and_lines(notebook: Notebook) -> None:
     ran = notebook.run("%%sky\ndef inner():\n    return 1 / 0\n\ninner()")
     assert (ran.status, ran.ename, ran.evalue) == ("error", "ZeroDivisionError", "division by zero")
-    number = next(m["content"]["execution_count"] for m in ran.messages
-                  if m["header"]["msg_type"] == "execute_input")
+    number = next(
+        m["content"]["execution_count"]
+        for m in ran.messages
+        if m["header"]["msg_type"] == "execute_input"
+    )
     assert f"Cell In[{number}], line 5" in ran.traceback
     assert f"Cell In[{number}], line 3, in inner()" in ran.traceback
     assert "jupyter_sky" not in ran.traceback
@@ -202,8 +203,9 @@ def test_an_input_that_names_its_culprit(notebook: Notebook) -> None:
 
 def test_values_of_a_module_that_only_the_engine_has(notebook: Notebook, folder: Path) -> None:
     module = folder / "onlythere.py"
-    module.write_text("class Thing:\n    def __repr__(self): return 'a thing'\n"
-                      "class Oops(ValueError): pass\n")
+    module.write_text(
+        "class Thing:\n    def __repr__(self): return 'a thing'\nclass Oops(ValueError): pass\n"
+    )
     assert notebook.run("%%sky --sync onlythere.py\nimport onlythere").status == "ok"
     module.unlink()
     ran = notebook.run("%%sky -o thing\nthing = onlythere.Thing()")

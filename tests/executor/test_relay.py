@@ -74,7 +74,14 @@ def test_messages_keep_their_order() -> None:
         content["text"].strip() if kind == "stream" else kind for kind, content in cell.end().sent
     ]
     assert kinds == [
-        "one", "two", "three", "display_data", "four", "clear_output", "comm", "execute_result"
+        "one",
+        "two",
+        "three",
+        "display_data",
+        "four",
+        "clear_output",
+        "comm",
+        "execute_result",
     ]
 
 
@@ -173,8 +180,7 @@ def test_several_results_say_whose_they_are_by_rank() -> None:
     cell.shows("a\nb", rank=0, kind="execute_result")
     cell.shows("table", rank=1, kind="execute_result", **{"text/html": "<table>"})
     texts = [
-        c["text"] if kind == "stream" else c["data"]["text/plain"]
-        for kind, c in cell.end().sent
+        c["text"] if kind == "stream" else c["data"]["text/plain"] for kind, c in cell.end().sent
     ]
     assert texts == ["[0]\na\nb", "[1]\n", "table", "[2] 1"]
 
@@ -228,12 +234,17 @@ def test_threads_are_heard_after_a_flood() -> None:
 
 def test_a_journal_is_shown_again() -> None:
     cell = Cell()
-    cell.relay.replay([
-        {"type": "stream", "rank": 0, "content": {"name": "stdout", "text": "one\n"}},
-        {"type": "execute_result", "rank": 0,
-         "content": {"data": {"text/plain": "2"}, "metadata": {}, "execution_count": 9}},
-        {"type": "error", "rank": 0, "content": {"traceback": ["Traceback", "ValueError: 3"]}},
-    ])
+    cell.relay.replay(
+        [
+            {"type": "stream", "rank": 0, "content": {"name": "stdout", "text": "one\n"}},
+            {
+                "type": "execute_result",
+                "rank": 0,
+                "content": {"data": {"text/plain": "2"}, "metadata": {}, "execution_count": 9},
+            },
+            {"type": "error", "rank": 0, "content": {"traceback": ["Traceback", "ValueError: 3"]}},
+        ]
+    )
     (first, result, error) = cell.end().sent
     assert first[1]["text"] == "one\n"
     assert result == ("display_data", {"data": {"text/plain": "2"}, "metadata": {}})
