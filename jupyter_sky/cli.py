@@ -167,7 +167,7 @@ def _runner(notebook: Any, path: Path, show: Any) -> Any:
     nbclient itself drops it: a background cell would stay as it was in its first moment.
     """
     from nbclient import NotebookClient
-    from nbclient.client import CellExecutionComplete
+    from nbclient.exceptions import CellExecutionComplete
 
     class Runner(NotebookClient):
         async def _async_poll_output_msg(

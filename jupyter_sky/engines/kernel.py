@@ -41,7 +41,11 @@ class _NoChannelThread:
         return False
 
 
-class SkyKernel(IPythonParallelKernel):
+Base: Any = IPythonParallelKernel
+"""Its traits have no types that a checker could follow."""
+
+
+class SkyKernel(Base):
     """An ipyparallel kernel that knows which notebook cell it runs."""
 
     def __init__(self, **kwargs: Any) -> None:

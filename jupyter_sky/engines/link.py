@@ -82,7 +82,7 @@ class Link:
         """
         if self._lost.is_set():
             raise SkyClusterLost(f"cluster {self.cluster} is gone")
-        client = self.client
+        client: Any = self.client
         future = client._send(client._query_stream, "sky_request", content={"op": op, **content})
         try:
             answer = self.wait(future, timeout)["content"]
@@ -213,7 +213,7 @@ class Link:
 
     def abort(self, cells: Iterable[Cell]) -> None:
         """Take back cells that have not begun: they end now, not when their turn comes."""
-        client = self.client
+        client: Any = self.client
         for cell in cells:
             if not cell.reply.done() and cell.rank in client._engines:
                 answer: Future = client._send(

@@ -61,7 +61,9 @@ class QuickStream(OutStream):
         quiet, deadline = 0, time.monotonic() + SETTLE_SECONDS
         while quiet < 2 and time.monotonic() < deadline:
             time.sleep(0.004)  # also lets those threads run
-            files = [each._fid for each in cls._all if getattr(each, "_fid", None) is not None]
+            files: list[Any] = [
+                each._fid for each in cls._all if getattr(each, "_fid", None) is not None
+            ]
             quiet = 0 if select.select(files, [], [], 0)[0] else quiet + 1
 
     def flush(self) -> None:
