@@ -283,13 +283,15 @@ class Head:
         """Return the engines of some ranks that execute a run now, as far as one knows.
 
         C code that never lets go of the interpreter keeps an engine from saying what it runs:
-        one that is told to run this, and says nothing, is taken to run it.
+        one that is told to run this, and says nothing, is taken to run it, unless the notebook
+        knows that the cell waits behind another (``waits``).
         """
         run, ranks = content["run"], content["ranks"]
+        taken = (run,) if content.get("waits") else (run, None)
         return [
             engine
             for engine in self.engines.values()
-            if engine.rank in ranks and engine.running in (run, None)
+            if engine.rank in ranks and engine.running in taken
         ]
 
     def _op_engines(self, content: dict[str, Any]) -> dict[str, Any]:

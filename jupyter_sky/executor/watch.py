@@ -178,7 +178,8 @@ class Watch:
         left = self._unreached()
         with contextlib.suppress(SkyClusterLost):
             link, ranks = run.cluster.link, [cell.rank for cell in left]
-            self.reached |= set(link.head("interrupt", run=run.id, ranks=ranks)["interrupted"])
+            told = link.head("interrupt", run=run.id, ranks=ranks, waits=bool(run.behind()))
+            self.reached |= set(told["interrupted"])
             link.abort(cell for cell in left if cell.rank not in self.reached)
 
     def _unreached(self) -> list[Cell]:
@@ -192,8 +193,10 @@ class Watch:
         with contextlib.suppress(SkyClusterLost):
             why = f"{run.label} did not stop when it was interrupted"
             ranks = [cell.rank for cell in run.cells if not cell.reply.done()]
-            killed = run.cluster.link.head("kill", run=run.id, ranks=ranks, why=why)["killed"]
-            if killed:
+            told = run.cluster.link.head(
+                "kill", run=run.id, ranks=ranks, why=why, waits=bool(run.behind())
+            )
+            if killed := told["killed"]:
                 names = ", ".join(map(str, killed))
                 run.notes.append(f"engine {names} was restarted: its variables are gone")
 
