@@ -14,7 +14,7 @@ from .executor.clusters import Cluster
 from .executor.display import Status
 from .executor.request import CellOptions, Input, Output
 from .executor.run import SkyRun
-from .ledger import By, format_usd
+from .ledger import By, format_rate, format_usd
 from .resources import Resources, format_duration, format_elapsed, parse_duration
 from .widgets.table import Table
 
@@ -94,7 +94,7 @@ def status(cluster: str | None = None) -> Table:
         if cluster not in (None, row.name):
             continue
         spent = format_usd(session.ledger.cluster_usd(row.name))
-        price = "unknown" if row.price is None else f"{format_usd(row.price)}/h"
+        price = format_rate(row.price)
         age = format_duration(time.time() - row.created)
         idle = format_duration(row.idle)
         cells = running or ""
@@ -133,7 +133,7 @@ def cost(by: By = "cell", since: str | None = None) -> Table:
         (
             _short(line.what),
             format_elapsed(line.seconds),
-            "unknown" if line.price is None else f"{format_usd(line.price)}/h",
+            format_rate(line.price),
             format_usd(line.usd) + (" (running, est.)" if line.estimated else ""),
             f"{line.source} {line.date}".strip(),
         )

@@ -74,6 +74,17 @@ def format_usd(usd: float | None) -> str:
     return f"{sign}${size:.{digits}f}".rstrip("0")
 
 
+def format_rate(price: float | None) -> str:
+    """A price by the hour, as the tables show it.
+
+    Examples
+    --------
+    >>> format_rate(1.006), format_rate(None)
+    ('$1.01/h', 'unknown')
+    """
+    return "unknown" if price is None else f"{format_usd(price)}/h"
+
+
 def sum_usd(amounts: Iterable[float | None]) -> float | None:
     """The sum, unknown as soon as one part is.
 

@@ -134,8 +134,7 @@ class QuietClient(Client):
         Past the controller a message has half the way, and a value is copied half as often.
         """
         way = way or self.ways.get(engine)
-        source = way.requests if way else self._mux_socket
-        ident = None if way else engine.encode()
+        source, ident = self._route(engine, way)
         future = self._send(
             source, kind, content=content, ident=ident, track_outstanding=True, **parts
         )
@@ -147,11 +146,14 @@ class QuietClient(Client):
 
     def comm_to_engine(self, engine: str, kind: str, content: Any, **parts: Any) -> str:
         """Send a widget's message to an engine; return its message id."""
-        header, way = self.session.msg_header(kind), self.ways.get(engine)
-        source = way.requests if way else self._mux_socket
-        ident = None if way else engine.encode()
+        header = self.session.msg_header(kind)
+        source, ident = self._route(engine, self.ways.get(engine))
         self._send(source, kind, content=content, header=header, ident=ident, **parts)
         return header["msg_id"]
+
+    def _route(self, engine: str, way: Way | None) -> tuple[Any, bytes | None]:
+        """Return the socket to an engine, and its address where the socket leads to several."""
+        return (way.requests, None) if way else (self._mux_socket, engine.encode())
 
     # -- the short way ---------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ class QuietClient(Client):
         The ports may be those of another machine, behind a tunnel; then the controller's way
         stays.
         """
-        way = self._in_loop(lambda: self._open_way(rank, ports))
+        way = self.in_loop(lambda: self._open_way(rank, ports))
         answer = self.to_engine(engine, "sky_value", {"op": "ping"}, way=way)
         try:
             reply = answer.result(DIRECT_SECONDS)
@@ -169,11 +171,11 @@ class QuietClient(Client):
             reply = None
         if isinstance(reply, dict) and reply["metadata"].get("engine") == engine:
             self.ways[engine] = way
-            self._in_loop(lambda: self._take(way))
+            self.in_loop(lambda: self._take(way))
         else:
             self._io_loop.add_callback(lambda: self._leave(way))
 
-    def _in_loop(self, function: Callable[[], Any]) -> Any:
+    def in_loop(self, function: Callable[[], Any]) -> Any:
         """Call in the thread that the sockets belong to; return what it returns."""
         made: Future = Future()
         self._io_loop.add_callback(lambda: made.set_result(function()))

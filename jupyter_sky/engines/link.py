@@ -19,6 +19,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+import zmq
 from ipyparallel import error as ipp_error
 
 from ..errors import SkyClusterLost, SkyEngineLost, SkyVersionError
@@ -121,9 +122,11 @@ class Link:
         if unproven:
             busy = {e["rank"] for e in self.head("engines")["engines"] if e["running"]}
             self.client.proving = True
-            for rank in unproven:
-                self._prove(rank, rank in busy)
-            self.client.proving = False
+            try:
+                for rank in unproven:
+                    self._prove(rank, rank in busy)
+            finally:
+                self.client.proving = False
 
     def _prove(self, rank: int, busy: bool) -> None:
         """Wait until what an engine prints arrives here.
@@ -262,14 +265,8 @@ class Link:
 
     def _watch_connection(self) -> Any:
         """Return a socket that tells of disconnections."""
-        import zmq
-
-        made: Future = Future()  # by the thread that the watched socket belongs to
         watched = self.client._query_socket
-        self.client._io_loop.add_callback(
-            lambda: made.set_result(watched.get_monitor_socket(zmq.EVENT_DISCONNECTED))
-        )
-        return made.result(ANSWER_SECONDS)
+        return self.client.in_loop(lambda: watched.get_monitor_socket(zmq.EVENT_DISCONNECTED))
 
     def cut(self) -> bool:
         """Whether the connection was cut since this was last asked, by always the same thread."""

@@ -7,7 +7,7 @@ from typing import Any
 from ..executor import session as sessions
 from ..executor.inputs import collect
 from ..executor.request import CellOptions
-from ..ledger import format_usd
+from ..ledger import format_rate
 from ..widgets.table import Table
 
 
@@ -19,7 +19,7 @@ def dry_run(code: str, options: CellOptions) -> Any:
     rows = []
     found = session.clusters._found(options.resources, options.cluster)
     for row in found[:1]:
-        price = "unknown" if row.price is None else f"{format_usd(row.price)}/h"
+        price = format_rate(row.price)
         rows.append(
             (
                 f"{row.name} (is up)",
@@ -32,7 +32,7 @@ def dry_run(code: str, options: CellOptions) -> Any:
         )
     nodes = options.resources.nodes
     for offer in session.clusters.plan(options.resources)[:10]:
-        price = "unknown" if offer.price is None else f"{format_usd(offer.price * nodes)}/h"
+        price = format_rate(None if offer.price is None else offer.price * nodes)
         place = f"{nodes} x {offer.place}" if nodes > 1 else offer.place
         rows.append(
             ("new", place, offer.vcpus, offer.memory, price, f"{offer.source} {offer.date}")

@@ -62,8 +62,7 @@ def _up(words: list[str]) -> Any:
     from .options import parse_cell_line
 
     options = parse_cell_line(shlex.join(words), Sky.load().aliases)
-    labels = {name: value for name, value in options.resources.labels().items()}
-    cluster = api.up(options.cluster, idle=options.idle, **labels)
+    cluster = api.up(options.cluster, idle=options.idle, **options.resources.labels())
     return api.status(cluster.row.name)
 
 

@@ -35,7 +35,7 @@ def test_the_controllers_way_is_as_good(notebook: Notebook) -> None:
     notebook.run(CLIENT)
     notebook.run(
         "for uuid in list(client.ways):\n"
-        "    way = client.ways.pop(uuid); client._in_loop(lambda: client._leave(way))"
+        "    way = client.ways.pop(uuid); client.in_loop(lambda: client._leave(way))"
     )
     ran = notebook.run("%%sky --on 0\nprint('far')\nimport time; time.sleep(0.1)\nprint('end'); 1")
     assert ran.stdout == "far\nend\n" and ran.result == "1"
