@@ -16,7 +16,7 @@ from typing import Any
 
 import zmq
 from ipyparallel import error as ipp_error
-from ipyparallel.client.client import Client, unpack_message
+from ipyparallel.client.client import Client
 
 from .loop import SocketLoop
 
@@ -82,10 +82,19 @@ class QuietClient(Client):
         # whose reply does not count what they have printed: not worth unpacking here
         wanted = self.proving or (self._output_futures and b'"idle"' in parts[-1].bytes)
         if wanted or not parts[0].bytes.endswith(b".status"):
-            self._handle_output(parts)  # type: ignore[arg-type] - the decorator unpacks them
+            self._handle_output(parts)
 
-    @unpack_message
-    def _handle_output(self, msg: Message) -> None:
+    def _unpacked(self, parts: list[zmq.Frame]) -> Message | None:
+        _, parts = self.session.feed_identities(parts, copy=False)
+        try:
+            return self.session.deserialize(parts, content=True, copy=False)
+        except ValueError:  # not of this cluster, or come both ways while one took over
+            return None
+
+    def _handle_output(self, parts: list[zmq.Frame]) -> None:
+        msg = self._unpacked(parts)
+        if msg is None:
+            return
         parent = msg["parent_header"]
         if not parent or parent.get("session") != self.session.session:
             return

@@ -55,14 +55,17 @@ def main(argv: list[str]) -> None:
 
     from ipyparallel.engine import app as engine_app
 
+    from .docket import Docket
     from .kernel import SkyKernel
+    from .streams import Publisher
 
-    # ipyparallel names its kernel class in this module only; there is no trait for it.
+    directory = Path(config["directory"])
+    # ipyparallel names these classes in this module only; there are no traits for them.
     engine_app.Kernel = SkyKernel  # type: ignore[misc]
+    engine_app.IOPubThread = Publisher  # type: ignore[misc]
+    SkyKernel.docket = Docket(directory / f"engine-{rank}.cell")
     # as in a notebook's kernel, forked processes can be ended and what they print is shown
     os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
-    engine_app.IOPubThread = partial(engine_app.IOPubThread, pipe=True)  # type: ignore[misc]
-    directory = Path(config["directory"])
     engine_app.IPEngine.launch_instance(
         argv=[
             f"--IPEngine.url_file={directory / 'security' / 'engine.json'}",

@@ -23,10 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .docket import Entry
+from .docket import read as read_docket
 from .guardian import PR_SET_PDEATHSIG, cause, descendants, kill_all, marked, prctl, tail
 from .guardian import write_private as write
 from .journal import Journal
-from .runs import Runs
+from .runs import Run, Runs
 
 MEMORY_SECONDS = 1.0
 RAPID_DEATHS = 3
@@ -39,8 +41,8 @@ class Engine:
 
     rank: int
     process: subprocess.Popen
-    running: str | None = None
-    """The run whose cell it executes."""
+    cell: Entry | None = None
+    """What it executes, as far as was seen."""
     mark: str = ""
     """What tells its descendants by their environment."""
     log_start: int = 0
@@ -81,6 +83,7 @@ class Head:
 
     def _spawn(self, rank: int) -> Engine:
         path = self.directory / f"engine-{rank}.log"
+        self._docket(rank).unlink(missing_ok=True)
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._spawned += 1
         name, value = "JUPYTER_SKY_ENGINE", f"{self.directory}:{self._spawned}"
@@ -99,12 +102,16 @@ class Head:
             os.close(log)
         return Engine(rank, process, mark=f"{name}={value}", log_start=size)
 
+    def _docket(self, rank: int) -> Path:
+        return self.directory / f"engine-{rank}.cell"
+
     # -- every tick ------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Look after the engines, the limits of runs and the lease."""
         if self.stopping:
             return
+        self._look()
         for engine in list(self.engines.values()):
             if engine.process.poll() is not None:
                 self._bury(engine)
@@ -126,6 +133,28 @@ class Head:
             self.last_beat = now  # a cell keeps the cluster, and the lease begins when it ends
         elif now - self.last_beat > self.idle:
             self.stop("idle")
+
+    def _look(self) -> None:
+        """Read off the dockets what the engines execute."""
+        for engine in self.engines.values():
+            before, now = engine.cell, read_docket(self._docket(engine.rank))
+            if now == before:
+                continue
+            engine.cell = now
+            if before is not None and (run := self.runs.get(before.facts["run"])):
+                run.leaves(before.msg_id)
+            if now is not None:
+                self._noted(now, engine_lives=True).begins()
+
+    def _noted(self, cell: Entry, engine_lives: bool) -> Run:
+        """Return the run of a cell; requests that go straight to an engine are not seen here."""
+        run = self.runs.get(cell.facts["run"])
+        if run is None or cell.msg_id not in run.parts:
+            for old in self.runs.sent(cell.facts, cell.msg_id, engine_lives):
+                self.journal.forget(old)
+        run = self.runs.get(cell.facts["run"])
+        assert run is not None
+        return run
 
     def _bury(self, engine: Engine) -> None:
         """Say why an engine ended, fail its cells, start another in its place."""
@@ -198,8 +227,7 @@ class Head:
         """Note a cell on its way to an engine."""
         facts, header = _facts(message["header"]), message["header"]
         if facts and header["msg_type"] == "execute_request":
-            for run in self.runs.sent(facts, header["msg_id"], engine_lives):
-                self.journal.forget(run)
+            self._noted(Entry(header["msg_id"], facts), engine_lives)
 
     def on_reply(self, message: dict[str, Any]) -> None:
         """Note the end of a cell on one engine."""
@@ -209,21 +237,14 @@ class Head:
             self.runs.replied(run, message["parent_header"]["msg_id"], message["content"])
 
     def on_output(self, message: dict[str, Any]) -> None:
-        """Keep what a cell prints, and note which cell an engine runs."""
+        """Keep what a cell prints, and note when that was all."""
         facts = _facts(message["parent_header"])
         if not facts:
             return
         if message["header"]["msg_type"] == "status":
-            busy = message["content"]["execution_state"] == "busy"
-            engine, run = self.engines.get(facts["rank"]), self.runs.get(facts["run"])
-            if run is None or message["parent_header"]["msg_id"] not in run.parts:
-                # it has not come by the controller, or its request has not been noted yet
-                self.on_request({"header": message["parent_header"]}, engine is not None)
-                run = self.runs.get(facts["run"])
-            if engine is not None:
-                engine.running = facts["run"] if busy else None
-            if run is not None:
-                run.turned(message["parent_header"]["msg_id"], busy)
+            if message["content"]["execution_state"] == "idle":
+                cell = Entry(message["parent_header"]["msg_id"], facts)
+                self._noted(cell, facts["rank"] in self.engines).leaves(cell.msg_id, quiet=True)
             return
         run = self.runs.get(facts["run"])
         if run is not None and message["header"]["msg_type"] == "error":
@@ -235,6 +256,7 @@ class Head:
     def answer(self, content: dict[str, Any]) -> dict[str, Any]:
         """Answer one request of a notebook."""
         self.last_beat = time.monotonic()
+        self._look()
         return getattr(self, f"_op_{content['op']}")(content) or {}
 
     def _op_hello(self, content: dict[str, Any]) -> dict[str, Any]:
@@ -266,11 +288,11 @@ class Head:
         }
 
     def _op_interrupt(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Interrupt a run on the engines that execute it; name those that surely did."""
-        for engine in self._targets(content):
+        """Interrupt a run on the engines that execute it, and name those."""
+        told = self._targets(content)
+        for engine in told:
             self.killpg(engine, signal.SIGINT)
-        sure = [e.rank for e in self._targets(content) if e.running is not None]
-        return {"interrupted": sure}
+        return {"interrupted": [engine.rank for engine in told]}
 
     def _op_kill(self, content: dict[str, Any]) -> dict[str, Any]:
         """Kill the engines that execute a run; new ones take their places."""
@@ -280,18 +302,13 @@ class Head:
         return {"killed": [engine.rank for engine in killed]}
 
     def _targets(self, content: dict[str, Any]) -> list[Engine]:
-        """Return the engines of some ranks that execute a run now, as far as one knows.
-
-        C code that never lets go of the interpreter keeps an engine from saying what it runs:
-        one that is told to run this, and says nothing, is taken to run it, unless the notebook
-        knows that the cell waits behind another (``waits``).
-        """
-        run, ranks = content["run"], content["ranks"]
-        taken = (run,) if content.get("waits") else (run, None)
+        """Return the engines of some ranks that execute a run now."""
         return [
             engine
             for engine in self.engines.values()
-            if engine.rank in ranks and engine.running in taken
+            if engine.rank in content["ranks"]
+            and engine.cell is not None
+            and engine.cell.facts["run"] == content["run"]
         ]
 
     def _op_engines(self, content: dict[str, Any]) -> dict[str, Any]:
@@ -300,7 +317,7 @@ class Head:
                 {
                     "rank": engine.rank,
                     "pid": engine.process.pid,
-                    "running": engine.running,
+                    "running": engine.cell.facts["run"] if engine.cell else None,
                     "last_words": engine.last_words,
                 }
                 for engine in self.engines.values()

@@ -19,12 +19,14 @@ from ipykernel.kernelbase import Kernel
 from ipyparallel.engine.kernel import IPythonParallelKernel
 
 from . import threads
+from .docket import Docket
 from .journal import KEPT
 from .shelf import Shelf
 from .streams import QuickStream
 from .values import INLINE_BYTES, Parcel
 
 LASTING_SECONDS = 0.05
+"""Of cells longer than this the head is told that all they print has passed."""
 
 
 class _NoChannelThread:
@@ -48,12 +50,11 @@ Base: Any = IPythonParallelKernel
 class SkyKernel(Base):
     """An ipyparallel kernel that knows which notebook cell it runs."""
 
+    docket: Docket
+
     def __init__(self, **kwargs: Any) -> None:
-        self._announcing = threading.Lock()
-        self._unannounced: tuple[float, dict[str, Any]] | None = None
-        self._announced: dict[str, Any] | None = None
+        self._busy_since = 0.0
         super().__init__(**kwargs)
-        threading.Thread(target=self._announce, name="sky-announce", daemon=True).start()
         if getattr(self, "shell_channel_thread", self) is None:
             self.shell_channel_thread = _NoChannelThread()
         self.shell_handlers["sky_value"] = self.sky_value
@@ -80,35 +81,22 @@ class SkyKernel(Base):
         return False
 
     def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
-        """Say that a cell runs, and later that it has ended, only of one that lasts.
+        """Put the cell on the docket; tell its end only of one that lasts.
 
         Nobody waits for these messages of a quick cell: its reply says how much it has printed.
         """
         if channel != "shell":
             super()._publish_status(status, channel, parent)
-            return
-        with self._announcing:
-            if status == "busy":
-                parent = self.get_parent("shell")
-                lasts = parent["header"]["msg_type"] == "execute_request"
-                self._unannounced = (time.monotonic(), parent) if lasts else None
-            elif self._announced is not None:
-                super()._publish_status(status, channel, self._announced)
-                self._announced = None
-            if status != "busy":
-                self._unannounced = None
-
-    def _announce(self) -> None:
-        """Announce cells that last, for the head to know what it would interrupt."""
-        while True:
-            time.sleep(LASTING_SECONDS)
-            with self._announcing:
-                if self._unannounced is None:
-                    continue
-                began, parent = self._unannounced
-                if time.monotonic() - began > LASTING_SECONDS:
-                    super()._publish_status("busy", "shell", parent)
-                    self._announced, self._unannounced = parent, None
+        elif status == "busy":
+            header = self.get_parent("shell")["header"]
+            if header["msg_type"] == "execute_request" and "sky" in header:
+                self.docket.write(header["msg_id"], header["sky"])
+                self._busy_since = time.monotonic()
+        elif self._busy_since:
+            self.docket.clear()
+            lasted, self._busy_since = time.monotonic() - self._busy_since, 0.0
+            if lasted > LASTING_SECONDS:
+                super()._publish_status(status, channel, parent)
 
     def _publish_execute_input(self, *args: Any) -> None:
         """Say nothing: the notebook knows its own cell."""

@@ -61,14 +61,16 @@ class Run:
         """``running`` until all has come of it, then its verdict."""
         return "running" if any(part.open() for part in self.parts.values()) else self.verdict
 
-    def turned(self, msg_id: str, busy: bool) -> None:
-        """Note that an engine has taken up this cell, or that all it prints has passed."""
-        if busy:
-            self.began = self.began or time.monotonic()
-        elif msg_id in self.parts:
-            part = self.parts[msg_id]
-            part.quiet = True
-            if part.replied is None:  # its reply goes another way, and before this
+    def begins(self) -> None:
+        """Note that an engine has taken up this cell."""
+        self.began = self.began or time.monotonic()
+
+    def leaves(self, msg_id: str, quiet: bool = False) -> None:
+        """Note that an engine has done with this cell; `quiet`: all it prints has passed, too."""
+        part = self.parts.get(msg_id)
+        if part is not None:
+            part.quiet = part.quiet or quiet
+            if part.replied is None:  # its reply goes another way
                 part.replied, self.ended = time.monotonic(), time.time()
 
     def failed(self, ename: str) -> None:

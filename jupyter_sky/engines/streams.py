@@ -8,10 +8,32 @@ import threading
 import time
 from typing import Any, ClassVar
 
-from ipykernel.iostream import OutStream
+from ipykernel.iostream import IOPubThread, OutStream
 
 PIECE_CHARS = 2**20
 SETTLE_SECONDS = 1.0
+
+
+class Publisher(IOPubThread):
+    """The thread that sends what cells print, also for processes that they fork.
+
+    It takes no session, and so gets a plain publisher's socket from ipyparallel: one that welcomes
+    its subscribers would send the controller messages that it cannot read.
+    """
+
+    def __init__(self, socket: Any) -> None:
+        super().__init__(socket, pipe=True)
+
+    def schedule(self, f: Any) -> None:
+        """Call `f` in this thread: there and then, where this is it.
+
+        ipykernel puts it at the end of the thread's own queue, behind the word that a flush is
+        over. C code that keeps the interpreter would hold up what was flushed just before it.
+        """
+        if threading.current_thread() is self.thread:
+            f()
+        else:
+            super().schedule(f)
 
 
 class QuickStream(OutStream):
@@ -30,10 +52,9 @@ class QuickStream(OutStream):
         os.register_at_fork(after_in_child=self._free)
         super().__init__(*args, **kwargs)
         self._all.append(self)
-        _send_at_once(self.pub_thread)
 
     def _free(self) -> None:
-        self._sending = threading.RLock()
+        self._sending, self._line = threading.RLock(), ""
 
     def _flush(self) -> None:
         with self._sending:
@@ -41,9 +62,10 @@ class QuickStream(OutStream):
 
     def write(self, string: str) -> int | None:
         """Write, after what the other stream has taken; send at once what has grown to a piece."""
+        if not self._is_master_process():
+            return self._write_lines(string)
         for other in self._all:
-            # a forked process has copies of buffers that are its parent's to send
-            if other is not self and getattr(other, "_buffers", None) and self._is_master_process():
+            if other is not self and getattr(other, "_buffers", None):
                 other._flush()  # here: scheduled, it would come after what is written now
         if isinstance(string, str) and len(string) > PIECE_CHARS:
             for start in range(0, len(string), PIECE_CHARS):
@@ -54,6 +76,16 @@ class QuickStream(OutStream):
         if self._waiting >= PIECE_CHARS:
             self.flush()
         return written
+
+    def _write_lines(self, string: str) -> int:
+        """Write whole lines: what processes print side by side would be mixed within them.
+
+        A forked process also has copies of its parent's buffers, which are the parent's to send.
+        """
+        lines, newline, self._line = (self._line + string).rpartition("\n")
+        if newline:
+            super().write(lines + newline)
+        return len(string)
 
     @classmethod
     def settle(cls) -> None:
@@ -69,24 +101,10 @@ class QuickStream(OutStream):
     def flush(self) -> None:
         """Send what is buffered, if anything is."""
         self._waiting = 0
+        if self._line:
+            super().write(self._line)
+            self._line = ""
         with self._sending:  # what another thread has taken but not sent yet goes first
             empty = not getattr(self, "_buffers", True)
         if not empty:
             super().flush()
-
-
-def _send_at_once(publisher: Any) -> None:
-    """Let what the publishing thread flushes be sent there and then.
-
-    ipykernel puts it at the end of that thread's own queue, behind the word that the flush is
-    over. C code that keeps the interpreter would hold up what was flushed just before it.
-    """
-    queue = publisher.schedule
-
-    def schedule(task: Any) -> None:
-        if threading.current_thread() is publisher.thread:
-            task()
-        else:
-            queue(task)
-
-    publisher.schedule = schedule

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.engines import runs
+from jupyter_sky.engines.docket import Docket, read
 from jupyter_sky.engines.head import Engine, Head
 from tests.conftest import clean, wait_until
 
@@ -41,6 +42,7 @@ class Lab:
         self.head = Head(config, directory / "config.json")
         self.head.is_up = lambda rank: self.up
         self.head.stop_loop = lambda: setattr(self, "ended", True)
+        self.docket = Docket(directory / "engine-0.cell")
 
     def spawn(self, rank: int) -> Engine:
         with self.log.open("ab") as log:
@@ -63,7 +65,12 @@ class Lab:
 
     def begin(self, run: str, **facts: Any) -> None:
         self.send(run, **facts)
-        self.say("status", execution_state="busy")
+        self.docket.write(self.header["msg_id"], self.header["sky"])
+        self.head.tick()
+
+    def end(self) -> None:
+        self.docket.clear()
+        self.say("status", execution_state="idle")
 
     def status(self, run: str) -> str:
         return self.head.answer({"op": "journal", "run": run, "start": 0})["status"]
@@ -88,7 +95,7 @@ def test_a_run_past_its_limit_is_interrupted_then_killed(lab, monkeypatch) -> No
     wait_until(lambda: "ready" in it.log.read_text())
     first = it.head.engines[0].process
     it.begin("free")
-    it.say("status", execution_state="idle")
+    it.end()
     it.begin("r", limit=0.2)
     begun = time.monotonic()
     it.tick_until(lambda: "interrupted" in it.log.read_text())
@@ -117,10 +124,46 @@ def test_the_lease_begins_when_the_last_cell_ends(lab) -> None:
     it.head.tick()
     assert not it.ended
     it.say("execute_reply", status="ok")
-    it.say("status", execution_state="idle")
+    it.end()
     assert it.tick_until(lambda: it.ended) > 0.3
     assert it.reason() == "idle"
     assert it.head.engines[0].process.wait(5) == -signal.SIGKILL
+
+
+def test_a_cell_is_known_that_says_nothing_and_that_came_another_way(lab) -> None:
+    """C code that keeps the interpreter lets no message out, and requests may go past the head."""
+    it = lab(idle=0.3)
+    wait_until(lambda: "ready" in it.log.read_text())
+    it.docket.write("m", json.dumps({"run": "r", "rank": 0, "ranks": [0], "limit": None}))
+    hello = it.head.answer({"op": "hello"})
+    assert hello["running"] == ["r"]
+    assert it.head.answer({"op": "engines"})["engines"][0]["running"] == "r"
+    time.sleep(0.5)
+    it.head.tick()
+    assert not it.ended, "a cell keeps the cluster"
+    other = it.head.answer({"op": "interrupt", "run": "waiting", "ranks": [0]})
+    assert other == {"interrupted": []} and "interrupted" not in it.log.read_text()
+    assert it.head.answer({"op": "interrupt", "run": "r", "ranks": [0]}) == {"interrupted": [0]}
+    wait_until(lambda: "interrupted" in it.log.read_text())
+    it.docket.clear()
+    assert it.head.answer({"op": "engines"})["engines"][0]["running"] is None
+    wait_until(lambda: it.status("r") == "ok", 3, "no word of its end has come")
+    assert it.tick_until(lambda: it.ended) < 3
+
+
+def test_a_docket_in_the_middle_of_a_write_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "engine-0.cell"
+    assert read(path) is None
+    docket = Docket(path)
+    assert read(path) is None and path.stat().st_mode & 0o777 == 0o600
+    docket.write("first", '{"run": "a long name of a run"}')
+    docket.write("b", '{"run": "b"}')
+    entry = read(path)
+    assert entry is not None and (entry.msg_id, entry.facts) == ("b", {"run": "b"})
+    path.write_bytes(b'c\n{"run": "c"}\nfirst')
+    assert read(path) is None
+    docket.clear()
+    assert read(path) is None
 
 
 def test_one_rank_that_fails_does_not_end_the_run_of_the_others(lab) -> None:
@@ -145,7 +188,7 @@ def test_a_run_has_ended_only_when_all_its_output_has_passed(lab) -> None:
     it.say("execute_reply", status="ok")
     assert it.status("r") == "running"
     it.say("stream", name="stdout", text="late")
-    it.say("status", execution_state="idle")
+    it.end()
     assert it.status("r") == "ok"
     it.begin("s")
     it.say("execute_reply", status="error", ename="KeyboardInterrupt")
@@ -224,7 +267,7 @@ def test_old_runs_are_forgotten_and_their_journals_stay(lab) -> None:
             it.say("stream", name="stdout", text=f"printed {number}")
         if number != 1:
             it.say("execute_reply", status="ok")
-            it.say("status", execution_state="idle")
+            it.end()
     it.head.tick()
     assert len(it.head.journal._indices) <= runs.KEPT_RUNS * 1.1
     assert it.status("r0") == "unknown"

@@ -31,6 +31,18 @@ def test_engines_of_this_machine_are_reached_directly(notebook: Notebook) -> Non
     assert notebook.run("seen['mux'], seen['other'] > 0").result == "(0, True)"
 
 
+def test_a_message_that_comes_both_ways_is_shown_once(notebook: Notebook) -> None:
+    """While one way takes over from the other, both bring what is printed."""
+    notebook.run(CLIENT)
+    notebook.run("client.in_loop(lambda: client._iopub_socket.subscribe(b''))")
+    notebook.run("short = client._short; client._short = ()")
+    ran = notebook.run("%%sky --on 0\nimport time\nprint('both'); time.sleep(0.3); print('ways')")
+    assert ran.stdout == "both\nways\n" and ran.stderr == ""
+    notebook.run(
+        "client._short = short; client.in_loop(lambda: client._iopub_socket.unsubscribe(b''))"
+    )
+
+
 def test_the_controllers_way_is_as_good(notebook: Notebook) -> None:
     notebook.run(CLIENT)
     notebook.run(

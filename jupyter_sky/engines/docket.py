@@ -1,0 +1,78 @@
+"""The docket: which cell an engine executes, written where the head can always read it.
+
+A message would not do: C code that keeps the interpreter to itself keeps every thread of the
+engine from sending one. A small file is written before the cell begins, and takes microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_END = b"\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The cell that an engine executes.
+
+    Attributes
+    ----------
+    msg_id : str
+        The id of the request that it came with.
+    facts : dict
+        What its notebook says of it: ``run``, ``rank``, ``ranks``, ``limit``.
+    """
+
+    msg_id: str
+    facts: dict[str, Any]
+
+
+class Docket:
+    """The engine's end of the file.
+
+    Examples
+    --------
+    >>> docket = Docket(Path("engine-0.cell"))  # doctest: +SKIP
+    >>> docket.write("a1", '{"run": "r", "rank": 0}')  # doctest: +SKIP
+    >>> read(Path("engine-0.cell")).facts["run"]  # doctest: +SKIP
+    'r'
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+    def write(self, msg_id: str, facts: str) -> None:
+        """Say that a cell begins; `facts` is JSON."""
+        # the id at both ends: a reader that comes in the middle of a write can tell
+        _attempt(self._file, f"{msg_id}\n{facts}\n{msg_id}".encode() + _END)
+
+    def clear(self) -> None:
+        """Say that it has ended."""
+        _attempt(self._file, _END)
+
+
+def _attempt(file: int, data: bytes) -> None:
+    try:
+        os.pwrite(file, data, 0)
+    except OSError:  # a full disk: cells matter more
+        pass
+
+
+def read(path: Path) -> Entry | None:
+    """Return what an engine executes now, if anything."""
+    for _ in range(3):
+        try:
+            text = path.read_bytes().partition(_END)[0].decode()
+        except OSError:  # it has not started yet
+            return None
+        if not text:
+            return None
+        first, _, rest = text.partition("\n")
+        facts, _, last = rest.rpartition("\n")
+        if first == last:
+            return Entry(first, json.loads(facts))
+    return None
