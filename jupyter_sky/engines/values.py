@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import io
+import mmap
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from ..errors import SkyTransferError
 INLINE_BYTES = 64 * 1024
 """Parcels up to this many bytes ride inside the cell's own messages."""
 
-CHUNK_BYTES = 2 * 2**20
+CHUNK_BYTES = 2**20
 ARENA_BYTES = 2**20
 ALIGNMENT = 16
 
@@ -135,7 +136,7 @@ class Parcel:
                 segments.append(arena[used : used + size])
                 used += _aligned(size)
             else:
-                segments.append(memoryview(bytearray(size)))
+                segments.append(_memory(size))
         return cls(tuple(segments))
 
     def inline(self) -> dict[str, Any]:
@@ -173,6 +174,19 @@ def chunks(nbytes: int) -> Iterator[tuple[int, int]]:
     """Yield the flat ranges in which a parcel of `nbytes` travels."""
     for start in range(0, nbytes, CHUNK_BYTES):
         yield start, min(start + CHUNK_BYTES, nbytes)
+
+
+def _memory(size: int) -> memoryview:
+    """Return memory that is touched when it is filled, not before: a bytearray would be zeroed."""
+    try:
+        return memoryview(mmap.mmap(-1, size, **_PRIVATE))
+    except OSError as error:
+        raise MemoryError(f"no memory for {size:,} bytes") from error
+
+
+_PRIVATE: dict[str, int] = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+)
 
 
 def _aligned(size: int) -> int:

@@ -16,7 +16,7 @@ from ..errors import SkyTransferError
 if TYPE_CHECKING:
     from .clusters import Cluster
 
-WINDOW = 4
+WINDOW = 3
 """Chunks under way at once: enough to keep every hop busy, little enough to hold in memory."""
 
 Progress = Callable[[int, int], None]
