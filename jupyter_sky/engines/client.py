@@ -85,9 +85,9 @@ class QuietClient(Client):
             self._handle_output(parts)
 
     def _unpacked(self, parts: list[zmq.Frame]) -> Message | None:
-        _, parts = self.session.feed_identities(parts, copy=False)
+        _, frames = self.session.feed_identities(parts, copy=False)
         try:
-            return self.session.deserialize(parts, content=True, copy=False)
+            return self.session.deserialize(frames, content=True, copy=False)  # type: ignore[arg-type]
         except ValueError:  # not of this cluster, or come both ways while one took over
             return None
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..engines.link import MEANWHILE
-from ..errors import SkyBudget, SkyCancelled, SkyTimeout
+from ..errors import SkyBudget, SkyCancelled, SkyError, SkyTimeout
 from ..ledger import run_usd
 from ..resources import format_duration
 from ..store import RunRow
@@ -271,6 +271,18 @@ class SkyRun:
         if self._row is not None and not self._recorded:
             self._recorded = True
             self.session.store.begin_run(self._row)
+
+    def let_go(self) -> None:
+        """End here and now; on its cluster the cell goes on, for the next session to follow."""
+        self.record()
+        self._row = None  # it has not ended
+        error = SkyError(
+            f"{self.label} goes on, but this notebook has let go of its cluster",
+            hint="%load_ext jupyter_sky: the next %%sky cell shows the rest",
+        )
+        for future in [f for cell in self.cells for f in (cell.reply, cell.output)]:
+            if not future.done():
+                future.set_exception(error)
 
     def _show_error(self, error: BaseException) -> None:
         render = getattr(error, "_render_traceback_", lambda: [f"{type(error).__name__}: {error}"])

@@ -334,6 +334,8 @@ class Session:
         for name in [] if keep else list(self.clusters.started):
             with contextlib.suppress(SkyError):
                 self.clusters.down(name)
+        for run in list(self.live.values()):
+            run.let_go()
         for name in list(self.clusters.connected):
             with contextlib.suppress(Exception):
                 self.clusters.forget(name)  # what runs there goes on, for the next kernel to find

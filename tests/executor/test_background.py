@@ -116,3 +116,14 @@ def test_a_cell_that_waits_with_a_large_input_says_so_and_can_be_cancelled(
     assert "'running'" in notebook.run("ahead.status").result
     assert notebook.run("ahead.result()").status == "ok"
     assert notebook.run("%%sky -i big\nlen(big)").result == "1000000"
+
+
+def test_unloading_lets_go_of_it_and_loading_finds_it_again(notebook: Notebook) -> None:
+    notebook.run("%%sky --bg lasting\nfor i in range(12): print(i, flush=True); time.sleep(0.2)")
+    assert notebook.run("import time; time.sleep(0.6)\n%unload_ext jupyter_sky").status == "ok"
+    ran = notebook.run("lasting.result()", 5)
+    assert ran.ename == "SkyError" and "lasting goes on" in ran.evalue
+    assert notebook.run("%load_ext jupyter_sky").status == "ok"
+    ran = notebook.run("%%sky\nprint('next')")
+    assert ran.stdout.endswith("10\n11\nnext\n"), ran
+    assert "shown again: what lasting printed" in ran.status_line and "ended: ok" in ran.status_line
