@@ -198,7 +198,7 @@ def _open_patiently(path: Path, migrations: Sequence[str]) -> sqlite3.Connection
 
 def _open(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    _create(path)
     db = _connect(str(path))
     try:
         _refuse_newer(db, path, migrations)
@@ -215,6 +215,18 @@ def _open(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _create(path: Path) -> None:
+    """Make the file, private from its first moment; one that is there is not touched.
+
+    POSIX drops all of a process's locks on a file when it closes any handle of it. Without its
+    locks a connection of ours would lose its journal to the next process that closes the file.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        pass
 
 
 def _connect(path: str, uri: bool = False) -> sqlite3.Connection:

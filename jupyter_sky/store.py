@@ -45,6 +45,21 @@ _MIGRATIONS = (
         id INTEGER PRIMARY KEY, cluster_id INTEGER NOT NULL REFERENCES clusters,
         what TEXT NOT NULL, usd REAL, at REAL NOT NULL)
     """,
+    # what the tracker sees; spot_prices keeps one row for each place and time
+    """
+    CREATE TABLE observations (
+        id INTEGER PRIMARY KEY, kind TEXT NOT NULL, cause TEXT NOT NULL, cloud TEXT NOT NULL,
+        region TEXT NOT NULL, zone TEXT NOT NULL, instance_type TEXT NOT NULL,
+        spot INTEGER NOT NULL, at REAL NOT NULL, seconds REAL, weight REAL NOT NULL,
+        events INTEGER NOT NULL, why TEXT NOT NULL);
+    CREATE INDEX observations_at ON observations (at);
+    CREATE TABLE spot_prices (
+        cloud TEXT NOT NULL, region TEXT NOT NULL, zone TEXT NOT NULL,
+        instance_type TEXT NOT NULL, at REAL NOT NULL, usd REAL NOT NULL,
+        PRIMARY KEY (cloud, region, instance_type, zone, at)) WITHOUT ROWID;
+    CREATE TABLE tracker_state (compacted REAL NOT NULL);
+    INSERT INTO tracker_state VALUES (0)
+    """,
 )
 
 _LATEST = "(SELECT id FROM clusters WHERE name = ? ORDER BY created DESC LIMIT 1)"
@@ -156,6 +171,8 @@ class Store:
         Sentences for the user about what went wrong at opening or writing.
     durable : bool
         Whether it is in a file that others can read later.
+    database : Database
+        The file itself, for the tracker, which keeps its observations in it too.
 
     Examples
     --------
@@ -165,7 +182,7 @@ class Store:
     """
 
     def __init__(self, db: Database) -> None:
-        self._db = db
+        self._db = self.database = db
         self.notices, self.durable = db.notices, db.durable
 
     @classmethod

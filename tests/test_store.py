@@ -117,6 +117,36 @@ def test_file_is_private_and_in_wal_mode(tmp_path: Path) -> None:
     store.close()
 
 
+_READER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+print(db.execute("SELECT count(*) FROM runs").fetchone()[0])
+db.close()
+"""
+
+
+def test_two_stores_of_a_process_keep_their_journal_from_others(
+    store: Store, tmp_path: Path
+) -> None:
+    """Opening the second must not drop the locks of the first.
+
+    Without them, another process that reads and closes the file takes itself for the last user and
+    removes the journal that the first store goes on writing to.
+    """
+
+    def runs() -> int:
+        command = [sys.executable, "-c", _READER, str(tmp_path / "data" / "sky.db")]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    second = Store.open(tmp_path / "data")
+    assert runs() == 0
+    store.begin_run(RUN)
+    assert runs() == 1
+    second.begin_run(replace(RUN, run_id="r2"))
+    assert runs() == 2 and len(store.runs()) == 2
+    second.close()
+
+
 def test_second_store_sees_what_the_first_wrote(store: Store, tmp_path: Path) -> None:
     other = Store.open(tmp_path / "data")
     store.begin_run(RUN)

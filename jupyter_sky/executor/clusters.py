@@ -17,7 +17,7 @@ from ..config import Sky
 from ..errors import SkyClusterLost, SkyStoreError, SkyUsageError
 from ..offers import Offer
 from ..optimizer.candidates import candidates, no_offer
-from ..provisioner import Lease, Report, provision, unbroken
+from ..provisioner import Lease, Report, observe, provision, unbroken
 from ..resources import Resources, parse_duration
 from ..store import ClusterRow, RunRow, Store
 from .cluster import ANOTHER, Cluster
@@ -276,6 +276,9 @@ class Clusters:
         for run in self.store.runs(cluster=row.name, status="running"):
             if run.session != self.session:
                 self.store.close_run_at_beat(run.run_id)
+        if ended is not None:  # how long machines live is learned from those that were given back
+            for _ in row.machines:
+                observe("ended", Offer(**row.offer), seconds=max(0.0, ended - row.created))
 
     def reconcile(self) -> list[ClusterRow]:
         """Compare what is remembered with what the clouds say; return what is up."""

@@ -6,17 +6,25 @@ what has come up so far.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from .. import clouds
+from .. import clouds, tracker
 from ..clouds import Cloud, Launch, Machine
-from ..errors import SkyClusterLost
+from ..errors import SkyClusterLost, SkyError, SkyNoCapacity, SkyStoreError
+from ..offers import Offer
+from ..resources import format_duration
 
 START_SECONDS = 120.0
+
+_CAUSES: dict[type[SkyError], str] = {SkyNoCapacity: "capacity", SkyClusterLost: "transient"}
+"""What failures of a launch say about its place; others are not the place's doing."""
 
 Report = Callable[[str, str], None]
 """Called with a stage and a detail, again and again while waiting."""
@@ -34,6 +42,8 @@ class Lease:
 def provision(order: Launch, report: Report) -> Lease:
     """Launch the machines of an order, start the head there, wait for its controller.
 
+    The tracker is told how it went, and a place that it knows to be blocked is not asked.
+
     Parameters
     ----------
     order
@@ -44,11 +54,41 @@ def provision(order: Launch, report: Report) -> Lease:
     Raises
     ------
     SkyNoCapacity
-        The place refuses.
+        The place refuses, or did so lately.
     SkyClusterLost
         Machines came up, but no controller on them. They have been terminated.
     """
-    cloud = clouds.get(order.offer.cloud)
+    _skip_blocked(order.offer)
+    try:
+        return _bring_up(order, report)
+    except tuple(_CAUSES) as error:
+        cause = next(cause for kind, cause in _CAUSES.items() if isinstance(error, kind))
+        observe("refused", order.offer, cause=cause, why=error.message)
+        raise
+
+
+def _skip_blocked(offer: Offer) -> None:
+    """Raise SkyNoCapacity, with the reason, for a place that is not worth asking now."""
+    block = None
+    with contextlib.suppress(SkyStoreError):  # what is remembered helps; it is not needed
+        block = tracker.block(offer)
+    if block is not None:
+        left = format_duration(max(1.0, block.until - time.time()))
+        what = "it failed" if block.cause == "transient" else f"{block.scope}: no {block.cause}"
+        raise SkyNoCapacity(
+            f"{offer.place} is skipped for another {left}: {what} ({block.why})",
+            hint="to ask there all the same: %sky tracker clear",
+        )
+
+
+def observe(kind: str, offer: Offer, **seen: Any) -> None:
+    """Tell the tracker; a launch never fails for the sake of a record."""
+    with contextlib.suppress(SkyStoreError):
+        tracker.observe(kind, offer, **seen)
+
+
+def _bring_up(order: Launch, report: Report) -> Lease:
+    cloud, begun = clouds.get(order.offer.cloud), time.monotonic()
     report("booting", "")
     machines: list[Machine] = []
     try:
@@ -67,6 +107,9 @@ def provision(order: Launch, report: Report) -> Lease:
             check_alive(cloud, machines, order.cluster)
 
         connection = host.connection(START_SECONDS, alive)
+        # here, where an interrupt still gives back what has come up
+        seconds = time.monotonic() - begun
+        unbroken(lambda: observe("launched", order.offer, seconds=seconds))
     except BaseException:
         unbroken(lambda: cloud.terminate([machine.id for machine in machines]))
         raise

@@ -1,0 +1,133 @@
+"""All that is known at one moment: what is blocked, and what to expect of any place.
+
+A place where little was seen borrows from its neighbours (a discounted likelihood): what was seen
+in another zone of its region counts for a quarter, another type of its family in its region for a
+tenth, its type in another region for a twentieth; all that is borrowed counts for no more than the
+prior does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ..offers import Offer
+from . import estimates
+from .blocks import Block, blocked
+from .estimates import Band, Chance, Lifetime, Tally
+from .observations import Observation, Place, family
+
+OTHER_ZONE, OTHER_TYPE, OTHER_REGION = 0.25, 0.1, 0.05
+"""What an observation at a neighbouring place counts for."""
+
+Bands = Callable[[str, str, str], Band | None]
+"""The interruption band of a cloud, a region and an instance type."""
+
+
+def no_bands(cloud: str, region: str, instance_type: str) -> None:
+    """Nothing is known of interruptions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What observations tell at one moment. Pure: it asks no clock and reads no file.
+
+    Attributes
+    ----------
+    now : float
+        The moment, in unix seconds.
+    blocks : tuple of Block
+        The places not worth asking now.
+    tallies : dict of Place to Tally
+        Faded counts of what was seen.
+    bands : callable
+        The interruption band of a cloud, region and instance type, or None.
+
+    Examples
+    --------
+    >>> there = Place("gcp", "us-west1", "us-west1-b", "n2-standard-8", spot=True)
+    >>> knowledge = Knowledge.of([Observation("preempted", there, 0.0, seconds=3600.0)], now=0.0)
+    >>> knowledge.lifetime(there).hours < knowledge.lifetime(Place("gcp", spot=True)).hours
+    True
+    """
+
+    now: float
+    blocks: tuple[Block, ...]
+    tallies: dict[Place, Tally]
+    bands: Bands = no_bands
+    _kin: dict[tuple[str, ...], list[Place]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls, observations: Iterable[Observation], now: float, bands: Bands = no_bands
+    ) -> Knowledge:
+        """What these observations tell at `now` (unix seconds); later ones are left out."""
+        seen = tuple(observations)
+        tallies = estimates.tally(seen, now)
+        kin: defaultdict[tuple[str, ...], list[Place]] = defaultdict(list)
+        for place in tallies:
+            for key in _keys(place):
+                kin[key].append(place)
+        return cls(now, blocked(seen, now), tallies, bands, dict(kin))
+
+    def block(self, where: Offer | Place) -> Block | None:
+        """What blocks a place longest, if anything does."""
+        place = Place.of(where)
+        return next((block for block in self.blocks if block.scope.covers(place)), None)
+
+    def chance(self, where: Offer | Place) -> Chance:
+        """The chance that a launch works. Blocks are not in it: ask `block` first."""
+        place = Place.of(where)
+        own, near = self._own(place), self._near(place)
+        near = _at_most(near, near.worked + near.failed, estimates.PRIOR_LAUNCHES)
+        return estimates.chance(estimates.prior_chance(place.spot, self._band(place)), own, near)
+
+    def lifetime(self, where: Offer | Place) -> Lifetime:
+        """How long a machine lives before it is taken back."""
+        place = Place.of(where)
+        own, near = self._own(place), self._near(place)
+        hours = estimates.prior_hours(place.spot, self._band(place))
+        worth = max(near.preempted, near.hours / hours)  # in preemptions, seen or to be expected
+        near = _at_most(near, worth, estimates.PRIOR_PREEMPTIONS)
+        return estimates.lifetime(hours, own, near)
+
+    def _band(self, place: Place) -> Band | None:
+        if not place.spot:
+            return None
+        return self.bands(place.cloud, place.region, place.instance_type)
+
+    def _own(self, place: Place) -> Tally:
+        return self.tallies.get(place, Tally())
+
+    def _near(self, place: Place) -> Tally:
+        """What neighbours have to lend, before it is limited."""
+        shares: dict[Place, float] = {}
+        for key in _keys(place):
+            for other in self._kin.get(key, ()):
+                shares[other] = _share(place, other)
+        shares.pop(place, None)
+        near = Tally()
+        for other, share in shares.items():
+            near = near.plus(self.tallies[other].times(share))
+        return near
+
+
+def _keys(place: Place) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What neighbours have in common: the type in a cloud, or the family in a region."""
+    market = "spot" if place.spot else ""
+    kin = family(place.cloud, place.instance_type)
+    return (
+        ("type", place.cloud, place.instance_type, market),
+        ("family", place.cloud, place.region, kin, market),
+    )
+
+
+def _share(place: Place, other: Place) -> float:
+    if place.instance_type != other.instance_type:
+        return OTHER_TYPE
+    return OTHER_ZONE if place.region == other.region else OTHER_REGION
+
+
+def _at_most(near: Tally, worth: float, most: float) -> Tally:
+    return near if worth <= most else near.times(most / worth)

@@ -1,0 +1,210 @@
+"""What is observed of the clouds: frozen values, each with its place and its time."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from numbers import Real
+
+from ..errors import SkyUsageError, suggest
+from ..offers import Offer
+
+KINDS = ("launched", "refused", "preempted", "ended", "price", "cleared")
+"""``ended`` is a machine that was alive when its user gave it back; ``cleared`` a block that its
+user took away."""
+CAUSES = ("capacity", "quota", "permission", "transient")
+"""Why a launch was refused."""
+
+DAY = 86400.0
+
+# What each kind must say besides its place and time.
+_NEEDS_SECONDS = ("preempted", "ended")
+_NEEDS_MACHINE = ("launched", "preempted", "ended", "price")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something was launched, and what; an empty word stands for any.
+
+    Examples
+    --------
+    >>> zone = Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", spot=True)
+    >>> str(zone), Place("aws", "us-east-1", spot=True).covers(zone)
+    ('aws us-east-1a g5.xlarge spot', True)
+    """
+
+    cloud: str
+    region: str = ""
+    zone: str = ""
+    instance_type: str = ""
+    spot: bool = False
+
+    @classmethod
+    def of(cls, where: Offer | Place) -> Place:
+        """The place of an offer; a place is its own.
+
+        Raises
+        ------
+        SkyUsageError
+            For anything else, or a place without a cloud.
+        """
+        if isinstance(where, Offer):
+            zone = where.zone or ""
+            where = cls(where.cloud, where.region, zone, where.instance_type, where.spot)
+        if not isinstance(where, Place):
+            raise SkyUsageError(
+                f"{where!r} is not a place",
+                hint='give an offer, or Place("aws", "us-east-1", "us-east-1a", "g5.xlarge")',
+            )
+        if not where.cloud:
+            raise SkyUsageError("a place needs a cloud at least", hint='such as Place("aws")')
+        return where
+
+    def covers(self, other: Place) -> bool:
+        """Whether `other` lies within this place."""
+        pairs = zip(self._words(), other._words(), strict=True)
+        return self.spot == other.spot and all(not mine or mine == its for mine, its in pairs)
+
+    def _words(self) -> tuple[str, str, str, str]:
+        return (self.cloud, self.region, self.zone, self.instance_type)
+
+    def __str__(self) -> str:
+        zone = self.zone or None
+        return Offer(
+            self.cloud, self.region, self.instance_type, 0, 0, zone=zone, spot=self.spot
+        ).place
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Something that was seen at a place.
+
+    Attributes
+    ----------
+    kind : str
+        One of `KINDS`.
+    at : float
+        When, in unix seconds.
+    cause : str
+        Why it was refused: one of `CAUSES`. For ``cleared`` the cause of the block.
+    seconds : float, optional
+        How long the launch took, or the age at which the machine ended.
+    usd : float, optional
+        Spot price in USD/h of one machine.
+    why : str
+        The refusal in the cloud's own words.
+    weight : float
+        How many observations it counts for; old ones are folded into one that counts for less
+        than their number because they have faded.
+    events : int
+        How many observations were folded into it.
+    """
+
+    kind: str
+    place: Place
+    at: float
+    cause: str = ""
+    seconds: float | None = None
+    usd: float | None = None
+    why: str = ""
+    weight: float = 1.0
+    events: int = 1
+
+
+def check(seen: Observation) -> Observation:
+    """Return an observation that makes sense.
+
+    Raises
+    ------
+    SkyUsageError
+        For an unknown kind or cause, a figure that is missing, negative or not finite, or a place
+        that is too wide for what was seen there.
+
+    Examples
+    --------
+    >>> check(Observation("launched", Place("aws", "us-east-1", "", "g5.xlarge"), 0.0)).kind
+    'launched'
+    """
+    kind, where = seen.kind, Place.of(seen.place)
+    if kind not in KINDS:
+        raise SkyUsageError(f"{kind!r} is not something to observe", hint=suggest(kind, KINDS))
+    if kind in ("refused", "cleared") and seen.cause not in CAUSES:
+        raise SkyUsageError(
+            f"{kind} at {where}: {seen.cause!r} is not a cause", hint=suggest(seen.cause, CAUSES)
+        )
+    if kind in _NEEDS_MACHINE and not (where.region and where.instance_type):
+        raise SkyUsageError(
+            f"{kind} at {where}: the region and the instance type are missing",
+            hint='such as Place("aws", "us-east-1", "us-east-1a", "g5.xlarge")',
+        )
+    if kind in _NEEDS_SECONDS and seen.seconds is None:
+        raise SkyUsageError(f"{kind} at {where}: the machine's age is missing", hint="seconds=5400")
+    if kind == "price" and (seen.usd is None or not where.spot):
+        raise SkyUsageError(
+            f"price at {where}: it takes USD/h and a spot place",
+            hint="on-demand prices belong to the catalog: jupyter sky catalog refresh",
+        )
+    for name, value in (("at", seen.at), ("seconds", seen.seconds), ("usd", seen.usd)):
+        if value is not None and not (_is_number(value) and 0 <= value < math.inf):
+            raise SkyUsageError(f"{kind} at {where}: {name}={value} cannot be", hint="0 or more")
+    return seen
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def age_weight(age: float, half_life: float) -> float:
+    """How much an observation of this age still counts: a half after each half-life.
+
+    Parameters
+    ----------
+    age, half_life
+        In the same unit; an age below zero counts as zero.
+
+    Examples
+    --------
+    >>> age_weight(2.0, 1.0)
+    0.25
+    """
+    return 0.5 ** (max(0.0, age) / half_life)
+
+
+# Series of AWS whose name begins like one of the standard ones, and whose quota is their own.
+_AWS_OWN = ("dl", "hpc", "inf", "mac", "trn")
+_AWS_STANDARD = tuple("acdhimrtz")
+
+
+def family(cloud: str, instance_type: str) -> str:
+    """Instance types that share a quota with one, as far as its name tells.
+
+    AWS counts classes (all of A, C, D, H, I, M, R, T and Z together; G with VT), Azure series
+    without their size, Google attached GPUs by their kind and else the series before the first
+    dash. Elsewhere a type stands for itself.
+
+    Examples
+    --------
+    >>> family("aws", "g5.xlarge"), family("aws", "c7g.large"), family("gcp", "n2-standard-8")
+    ('g', 'standard', 'n2')
+    >>> family("azure", "Standard_NC24ads_A100_v4"), family("gcp", "n1-standard-8+V100:1")
+    ('Standard_NCads_A100_v4', 'V100')
+    """
+    if cloud == "aws":
+        return _aws_class(instance_type)
+    if cloud == "azure":
+        return re.sub(r"(?<=[A-Za-z])\d+(?:-\d+)?(?=[a-z]*(?:_|$))", "", instance_type, count=1)
+    if cloud == "gcp":
+        attached = re.search(r"(?:\+|n1-attach/)([^:]+)", instance_type)
+        parts = instance_type.split("-")
+        series = "-".join(parts[:2]) if parts[0] == "tpu" else parts[0]
+        return attached[1] if attached else series
+    return instance_type
+
+
+def _aws_class(instance_type: str) -> str:
+    letters = re.match(r"[a-z]+", instance_type)
+    series = letters[0] if letters else instance_type
+    if series not in _AWS_OWN and series.startswith(_AWS_STANDARD):
+        return "standard"
+    return "g" if series == "vt" else series

@@ -1,0 +1,238 @@
+"""The tracker's side effects: observations in the store, read and written.
+
+Observations are rows that never change, so any number of kernels can add theirs. Only compaction
+takes rows away, see `compaction`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from sqlite3 import Row
+from typing import Any
+
+from ..database import Database, Statement
+from ..errors import SkyUsageError, suggest
+from ..offers import Offer
+from . import compaction
+from .blocks import Block
+from .knowledge import Bands, Knowledge, no_bands
+from .observations import Observation, Place, check
+
+FRESH_SECONDS = 1.0
+"""For so long the same knowledge serves, when nothing new was seen."""
+
+_WHY = 500  # characters kept of what a cloud says
+_COLUMNS = "kind, cause, cloud, region, zone, instance_type, spot, at, seconds, weight, events, why"
+_INSERT = f"INSERT INTO observations ({_COLUMNS}) SELECT {', '.join('?' * 12)}"
+_PRICE = "INSERT OR REPLACE INTO spot_prices VALUES (?, ?, ?, ?, ?, ?)"
+_PRICES = "cloud, region, zone, instance_type, max(at) AS at, usd FROM spot_prices WHERE at <= ?"
+_BY_PLACE = "GROUP BY cloud, region, instance_type, zone"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """A spot price that was seen: USD/h of one machine, and when, in unix seconds."""
+
+    usd: float
+    at: float
+
+
+class Tracker:
+    """What was seen of the clouds, in one database, and what it tells.
+
+    Parameters
+    ----------
+    db
+        Where observations are kept; its tables are those of `Store`.
+    bands
+        The interruption band of a cloud, region and instance type.
+
+    Examples
+    --------
+    >>> tracker = Tracker(Store.open(folder).database)  # doctest: +SKIP
+    >>> tracker.record(Observation("launched", place, time.time(), seconds=31))  # doctest: +SKIP
+    >>> tracker.knowledge(time.time()).chance(place).mean  # doctest: +SKIP
+    0.96
+    """
+
+    def __init__(self, db: Database, bands: Bands = no_bands) -> None:
+        self._db, self._bands = db, bands
+        self._lock = threading.RLock()
+        self._read: tuple[tuple[int, int], tuple[Observation, ...]] | None = None
+        self._known: Knowledge | None = None
+        self._writes = 0
+        self._compact_at = 0.0
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def record(self, *seen: Observation) -> None:
+        """Keep observations, all or none.
+
+        Raises
+        ------
+        SkyUsageError
+            For one that makes no sense, see `check`. None is kept.
+        """
+        statements = [_statement(check(one)) for one in seen]
+        if statements:
+            with self._lock:
+                self._writes += 1
+                self._db.write(*statements)
+
+    def compact(self, now: float) -> None:
+        """Fold and forget what is old, once a day at most; decisions stay what they were."""
+        with self._lock:
+            if now < self._compact_at:
+                return
+            last = self._db.read("SELECT compacted FROM tracker_state")[0][0]
+            self._compact_at = max(now, last + compaction.PERIOD)
+            if now < self._compact_at:
+                return
+            rows = self._db.read(f"SELECT id, {_COLUMNS} FROM observations WHERE at <= ?", (now,))
+            dropped, folded = compaction.fold([(row["id"], _seen(row)) for row in rows], now)
+            # two processes may get here with the same rows: only the first finds `last` in place
+            first = f"(SELECT compacted FROM tracker_state) = {now!r}"
+            self._writes += 1
+            self._db.write(
+                ("UPDATE tracker_state SET compacted = ? WHERE compacted = ?", (now, last)),
+                *((f"{_INSERT} WHERE {first}", _values(one)) for one in folded),
+                *((f"DELETE FROM observations WHERE id = ? AND {first}", (n,)) for n in dropped),
+                *compaction.price_statements(now),
+            )
+
+    def clear(self, words: Iterable[str], now: float) -> tuple[Block, ...]:
+        """Take away the blocks whose places have all of these words; without words, all.
+
+        Raises
+        ------
+        SkyUsageError
+            No blocked place has them.
+        """
+        asked = [word for text in words for word in text.split()]
+        blocks = self.knowledge(now).blocks
+        found = tuple(block for block in blocks if set(asked) <= _words(block))
+        if asked and not found:
+            known = sorted(set().union(*map(_words, blocks)))
+            hint = suggest(asked[-1], known) if known else "nothing is blocked"
+            raise SkyUsageError(f"{' '.join(asked)}: no such place is blocked", hint=hint)
+        self.record(*(Observation("cleared", b.place, now, cause=b.cause) for b in found))
+        return found
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def observations(self) -> tuple[Observation, ...]:
+        """All that is kept but prices, oldest first."""
+        with self._lock:
+            # the file's own count of what other connections wrote; ours are not in it
+            version = (self._db.read("PRAGMA data_version")[0][0], self._writes)
+            if self._read is None or self._read[0] != version:
+                rows = self._db.read(f"SELECT {_COLUMNS} FROM observations ORDER BY at, id")
+                self._read = (version, tuple(map(_seen, rows)))
+                self._known = None
+            return self._read[1]
+
+    def knowledge(self, now: float) -> Knowledge:
+        """What is known at a time, in unix seconds."""
+        with self._lock:
+            seen, known = self.observations(), self._known
+            if known is None or not 0 <= now - known.now < FRESH_SECONDS:
+                known = self._known = Knowledge.of(seen, now, self._bands)
+            return known
+
+    def price(self, where: Offer | Place, now: float) -> Price | None:
+        """The last spot price seen at a place.
+
+        Of a place that names no zone it is the mean over the last prices of the region's zones,
+        unless one was seen for the region as a whole; its time is that of the oldest of them.
+        """
+        place = Place.of(where)
+        sql = f"SELECT {_PRICES} AND cloud = ? AND region = ? AND instance_type = ? {_BY_PLACE}"
+        values = (now, place.cloud, place.region, place.instance_type)
+        return _price_at(place, {_place(row): _price(row) for row in self._db.read(sql, values)})
+
+    def prices(self, now: float) -> dict[Place, Price]:
+        """The last spot price of every place where one was seen."""
+        rows = self._db.read(f"SELECT {_PRICES} {_BY_PLACE}", (now,))
+        return {_place(row): _price(row) for row in rows}
+
+    def priced(self, offers: Iterable[Offer], now: float) -> list[Offer]:
+        """Offers with the spot prices last seen, where these are newer than the offers' own."""
+        regions: defaultdict[Place, dict[Place, Price]] = defaultdict(dict)
+        for place, price in self.prices(now).items():
+            regions[replace(place, zone="")][place] = price
+
+        def last(place: Place) -> Price | None:
+            return _price_at(place, regions.get(replace(place, zone=""), {}))
+
+        return [_with_price(offer, last(Place.of(offer))) for offer in offers]
+
+
+def _place(row: Row) -> Place:
+    return Place(row["cloud"], row["region"], row["zone"], row["instance_type"], spot=True)
+
+
+def _price(row: Row) -> Price:
+    return Price(row["usd"], row["at"])
+
+
+def _price_at(place: Place, zones: Mapping[Place, Price]) -> Price | None:
+    """The price of a place by the last ones of its region, see `Tracker.price`."""
+    if not place.spot or place.zone or place in zones or not zones:
+        return zones.get(place)
+    found = zones.values()
+    return Price(sum(one.usd for one in found) / len(found), min(one.at for one in found))
+
+
+def _with_price(offer: Offer, seen: Price | None) -> Offer:
+    if seen is None or offer.service:  # with a service, the price holds more than the machine's
+        return offer
+    day = datetime.fromtimestamp(seen.at, UTC).date().isoformat()
+    if offer.price is not None and offer.date > day:
+        return offer
+    return replace(offer, price=seen.usd, source="seen by the tracker", date=day)
+
+
+def _statement(seen: Observation) -> Statement:
+    place = seen.place
+    if seen.kind == "price":
+        where = (place.cloud, place.region, place.zone, place.instance_type)
+        return _PRICE, (*where, float(seen.at), _float(seen.usd))
+    return _INSERT, _values(seen)
+
+
+def _values(seen: Observation) -> tuple[Any, ...]:
+    place = seen.place
+    where = (place.cloud, place.region, place.zone, place.instance_type, int(place.spot))
+    how_much = (_float(seen.seconds), seen.weight, seen.events, seen.why[:_WHY])
+    return (seen.kind, seen.cause, *where, float(seen.at), *how_much)
+
+
+def _float(value: float | None) -> float | None:
+    """A plain number: SQLite keeps numpy's small ones as bytes."""
+    return None if value is None else float(value)
+
+
+def _seen(row: Row) -> Observation:
+    words = (row["cloud"], row["region"], row["zone"], row["instance_type"])
+    return Observation(
+        kind=row["kind"],
+        place=Place(*words, bool(row["spot"])),
+        at=row["at"],
+        cause=row["cause"],
+        seconds=row["seconds"],
+        why=row["why"],
+        weight=row["weight"],
+        events=row["events"],
+    )
+
+
+def _words(block: Block) -> set[str]:
+    """Words by which a user may name a blocked place, those that the table shows among them."""
+    scope = block.scope
+    market = {None: "", True: "spot", False: "on-demand"}[scope.spot]
+    names = (scope.cloud, scope.region, scope.zone, scope.instance_type, market, scope.cause)
+    return {*names, *str(scope).split()} - {""}
