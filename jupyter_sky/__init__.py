@@ -5,12 +5,15 @@ Nothing heavy is imported here: ``%load_ext jupyter_sky`` starts nothing and cos
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from . import accelerators, catalog, tracker
     from .api import (
         alias,
         cancel,
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
         handle,
         logs,
         meter,
+        offers,
         put,
         run,
         status,
@@ -32,14 +36,17 @@ if TYPE_CHECKING:
     from .errors import SkyError
 
 _VERBS = (
-    "alias cancel check config cost down get handle logs meter put run status up vars wait"
+    "alias cancel check config cost down get handle logs meter offers put run status up vars wait"
 ).split()
+_ROOMS = ("accelerators", "catalog", "tracker")
 
 __all__ = [
     "SkyError",
     "__version__",
+    "accelerators",
     "alias",
     "cancel",
+    "catalog",
     "check",
     "config",
     "cost",
@@ -48,9 +55,11 @@ __all__ = [
     "handle",
     "logs",
     "meter",
+    "offers",
     "put",
     "run",
     "status",
+    "tracker",
     "up",
     "vars",
     "wait",
@@ -60,13 +69,26 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _VERBS:
         return getattr(import_module(".api", __name__), name)
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
     if name.startswith("Sky"):
         return getattr(import_module(".errors", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+class _Package(ModuleType):
+    """This package: importing its module ``config`` or ``offers`` must not hide the verb."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _VERBS and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_VERBS])
+    return sorted({*globals(), *_VERBS, *_ROOMS})
 
 
 def load_ipython_extension(shell: Any) -> None:

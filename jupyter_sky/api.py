@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .config import Sky
 from .errors import SkyUsageError, suggest
@@ -17,6 +17,10 @@ from .executor.run import SkyRun
 from .ledger import By, format_rate, format_usd
 from .resources import Resources, format_duration, format_elapsed, parse_duration
 from .widgets.table import Table
+
+if TYPE_CHECKING:
+    from .accelerators import Accelerator
+    from .widgets.offers import Offers
 
 
 def run(
@@ -215,6 +219,48 @@ def check() -> Table:
         found = clouds.get(name).check()
         rows.append((found.cloud, "yes" if found.usable else "no", found.found, found.fix))
     return Table("Clouds", ("cloud", "usable", "found", "to do"), tuple(rows))
+
+
+def offers(
+    what: str | Accelerator | None = None,
+    *,
+    limit: int = 20,
+    flagged: bool = False,
+    **labels: Any,
+) -> Offers:
+    """List what the clouds sell, the cheapest first; nothing is launched and nobody is asked.
+
+    Parameters
+    ----------
+    what
+        Accelerators (``"A100:8"``, ``"A100:4+"``, ``accelerators.A100(count=8)``) or the name of
+        an instance type.
+    limit
+        Lines to show.
+    flagged
+        Also spot offers that cost more than the same machine on demand.
+    **labels
+        Resources, spelled as the options are: ``spot=True``, ``region="eu"``, ``cpus="4+"``.
+
+    Returns
+    -------
+    Offers
+        A table to look at; iteration gives each offer, ``to_pandas()`` all of them.
+
+    Raises
+    ------
+    SkyUsageError
+        For a name that nothing bears; the hint gives the nearest.
+    SkyNoOffer
+        When nothing is sold that meets the request; says which label stands in the way.
+
+    Examples
+    --------
+    >>> sky.offers("A100:8", spot=True, region="eu")  # doctest: +SKIP
+    """
+    from .catalog.search import search
+
+    return search(what, limit=limit, flagged=flagged, labels=labels)
 
 
 def config(key: str | None = None, value: Any = None) -> Table | Any:

@@ -197,7 +197,8 @@ def _runner(notebook: Any, path: Path, show: Any) -> Any:
     )
 
 
-_WAIT = "%sky wait"
+# not the magic: a notebook may use the package without loading the extension
+_WAIT = "__import__('jupyter_sky').wait()"
 
 
 def _cell_text(cell: Any) -> str:

@@ -17,6 +17,7 @@ from traitlets import Bool, Dict, Float, TraitError, Unicode, default, validate
 from traitlets.config import Config, Configurable, SingletonConfigurable
 
 from jupyter_sky.errors import SkyUsageError, suggest
+from jupyter_sky.places import default_data_dir
 from jupyter_sky.resources import parse_clouds, parse_duration
 
 
@@ -64,15 +65,18 @@ class Sky(SingletonConfigurable):
     data_dir = Unicode(
         help="Directory of the ledger and the journals; 'sky' in Jupyter's data directory."
     ).tag(config=True)
+    offers = Unicode(
+        "",
+        help="File of your own offers and discounts (CSV or TOML); offers.csv or offers.toml in "
+        "data_dir unless given.",
+    ).tag(config=True)
     keep = Bool(False, help="Keep clusters that a headless run would stop at its end.").tag(
         config=True
     )
 
     @default("data_dir")
     def _default_data_dir(self) -> str:
-        from jupyter_core.paths import jupyter_data_dir
-
-        return os.path.join(jupyter_data_dir(), "sky")
+        return default_data_dir()
 
     @validate("idle")
     def _check_idle(self, proposal: dict[str, Any]) -> str:

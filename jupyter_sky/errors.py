@@ -90,6 +90,10 @@ class SkyStoreError(SkyError):
     """The file that holds the ledger and the journal cannot be used."""
 
 
+class SkyRefreshError(SkyError):
+    """Prices cannot be had from a cloud now; the catalog stays as it was."""
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
     """Hint for a word that is not known: the nearest known ones, or all when none is near.
 

@@ -14,21 +14,35 @@ class Offer:
     cloud, region, instance_type : str
         Where and what, in the cloud's own words.
     vcpus : float
-        Virtual processors of one node.
+        Virtual processors of one node; 0 when not known.
     memory : float
-        Memory of one node, in GiB.
+        Memory of one node, in GiB; 0 when not known.
     zone : str, optional
         Zone within the region; None when the offer holds for the region as a whole.
     gpu, gpu_count
-        Canonical name of the accelerators and how many a node has.
+        Canonical name of the accelerators and how many a node has; below 1 for a shared one.
     spot : bool
         Whether the cloud may take the machine back.
     price : float, optional
-        USD/h for one node; None when unknown.
+        USD/h for one node; None when unknown. With a managed service, its surcharge included.
     source, date : str
         Where the price was read and the day it was, as YYYY-MM-DD.
     disk : float, optional
         Size in GiB of a disk that cannot grow; None when a disk of any size can be attached.
+    arch, cpu_vendor : str
+        ``x86_64`` or ``arm64``, and who makes the processor; empty when not known.
+    gpu_memory : float, optional
+        Memory of one accelerator, in GiB.
+    country, jurisdiction : str
+        Two letters of ISO 3166, and the law that holds there: ``EU``, ``US``, ``GB``...
+    intel_sgx : bool
+        Whether code can run in enclaves that the cloud cannot read.
+    service : str
+        Managed service that runs on the machine, such as ``emr``; empty for the bare machine.
+    packages : tuple of str
+        What the service brings: ``("emr==6.5.0", "spark==3.1.2")``.
+    note : str
+        What to know before the price is believed.
 
     Examples
     --------
@@ -43,12 +57,21 @@ class Offer:
     memory: float
     zone: str | None = None
     gpu: str | None = None
-    gpu_count: int = 0
+    gpu_count: float = 0
     spot: bool = False
     price: float | None = None
     source: str = ""
     date: str = ""
     disk: float | None = None
+    arch: str = ""
+    cpu_vendor: str = ""
+    gpu_memory: float | None = None
+    country: str = ""
+    jurisdiction: str = ""
+    intel_sgx: bool = False
+    service: str = ""
+    packages: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def place(self) -> str:
@@ -59,3 +82,14 @@ class Offer:
             where = self.zone or self.region
         words = (self.cloud, where, self.instance_type, "spot" if self.spot else "")
         return " ".join(word for word in words if word)
+
+    @property
+    def gpu_price(self) -> float | None:
+        """USD/h for one accelerator, when both are known.
+
+        Examples
+        --------
+        >>> Offer("aws", "us-east-1", "p3.8xlarge", 32, 244, None, "V100", 4, price=12).gpu_price
+        3.0
+        """
+        return self.price / self.gpu_count if self.price is not None and self.gpu_count else None

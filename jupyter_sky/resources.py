@@ -1,183 +1,44 @@
-"""What a cell asks for, as a value: amounts, durations, prices, and the whole request."""
+"""What a cell asks for, as a value: one schema of labels for cells, offers and plans."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from jupyter_sky import accelerators
+from jupyter_sky import accelerators, labels
 from jupyter_sky.errors import SkyUsageError, suggest
+from jupyter_sky.labels import CLOUDS, in_area, is_area, parse_clouds, parse_gpus
 from jupyter_sky.offers import Offer
+from jupyter_sky.quantities import (
+    Amount,
+    format_duration,
+    format_elapsed,
+    parse_amount,
+    parse_count,
+    parse_duration,
+    parse_usd,
+    plain_number,
+)
 
-CLOUDS = ("aws", "azure", "gcp", "local", "ssh")
+__all__ = [
+    "CLOUDS",
+    "Amount",
+    "Resources",
+    "format_duration",
+    "format_elapsed",
+    "option",
+    "parse_amount",
+    "parse_clouds",
+    "parse_count",
+    "parse_duration",
+    "parse_gpus",
+    "parse_usd",
+    "plain_number",
+]
 
-Label = str | int | float | bool | tuple[str, ...] | list[str] | None
-
-_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
-_AMOUNT = re.compile(rf"({_NUMBER})\s*([a-z]*)\s*(\+?)", re.IGNORECASE)
-_DURATION = re.compile("".join(rf"(?:({_NUMBER})\s*{unit}\s*)?" for unit in "dhms"), re.IGNORECASE)
-_USD = re.compile(rf"\$?\s*({_NUMBER})")
-# Clouds write GB and mean GiB, and people copy what they read: all units are binary.
-_GIB = {"": 1.0, "m": 1 / 1024, "g": 1.0, "t": 1024.0}
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A number, or with ``+`` at least that number.
-
-    Examples
-    --------
-    >>> Amount(4, at_least=True).admits(8), str(Amount(4, at_least=True))
-    (True, '4+')
-    """
-
-    value: float
-    at_least: bool = False
-
-    def admits(self, amount: float) -> bool:
-        """Whether an amount is what was asked for."""
-        # A tenth of a percent: a figure that we printed rounded must match what it stands for.
-        close = math.isclose(amount, self.value, rel_tol=1e-3)
-        return close or (self.at_least and amount > self.value)
-
-    def __str__(self) -> str:
-        return plain_number(self.value) + ("+" if self.at_least else "")
-
-
-def plain_number(value: float) -> str:
-    """A number without a needless ``.0``.
-
-    Examples
-    --------
-    >>> plain_number(4.0), plain_number(0.5)
-    ('4', '0.5')
-    """
-    return str(int(value)) if value == int(value) else repr(float(value))
-
-
-def parse_amount(text: str, label: str, *, units: bool = True) -> Amount:
-    """Read ``4``, ``4+``, ``1.5`` or, with units, ``16GB``, ``512MB+``, ``1T`` (in GiB).
-
-    Raises
-    ------
-    SkyUsageError
-        When the text is malformed, zero or negative.
-
-    Examples
-    --------
-    >>> parse_amount("512MB+", "--memory")
-    Amount(value=0.5, at_least=True)
-    """
-    hint = f"write a positive number, with + for at least, such as {label} 4 or {label} 4+"
-    if units:
-        hint += f"; {label} 16 is in GiB, 512MB and 1T are understood"
-    match = _AMOUNT.fullmatch(text.strip())
-    unit = match[2].lower().removesuffix("b").removesuffix("i") if match else ""
-    known_unit = unit in _GIB and (units or not (match and match[2]))
-    value = float(match[1]) * _GIB[unit] if match and known_unit else 0.0
-    if not match or not known_unit or not 0 < value < math.inf:
-        raise SkyUsageError(f"{label} {text}: not an amount", hint=hint)
-    return Amount(value, bool(match[3]))
-
-
-def parse_count(text: str, label: str) -> int:
-    """Read a whole number of at least 1."""
-    if not re.fullmatch(r"\d{1,9}", text.strip()) or int(text) < 1:
-        raise SkyUsageError(
-            f"{label} {text}: not a count", hint=f"write a whole number from 1, such as {label} 2"
-        )
-    return int(text)
-
-
-def parse_duration(text: str, label: str) -> float:
-    """Read ``90s``, ``20m``, ``1h30m`` or ``0``; the answer is in seconds.
-
-    A bare number is refused: some tools read it as minutes and others as seconds.
-
-    Examples
-    --------
-    >>> parse_duration("1h30m", "--timeout")
-    5400.0
-    """
-    match = _DURATION.fullmatch(text.strip())
-    if text.strip() != "0" and not (match and any(match.groups())):
-        raise SkyUsageError(
-            f"{label} {text}: not a duration",
-            hint=f"write it with a unit, such as {label} 90s, {label} 20m or {label} 2h",
-        )
-    parts = match.groups() if match else "0000"
-    days, hours, minutes, seconds = (float(part or 0) for part in parts)
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-def format_duration(seconds: float) -> str:
-    """Seconds as a clock shows them.
-
-    Examples
-    --------
-    >>> format_duration(41), format_duration(725), format_duration(3753)
-    ('0:41', '12:05', '1:02:33')
-    """
-    minutes, second = divmod(max(0, int(seconds)), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
-
-
-def format_elapsed(seconds: float) -> str:
-    """Seconds that something took: tenths below one second, a clock above.
-
-    Examples
-    --------
-    >>> format_elapsed(0.31), format_elapsed(72)
-    ('0.3 s', '1:12')
-    """
-    # from 0.95 s on the tenth would be rounded to a whole second
-    return f"{max(0.0, seconds):.1f} s" if seconds < 0.95 else format_duration(max(1.0, seconds))
-
-
-def parse_usd(text: str, label: str) -> float:
-    """Read ``2.5`` or ``$2.5``, in USD.
-
-    Examples
-    --------
-    >>> parse_usd("$2.5", "--max-cost")
-    2.5
-    """
-    match = _USD.fullmatch(text.strip())
-    if not match or math.isinf(float(match[1])):
-        raise SkyUsageError(
-            f"{label} {text}: not an amount of USD", hint=f"write a number, such as {label} 2.5"
-        )
-    return float(match[1])
-
-
-def parse_clouds(text: str, label: str) -> tuple[str, ...]:
-    """Read a list of clouds, such as ``aws,gcp``."""
-    clouds = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
-    for cloud in clouds:
-        if cloud not in CLOUDS:
-            raise SkyUsageError(f"{label} {cloud}: not a known cloud", hint=suggest(cloud, CLOUDS))
-    if not clouds:
-        raise SkyUsageError(f"{label} needs a cloud", hint=f"known: {', '.join(CLOUDS)}")
-    return clouds
-
-
-def parse_gpus(text: str, label: str) -> tuple[str, int]:
-    """Read ``V100`` or ``V100:4`` into a canonical name and a count."""
-    name, colon, count = text.strip().partition(":")
-    if not name or name.isdigit():
-        raise SkyUsageError(
-            f"{label} {text}: not an accelerator",
-            hint=f"write a name and a count, such as {label} V100:1",
-        )
-    if colon and not re.fullmatch(r"[1-9]\d{0,5}", count):
-        raise SkyUsageError(
-            f"{label} {text}: {count!r} is not a count", hint=f"such as {label} {name}:1"
-        )
-    return accelerators.canonical(name), int(count or 1)
+Label = str | int | float | bool | tuple[str, ...] | list[str] | accelerators.Accelerator | None
 
 
 def option(key: str, value: str = "") -> str:
@@ -192,28 +53,30 @@ def option(key: str, value: str = "") -> str:
     return flag if key in _FLAGS or not value else f"{flag} {value}"
 
 
-def _word(text: str, label: str) -> str:
-    if not re.fullmatch(r"[\w.:/-]+", text):
-        raise SkyUsageError(f"{label} {text}: not a name", hint=f"{label} takes one name")
-    return text
-
-
 def _gpu_fields(text: str, label: str) -> dict[str, Any]:
-    gpu, count = parse_gpus(text, label)
-    return {"gpu": gpu, "gpu_count": count}
+    gpu, amount = parse_gpus(text, label)
+    count = int(amount.value) if amount.value == int(amount.value) else amount.value
+    return {"gpu": gpu, "gpu_count": count, "gpu_at_least": amount.at_least}
 
 
-_FLAGS = ("spot", "on_demand")
+_FLAGS = ("spot", "on_demand", "intel_sgx")
 _PARSERS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "cpus": lambda text, label: {"cpus": parse_amount(text, label, units=False)},
     "memory": lambda text, label: {"memory": parse_amount(text, label)},
     "gpus": _gpu_fields,
+    "gpu_memory": lambda text, label: {"gpu_memory": parse_amount(text, label)},
     "nodes": lambda text, label: {"nodes": parse_count(text, label)},
     "disk": lambda text, label: {"disk": parse_amount(text, label)},
+    "arch": lambda text, label: {"arch": labels.parse_arch(text, label)},
+    "cpu_vendor": lambda text, label: {"cpu_vendor": labels.parse_vendor(text, label)},
     "cloud": lambda text, label: {"clouds": parse_clouds(text, label)},
-    "region": lambda text, label: {"region": _word(text, label)},
-    "zone": lambda text, label: {"zone": _word(text, label)},
-    "instance_type": lambda text, label: {"instance_type": _word(text, label)},
+    "region": lambda text, label: {"region": labels.parse_word(text, label)},
+    "zone": lambda text, label: {"zone": labels.parse_word(text, label)},
+    "country": lambda text, label: {"country": labels.parse_area(text, label)},
+    "jurisdiction": lambda text, label: {"jurisdiction": labels.parse_area(text, label)},
+    "instance_type": lambda text, label: {"instance_type": labels.parse_word(text, label)},
+    "intel_sgx": lambda text, label: {"intel_sgx": True},
+    "service": lambda text, label: {"service": labels.parse_service(text, label)},
     "spot": lambda text, label: {"spot": True},
     "on_demand": lambda text, label: {"spot": False},
     "max_hourly_cost": lambda text, label: {"max_hourly_cost": parse_usd(text, label)},
@@ -228,14 +91,24 @@ class Resources:
     ----------
     cpus, memory, disk : Amount, optional
         vCPUs, GiB of memory and GiB of disk, of each node. A larger disk always will do.
-    gpu, gpu_count
-        Canonical name of the accelerator, and how many each node has.
+    gpu, gpu_count, gpu_at_least
+        Canonical name of the accelerator, how many each node has, and whether more will do.
+    gpu_memory : Amount, optional
+        GiB of memory of each accelerator.
     nodes : int
         Number of machines.
+    arch, cpu_vendor : str, optional
+        ``x86_64`` or ``arm64``, and who makes the processor.
     clouds : tuple of str
         Clouds to choose from; empty for all.
     region, zone, instance_type : str, optional
-        In the cloud's own words.
+        In the cloud's own words. A region of two letters is a country or jurisdiction.
+    country, jurisdiction : str, optional
+        Where the machine stands, and the law that holds there, as ``DE`` and ``EU``.
+    intel_sgx : bool
+        Whether enclaves of Intel SGX are needed.
+    service : tuple of str
+        Managed service and what it must bring: ``("emr", "spark==3.5.*")``.
     spot : bool, optional
         True for spot machines, False for on-demand ones, None for either.
     max_hourly_cost : float, optional
@@ -250,13 +123,21 @@ class Resources:
     cpus: Amount | None = None
     memory: Amount | None = None
     gpu: str | None = None
-    gpu_count: int = 0
+    gpu_count: float = 0
+    gpu_at_least: bool = False
+    gpu_memory: Amount | None = None
     nodes: int = 1
     disk: Amount | None = None
+    arch: str | None = None
+    cpu_vendor: str | None = None
     clouds: tuple[str, ...] = ()
     region: str | None = None
     zone: str | None = None
+    country: str | None = None
+    jurisdiction: str | None = None
     instance_type: str | None = None
+    intel_sgx: bool = False
+    service: tuple[str, ...] = ()
     spot: bool | None = None
     max_hourly_cost: float | None = None
 
@@ -281,6 +162,11 @@ class Resources:
             )
         return cls(**fields)
 
+    @property
+    def gpus(self) -> Amount:
+        """How many accelerators each node has, as an amount."""
+        return Amount(self.gpu_count, self.gpu_at_least)
+
     def labels(self) -> dict[str, str]:
         """Canonical option strings; ``Resources.parse(**r.labels()) == r``."""
         market = {None: None, True: "spot", False: "on_demand"}[self.spot]
@@ -288,13 +174,20 @@ class Resources:
         everything = {
             "cpus": self.cpus,
             "memory": self.memory,
-            "gpus": f"{self.gpu}:{self.gpu_count}" if self.gpu else None,
+            "gpus": f"{self.gpu}:{self.gpus}" if self.gpu else None,
+            "gpu_memory": self.gpu_memory,
             "nodes": self.nodes if self.nodes > 1 else None,
             "disk": self.disk,
+            "arch": self.arch,
+            "cpu_vendor": self.cpu_vendor,
             "cloud": ",".join(self.clouds) or None,
             "region": self.region,
             "zone": self.zone,
+            "country": self.country,
+            "jurisdiction": self.jurisdiction,
             "instance_type": self.instance_type,
+            "intel_sgx": "true" if self.intel_sgx else None,
+            "service": ",".join(self.service) or None,
             market: "true" if market else None,
             "max_hourly_cost": None if cost is None else plain_number(cost),
         }
@@ -302,7 +195,7 @@ class Resources:
 
     def command_line(self) -> str:
         """The request as it is written above a cell."""
-        return " ".join(option(key, text) for key, text in self.labels().items())
+        return " ".join(option(key, _quoted(text)) for key, text in self.labels().items())
 
     def unmet_labels(self, offer: Offer) -> tuple[str, ...]:
         """Keys of `labels` that an offer fails to meet."""
@@ -329,20 +222,50 @@ def _text(value: Label) -> str:
     return ",".join(value) if isinstance(value, tuple | list) else str(value)
 
 
+def _quoted(text: str) -> str:
+    """The text, in quotes where a shell would read more than a word."""
+    return f'"{text}"' if re.search(r"[\s*<>!~]", text) else text
+
+
+def _in_region(need: Resources, offer: Offer) -> bool:
+    if need.region in (None, offer.region):
+        return True
+    area = need.region or ""
+    return is_area(area) and in_area(area, offer.country, offer.jurisdiction)
+
+
 # Label -> whether an offer meets it; a label that was not given is met by every offer.
 _MEETS: dict[str, Callable[[Resources, Offer], bool]] = {
     "cpus": lambda need, offer: need.cpus is None or need.cpus.admits(offer.vcpus),
     "memory": lambda need, offer: need.memory is None or need.memory.admits(offer.memory),
     "gpus": lambda need, offer: (
-        need.gpu is None or (need.gpu, need.gpu_count) == (offer.gpu, offer.gpu_count)
+        need.gpu is None or (need.gpu == offer.gpu and need.gpus.admits(offer.gpu_count))
+    ),
+    "gpu_memory": lambda need, offer: (
+        need.gpu_memory is None
+        # what a slice of TPUs has together is not what one GPU has
+        or (
+            need.gpu_memory.admits(offer.gpu_memory or 0)
+            and (need.gpu is not None or not (offer.gpu or "").startswith("tpu-"))
+        )
     ),
     "disk": lambda need, offer: (
         need.disk is None or offer.disk is None or offer.disk >= need.disk.value
     ),
+    "arch": lambda need, offer: need.arch in (None, offer.arch),
+    "cpu_vendor": lambda need, offer: need.cpu_vendor in (None, offer.cpu_vendor),
     "cloud": lambda need, offer: not need.clouds or offer.cloud in need.clouds,
-    "region": lambda need, offer: need.region in (None, offer.region),
+    "region": _in_region,
     "zone": lambda need, offer: need.zone in (None, offer.zone),
+    "country": lambda need, offer: (
+        need.country is None or in_area(need.country, offer.country, offer.jurisdiction)
+    ),
+    "jurisdiction": lambda need, offer: (
+        need.jurisdiction is None or in_area(need.jurisdiction, "", offer.jurisdiction)
+    ),
     "instance_type": lambda need, offer: need.instance_type in (None, offer.instance_type),
+    "intel_sgx": lambda need, offer: offer.intel_sgx or not need.intel_sgx,
+    "service": lambda need, offer: labels.brings(need.service, offer.packages),
     "max_hourly_cost": lambda need, offer: (
         # A limit on an unknown price cannot be shown to be kept.
         need.max_hourly_cost is None

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from jupyter_sky import accelerators
 from jupyter_sky.accelerators import Accelerator, accelerator, canonical, names
 from jupyter_sky.errors import SkyUsageError
 
@@ -34,7 +37,8 @@ def test_canonical_names_stand_for_themselves():
 
 
 def test_accelerator_carries_vendor_and_gib():
-    assert accelerator("nvidia-tesla-k80") == Accelerator("K80", "NVIDIA", 12)
+    k80 = accelerator("nvidia-tesla-k80")
+    assert k80 == Accelerator("K80", 12, 1, "NVIDIA", 1, "3.7", (("fp64", 1.46), ("fp32", 4.37)))
     assert all(accelerator(name).memory > 0 for name in names())
 
 
@@ -45,3 +49,87 @@ def test_unknown_name_suggests_the_nearest(written, near):
     with pytest.raises(SkyUsageError, match=written) as caught:
         canonical(written)
     assert near in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("H100-MEGA", "H100"),
+        ("A100-80GB-SXM", "A100-80GB"),
+        ("Gaudi HL-205", "Gaudi"),
+        ("Qualcomm AI100", "AI100"),
+        ("AMD Radeon Pro V520", "Radeon-Pro-V520"),
+        ("aws-trainium", "Trainium"),
+        ("Inferentia", "Inferentia"),
+        ("tpu-v3-8", "tpu-v3-8"),
+        ("tpu-v5e", "tpu-v5e-1"),
+        ("google-tpu-v2", "tpu-v2-8"),
+    ],
+)
+def test_names_of_the_catalog(written, name):
+    assert canonical(written) == name
+
+
+def test_a_slice_of_tpus_is_one_accelerator():
+    slice_ = accelerator("tpu-v3-8")
+    assert (slice_.chips, slice_.memory, slice_.vendor) == (4, 128, "Google")
+    assert slice_.tflops("bf16") == 4 * 123
+    assert accelerator("v5litepod-8").chips == 8
+
+
+def test_peak_rates_by_precision():
+    a100, h100 = accelerator("A100"), accelerator("H100")
+    assert (a100.tflops("fp64"), a100.tflops("tf32"), a100.tflops("bf16")) == (9.7, 156, 312)
+    assert a100.tflops("fp8") is None and h100.tflops("fp8") == 1978.9
+    assert (a100.cuda, accelerator("MI300X").cuda) == ("8.0", "")
+    for name in names():
+        model = accelerator(name)
+        rates = [model.tflops(p) or 0 for p in ("fp32", "tf32", "fp16", "fp8")]
+        known = [rate for rate in rates if rate]
+        assert known == sorted(known), f"{name}: a lower precision is slower"
+    with pytest.raises(SkyUsageError, match="fp12") as caught:
+        a100.tflops("fp12")
+    assert "fp16" in str(caught.value)
+
+
+def test_factories():
+    assert accelerators.A100() == accelerator("A100")
+    assert str(accelerators.H100(count=4)) == "H100:4"
+    assert accelerators.A100(memory="40GB").name == "A100"
+    assert accelerators.A100(memory=80, count=8).name == "A100-80GB"
+    assert accelerators.V100(memory="32 GiB").memory == 32
+    assert accelerators.tpu_v3_8().name == "tpu-v3-8"
+    assert accelerators.RTX_PRO_6000(count=0.5).count == 0.5
+    with pytest.raises(AttributeError):
+        accelerators.A100().count = 2  # a value
+    with pytest.raises(AttributeError, match="did you mean A100"):
+        _ = accelerators.A1000
+
+
+@pytest.mark.parametrize(
+    ("call", "pieces"),
+    [
+        (lambda: accelerators.A100(memory="60GB"), ["no such A100", "40GB or 80GB"]),
+        (lambda: accelerators.T4(memory="big"), ["no such T4", 'T4(memory="16GB")']),
+        (lambda: accelerators.T4(count=0), ["not a count", "T4(count=4)"]),
+        (lambda: accelerators.T4(count=True), ["not a count"]),
+        (lambda: accelerators.T4(count="4"), ["not a count"]),
+    ],
+)
+def test_what_is_not_made(call, pieces):
+    with pytest.raises(SkyUsageError) as caught:
+        call()
+    for piece in pieces:
+        assert piece in str(caught.value)
+
+
+def test_editors_see_every_factory():
+    import jedi
+
+    found = {
+        n.name for n in jedi.Script("from jupyter_sky import accelerators as a\na.").complete()
+    }
+    assert {accelerators.identifier(name) for name in names()} <= found
+    assert set(dir(accelerators)) >= {"A100", "H100", "tpu_v3_8", "accelerator"}
+    stub = Path(accelerators.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    assert stub == accelerators.stub()

@@ -62,6 +62,10 @@ def test_help_lists_what_works_outside_a_notebook(sky) -> None:
         (["up", "--cpus", "many"], "--cpus"),
         (["cost", "--by", "moon"], "notebook"),
         (["config", "idel"], "did you mean idle"),
+        (["offers", "A1000"], "did you mean A100"),
+        (["offers", "--regoin", "eu"], "did you mean --region"),
+        (["catalog", "refersh"], "did you mean refresh"),
+        (["catalog", "build", "absent"], "not a directory"),
         (["run"], "one notebook"),
         (["run", "absent.ipynb"], "there is no notebook"),
     ],
@@ -71,6 +75,22 @@ def test_mistakes_are_answered_in_words(sky, words: list[str], said: str) -> Non
     assert answer.returncode == 2
     assert said in answer.stderr and "Traceback" not in answer.stderr
     assert answer.stdout == ""
+
+
+def test_offers_and_the_file_of_one_s_own(sky) -> None:
+    answer = sky("offers", "A100:8", "--spot", "--region", "eu")
+    assert answer.returncode == 0 and answer.stderr == ""
+    assert answer.stdout.startswith("11 offers for --gpus A100:8 --region eu --spot\n")
+    (sky.data / "offers.csv").write_text("cloud,instance_type,price\nssh,basement,1\nawz,m,1\n")
+    told = sky("catalog", "check")
+    assert told.returncode == 2 and "offers.csv, line 3: cloud 'awz'" in told.stderr
+    mine = sky("offers", "--cloud", "ssh").stdout
+    assert "basement" in mine and "yours" in mine and "offers.csv, line 3" in mine
+
+
+def test_nothing_on_sale_is_a_failure_that_says_why(sky) -> None:
+    answer = sky("offers", "H100:16")
+    assert answer.returncode == 1 and "nearest: --gpus H100:8" in answer.stderr
 
 
 @pytest.mark.slow
@@ -117,3 +137,11 @@ def test_run_stops_at_a_failing_cell(sky, tmp_path: Path) -> None:
     assert answer.returncode == 1
     assert "ZeroDivisionError" in answer.stderr and "went on" not in answer.stdout
     assert processes_of(sky.data) == []
+
+
+@pytest.mark.slow
+def test_run_takes_a_notebook_that_does_not_load_the_extension(sky, tmp_path: Path) -> None:
+    path = notebook(tmp_path / "a.ipynb", "import jupyter_sky as sky\nlen(sky.tracker.blocked())")
+    answer = sky("run", str(path))
+    assert answer.returncode == 0, answer.stderr
+    assert "]: import jupyter_sky as sky" in answer.stdout and "\n0\n" in answer.stdout

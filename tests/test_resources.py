@@ -237,3 +237,83 @@ def test_fixed_disk_and_unknown_price():
 )
 def test_place(offer, place):
     assert offer.place == place
+
+
+NEW_LABELS = {
+    "gpus": ("A100:4+", "L4:0.5"),
+    "gpu_memory": ("40+", "16GB"),
+    "arch": ("amd64", "arm"),
+    "cpu_vendor": ("intel", "graviton"),
+    "country": ("de", "uk"),
+    "jurisdiction": ("eu", "us-gov"),
+    "intel_sgx": (True, "true"),
+    "service": ("emr,spark==3.5.*", "spark>=3.4,<3.6"),
+    "region": ("eu", "us-east-1"),
+}
+
+
+@pytest.mark.parametrize("pair", list(itertools.combinations(NEW_LABELS, 2)), ids="-".join)
+def test_labels_of_offers_round_trip(pair):
+    for values in itertools.product(*(NEW_LABELS[key] for key in pair)):
+        request = Resources.parse(**dict(zip(pair, values, strict=True)))
+        assert Resources.parse(**request.labels()) == request
+        assert request.labels().keys() == set(pair)
+
+
+def test_the_command_line_can_be_pasted():
+    request = Resources.parse(service="emr,spark==3.5.*", gpus="l4:.5", arch="x64", intel_sgx=True)
+    assert request.command_line() == (
+        '--gpus L4:0.5 --arch x86_64 --intel-sgx --service "emr,spark==3.5.*"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"arch": "mips"}, "--arch mips: not an architecture"),
+        ({"cpu_vendor": "intle"}, "did you mean Intel"),
+        ({"country": "germany"}, "write two letters"),
+        ({"jurisdiction": "e"}, "write two letters"),
+        ({"gpus": "A100:4-"}, "'4-' is not a count"),
+        ({"service": "sparc"}, "did you mean spark"),
+        ({"gpu_memory": "lots"}, "--gpu-memory lots"),
+    ],
+)
+def test_bad_labels_of_offers(labels, message):
+    with pytest.raises(SkyUsageError, match=message):
+        Resources.parse(**labels)
+
+
+FINNISH = Offer(
+    "gcp",
+    "europe-north1",
+    "a2-highgpu-4g",
+    48,
+    340,
+    gpu="A100",
+    gpu_count=4,
+    gpu_memory=40,
+    arch="x86_64",
+    cpu_vendor="Intel",
+    country="FI",
+    jurisdiction="EU",
+)
+
+
+@pytest.mark.parametrize(
+    ("labels", "unmet"),
+    [
+        ({"gpus": "A100:4", "gpu_memory": "40", "arch": "x86", "cpu_vendor": "intel"}, []),
+        ({"gpus": "A100:2+", "region": "eu", "country": "fi", "jurisdiction": "eu"}, []),
+        ({"region": "EEA", "jurisdiction": "eea", "country": "eu"}, []),
+        ({"gpus": "A100:8+"}, ["--gpus A100:8+"]),
+        ({"gpu_memory": "80+"}, ["--gpu-memory 80+"]),
+        ({"arch": "arm64", "cpu_vendor": "amd"}, ["--arch arm64", "--cpu-vendor AMD"]),
+        ({"region": "us"}, ["--region us"]),
+        ({"country": "de", "jurisdiction": "us"}, ["--country DE", "--jurisdiction US"]),
+        ({"intel_sgx": True}, ["--intel-sgx"]),
+        ({"service": "emr"}, ["--service emr"]),
+    ],
+)
+def test_unmet_labels_of_offers(labels, unmet):
+    assert Resources.parse(**labels).unmet(FINNISH) == unmet

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from jupyter_sky import accelerators
+from jupyter_sky.labels import ARCHES, CLOUDS, SERVICES, VENDORS
 from jupyter_sky.magics.options import BY_FLAG, OPTIONS, Option
-from jupyter_sky.resources import CLOUDS
 
 _PATHS = 200  # entries of a directory that are offered; a menu of more helps nobody
 
@@ -19,6 +19,7 @@ _WORD = re.compile(r"""(?:"[^"]*"?|'[^']*'?|[^\s"'])+""")
 
 # What follows each verb of %sky: kinds of names, or options.
 _VERBS: dict[str, tuple[str, ...]] = {
+    "catalog": ("refresh", "check", "build", "price-source", "--dry-run", "--force"),
     "check": ("cloud",),
     "config": ("setting",),
     "cost": ("--since",),
@@ -29,9 +30,13 @@ _VERBS: dict[str, tuple[str, ...]] = {
     "logs": ("run", "-f"),
     "put": ("local-name",),
     "status": ("cluster",),
+    "tracker": ("clear", "--blocked", "--launches", "--lifetimes", "--prices", "--cloud", "cloud"),
     "vars": ("cluster",),
     "wait": ("run",),
 }
+
+
+_PLACES = ("country", "instance-type", "jurisdiction", "region", "zone")
 
 
 class CompletionSources(Protocol):
@@ -53,8 +58,8 @@ class CompletionSources(Protocol):
         """Short names of options."""
         ...
 
-    def regions(self) -> Iterable[str]:
-        """Regions that offers are in."""
+    def places(self, kind: str) -> Iterable[str]:
+        """Regions, zones, countries, jurisdictions or instance types that offers have."""
         ...
 
     def runs(self) -> Iterable[str]:
@@ -174,33 +179,55 @@ def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _
     verb, *rest = words
     if verb == "up" or (verb == "alias" and rest):
         return _option_line(rest, fragment, sources)
+    if verb == "offers":
+        return _offers_line(rest, fragment, sources)
     if verb == "alias":
         return _Found(fragment, _typed(sources.aliases(), "alias"))
     kinds = [kind for kind in _VERBS.get(verb, ()) if kind not in rest]
     return _Found(fragment, [choice for kind in kinds for choice in _names(kind, sources)])
 
 
+def _offers_line(words: list[str], fragment: str, sources: CompletionSources) -> _Found:
+    """Accelerators, and the options that say which machines."""
+    if _open_option(words) or "=" in fragment:
+        return _option_line(words, fragment, sources)
+    if not fragment.startswith("-") and not any(not word.startswith("-") for word in words):
+        return _values(BY_FLAG["--gpus"], fragment, sources)
+    shared = [option for option in OPTIONS if option.group == "Resources"]
+    flags = [flag for option in shared for flag in option.flags]
+    return _Found(fragment, _typed([*flags, "--flagged", "--limit"], "option"))
+
+
 def _names(kind: str, sources: CompletionSources) -> list[tuple[str, str]]:
     """Names of a kind; a kind that is none stands for itself."""
     known: dict[str, Callable[[], Iterable[str]]] = {
         "": tuple,
-        "zone": tuple,  # no price list of ours is fine enough to know them all
+        "arch": lambda: ARCHES,
         "cloud": lambda: CLOUDS,
         "cluster": sources.clusters,
+        "cpu-vendor": lambda: VENDORS,
         "env": lambda: sorted(os.environ),
         "gpu": accelerators.names,
         "local-name": sources.local_names,
-        "region": sources.regions,
         "remote-name": sources.remote_names,
         "run": sources.runs,
+        "service": lambda: SERVICES,
         "setting": _settings,
         "verb": sources.verbs,
     }
+    if kind in _PLACES:
+        return _typed(sources.places(kind), kind)
     return _typed(known[kind]() if kind in known else (kind,), kind)
 
 
 def _typed(texts: Iterable[str], kind: str) -> list[tuple[str, str]]:
     return [(text, kind) for text in texts]
+
+
+def _price_sources() -> Iterable[str]:
+    from jupyter_sky.catalog.refresh import sources
+
+    return sources()
 
 
 def _settings() -> list[str]:

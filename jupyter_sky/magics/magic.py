@@ -121,8 +121,14 @@ class _Sources:
     def aliases(self) -> Iterable[str]:
         return Sky.load().aliases
 
-    def regions(self) -> Iterable[str]:
-        return ["this-machine"]
+    def places(self, kind: str) -> Iterable[str]:
+        from ..catalog import load
+
+        here = ["this-machine"] if kind == "region" else []
+        try:
+            return [*here, *load().names(kind)]
+        except SkyError:
+            return here  # a menu is no place to complain of a damaged file
 
     def runs(self) -> Iterable[str]:
         session = self._session()

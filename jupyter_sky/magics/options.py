@@ -6,7 +6,7 @@ import keyword
 import re
 import shlex
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -18,7 +18,22 @@ from jupyter_sky.resources import Resources, parse_duration, parse_usd
 
 Kind = Literal["value", "names", "flag", "optional"]
 Complete = Literal[
-    "", "cloud", "gpu", "cluster", "local-name", "remote-name", "env", "path", "region", "zone"
+    "",
+    "arch",
+    "cloud",
+    "cluster",
+    "country",
+    "cpu-vendor",
+    "env",
+    "gpu",
+    "instance-type",
+    "jurisdiction",
+    "local-name",
+    "path",
+    "region",
+    "remote-name",
+    "service",
+    "zone",
 ]
 
 
@@ -58,13 +73,32 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, Complete], ...]] = {
     "Resources": (
         ("--cpus", "N[+]", "vCPUs of each node; + means at least.", "--cpus 4+", ""),
         ("--memory", "GiB[+]", "Memory of each node, in GiB.", "--memory 16+", ""),
-        ("--gpus", "NAME[:N]", "Accelerators of each node.", "--gpus V100:1", "gpu"),
+        (
+            "--gpus",
+            "NAME[:N]",
+            "Accelerators of each node; N+ means at least.",
+            "--gpus V100:1",
+            "gpu",
+        ),
+        ("--gpu-memory", "GiB[+]", "Memory of each accelerator.", "--gpu-memory 40+", ""),
         ("--nodes", "N", "Number of machines.", "--nodes 2", ""),
         ("--disk", "GiB", "Disk of each node, in GiB.", "--disk 100", ""),
+        ("--arch", "NAME", "Processor: x86_64 or arm64.", "--arch arm64", "arch"),
+        ("--cpu-vendor", "NAME", "Maker of the processor.", "--cpu-vendor AMD", "cpu-vendor"),
         ("--cloud", "CLOUDS", "Clouds to choose from.", "--cloud aws,gcp", "cloud"),
-        ("--region", "NAME", "Region, as the cloud calls it.", "--region us-east-1", "region"),
+        ("--region", "NAME", "Region, or two letters: eu, us, de.", "--region us-east-1", "region"),
         ("--zone", "NAME", "Zone, as the cloud calls it.", "--zone us-east-1a", "zone"),
-        ("--instance-type", "NAME", "Machine, by name.", "--instance-type g5.xlarge", ""),
+        ("--country", "CC", "Country, by two letters.", "--country DE", "country"),
+        ("--jurisdiction", "CC", "Whose law holds there.", "--jurisdiction eu", "jurisdiction"),
+        (
+            *("--instance-type", "NAME", "Machine, by name.", "--instance-type g5.xlarge"),
+            "instance-type",
+        ),
+        ("--intel-sgx", "", "Only machines with enclaves of Intel SGX.", "--intel-sgx", ""),
+        (
+            *("--service", "NAME", "Managed service, or what it brings."),
+            *('--service "spark==3.5.*"', "service"),
+        ),
         ("--spot", "", "Only cheaper machines that the cloud may take back.", "--spot", ""),
         ("--on-demand", "", "Only machines that the cloud leaves alone.", "--on-demand", ""),
         ("--max-hourly-cost", "USD", "Most USD/h for all nodes.", "--max-hourly-cost 2.5", ""),
@@ -169,6 +203,33 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         dry_run="dry_run" in given,
         yes="yes" in given,
     )
+
+
+def parse_request(words: Sequence[str], verb: str) -> tuple[list[str], dict[str, str]]:
+    """Split the words of a verb into names and the labels of a request.
+
+    Examples
+    --------
+    >>> parse_request(["A100:8", "--spot", "--cloud", "aws,gcp"], "offers")
+    (['A100:8'], {'spot': 'true', 'cloud': 'aws,gcp'})
+    """
+    rest, names, given = deque(words), [], {}
+    while rest:
+        word = rest.popleft()
+        if not _is_option(word):
+            names.append(word)
+            continue
+        flag, equals, attached = word.partition("=")
+        option = BY_FLAG.get(flag)
+        if option is None or option.group != "Resources":
+            known = [flag for flag, option in BY_FLAG.items() if option.group == "Resources"]
+            raise SkyUsageError(
+                f"%sky {verb}: {flag} is not an option of it", hint=suggest(flag, known)
+            )
+        if option.dest in given:
+            raise SkyUsageError(f"%sky {verb}: {flag} is given twice", hint="give it once")
+        given[option.dest] = _value(option, flag, attached if equals else None, rest) or "true"
+    return names, given
 
 
 def _words(line: str) -> list[str]:

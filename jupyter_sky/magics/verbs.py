@@ -182,6 +182,53 @@ def _check(words: list[str]) -> Any:
     return api.check()
 
 
+def _tracker(words: list[str]) -> Any:
+    import time
+
+    from .. import tracker
+    from ..resources import parse_clouds
+    from ..widgets.tracked import PARTS, tracked
+
+    if words[:1] == ["clear"]:
+        cleared = tracker.clear(*words[1:])
+        places = ", ".join(str(block.scope) for block in cleared)
+        print(f"can be asked again: {places}" if cleared else "no place is blocked")
+        return None
+    flags = {f"--{part}": False for part in PARTS} | {"--cloud": True}
+    names, given = _flags(words, flags, "tracker")
+    if names:
+        raise SkyUsageError(
+            f"%sky tracker {' '.join(names)}: not understood", hint=suggest(names[0], ["clear"])
+        )
+    parts = [part for part in PARTS if f"--{part}" in given]
+    clouds = parse_clouds(given["--cloud"], "--cloud") if "--cloud" in given else ()
+    return tracked(tracker.current(), time.time(), parts, clouds)
+
+
+def _offers(words: list[str]) -> Any:
+    from .. import api
+    from ..resources import parse_count
+    from .options import parse_request
+
+    rest, limit, flagged = [], 20, "--flagged" in words
+    queue = [word for word in words if word != "--flagged"]
+    while queue:
+        flag, equals, value = queue[0].partition("=")
+        if flag != "--limit":
+            rest.append(queue.pop(0))
+            continue
+        del queue[0]
+        limit = parse_count(value if equals else queue.pop(0) if queue else "", "--limit")
+    names, given = parse_request(rest, "offers")
+    return api.offers(_one(names, "offers"), limit=limit, flagged=flagged, **given)
+
+
+def _catalog(words: list[str]) -> Any:
+    from ..catalog import commands
+
+    return commands.call(words)
+
+
 def _help(words: list[str]) -> Any:
     which = _one(words, "help")
     if which is not None:
@@ -210,6 +257,24 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "alias": Verb(_alias, "alias [NAME OPTIONS]", "name options", "alias big --cpus 8+", False),
         "config": Verb(_config, "config [KEY[=VALUE]]", "settings", "config idle=20m"),
         "check": Verb(_check, "check", "clouds and credentials", "check"),
+        "tracker": Verb(
+            _tracker,
+            "tracker [--blocked] [--cloud NAMES] | tracker clear [PLACE]",
+            "blocked places, chances of a launch, lifetimes, spot prices",
+            "tracker --blocked",
+        ),
+        "offers": Verb(
+            _offers,
+            "offers [GPUS] [OPTIONS] [--limit N]",
+            "what the clouds sell, the cheapest first",
+            "offers A100:8 --spot --region eu",
+        ),
+        "catalog": Verb(
+            _catalog,
+            "catalog [refresh [CLOUD ...]|check|build]",
+            "prices: what is held, fetch anew, check your own",
+            "catalog refresh aws",
+        ),
         "help": Verb(_help, "help [VERB]", "this help", "help logs"),
     }
 )

@@ -11,6 +11,8 @@ from jupyter_sky.errors import SkyNoOffer
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Amount, Resources, option, plain_number
 
+_AMOUNTS = ("cpus", "memory", "gpu_memory", "disk")
+_NAMES = ("region", "zone", "instance_type")
 _ALTERNATIVES = 3  # ways out that an error names; more would hide the best one
 
 
@@ -107,16 +109,16 @@ def _explain(resources: Resources, labels: tuple[str, ...], group: Sequence[Offe
 
 def _distance(key: str, resources: Resources, offer: Offer) -> float:
     """How far an offer is from a label that it fails, as a logarithm of a ratio where it can be."""
-    if key in ("cpus", "memory", "disk"):
+    if key in _AMOUNTS:
         return _log_ratio(_amount(key, resources).value, _has(key, offer))
     if key == "max_hourly_cost":
         limit = resources.max_hourly_cost or 0
         return math.inf if offer.price is None else offer.price * resources.nodes - limit
     if key == "gpus" and resources.gpu and offer.gpu:
         if offer.gpu == resources.gpu:
-            return _log_ratio(resources.gpu_count, offer.gpu_count)
+            return _log_ratio(float(resources.gpu_count), float(offer.gpu_count))
         return 10 + _log_ratio(_gpu_memory(resources.gpu), _gpu_memory(offer.gpu))
-    if key in ("region", "zone", "instance_type"):
+    if key in _NAMES:
         from difflib import SequenceMatcher
 
         return 1 - SequenceMatcher(None, getattr(resources, key), _has_name(key, offer)).ratio()
@@ -126,7 +128,7 @@ def _distance(key: str, resources: Resources, offer: Offer) -> float:
 def _found(key: str, resources: Resources, group: Sequence[Offer], rest: str, sole: bool) -> str:
     """What there is instead of what a label asks for."""
     nearest = group[0]
-    if key in ("cpus", "memory", "disk"):
+    if key in _AMOUNTS:
         most = sole and (_amount(key, resources).at_least or key == "disk")
         subject = f"the most that any offer{rest} has" if most else f"the nearest offer{rest} has"
         verb = " is" if most else ""
@@ -134,7 +136,14 @@ def _found(key: str, resources: Resources, group: Sequence[Offer], rest: str, so
     if key == "gpus":
         if nearest.gpu is None:
             return f"no offer{rest} has an accelerator"
-        return f"the nearest offer{rest} has {nearest.gpu}:{nearest.gpu_count} ({nearest.place})"
+        return f"the nearest offer{rest} has {nearest.gpu}:{nearest.gpu_count:g} ({nearest.place})"
+    if key == "intel_sgx":
+        return f"no offer{rest} has enclaves of Intel SGX"
+    if key == "service":
+        brought = " ".join(nearest.packages)
+        if brought:
+            return f"the nearest service{rest} brings {brought} ({nearest.cloud})"
+        return f"no managed service{rest} is known to bring that"
     if key == "max_hourly_cost":
         if nearest.price is None:
             return f"no price is known for an offer{rest}"
@@ -154,11 +163,13 @@ def _in_words(key: str, resources: Resources, offer: Offer) -> str:
     if key in ("spot", "on_demand"):
         return option("spot" if offer.spot else "on_demand")
     if key == "gpus":
-        return option(key, f"{offer.gpu}:{offer.gpu_count}") if offer.gpu else ""
+        return option(key, f"{offer.gpu}:{offer.gpu_count:g}") if offer.gpu else ""
+    if key in ("intel_sgx", "service"):
+        return ""
     if key == "max_hourly_cost":
         price = offer.price
         return "" if price is None else option(key, _rounded_up(price * resources.nodes))
-    if key in ("cpus", "memory", "disk"):
+    if key in _AMOUNTS:
         return option(key, _rounded(_has(key, offer)))
     name = _has_name(key, offer)
     return option(key, name) if name else ""
@@ -169,7 +180,12 @@ def _amount(key: str, resources: Resources) -> Amount:
 
 
 def _has(key: str, offer: Offer) -> float:
-    return {"cpus": offer.vcpus, "memory": offer.memory, "disk": offer.disk or 0.0}[key]
+    return {
+        "cpus": offer.vcpus,
+        "memory": offer.memory,
+        "gpu_memory": offer.gpu_memory or 0.0,
+        "disk": offer.disk or 0.0,
+    }[key]
 
 
 def _has_name(key: str, offer: Offer) -> str:

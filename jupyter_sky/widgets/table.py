@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"-?<?\$?\d[\d.,:]*( ?(%|s|/h|[kMGT]?i?B))?")
 _BLANK = {"", "unknown"}
 
-_LINE = "1px solid rgba(128, 128, 128, 0.35)"
-_TABLE = (
+LINE = "1px solid rgba(128, 128, 128, 0.35)"
+TABLE = (
     "color: var(--jp-ui-font-color1, inherit); border-collapse: collapse; "
     "font-size: var(--jp-ui-font-size1, 13px); font-variant-numeric: tabular-nums"
 )
-_CAPTION = "caption-side: top; text-align: left; font-weight: 600; padding: 2px 8px"
+CAPTION = "caption-side: top; text-align: left; font-weight: 600; padding: 2px 8px"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +100,24 @@ class Table:
         note = _block(self.note, "padding: 2px 8px")
         if not self.rows:
             empty = _block(self.empty, "padding: 2px 8px")
-            return _block(self.title, _CAPTION) + empty + note
+            return _block(self.title, CAPTION) + empty + note
         styles = [
             f"padding: 2px 8px; text-align: {'right' if numeric else 'left'}; background: none"
             for numeric in _numeric(self)
         ]
         head = _html_row(
-            'th scope="col"', self.columns, [f"{s}; border-bottom: {_LINE}" for s in styles]
+            'th scope="col"', self.columns, [f"{s}; border-bottom: {LINE}" for s in styles]
         )
         body = "".join(_html_row("td", row, styles) for row in self.rows)
-        caption = f'<caption style="{_CAPTION}">{escape(self.title)}</caption>'
+        caption = f'<caption style="{CAPTION}">{escape(self.title)}</caption>'
         return (
-            f'<table class="{PLAIN}" style="{_TABLE}">{caption if self.title else ""}'
+            f'<table class="{PLAIN}" style="{TABLE}">{caption if self.title else ""}'
             f"<thead>{head}</thead><tbody>{body}</tbody></table>{note}"
         )
 
 
 def _block(text: str, style: str) -> str:
-    return f'<div class="{PLAIN}" style="{_TABLE}; {style}">{escape(text)}</div>' if text else ""
+    return f'<div class="{PLAIN}" style="{TABLE}; {style}">{escape(text)}</div>' if text else ""
 
 
 def _html_row(tag: str, values: tuple[object, ...], styles: list[str]) -> str:

@@ -7,6 +7,7 @@ from IPython.core.completer import CompletionContext, provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
 from jupyter_sky.accelerators import names
+from jupyter_sky.labels import CLOUDS
 from jupyter_sky.magics.completer import make_matcher
 from jupyter_sky.magics.options import BY_FLAG
 
@@ -24,8 +25,12 @@ class Sources:
     def aliases(self):
         return ["big", "small"]
 
-    def regions(self):
-        return ["us-east-1", "us-west-2"]
+    def places(self, kind):
+        known = {
+            "region": ["us-east-1", "us-west-2"],
+            "instance-type": ["m5.large", "p4d.24xlarge"],
+        }
+        return known.get(kind, [])
 
     def runs(self):
         return ["sweep"]
@@ -54,17 +59,25 @@ def complete():
 @pytest.mark.parametrize(
     ("cell", "expected"),
     [
-        ("%%sky --g", ["--gpus"]),
+        ("%%sky --g", ["--gpus", "--gpu-memory"]),
         ("%%sky --cpus 4 --me", ["--memory"]),
         ("%%sky --max", ["--max-hourly-cost", "--max-cost"]),
         ("%%sky b", ["big"]),
-        ("%%sky --cloud ", ["aws", "azure", "gcp", "local", "ssh"]),
+        ("%%sky --cloud ", list(CLOUDS)),
         ("%%sky --cloud aws,g", ["gcp"]),
         ("%%sky --cloud=a", ["aws", "azure"]),
         ("%%sky --gpus ", list(names())),
         ("%%sky --gpus v1", ["V100", "V100-32GB"]),
         ("%%sky --gpus V100:", ["V100:1", "V100:2", "V100:4", "V100:8"]),
         ("%%sky --region us-w", ["us-west-2"]),
+        ("%%sky --instance-type p", ["p4d.24xlarge"]),
+        ("%%sky --arch ", ["x86_64", "arm64"]),
+        ("%%sky --cpu-vendor a", ["AMD", "AWS", "Ampere", "Apple"]),
+        ("%%sky --service e", ["emr"]),
+        ("%sky offers V1", ["V100", "V100-32GB"]),
+        ("%sky offers V100:1 --sp", ["--spot"]),
+        ("%sky offers V100:1 --idl", []),
+        ("%sky offers V100:1 --region us-w", ["us-west-2"]),
         ("%%sky -c t", ["train", "test"]),
         ("%%sky --cluster=tr", ["train"]),
         ("%%sky -i ", ["data", "df"]),
@@ -74,7 +87,7 @@ def complete():
         ("%%sky -i 'df", ["df"]),
         ("%%sky --spot -o mo", ["model"]),
         ("%%sky --env SKY_TEST_VAR", ["SKY_TEST_VARIABLE"]),
-        ("\n\n%%sky --g", ["--gpus"]),
+        ("\n\n%%sky --g", ["--gpus", "--gpu-memory"]),
         ("%sky d", ["down"]),
         ("%sky down ", ["train", "test", "all", "--yes"]),
         ("%sky down train --", ["--yes"]),
@@ -98,7 +111,7 @@ def test_completions(complete, monkeypatch, cell, expected):
 
 def test_the_cursor_may_be_inside_the_line(complete):
     cell = "%%sky --g --spot\nprint(1)"
-    assert complete(cell, len("%%sky --g")) == ["--gpus"]
+    assert complete(cell, len("%%sky --g")) == ["--gpus", "--gpu-memory"]
 
 
 def test_first_word_is_an_alias_or_an_option_and_used_options_come_last(complete):

@@ -1,0 +1,254 @@
+"""The registry of accelerators: one canonical name each, however people and clouds write it.
+
+Each model is also a factory: ``accelerators.A100(count=8)``, ``accelerators.A100(memory="80GB")``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from jupyter_sky.accelerators._table import TABLE, TPUS, VARIANTS
+from jupyter_sky.errors import SkyUsageError, suggest
+
+PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+_MEMORY = r"(?i:(\d+(?:\.\d+)?)\s*(?:gi?b?)?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """One kind of accelerator, and how many of it.
+
+    Attributes
+    ----------
+    name : str
+        Canonical name, as in ``--gpus V100:1``.
+    memory : float
+        Memory of one accelerator, in GiB. For a TPU slice, of the slice.
+    count : float
+        How many a node has; below 1 for a shared one.
+    vendor : str
+        Who makes it.
+    chips : int
+        Chips that one accelerator consists of; more than 1 only for a TPU slice.
+    cuda : str
+        CUDA compute capability; empty where CUDA does not run.
+    peak : tuple of (str, float)
+        Peak rates by precision, see `tflops`.
+
+    Examples
+    --------
+    >>> str(Accelerator("A100", 40, 8, "NVIDIA"))
+    'A100:8'
+    """
+
+    name: str
+    memory: float
+    count: float = 1
+    vendor: str = ""
+    chips: int = 1
+    cuda: str = ""
+    peak: tuple[tuple[str, float], ...] = ()
+
+    def tflops(self, precision: str = "fp32") -> float | None:
+        """Peak rate of one accelerator in TFLOPS (TOPS for int8), dense; None when not known.
+
+        Examples
+        --------
+        >>> accelerator("A100").tflops("bf16"), accelerator("K80").tflops("fp8")
+        (312.0, None)
+        """
+        if precision not in PRECISIONS:
+            raise SkyUsageError(
+                f"{precision!r} is not a precision", hint=suggest(precision, PRECISIONS)
+            )
+        return dict(self.peak).get("fp16" if precision == "bf16" else precision)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.count:g}"
+
+
+def _peak(text: str, chips: int = 1) -> tuple[tuple[str, float], ...]:
+    pairs = (word.split("=") for word in text.split())
+    return tuple((name, float(rate) * chips) for name, rate in pairs)
+
+
+def _tpus() -> dict[str, tuple[Accelerator, str]]:
+    """Slices, each with its other names."""
+    found = {}
+    for generation, (memory, units, peak, sizes, others) in TPUS.items():
+        for position, size in enumerate(map(int, sizes.split())):
+            chips = max(1, size // units)
+            name = f"tpu-{generation}-{size}"
+            slice_ = Accelerator(name, memory * chips, 1, "Google", chips, "", _peak(peak, chips))
+            spelled = [f"{word}-{size}" for word in (generation, *others.split())]
+            # a generation alone is its smallest slice
+            spelled += [generation, *others.split()] if position == 0 else []
+            found[name] = slice_, " ".join([*spelled, *(f"tpu-{word}" for word in spelled)])
+    return found
+
+
+def _registry() -> tuple[dict[str, Accelerator], dict[str, str]]:
+    known = {
+        name: (Accelerator(name, memory, 1, vendor, 1, cuda, _peak(peak)), aliases)
+        for vendor, models in TABLE.items()
+        for name, (memory, cuda, peak, aliases) in models.items()
+    } | _tpus()
+    spelled = {
+        alias.lower(): name
+        for name, (_, aliases) in known.items()
+        for alias in (*aliases.split(), name)
+    }
+    return {name: model for name, (model, _) in known.items()}, spelled
+
+
+_BY_NAME, _CANONICAL = _registry()
+_VENDOR = (
+    r"^(?:(?:nvidia|tesla|geforce|grid|amd|xilinx|radeon|instinct|aws|google|cloud|intel|habana"
+    r"|qualcomm)-)+"
+)
+
+
+def names() -> tuple[str, ...]:
+    """Canonical names of all known accelerators."""
+    return tuple(_BY_NAME)
+
+
+def canonical(name: str) -> str:
+    """Canonical name of an accelerator, however it is written.
+
+    Raises
+    ------
+    SkyUsageError
+        When the name is not known; the hint gives the nearest ones.
+
+    Examples
+    --------
+    >>> canonical("nvidia-tesla-v100"), canonical("tpu-v5litepod-8")
+    ('V100', 'tpu-v5e-8')
+    """
+    key = re.sub(r"[\s_]+", "-", name.strip().lower())
+    found = _CANONICAL.get(key) or _CANONICAL.get(re.sub(_VENDOR, "", key))
+    if found is None:
+        raise SkyUsageError(f"{name!r} is not a known accelerator", hint=_nearest(key))
+    return found
+
+
+def accelerator(name: str, count: float = 1) -> Accelerator:
+    """Accelerator of any of its names.
+
+    Examples
+    --------
+    >>> accelerator("a100-80gb").memory
+    80
+    """
+    found = _BY_NAME[canonical(name)]
+    return found if count == 1 else replace(found, count=count)
+
+
+def _nearest(key: str) -> str:
+    stripped = re.sub(_VENDOR, "", key)
+    slices = [name for name in _BY_NAME if name.startswith((f"tpu-{stripped}-", f"{stripped}-"))]
+    if key and slices:  # a generation without a size, a model without its variant
+        return f"did you mean {' or '.join(slices[:3])}?"
+    hint = suggest(stripped, names())
+    # all eighty names would hide what they are meant to show
+    return hint if hint.startswith("did") else "such as A100, H100, L4, T4 or tpu-v5e-8"
+
+
+# -- factories -----------------------------------------------------------------------------
+
+
+def identifier(name: str) -> str:
+    """Name of an accelerator's factory.
+
+    Examples
+    --------
+    >>> identifier("RTX-PRO-6000"), identifier("tpu-v3-8")
+    ('RTX_PRO_6000', 'tpu_v3_8')
+    """
+    return name.replace("-", "_")
+
+
+_FACTORIES = {identifier(name): name for name in _BY_NAME}
+
+
+def _make(model: str, count: float = 1, memory: str | float | None = None) -> Accelerator:
+    """The accelerator that a factory stands for, in the memory asked for."""
+    if isinstance(count, bool) or not isinstance(count, int | float) or not 0 < count < 1e6:
+        raise SkyUsageError(
+            f"{model}(count={count!r}): not a count", hint=f"such as {identifier(model)}(count=4)"
+        )
+    if memory is None:
+        return accelerator(model, count)
+    match = re.fullmatch(_MEMORY, str(memory).strip())
+    variants = [_BY_NAME[name] for name in VARIANTS.get(model, (model,))]
+    for variant in variants:
+        if match and float(match[1]) == variant.memory:
+            return accelerator(variant.name, count)
+    made = " or ".join(f"{variant.memory:g}GB" for variant in variants)
+    raise SkyUsageError(
+        f"{model}(memory={memory!r}): there is no such {model}",
+        hint=f'it is made with {made}: {identifier(model)}(memory="{variants[0].memory:g}GB")',
+    )
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FACTORIES:
+        factory: Callable[..., Accelerator] = partial(_make, _FACTORIES[name])
+        factory.__doc__ = (  # type: ignore[attr-defined]
+            f"{_FACTORIES[name]}, as many as `count`, with `memory` where it is made with several."
+        )
+        globals()[name] = factory  # the next look-up is the module's own
+        return factory
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(
+        f"module {__name__!r} has no accelerator {name!r}: {suggest(name, _FACTORIES)}"
+    )
+
+
+def __dir__() -> list[str]:
+    public = "Accelerator PRECISIONS accelerator canonical identifier names".split()
+    return sorted([*public, *_FACTORIES])
+
+
+def stub() -> str:
+    """Text of ``__init__.pyi``, from which editors complete the factories.
+
+    Examples
+    --------
+    >>> "def A100(" in stub()
+    True
+    """
+    lines = [
+        '"""Written by jupyter_sky.accelerators.stub(); a test holds it to the registry."""',
+        "",
+        "from dataclasses import dataclass",
+        "",
+        "PRECISIONS: tuple[str, ...]",
+        "",
+        "@dataclass(frozen=True, slots=True)",
+        "class Accelerator:",
+        "    name: str",
+        "    memory: float",
+        "    count: float = 1",
+        '    vendor: str = ""',
+        "    chips: int = 1",
+        '    cuda: str = ""',
+        "    peak: tuple[tuple[str, float], ...] = ()",
+        "    def tflops(self, precision: str = ...) -> float | None: ...",
+        "",
+        "def names() -> tuple[str, ...]: ...",
+        "def canonical(name: str) -> str: ...",
+        "def accelerator(name: str, count: float = 1) -> Accelerator: ...",
+        "def identifier(name: str) -> str: ...",
+        "def stub() -> str: ...",
+    ]
+    for factory in sorted(_FACTORIES):
+        arguments = "count: float = 1, memory: str | float | None = None"
+        lines.append(f"def {factory}({arguments}) -> Accelerator: ...")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,271 @@
+"""The catalog: every offer of every cloud, with what it costs to move and keep data."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from datetime import date
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ..errors import SkyUsageError, suggest
+from .columns import Columns
+from .facts import Band, Region, days_since
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..resources import Label, Resources
+    from . import managed, transfer
+    from .selection import By, Selection
+
+# Offers in the selections that are kept, some 30 bytes each: the tasks of a graph ask for the same
+# again and again.
+_REMEMBERED = 1_000_000
+
+
+class Tables(Protocol):
+    """Where a catalog's tables come from."""
+
+    def columns(self, name: str) -> Columns:
+        """A table as columns of numbers and codes."""
+        ...
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """A small table, each row as a dict."""
+        ...
+
+    def arrow(self, name: str) -> pa.Table:
+        """A table of Arrow."""
+        ...
+
+
+class Catalog:
+    """Offers, regions and prices, ready to be searched.
+
+    Parameters
+    ----------
+    tables : Tables
+        Gives each table of the schema, when it is first asked for.
+    problems : sequence of str
+        What was wrong with files that could not be read in full.
+
+    Examples
+    --------
+    >>> from jupyter_sky.catalog import load
+    >>> load().filter(gpus="A100:8", jurisdiction="eu").head(1).offers()  # doctest: +SKIP
+    """
+
+    def __init__(self, tables: Tables, problems: Sequence[str] = ()) -> None:
+        self._tables, self.problems = tables, tuple(problems)
+        self._selections: OrderedDict[tuple, Selection] = OrderedDict()
+
+    # -- tables ------------------------------------------------------------------------------
+
+    @cached_property
+    def offers(self) -> Columns:
+        """The table of offers: a row for each type in each place, with both prices."""
+        return self._tables.columns("offers")
+
+    def table(self, name: str) -> pa.Table:
+        """A whole table, all layers together."""
+        return self._tables.arrow(name)
+
+    @cached_property
+    def regions(self) -> dict[tuple[str, str], Region]:
+        """Regions by cloud and name."""
+        return {(row["cloud"], row["region"]): Region.of(row) for row in self.rows("regions")}
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """A small table, each row as a dict."""
+        return self._tables.rows(name)
+
+    @cached_property
+    def _managed(self) -> list[dict[str, Any]]:
+        return self.rows("managed")
+
+    def managed(self) -> list[dict[str, Any]]:
+        """Versions, surcharges and prices of managed services, serverless ones too."""
+        return self._managed
+
+    @cached_property
+    def services(self) -> list[managed.Service]:
+        """Managed services that run on machines, every version."""
+        from . import managed
+
+        return managed.services(self._managed)
+
+    @cached_property
+    def sold(self) -> np.ndarray:
+        """Rows that are machines of their own, not parts to be added to one."""
+        return ~self.offers.equal("kind", "accelerator-attach")
+
+    @cached_property
+    def _place(self) -> np.ndarray:
+        """Index into `_areas` for each row of offers."""
+        offers, clouds = self.offers, self.offers.words("cloud")
+        lut = np.zeros((len(clouds), max(1, len(offers.words("region")))), np.int16)
+        for index, (cloud, region) in enumerate(self.regions, start=1):
+            row, column = offers.code("cloud", cloud), offers.code("region", region)
+            if row >= 0 and column >= 0:
+                lut[row, column] = index
+        return lut[offers.values("cloud"), offers.values("region")]
+
+    @cached_property
+    def _areas(self) -> list[tuple[str, str]]:
+        """Country and jurisdiction of each region; the first is that of no known region."""
+        known = ((one.country, one.jurisdiction) for one in self.regions.values())
+        return [("", ""), *known]
+
+    def in_places(self, test: Callable[[str, str], bool]) -> np.ndarray:
+        """Rows whose country and jurisdiction pass a test."""
+        passed = np.fromiter((test(*area) for area in self._areas), bool, len(self._areas))
+        return passed[self._place]
+
+    def places(self, rows: np.ndarray) -> list[tuple[str, str]]:
+        """Country and jurisdiction of some rows."""
+        areas = self._areas
+        return [areas[index] for index in self._place[rows].tolist()]
+
+    # -- searching ---------------------------------------------------------------------------
+
+    def filter(
+        self,
+        need: Resources | None = None,
+        *,
+        by: By = "price",
+        flagged: bool = False,
+        **labels: Label,
+    ) -> Selection:
+        """Offers that meet a request, the cheapest first: one for each market.
+
+        Parameters
+        ----------
+        need
+            The request; or give its labels, spelled as the options of a cell are.
+        by
+            Order by the price of a node, or of one accelerator.
+        flagged
+            Also spot offers that cost more than the same machine on demand.
+
+        Examples
+        --------
+        >>> load().filter(cpus="8+", arch="arm64", spot=True)  # doctest: +SKIP
+        """
+        from .filters import request, select
+
+        need = request(labels) if need is None else need
+        key = (need, by, flagged)
+        found = self._selections.get(key)
+        if found is None:
+            found = self._selections[key] = select(self, need, by, flagged)
+            while len(self._selections) > 1 and self._remembered() > _REMEMBERED:
+                self._selections.popitem(last=False)
+        else:
+            self._selections.move_to_end(key)
+        return found
+
+    def _remembered(self) -> int:
+        return sum(map(len, self._selections.values()))
+
+    def check(self, need: Resources) -> None:
+        """Raise SkyUsageError for a name that nothing in the catalog bears, with the nearest."""
+        from ..labels import is_area
+        from ..resources import option
+
+        for key in ("region", "zone", "instance_type"):
+            name = getattr(need, key)
+            if name is None or self.offers.code(key, name) >= 0:
+                continue
+            if key == "region" and is_area(name):
+                continue
+            words = [word for word in self.offers.words(key) if word]
+            hint = suggest(name, words)
+            if not hint.startswith("did"):
+                hint = f"such as {', '.join(words[:5])}"
+            raise SkyUsageError(
+                f"{option(key)} {name}: no cloud has {'an' if key[0] in 'iz' else 'a'} "
+                f"{key.replace('_', ' ')} of that name",
+                hint=hint,
+            )
+
+    def names(self, kind: str) -> list[str]:
+        """Names of a kind, sorted: ``region``, ``zone``, ``instance-type``, ``country``,
+        ``jurisdiction``.
+        """
+        if kind in ("country", "jurisdiction"):
+            found = {getattr(region, kind) for region in self.regions.values()}
+        else:
+            found = set(self.offers.words(kind.replace("-", "_")))
+        return sorted(found - {""})
+
+    # -- places ------------------------------------------------------------------------------
+
+    def region(self, cloud: str, region: str) -> Region:
+        """What is known of a region; an empty one when nothing is."""
+        return self.regions.get((cloud, region), Region(cloud, region))
+
+    @cached_property
+    def _bands(self) -> dict[tuple[str, str, str], Band]:
+        return {
+            (row["cloud"], row["region"], row["instance_type"]): Band(
+                row["band_low_pct"],
+                row["band_high_pct"],
+                row["savings_pct_vs_on_demand"],
+                row["as_of"],
+            )
+            for row in self.rows("interruptions")
+        }
+
+    def interruption(self, cloud: str, region: str, instance_type: str) -> Band | None:
+        """How often spot machines of a type are taken back in a region, where that is known."""
+        return self._bands.get((cloud, region, instance_type))
+
+    def age(self, cloud: str, today: date | None = None) -> int | None:
+        """Days since the newest dated price of a cloud; None when none is dated to the day."""
+        mine = self.offers.equal("cloud", cloud)
+        dates = {
+            self.offers.words(column)[code]
+            for column in ("price_date", "spot_date")
+            for code in np.unique(self.offers.values(column)[mine]).tolist()
+        }
+        return min(
+            (d for d in (days_since(text, today) for text in dates) if d is not None), default=None
+        )
+
+    # -- data --------------------------------------------------------------------------------
+
+    @cached_property
+    def _network(self) -> transfer.Network:
+        from . import transfer
+
+        return transfer.Network(
+            self.regions,
+            self.rows("egress"),
+            self.rows("storage"),
+            self.rows("bandwidth"),
+        )
+
+    def egress(
+        self,
+        source: transfer.Place | str,
+        destination: transfer.Place | str,
+        gb: float,
+        already_gb: float = 0.0,
+    ) -> transfer.Egress:
+        """What it costs to move data from one place to another, see `transfer.Network.egress`."""
+        return self._network.egress(source, destination, gb, already_gb)
+
+    def transfer_hours(
+        self, source: transfer.Place | str, destination: transfer.Place | str, gb: float
+    ) -> transfer.Duration:
+        """How long that takes, see `transfer.Network.hours`."""
+        return self._network.hours(source, destination, gb)
+
+    def storage(
+        self, cloud: str, region: str, gb: float, storage_class: str | None = None
+    ) -> transfer.Storage:
+        """What it costs to keep data for a month, see `transfer.Network.storage`."""
+        return self._network.storage(cloud, region, gb, storage_class)

@@ -1,0 +1,129 @@
+"""The catalog once decoded, kept as plain numpy files that are mapped into memory.
+
+Decoding the compressed files and merging layers costs a fresh process more than all it then does
+with them. So the result is kept in the user's data directory, under the signature of every file
+that went into it; when any of those changes, or this directory is lost, it is made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._version import __version__
+from . import schema
+from .catalog import Catalog
+from .columns import Columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SMALL = tuple(name for name in schema.TABLES if name != "offers")
+
+
+class Decoded:
+    """Tables of a directory that `write` made."""
+
+    def __init__(self, folder: Path, head: dict[str, Any]) -> None:
+        self._folder, self._head = folder, head
+        # all at once: the directory may be replaced at any time, and what is mapped stays
+        self._arrays = {
+            name: np.load(folder / f"{name}.npy", mmap_mode="r")
+            for name in schema.columns("offers")
+        }
+        self._texts = {name: (folder / f"{name}.json").read_bytes() for name in _SMALL}
+
+    def columns(self, name: str) -> Columns:
+        """A table as columns of numbers and codes."""
+        if name != "offers":
+            return Columns.of_arrow(name, self.arrow(name))
+        arrays = self._arrays
+        # the plain array: a memmap would carry its file's attributes through every operation
+        return Columns(name, lambda n: np.asarray(arrays[n]), self._head["words"], _length(arrays))
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """A small table, each row as a dict."""
+        columns = json.loads(self._texts[name])
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def arrow(self, name: str) -> pa.Table:
+        """A table of Arrow."""
+        import pyarrow as pa
+
+        if name != "offers":
+            kinds = {"s": pa.string(), "f": pa.float64(), "b": pa.bool_()}
+            fields = [(n, kinds[kind]) for n, kind in schema.columns(name).items()]
+            return schema.conform(name, pa.Table.from_pylist(self.rows(name), pa.schema(fields)))
+        table = self.columns(name)
+        arrays = []
+        for field in schema.schema(name):
+            values = table.values(field.name)
+            if table.kinds[field.name] == "s":
+                words = pa.array(table.words(field.name), pa.string())
+                arrays.append(pa.DictionaryArray.from_arrays(pa.array(values), words))
+            else:
+                arrays.append(pa.array(values, field.type, from_pandas=True))
+        return pa.Table.from_arrays(arrays, schema=schema.schema(name))
+
+
+def _length(arrays: dict[str, np.ndarray]) -> int:
+    return len(next(iter(arrays.values())))
+
+
+def read(cache: Path, signature: str) -> Catalog | None:
+    """The catalog of a signature, when it is there and whole."""
+    folder = _folder(cache, signature)
+    try:
+        head = json.loads((folder / "head.json").read_bytes())
+        if head["signature"] != signature or head["version"] != __version__:
+            return None
+        return Catalog(Decoded(folder, head), head["problems"])
+    except (OSError, ValueError, KeyError, EOFError):
+        return None
+
+
+def write(cache: Path, signature: str, catalog: Catalog) -> None:
+    """Keep a catalog for the next process; when that fails, the next one decodes again."""
+    import shutil
+    import tempfile
+
+    folder = _folder(cache, signature)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".catalog-", dir=cache))
+    except OSError:
+        return
+    try:
+        _fill(temporary, signature, catalog)
+        for old in cache.glob("catalog-*"):
+            shutil.rmtree(old, ignore_errors=True)
+        os.rename(temporary, folder)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _fill(folder: Path, signature: str, catalog: Catalog) -> None:
+    table = catalog.offers
+    for name in table.kinds:
+        np.save(folder / f"{name}.npy", table.values(name))
+    for name in _SMALL:
+        columns = catalog.table(name).to_pydict()
+        (folder / f"{name}.json").write_text(json.dumps(columns), encoding="utf-8")
+    words = {name: table.words(name) for name, kind in table.kinds.items() if kind == "s"}
+    head = {
+        "signature": signature,
+        "version": __version__,
+        "problems": list(catalog.problems),
+        "words": words,
+    }
+    (folder / "head.json").write_text(json.dumps(head), encoding="utf-8")
+
+
+def _folder(cache: Path, signature: str) -> Path:
+    from zlib import crc32
+
+    return cache / f"catalog-{crc32(signature.encode()):08x}"

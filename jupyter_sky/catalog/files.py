@@ -1,0 +1,192 @@
+"""A directory of catalog files: written atomically, read without copying more than must be.
+
+A directory holds *parts*. A part is ``<part>.json``, which names one Arrow file for each table,
+and those files, ``<part>-<table>-<digest>.arrow``. The JSON file is replaced in one step after the
+tables are in place, so a reader sees the old part or the new one, never a mixture.
+
+The catalog that ships is one part, ``shipped``, for all clouds; a refresh writes one part for each
+cloud, named after it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyStoreError
+from . import schema as _schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What is known of a part as a whole.
+
+    Attributes
+    ----------
+    part : str
+        Its name: a cloud's, or ``shipped``.
+    clouds : tuple of str
+        Clouds that it speaks for: rows of weaker parts for them are set aside, table by table.
+    built : str
+        When it was made, ISO in UTC.
+    sources : mapping of str to str
+        Where its facts come from, each with its date (YYYY-MM-DD, or "" when it has none).
+    tables : mapping of str to str
+        Files of its tables. Filled in by `write`.
+    """
+
+    part: str
+    clouds: tuple[str, ...]
+    built: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, str] = field(default_factory=dict)
+
+
+def write(directory: Path | str, tables: Mapping[str, pa.Table], meta: Meta) -> Meta:
+    """Put a part in place of the one of the same name, all at once.
+
+    Parameters
+    ----------
+    directory
+        The catalog directory; made if need be.
+    tables
+        Tables by name, see `schema`. A table that the old part had and this one lacks is gone.
+    meta
+        What to note; `built` is now unless given.
+
+    Raises
+    ------
+    ValueError
+        For a table or a column that does not exist. Nothing is changed.
+
+    Examples
+    --------
+    >>> write(folder, {"offers": offers}, Meta("aws", ("aws",)))  # doctest: +SKIP
+    """
+    unknown = set(tables) - set(_schema.TABLES)
+    if unknown:
+        raise ValueError(f"the catalog has no table {', '.join(sorted(unknown))}")
+    conformed = {name: _schema.conform(name, rows) for name, rows in tables.items()}
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {name: _write_table(folder, meta.part, name, t) for name, t in conformed.items()}
+    built = meta.built or datetime.now(UTC).isoformat(timespec="seconds")
+    final = Meta(meta.part, tuple(meta.clouds), built, dict(meta.sources), names)
+    text = json.dumps(
+        {
+            "format": FORMAT,
+            "part": final.part,
+            "clouds": list(final.clouds),
+            "built": final.built,
+            "sources": dict(sorted(final.sources.items())),
+            "tables": names,
+        },
+        indent=1,
+    )
+    _replace(folder / f"{meta.part}.json", (text + "\n").encode())
+    for old in folder.glob(f"{meta.part}-*.arrow"):
+        # a reader that has an old file open keeps its contents
+        if old.name not in names.values() and old.name.count("-") == meta.part.count("-") + 2:
+            old.unlink(missing_ok=True)
+    return final
+
+
+def parts(directory: Path | str) -> list[Meta]:
+    """Parts of a directory, by name; none for a directory that does not exist.
+
+    Raises
+    ------
+    SkyStoreError
+        For a part that cannot be understood; names the file.
+    """
+    folder = Path(directory)
+    return [read_meta(path) for path in sorted(folder.glob("*.json"))] if folder.is_dir() else []
+
+
+def read(directory: Path | str, meta: Meta, table: str) -> pa.Table | None:
+    """One table of a part; None when the part does not have it.
+
+    Raises
+    ------
+    SkyStoreError
+        When the file is missing, damaged, or not of this schema.
+    """
+    import pyarrow as pa
+
+    name = meta.tables.get(table)
+    if name is None:
+        return None
+    path = Path(directory) / name
+    try:
+        with pa.memory_map(str(path)) as source:
+            rows = pa.ipc.open_file(source).read_all()
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(path, str(error)) from error
+    if rows.schema != _schema.schema(table):
+        raise _damaged(path, "its columns are not those of this version")
+    return rows
+
+
+def _write_table(folder: Path, part: str, name: str, rows: pa.Table) -> str:
+    import hashlib
+
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=19))
+    with pa.ipc.new_file(sink, rows.schema, options=options) as writer:
+        writer.write_table(rows.combine_chunks())
+    data = sink.getvalue().to_pybytes()
+    file = f"{part}-{name}-{hashlib.sha256(data).hexdigest()[:8]}.arrow"
+    _replace(folder / file, data)
+    return file
+
+
+def _replace(path: Path, data: bytes) -> None:
+    import tempfile
+
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_meta(path: Path) -> Meta:
+    """What a part's JSON file says; SkyStoreError when it cannot be understood."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if found["format"] != FORMAT:
+            raise _damaged(path, f"format {found['format']}, and this version reads {FORMAT}")
+        return Meta(
+            found["part"],
+            tuple(found["clouds"]),
+            found["built"],
+            found["sources"],
+            found["tables"],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, repr(error)) from error
+
+
+def _damaged(path: Path, why: str) -> SkyStoreError:
+    return SkyStoreError(
+        f"{path}: this catalog file cannot be used: {why}",
+        hint="jupyter sky catalog refresh writes it anew; deleting it falls back on what ships",
+    )

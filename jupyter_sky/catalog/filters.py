@@ -1,0 +1,177 @@
+"""From a request to the offers that meet it: one mask for each label that was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..labels import in_area, is_area
+from ..quantities import Amount
+from ..resources import Label, Resources
+from . import managed
+from .selection import By, Selection
+
+if TYPE_CHECKING:
+    from .catalog import Catalog
+
+Mask = np.ndarray
+
+
+def admitted(amount: Amount, values: np.ndarray) -> Mask:
+    """`Amount.admits` for many values at once; what is not known is not admitted.
+
+    Examples
+    --------
+    >>> admitted(Amount(4, at_least=True), np.array([2.0, 4.0, 8.0, np.nan])).tolist()
+    [False, True, True, False]
+    """
+    # The same tolerance as that of Amount.admits, written as an interval.
+    low = amount.value * (1 - 1e-3)
+    high = np.inf if amount.at_least else amount.value / (1 - 1e-3)
+    with np.errstate(invalid="ignore"):
+        return (values >= low) & (values <= high)
+
+
+def _amount(key: str, column: str) -> Callable[[Catalog, Resources], Mask]:
+    return lambda catalog, need: admitted(getattr(need, key), catalog.offers.values(column))
+
+
+def _word(key: str, column: str) -> Callable[[Catalog, Resources], Mask]:
+    return lambda catalog, need: catalog.offers.equal(column, getattr(need, key))
+
+
+def _gpus(catalog: Catalog, need: Resources) -> Mask:
+    mask = catalog.offers.equal("accelerator", need.gpu or "")
+    return mask & admitted(need.gpus, catalog.offers.values("accelerator_count"))
+
+
+def _gpu_memory(catalog: Catalog, need: Resources) -> Mask:
+    enough = _amount("gpu_memory", "accelerator_memory_gib")(catalog, need)
+    if need.gpu:
+        return enough
+    # what a slice of TPUs has together is not what one GPU has
+    return enough & catalog.offers.where("accelerator", lambda name: not name.startswith("tpu-"))
+
+
+def _region(catalog: Catalog, need: Resources) -> Mask:
+    region = need.region or ""
+    named = catalog.offers.equal("region", region)
+    if not is_area(region):
+        return named
+    return named | catalog.in_places(lambda country, law: in_area(region, country, law))
+
+
+def _country(catalog: Catalog, need: Resources) -> Mask:
+    return catalog.in_places(lambda country, law: in_area(need.country or "", country, law))
+
+
+def _jurisdiction(catalog: Catalog, need: Resources) -> Mask:
+    return catalog.in_places(lambda country, law: in_area(need.jurisdiction or "", "", law))
+
+
+# Label -> rows that meet it. The market and the price are not facts of a row: see `Catalog.filter`.
+_MASKS: dict[str, Callable[[Catalog, Resources], Mask]] = {
+    "instance_type": _word("instance_type", "instance_type"),
+    "zone": _word("zone", "zone"),
+    "gpus": _gpus,
+    "region": _region,
+    "cloud": lambda catalog, need: catalog.offers.among("cloud", need.clouds),
+    "arch": _word("arch", "arch"),
+    "cpu_vendor": _word("cpu_vendor", "cpu_vendor"),
+    "country": _country,
+    "jurisdiction": _jurisdiction,
+    "intel_sgx": lambda catalog, need: catalog.offers.values("intel_sgx"),
+    "cpus": _amount("cpus", "vcpus"),
+    "memory": _amount("memory", "memory_gib"),
+    "gpu_memory": _gpu_memory,
+}
+
+
+def masks(catalog: Catalog, need: Resources) -> Iterator[tuple[str, Mask]]:
+    """Each label that was given and that rows can meet or fail, with the rows that meet it."""
+    for key in need.labels():
+        if key in _MASKS:
+            yield key, _MASKS[key](catalog, need)
+
+
+def matching(catalog: Catalog, need: Resources) -> np.ndarray:
+    """Rows that meet every label but market, price and service, in the table's order."""
+    mask = catalog.sold
+    for _, met in masks(catalog, need):
+        mask = mask & met
+    return np.flatnonzero(mask).astype(np.int32)
+
+
+def request(labels: Mapping[str, Label]) -> Resources:
+    """The request of labels that are spelled as the options of a cell are."""
+    return Resources.parse(**labels)
+
+
+def select(catalog: Catalog, need: Resources, by: By, flagged: bool) -> Selection:
+    """The offers that meet a request, see `Catalog.filter`."""
+    rows = matching(catalog, need)
+    if need.service:
+        return _with_service(catalog, need, rows, by, flagged)
+    return _sold(catalog, need, rows, by, flagged, need.max_hourly_cost)
+
+
+def _sold(
+    catalog: Catalog,
+    need: Resources,
+    rows: np.ndarray,
+    by: By,
+    flagged: bool,
+    limit: float | None,
+) -> Selection:
+    """Rows in the markets that are asked for, below a limit of USD/h for all nodes."""
+    chosen, prices, left_out = [], [], 0
+    for spot in (False, True):
+        if need.spot is (not spot):
+            chosen.append(rows[:0])
+            prices.append(np.empty(0))
+            continue
+        price = catalog.offers.values("spot_usd_h" if spot else "on_demand_usd_h")[rows]
+        kept = _affordable(price, need.nodes, limit)
+        if spot:
+            kept &= ~np.isnan(price)
+            if not flagged:
+                above = catalog.offers.values("spot_above_on_demand")[rows] & kept
+                left_out = int(above.sum())
+                kept &= ~above
+        chosen.append(rows if kept.all() else rows[kept])
+        prices.append(price if kept.all() else price[kept])
+    spots = np.repeat((False, True), [len(market) for market in chosen])
+    rows, price = np.concatenate(chosen), np.concatenate(prices)
+    return Selection(catalog, rows, spots, price, by, flagged=left_out)
+
+
+def _affordable(price: np.ndarray, nodes: int, limit: float | None) -> Mask:
+    """Which prices keep the limit; a limit on an unknown price cannot be shown to be kept."""
+    if limit is None:
+        return np.ones(len(price), bool)
+    return (price if nodes == 1 else price * nodes) <= limit
+
+
+def _with_service(
+    catalog: Catalog, need: Resources, rows: np.ndarray, by: By, flagged: bool
+) -> Selection:
+    """The machines of clouds whose service brings what is asked, with its surcharge."""
+    offers, parts, left_out = catalog.offers, [], 0
+    services = managed.newest(catalog.services, need.service)
+    for one in services:
+        clouds, kinds = offers.values("cloud")[rows], offers.values("kind")[rows]
+        mine = (clouds == offers.code("cloud", one.cloud)) & (kinds == offers.code("kind", "vm"))
+        found = _sold(catalog, need, rows[mine], by, flagged, None)
+        left_out += found.flagged
+        price = managed.prices(catalog, one, found.rows, found.price)
+        kept = _affordable(price, need.nodes, need.max_hourly_cost)
+        if one.name not in managed.SURCHARGED:  # sold on the machines that are listed only
+            kept &= ~np.isnan(price) & ~found.spot
+        parts.append((found.rows[kept], found.spot[kept], price[kept]))
+    if not parts:
+        return Selection(catalog, rows[:0], np.zeros(0, bool), np.empty(0), by)
+    chosen, spots, prices = (np.concatenate(column) for column in zip(*parts, strict=True))
+    service = np.repeat(np.arange(len(parts), dtype=np.int16), [len(part[0]) for part in parts])
+    return Selection(catalog, chosen, spots, prices, by, service, services, left_out)

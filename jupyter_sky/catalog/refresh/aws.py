@@ -1,0 +1,374 @@
+"""AWS: price list, instance types and offerings by zone, spot prices, interruptions, egress.
+
+The price list is read for every region. EC2 answers only for regions that the account has
+enabled; of the others the zones that the catalog knows are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from ...errors import SkyError, SkyRefreshError
+from . import aws_prices as read
+from . import web
+from .entries import offer, read_all, table
+from .fetch import Fetch, today
+from .source import LATER, Fault, Found, Known, Page, missing
+
+_ADVISOR = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
+_PRICES = "us-east-1"  # one of the few regions that have an endpoint of the price list
+_ATTEMPTS = 10
+_PLACES = ("AWS Local Zone", "AWS Wavelength Zone")
+_MACHINES = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "capacitystatus": "Used",
+    "marketoption": "OnDemand",
+}
+_REFUSALS = {
+    "AccessDenied",
+    "AccessDeniedException",
+    "UnauthorizedOperation",
+    "AuthFailure",
+    "OptInRequired",
+}
+_ACTIONS = (
+    "the account needs pricing:GetProducts, ec2:DescribeRegions, ec2:DescribeInstanceTypes, "
+    "ec2:DescribeInstanceTypeOfferings and ec2:DescribeSpotPriceHistory"
+)
+
+
+class _Refused(SkyRefreshError):
+    """EC2 lets us not look at a region."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """What was found of one region."""
+
+    name: str
+    prices: list[dict[str, Any]]
+    machines: Mapping[str, dict[str, Any]]
+    zones: Mapping[str, list[str]]
+    spot: Mapping[tuple[str, str], float]
+    refused: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Aws:
+    """Prices of AWS, with boto3.
+
+    Parameters
+    ----------
+    endpoint
+        Address that answers in place of AWS's own, as `endpoint_url` of boto3.
+    advisor
+        Address of the spot advisor's file.
+
+    Examples
+    --------
+    >>> Aws().cloud
+    'aws'
+    """
+
+    endpoint: str | None = None
+    advisor: str = _ADVISOR
+
+    cloud = "aws"
+    kinds = frozenset({"vm"})
+
+    def check(self) -> None:
+        """Raise when boto3 or credentials are missing."""
+        try:
+            from boto3.session import Session
+        except ImportError:
+            raise missing("aws", "boto3", "aws") from None
+        if Session().get_credentials() is None:
+            raise SkyRefreshError(
+                "aws: no credentials were found: the price list and EC2 answer to accounts only",
+                hint="aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            )
+
+    def fetch(self, fetch: Fetch, known: Known) -> Found:
+        """Read everything; about six hundred requests for all regions."""
+        client = self._clients()
+        regions = _regions(client("ec2", _PRICES), fetch)
+        pricing = client("pricing", _PRICES)
+
+        def region(pair: tuple[str, bool]) -> _Region:
+            return _region(client, pricing, fetch, *pair)
+
+        found = fetch.each([_Pair(pair) for pair in sorted(regions.items())], region)
+        if regions and all(each.refused for each in found):
+            raise SkyRefreshError(f"aws: EC2 refuses us: {found[0].refused}", hint=_ACTIONS)
+        local = [
+            price
+            for prices in fetch.each(_PLACES, partial(_prices, pricing, fetch))
+            for price in prices
+        ]
+        notes = [
+            f"{each.name}: {each.refused}: zones as they were known"
+            for each in found
+            if each.refused
+        ]
+        tables = {"offers": table("offers", _rows(found, local, known))}
+        sources = {"aws-price-list": today(), "ec2-offerings": today(), "ec2-spot": today()}
+        self._rest(pricing, fetch, tables, sources, notes)
+        return Found(tables, sources, tuple(notes))
+
+    def _rest(
+        self,
+        pricing: Any,
+        fetch: Fetch,
+        tables: dict[str, Any],
+        sources: dict[str, str],
+        notes: list[str],
+    ) -> None:
+        """Egress and interruptions: good to have, no reason to lose the prices without them."""
+        try:
+            egress = read.egress_rows(_transfers(pricing, fetch), "aws-price-list")
+            if egress:
+                tables["egress"] = table("egress", egress)
+        except SkyError as error:
+            notes.append(f"prices of data that leave stay as they were: {error.message}")
+        try:
+            if bands := self._bands(fetch):
+                tables["interruptions"] = table("interruptions", bands)
+                sources["aws-spot-advisor"] = today()
+        except SkyError as error:
+            notes.append(f"interruption bands stay as they were: {error.message}")
+
+    def _bands(self, fetch: Fetch) -> list[dict[str, Any]]:
+        session = web.Web()
+
+        def get(_: str | None) -> Page:
+            advisor = session.json(self.advisor)
+            for name, kind in (("ranges", list), ("spot_advisor", dict)):
+                web.member(advisor, name, kind)
+            try:
+                rows = read.interruption_rows(advisor, today())
+            except (LookupError, TypeError, AttributeError) as error:
+                raise web.Damaged(f"not the advisor's format: {error!r}") from error
+            return Page(rows)
+
+        return fetch.pages("advisor", get)
+
+    def _clients(self) -> Callable[[str, str], Any]:
+        """Makes clients that wait when they are throttled."""
+        from boto3.session import Session
+        from botocore.config import Config
+
+        session = Session()
+        config = Config(
+            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+            connect_timeout=10,
+            read_timeout=60,
+            user_agent_extra="jupyter_sky",
+        )
+        return lambda service, region: session.client(
+            service, region_name=region, endpoint_url=self.endpoint, config=config
+        )
+
+    def explain(self, error: Exception) -> Fault | SkyError:
+        """What an exception of botocore, or of the advisor's download, means."""
+        from botocore import exceptions as boto
+        from botocore.parsers import ResponseParserError
+
+        if isinstance(error, boto.ClientError):
+            answer: dict[str, Any] = getattr(error, "response", {})
+            code = answer.get("Error", {}).get("Code", "")
+            if "NextToken" in code:
+                return Fault.RESTART
+            if code in _REFUSALS:
+                return _Refused(f"aws: {error}", hint=_ACTIONS)
+            return SkyRefreshError(f"aws: {error}", hint=LATER)
+        if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
+            return SkyRefreshError(f"aws: {error}", hint="aws configure")
+        if isinstance(error, ResponseParserError):
+            return Fault.AGAIN
+        if isinstance(error, boto.BotoCoreError):
+            return SkyRefreshError(f"aws: cannot be reached: {error}", hint="check the network")
+        return web.explain(error, "aws")
+
+
+class _Pair(tuple):
+    """A region and whether it is enabled, shown by its name."""
+
+    def __str__(self) -> str:
+        return self[0]
+
+
+def _listed(call: Callable[..., Any], member: str, reader: Any, **asked: Any) -> Any:
+    """A function that gets one page of a list of AWS."""
+
+    def get(token: str | None) -> Page:
+        answer = call(**asked, **({"NextToken": token} if token else {}))
+        # Of a body that was cut short botocore makes an empty answer when the body is JSON.
+        entries = web.member(answer, member, list)
+        records, skipped = read_all(entries, reader)
+        return Page(records, answer.get("NextToken") or None, skipped)
+
+    return get
+
+
+def _regions(ec2: Any, fetch: Fetch) -> dict[str, bool]:
+    """Names of all regions, each with whether the account has it enabled."""
+
+    def reader(entry: Mapping[str, Any]) -> list[Any]:
+        return [entry["RegionName"], entry.get("OptInStatus") != "not-opted-in"]
+
+    get = _listed(ec2.describe_regions, "Regions", reader, AllRegions=True)
+    return dict(fetch.pages("regions", get))
+
+
+def _region(client: Any, pricing: Any, fetch: Fetch, name: str, enabled: bool) -> _Region:
+    prices = _prices(pricing, fetch, name)
+    if not enabled:
+        return _Region(name, prices, {}, {}, {}, "not enabled for this account")
+    ec2 = client("ec2", name)
+    try:
+        machines = fetch.pages(
+            f"{name}/types",
+            _listed(ec2.describe_instance_types, "InstanceTypes", read.machine, MaxResults=100),
+        )
+        offerings = fetch.pages(
+            f"{name}/offerings",
+            _listed(
+                ec2.describe_instance_type_offerings,
+                "InstanceTypeOfferings",
+                lambda entry: [entry["InstanceType"], entry["Location"]],
+                LocationType="availability-zone",
+                MaxResults=1000,
+            ),
+        )
+        spot = fetch.pages(
+            f"{name}/spot",
+            _listed(
+                ec2.describe_spot_price_history,
+                "SpotPriceHistory",
+                read.spot_price,
+                ProductDescriptions=["Linux/UNIX"],
+                StartTime=datetime.now(UTC),  # from now: the price that holds, no history
+                MaxResults=1000,
+            ),
+        )
+    except _Refused as error:
+        return _Region(name, prices, {}, {}, {}, error.message)
+    zones: dict[str, list[str]] = {}
+    for machine, zone in offerings:
+        zones.setdefault(machine, []).append(zone)
+    latest = {(e["type"], e["zone"]): e["usd"] for e in sorted(spot, key=lambda e: e["at"])}
+    return _Region(name, prices, {m["type"]: m for m in machines}, zones, latest)
+
+
+def _prices(pricing: Any, fetch: Fetch, where: str) -> list[dict[str, Any]]:
+    """On-demand prices of a region, or of all places of a kind outside the regions."""
+    place = {"locationType": where} if where in _PLACES else {"regionCode": where}
+    get = _products(pricing, "AmazonEC2", read.machine_price, {**_MACHINES, **place})
+    return fetch.pages(f"{where}/prices", get)
+
+
+def _transfers(pricing: Any, fetch: Fetch) -> list[dict[str, Any]]:
+    found = []
+    for kind in ("AWS Outbound", "InterRegion Outbound", "IntraRegion"):
+        wanted = {"transferType": kind}
+        get = _products(pricing, "AWSDataTransfer", read.transfer_price, wanted)
+        found += fetch.pages(f"transfer/{kind}", get)
+    return found
+
+
+def _products(pricing: Any, service: str, reader: Any, wanted: Mapping[str, str]) -> Any:
+    filters = [
+        {"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()
+    ]
+    asked = {"ServiceCode": service, "Filters": filters, "FormatVersion": "aws_v1"}
+    return _listed(pricing.get_products, "PriceList", reader, MaxResults=100, **asked)
+
+
+# -- rows ----------------------------------------------------------------------------------
+
+
+def _rows(
+    regions: list[_Region], local: list[dict[str, Any]], known: Known
+) -> Iterator[dict[str, Any]]:
+    described = {name: facts for region in regions for name, facts in region.machines.items()}
+    nearby = {(price["code"], price["type"]): price for price in local}
+    for region in regions:
+        prices = {price["type"]: price for price in region.prices if price["code"] == region.name}
+        for machine in sorted({*prices, *region.zones}):
+            price = prices.get(machine)
+            facts = _facts(machine, described, price, known)
+            for zone, basis in _zones(region, machine, known):
+                here = _local_price(nearby, zone, machine) if basis == "local-zone" else price
+                yield _row(region, machine, zone, basis, facts, here)
+
+
+def _zones(region: _Region, machine: str, known: Known) -> list[tuple[str, str]]:
+    """Zones of a machine in a region, each with how sure it is."""
+    if region.refused:
+        return known.zones.get((region.name, machine)) or [("", "region")]
+    # us-west-2a is a zone of the region itself, us-west-2-lax-1a is one far from it
+    zones = [
+        (zone, "local-zone" if zone.startswith(f"{region.name}-") else "zone")
+        for zone in sorted(region.zones.get(machine, ()))
+    ]
+    return zones or [("", "price-list-only")]
+
+
+def _local_price(nearby: Mapping[Any, Any], zone: str, machine: str) -> Any:
+    """A price of the group of zones that a local zone is in: us-west-2-lax-1 for ...-1a."""
+    return nearby.get((zone, machine)) or nearby.get((zone[:-1], machine))
+
+
+def _facts(
+    machine: str, described: Mapping[str, Any], price: Mapping[str, Any] | None, known: Known
+) -> dict[str, Any]:
+    """What a machine is: as EC2 describes it anywhere, else as known, else as in its price."""
+    if machine in described:
+        return {name: value for name, value in described[machine].items() if name != "type"}
+    if machine in known.machines:
+        return known.machines[machine]
+    if price is None:
+        return {}
+    return {
+        "vcpus": price["vcpus"],
+        "memory_gib": price["memory"],
+        "cpu_vendor": price["maker"],
+        "arch": "arm64" if price["maker"] == "AWS" else "x86_64",
+    }
+
+
+def _row(
+    region: _Region,
+    machine: str,
+    zone: str,
+    basis: str,
+    facts: Mapping[str, Any],
+    price: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    spot = region.spot.get((machine, zone))
+    source = "aws-price-list" if price else ""
+    if basis in ("zone", "local-zone") and not region.refused:
+        source = "+".join(filter(None, [source, "ec2-offerings"]))
+    return offer(
+        **facts,
+        cloud="aws",
+        region=region.name,
+        zone=zone,
+        instance_type=machine,
+        on_demand_usd_h=price["usd"] if price else None,
+        price_date=today() if price else "",
+        spot_usd_h=spot,
+        spot_scope="zone" if spot is not None else "",
+        spot_date=today() if spot is not None else "",
+        source=source,
+        zone_basis=basis,
+    )

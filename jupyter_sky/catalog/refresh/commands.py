@@ -1,0 +1,176 @@
+"""``jupyter sky catalog`` and ``jupyter sky catalog refresh``, also after ``%sky``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ...errors import SkyError, SkyRefreshError, SkyUsageError, suggest
+from .run import STATES, Outcome, refresh, sources
+from .shelf import KEEP_HOURS
+
+if TYPE_CHECKING:
+    from ...widgets.table import Table
+
+USAGE = "catalog refresh [CLOUD ...] [--dry-run] [--force]"
+OPTIONS = ("--dry-run", "--force")
+OLD = 7  # days after which prices are called old
+
+
+class Report:
+    """What a refresh has done: a table of the clouds, and one of what is worth knowing.
+
+    Parameters
+    ----------
+    outcomes
+        One for each cloud.
+
+    Examples
+    --------
+    >>> print(Report([]))
+    Refresh of the catalog
+    nothing to do
+    """
+
+    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+        self.outcomes = tuple(outcomes)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables that are shown."""
+        from ...widgets.table import Table
+
+        columns = ("cloud", "result", "offers", "new", "gone", "repriced", "spot repriced")
+        clouds = Table(
+            "Refresh of the catalog",
+            (*columns, "skipped"),
+            tuple(_row(outcome) for outcome in self.outcomes),
+            empty="nothing to do",
+        )
+        details = tuple(
+            (outcome.cloud, about, text)
+            for outcome in self.outcomes
+            for about, text in _details(outcome)
+        )
+        return (clouds, Table("", ("cloud", "about", "what"), details)) if details else (clouds,)
+
+    def __str__(self) -> str:
+        return "\n\n".join(str(table) for table in self.tables)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self.tables)
+
+
+def _row(outcome: Outcome) -> tuple[object, ...]:
+    diff = outcome.diff
+    if diff is None:
+        return (outcome.cloud, outcome.state, *[""] * 6)
+    skipped = sum((outcome.skipped or {}).values())
+    counts = (diff.new, diff.gone, diff.repriced, diff.spot_repriced)
+    return (outcome.cloud, outcome.state, diff.after, *counts, skipped)
+
+
+def _details(outcome: Outcome) -> Iterable[tuple[str, str]]:
+    if outcome.error is not None:
+        yield "why", outcome.error.message
+        if outcome.error.hint:
+            yield "to do", outcome.error.hint
+    if outcome.diff is not None:
+        yield from (("price", str(change)) for change in outcome.diff.largest)
+    for reason, count in sorted((outcome.skipped or {}).items(), key=lambda item: -item[1]):
+        yield "skipped", f"{count} × {reason}"
+    if outcome.resumed:
+        yield "resumed", f"{outcome.resumed} pages were there from an earlier run"
+    yield from (("note", note) for note in outcome.notes)
+
+
+def command(words: Sequence[str]) -> Report:
+    """Carry out ``catalog refresh``.
+
+    Without names, every cloud is tried and those that cannot be read are reported. A cloud that
+    was named and cannot be read is an error, after the others have been refreshed.
+
+    Parameters
+    ----------
+    words
+        Names of clouds, ``--dry-run``, ``--force``.
+
+    Raises
+    ------
+    SkyRefreshError
+        When a named cloud, or every cloud, cannot be refreshed.
+
+    Examples
+    --------
+    >>> command(["aws", "--dry-run"])  # doctest: +SKIP
+    """
+    names = [name for word in words if not word.startswith("-") for name in word.split(",") if name]
+    given = [word for word in words if word.startswith("-")]
+    for word in given:
+        if word not in OPTIONS:
+            raise SkyUsageError(
+                f"catalog refresh: unknown option {word}", hint=suggest(word, OPTIONS)
+            )
+    try:
+        outcomes = refresh(names, dry_run="--dry-run" in given, force="--force" in given)
+    except KeyboardInterrupt:
+        print(f"interrupted: the catalog is as it was; pages are kept for {KEEP_HOURS:g} hours")
+        raise
+    failed = [outcome.error for outcome in outcomes if outcome.error is not None]
+    report = Report(outcomes)
+    if len(failed) == len(outcomes) == 1:
+        raise failed[0]
+    if failed and (names or len(failed) == len(outcomes)):
+        print(report)
+        raise _together(outcomes, failed)
+    return report
+
+
+def _together(outcomes: Sequence[Outcome], failed: Sequence[SkyError]) -> SkyError:
+    names = ", ".join(outcome.cloud for outcome in outcomes if outcome.state == STATES[2])
+    return SkyRefreshError(f"{len(failed)} of {len(outcomes)} clouds not refreshed: {names}")
+
+
+def show() -> Table:
+    """Say what the catalog holds of each cloud, from where, and how old it is.
+
+    Examples
+    --------
+    >>> show()  # doctest: +SKIP
+    """
+    from ...widgets.table import Table
+    from .. import load
+    from ..loading import user_directory
+    from .held import held
+
+    catalog = load()
+    rows = held(catalog, user_directory())
+    old = [row for row in rows if row.days is not None and row.days > OLD]
+    readable = [row.cloud for row in old if row.cloud in sources()]
+    notes = list(catalog.problems)
+    if old:
+        names = ", ".join(row.cloud for row in old)
+        notes.append(f"prices older than {OLD} days: {names}")
+    if readable:
+        notes.append(f"fetch them anew: jupyter sky catalog refresh {' '.join(readable)}")
+    columns = ("cloud", "offers", "priced", "regions", "types", "yours", "days old", "from")
+    return Table(
+        "Catalog",
+        columns,
+        tuple(
+            (
+                row.cloud,
+                row.offers,
+                row.priced,
+                row.regions,
+                row.types,
+                row.yours,
+                "unknown" if row.days is None else row.days,
+                row.origin,
+            )
+            for row in rows
+        ),
+        note="; ".join(notes),
+    )

@@ -1,0 +1,145 @@
+"""Entries of a price list, read with suspicion: what makes no sense is counted, never believed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ... import accelerators
+from ...errors import SkyUsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Bad(ValueError):
+    """An entry that makes no sense; the message is the reason that is counted."""
+
+
+def read_all(
+    entries: Iterable[Any], read: Callable[[Any], Any]
+) -> tuple[list[Any], dict[str, int]]:
+    """Records of the entries that make sense, and how many do not, by reason.
+
+    Parameters
+    ----------
+    entries
+        What the cloud has sent.
+    read
+        Turns one entry into a record, into None when it is not wanted, or raises `Bad`.
+
+    Examples
+    --------
+    >>> read_all([{"usd": "0.1"}, {"usd": "-1"}, {}], lambda entry: usd(entry["usd"]))
+    ([0.1], {'negative price': 1, 'a field is missing': 1})
+    """
+    records, skipped = [], Counter[str]()
+    for entry in entries:
+        try:
+            record = read(entry)
+        except Bad as bad:
+            skipped[str(bad)] += 1
+        except (LookupError, AttributeError):
+            skipped["a field is missing"] += 1
+        except (TypeError, ValueError, ArithmeticError):
+            skipped["a field has no sensible value"] += 1
+        else:
+            if record is not None:
+                records.append(record)
+    return records, dict(skipped)
+
+
+def usd(value: Any, *, free: bool = False) -> float:
+    """A price. Nothing is sold for nothing, except where `free` allows it.
+
+    Raises
+    ------
+    Bad
+        For a price that is missing, not a number, negative or zero.
+    """
+    if value is None or value == "":
+        raise Bad("no price")
+    try:
+        price = float(value)
+    except (TypeError, ValueError):
+        raise Bad("price is not a number") from None
+    if not math.isfinite(price):
+        raise Bad("price is not a number")
+    if price < 0:
+        raise Bad("negative price")
+    if price == 0 and not free:
+        raise Bad("no price")
+    return price
+
+
+def expect(value: Any, wanted: str | tuple[str, ...], reason: str) -> None:
+    """Refuse an entry whose unit or currency is not the one that we reckon in."""
+    allowed = (wanted,) if isinstance(wanted, str) else wanted
+    if value not in allowed:
+        raise Bad(reason)
+
+
+def accelerator(name: str, memory_gib: float | None = None) -> str:
+    """Canonical name of an accelerator, told from its sisters by its memory.
+
+    A name that the registry does not have is kept as the cloud writes it: a new machine must not
+    vanish from the catalog because its accelerator is new.
+
+    Examples
+    --------
+    >>> accelerator("Tesla V100", 32), accelerator("Marvel 9000")
+    ('V100-32GB', 'Marvel 9000')
+    """
+    name = name.strip()
+    try:
+        found = accelerators.accelerator(name)
+    except SkyUsageError:
+        return name
+    if memory_gib and not math.isclose(found.memory, memory_gib, rel_tol=0.15):
+        try:
+            return accelerators.canonical(f"{found.name}-{round(memory_gib)}GB")
+        except SkyUsageError:
+            return found.name
+    return found.name
+
+
+def memory(name: str, otherwise: float | None = None) -> float | None:
+    """Nominal GiB of one accelerator; what a cloud reports is what its driver leaves of that.
+
+    Examples
+    --------
+    >>> memory("A10G", 22.35), memory("Marvel 9000", 7.5)
+    (24.0, 7.5)
+    """
+    try:
+        return float(accelerators.accelerator(name).memory)
+    except SkyUsageError:
+        return otherwise
+
+
+def offer(**facts: Any) -> dict[str, Any]:
+    """One row of offers, with a flag when spot costs more than on demand."""
+    spot, price = facts.get("spot_usd_h"), facts.get("on_demand_usd_h")
+    above = spot is not None and price is not None and spot > price
+    return {"kind": "vm", **facts, "spot_above_on_demand": above}
+
+
+def table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Rows as a table of the catalog."""
+    import pyarrow as pa
+
+    from ..schema import columns, conform
+
+    listed = list(rows)
+    plain = {"s": pa.string(), "f": pa.float64(), "b": pa.bool_()}
+    return conform(
+        name,
+        pa.table(
+            {
+                column: pa.array([row.get(column) for row in listed], plain[kind])
+                for column, kind in columns(name).items()
+            }
+        ),
+    )

@@ -1,0 +1,97 @@
+"""Pages that were fetched already, kept on disk so that an interrupted refresh can go on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from .source import Page
+
+_FORMAT = 1  # raised when what the sources keep changes its meaning
+KEEP_HOURS = 6.0
+
+
+class Shelf:
+    """Pages by the name of their list.
+
+    Two processes may use one shelf: each page is put in place in one step, and both would write
+    the same.
+
+    Parameters
+    ----------
+    directory
+        Where the pages of one cloud are.
+    keep_hours
+        A list whose first page is older than this is fetched anew: prices move.
+    now
+        The clock, in seconds since the epoch.
+
+    Examples
+    --------
+    >>> shelf = Shelf(folder)  # doctest: +SKIP
+    >>> shelf.put("eastus/prices", 0, Page([{"usd": 1.0}], "token"))  # doctest: +SKIP
+    >>> shelf.pages("eastus/prices")[0].next  # doctest: +SKIP
+    'token'
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        keep_hours: float = KEEP_HOURS,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.directory = Path(directory)
+        self._keep, self._now = keep_hours * 3600, now
+
+    def pages(self, name: str) -> list[Page]:
+        """Pages of a list from the first on, as far as they are there without a gap."""
+        folder, found = self._folder(name), list[Page]()
+        while (path := folder / f"{len(found):05}.json.gz").is_file():
+            try:
+                kept = json.loads(gzip.decompress(path.read_bytes()))
+                young = 0 <= self._now() - kept["at"] <= self._keep
+                if kept["format"] != _FORMAT or not young:
+                    break
+                found.append(Page(kept["records"], kept["next"], kept["skipped"]))
+            except (OSError, EOFError, ValueError, KeyError, TypeError):
+                break  # not worth a word: the page is fetched again
+        return found
+
+    def put(self, name: str, number: int, page: Page) -> None:
+        """Keep one page. A disk that is full must not end a refresh: the page is then not kept."""
+        kept = {
+            "format": _FORMAT,
+            "at": self._now(),
+            "next": page.next,
+            "skipped": page.skipped,
+            "records": page.records,
+        }
+        path = self._folder(name) / f"{number:05}.json.gz"
+        temporary = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".page")
+            with os.fdopen(handle, "wb") as file:
+                file.write(gzip.compress(json.dumps(kept).encode(), compresslevel=1))
+            os.replace(temporary, path)
+        except OSError:
+            if temporary is not None:
+                Path(temporary).unlink(missing_ok=True)
+
+    def drop(self, name: str) -> None:
+        """Forget the pages of one list."""
+        shutil.rmtree(self._folder(name), ignore_errors=True)
+
+    def clear(self) -> None:
+        """Forget everything: it has become part of the catalog."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _folder(self, name: str) -> Path:
+        return self.directory.joinpath(*(quote(part, safe=" ") for part in name.split("/")))

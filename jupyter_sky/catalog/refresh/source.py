@@ -1,0 +1,155 @@
+"""What a source of prices is, and what it hands over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...errors import SkyError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .fetch import Fetch
+
+
+LATER = "try again later: what was fetched is kept for some hours"
+
+
+class Fault(Enum):
+    """What to do about a request that failed, when it is not the end."""
+
+    AGAIN = "the answer was damaged: ask for the same page again"
+    RESTART = "the place to continue from is no longer known: begin the list anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a source has found.
+
+    Attributes
+    ----------
+    tables : mapping of str to pyarrow.Table
+        Rows by table of the catalog; `offers` must be there.
+    sources : mapping of str to str
+        Names of the sources, each with the date of its facts.
+    notes : tuple of str
+        What could not be had, a sentence each.
+    """
+
+    tables: Mapping[str, pa.Table]
+    sources: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the catalog holds of one cloud now: a source may not see all that is known.
+
+    Attributes
+    ----------
+    offers : pyarrow.Table
+        The cloud's rows; without any for a cloud that is new.
+    egress : pyarrow.Table
+        The cloud's prices of data that leave.
+    """
+
+    offers: pa.Table
+    egress: pa.Table
+
+    @cached_property
+    def machines(self) -> dict[str, dict[str, Any]]:
+        """Facts of each instance type that hold wherever it is sold."""
+        facts = ("vcpus", "memory_gib", "arch", "accelerator", "accelerator_count")
+        facts += ("accelerator_memory_gib", "cpu_vendor", "intel_sgx")
+        names = self.offers.column("instance_type").to_pylist()
+        columns = [self.offers.column(fact).to_pylist() for fact in facts]
+        values = zip(*columns, strict=True)
+        return {
+            name: dict(zip(facts, row, strict=True))
+            for name, row in zip(names, values, strict=True)
+        }
+
+    @cached_property
+    def zones(self) -> dict[tuple[str, str], list[tuple[str, str]]]:
+        """Zones, each with how sure it is, by region and instance type."""
+        names = ("region", "instance_type", "zone", "zone_basis")
+        columns = [self.offers.column(name).to_pylist() for name in names]
+        found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        for region, machine, zone, basis in zip(*columns, strict=True):
+            found.setdefault((region, machine), []).append((zone, basis))
+        return found
+
+    @cached_property
+    def regions(self) -> list[str]:
+        """Names of the regions that have offers."""
+        return sorted(set(self.offers.column("region").to_pylist()) - {""})
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list.
+
+    Attributes
+    ----------
+    records : list
+        What was read from it: plain values, small, so that a page can be kept as JSON.
+    next : str or None
+        Where the next page begins; None after the last.
+    skipped : dict of str to int
+        Entries that make no sense, by what is wrong with them.
+    """
+
+    records: list[Any]
+    next: str | None = None
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
+class Source(Protocol):
+    """One cloud's price lists. Reading them is all that an implementation does.
+
+    Paging, what is kept between runs, retries of damaged pages, workers and progress belong to
+    `Fetch`; comparison and replacement belong to `run`.
+    """
+
+    @property
+    def cloud(self) -> str:
+        """Name of the cloud."""
+        ...
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Kinds of offers that it finds; known offers of other kinds stay as they are."""
+        ...
+
+    def check(self) -> None:
+        """Raise a SkyError that names the remedy when an SDK or credentials are missing."""
+        ...
+
+    def fetch(self, fetch: Fetch, known: Known) -> Found:
+        """Read all that the cloud tells."""
+        ...
+
+    def explain(self, error: Exception) -> Fault | SkyError:
+        """Say what a failed request means, once the SDK itself has given up retrying."""
+        ...
+
+
+def missing(cloud: str, package: str, extra: str) -> SkyError:
+    """The error for an SDK that is not installed.
+
+    Examples
+    --------
+    >>> print(missing("aws", "boto3", "aws"))
+    aws: its prices are read with boto3, which is not installed
+    pip install 'jupyter_sky[aws]'
+    """
+    from ...errors import SkyRefreshError
+
+    return SkyRefreshError(
+        f"{cloud}: its prices are read with {package}, which is not installed",
+        hint=f"pip install 'jupyter_sky[{extra}]'",
+    )

@@ -1,0 +1,104 @@
+"""JSON over HTTPS from addresses that have no SDK: polite, patient, and behind any proxy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from json import JSONDecodeError
+from typing import Any
+
+from ...errors import SkyError, SkyRefreshError
+from .source import LATER, Fault
+
+_TIMEOUT = (10, 120)  # seconds to connect, and between two pieces of an answer
+_RETRIES = 8  # of a busy server; of one that cannot be reached fewer:
+_CONNECTS = 2
+_BACKOFF = 0.5  # seconds; doubled at each retry, at most two minutes
+
+
+class Damaged(ValueError):
+    """An answer that is not what it should be, though its parts may be."""
+
+
+DAMAGED = (Damaged, JSONDecodeError, UnicodeDecodeError)
+
+
+class Web:
+    """A session that waits as long as a busy server asks it to.
+
+    429 and 5xx are retried with growing pauses, or after what ``Retry-After`` says. A body that
+    is cut short raises, and `explain` calls that a reason to ask again.
+
+    Parameters
+    ----------
+    headers
+        Sent with each request.
+    backoff
+        Seconds before the second retry.
+
+    Examples
+    --------
+    >>> Web().json("https://prices.azure.com/api/retail/prices")["Items"]  # doctest: +SKIP
+    """
+
+    def __init__(self, headers: Mapping[str, str] | None = None, backoff: float = _BACKOFF) -> None:
+        import requests
+        from requests.adapters import HTTPAdapter
+        from urllib3.util import Retry
+
+        from ..._version import __version__
+
+        patience = Retry(
+            total=_RETRIES,
+            connect=_CONNECTS,
+            backoff_factor=backoff,
+            backoff_jitter=backoff,
+            status_forcelist=(429, 500, 502, 503, 504),
+            raise_on_status=False,
+        )
+        self._session = requests.Session()
+        self._session.mount("https://", HTTPAdapter(max_retries=patience))
+        self._session.headers.update({"User-Agent": f"jupyter_sky/{__version__}"})
+        self._session.headers.update(headers or {})
+
+    def json(self, url: str, params: Mapping[str, str] | None = None) -> Any:
+        """The answer to a GET, decoded."""
+        answer = self._session.get(url, params=params, timeout=_TIMEOUT)
+        answer.raise_for_status()
+        return answer.json()
+
+
+def explain(error: Exception, cloud: str) -> Fault | SkyError:
+    """What a failed request of `Web` means."""
+    import requests
+
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        code, address = error.response.status_code, error.response.url.partition("?")[0]
+        if code in (401, 403):
+            return SkyRefreshError(
+                f"{cloud}: {address} refuses us ({code})", hint="check the credentials"
+            )
+        busy = "is too busy" if code == 429 else "answers"
+        return SkyRefreshError(f"{cloud}: {address} {busy} ({code})", hint=LATER)
+    damaged = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
+    if isinstance(error, (*damaged, *DAMAGED)):
+        return Fault.AGAIN
+    if isinstance(error, requests.RequestException):
+        asked = getattr(error.request, "url", None) or "its address"
+        return SkyRefreshError(
+            f"{cloud}: {asked.partition('?')[0]} cannot be reached ({type(error).__name__})",
+            hint="check the network, and HTTPS_PROXY where a proxy is in the way",
+        )
+    return SkyRefreshError(f"{cloud}: {type(error).__name__}: {error}", hint=LATER)
+
+
+def member(answer: Any, name: str, kind: type) -> Any:
+    """A member of an answer; `Damaged` when it is not there or something else.
+
+    Examples
+    --------
+    >>> member({"Items": [1]}, "Items", list)
+    [1]
+    """
+    if not isinstance(answer, dict) or not isinstance(answer.get(name), kind):
+        raise Damaged(f"the answer has no {name}")
+    return answer[name]

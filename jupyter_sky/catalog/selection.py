@@ -1,0 +1,237 @@
+"""Offers that a filter let through, still as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ..offers import Offer
+from .facts import days_since
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from .catalog import Catalog
+    from .managed import Service
+
+By = Literal["price", "gpu_price"]
+
+_STRINGS = {
+    "cloud": "cloud",
+    "region": "region",
+    "zone": "zone",
+    "instance_type": "instance_type",
+    "gpu": "accelerator",
+    "arch": "arch",
+    "cpu_vendor": "cpu_vendor",
+}
+_NUMBERS = {
+    "vcpus": "vcpus",
+    "memory": "memory_gib",
+    "gpu_count": "accelerator_count",
+    "gpu_memory": "accelerator_memory_gib",
+}
+ABOVE = "spot price above on-demand"
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Offers, the cheapest first and unknown prices last.
+
+    Attributes
+    ----------
+    catalog : Catalog
+        Where they come from.
+    rows : numpy.ndarray
+        Row of each offer in the catalog's table of offers.
+    spot : numpy.ndarray
+        Whether each is a spot offer.
+    price : numpy.ndarray
+        USD/h of one node, surcharges included; NaN when not known.
+    by : str
+        Whether to order by the price of a node or of one accelerator.
+    service : numpy.ndarray, optional
+        Index into `services` for each offer.
+    flagged : int
+        Spot offers left out because they cost more than the machine on demand.
+
+    Examples
+    --------
+    >>> [offer.place for offer in load().filter(gpus="A100:8").head(3)]  # doctest: +SKIP
+    """
+
+    catalog: Catalog
+    rows: np.ndarray
+    spot: np.ndarray
+    price: np.ndarray
+    by: By = "price"
+    service: np.ndarray | None = None
+    services: Sequence[Service] = ()
+    flagged: int = 0
+    ordered: bool = False
+    _cache: dict[str, Selection] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Offer]:
+        return iter(self.offers())
+
+    def _take(self, which: np.ndarray, ordered: bool) -> Selection:
+        service = None if self.service is None else self.service[which]
+        return Selection(
+            self.catalog,
+            self.rows[which],
+            self.spot[which],
+            self.price[which],
+            self.by,
+            service,
+            self.services,
+            self.flagged,
+            ordered,
+        )
+
+    def _keys(self, which: np.ndarray) -> np.ndarray:
+        """What `which` is ordered by: the price, of a node or of one accelerator."""
+        price = self.price[which]
+        if self.by == "gpu_price":
+            return price / self.catalog.offers.values("accelerator_count")[self.rows[which]]
+        return price
+
+    def _order(self, which: np.ndarray) -> np.ndarray:
+        tie = self.catalog.offers.tie
+        rows = self.rows[which]
+        rank = (rows if tie is None else tie[rows]).astype(np.int64) * 2 + self.spot[which]
+        if self.service is not None:
+            rank = rank * len(self.services) + self.service[which]
+        return which[np.lexsort((rank, self._keys(which)))]
+
+    def sorted(self) -> Selection:
+        """All offers in order."""
+        if self.ordered:
+            return self
+        if "all" not in self._cache:
+            self._cache["all"] = self._take(self._order(np.arange(len(self))), True)
+        return self._cache["all"]
+
+    def head(self, count: int = 10) -> Selection:
+        """The first offers, in order; far quicker than ordering them all."""
+        if count >= len(self) or self.ordered or "all" in self._cache:
+            return self.sorted()[:count]
+        keys = self._keys(np.arange(len(self)))
+        limit = np.partition(keys, count)[count]  # NaN sorts last
+        which = np.flatnonzero(keys <= limit) if limit == limit else np.arange(len(self))
+        return self._take(self._order(which)[:count], True)
+
+    def __getitem__(self, key: slice) -> Selection:
+        whole = self.sorted()
+        return whole._take(np.arange(*key.indices(len(whole))), True)
+
+    def values(self, name: str) -> np.ndarray:
+        """Numbers, flags or codes of a column of the offers' table, offer by offer."""
+        return self.catalog.offers.values(name)[self.rows]
+
+    def strings(self, name: str) -> list[str]:
+        """Strings of a column of the offers' table, offer by offer."""
+        return self.catalog.offers.strings(name, self.rows)
+
+    def dates(self) -> list[str]:
+        """Date of each price: of the spot price for a spot offer."""
+        pairs = zip(
+            self.spot.tolist(), self.strings("spot_date"), self.strings("price_date"), strict=True
+        )
+        return [spot if is_spot else price for is_spot, spot, price in pairs]
+
+    def age(self, today: date | None = None) -> int | None:
+        """Days since the oldest dated price here; None when none has a full date."""
+        days = [days_since(text, today) for text in set(self.dates())]
+        return max((day for day in days if day is not None), default=None)
+
+    def offers(self, limit: int | None = None) -> list[Offer]:
+        """The offers in order, as values."""
+        chosen = self.sorted() if limit is None else self.head(limit)
+        return list(chosen._offers())
+
+    def _offers(self) -> Iterator[Offer]:
+        fields: dict[str, list] = {key: self.strings(name) for key, name in _STRINGS.items()}
+        for key, name in _NUMBERS.items():
+            fields[key] = self.values(name).tolist()
+        fields["source"], fields["date"] = self.strings("source"), self.dates()
+        fields["spot"], fields["price"] = self.spot.tolist(), self.price.tolist()
+        fields["intel_sgx"] = self.values("intel_sgx").tolist()
+        fields["above"] = self.values("spot_above_on_demand").tolist()
+        places = self.catalog.places(self.rows)
+        for position, values in enumerate(zip(*fields.values(), strict=True)):
+            found = dict(zip(fields, values, strict=True))
+            service = None
+            if self.service is not None:
+                service = self.services[int(self.service[position])]
+            yield _offer(found, places[position], service)
+
+    def to_pandas(self) -> DataFrame:
+        """The offers in order, with every column of the catalog."""
+        import pandas as pd
+
+        whole = self.sorted()
+        table = whole.catalog.offers
+        data: dict[str, object] = {}
+        for name, kind in table.kinds.items():
+            if kind == "s":
+                data[name] = pd.Categorical.from_codes(
+                    whole.values(name).astype(np.int32), categories=pd.Index(table.words(name))
+                )
+            else:
+                data[name] = whole.values(name)
+        places = whole.catalog.places(whole.rows)
+        frame = pd.DataFrame(data)
+        frame.insert(3, "country", [country for country, _ in places])
+        frame.insert(4, "jurisdiction", [jurisdiction for _, jurisdiction in places])
+        frame.insert(0, "spot", whole.spot)
+        frame.insert(1, "usd_h", whole.price)
+        frame.insert(2, "usd_h_per_gpu", whole.price / whole.values("accelerator_count"))
+        if whole.service is not None:
+            frame["service"] = [str(whole.services[i]) for i in whole.service]
+        return frame
+
+
+def _offer(found: dict, place: tuple[str, str], service: Service | None) -> Offer:
+    price = found.pop("price")
+    notes = [ABOVE] if found.pop("above") and found["spot"] else []
+    if service is not None:
+        notes.append(service.note)
+    gpu_count = _known(found.pop("gpu_count"))
+    return Offer(
+        cloud=found["cloud"],
+        region=found["region"],
+        zone=found["zone"] or None,
+        instance_type=found["instance_type"],
+        vcpus=_whole(_known(found["vcpus"])),
+        memory=_whole(_known(found["memory"])),
+        gpu=found["gpu"] or None,
+        gpu_count=_whole(gpu_count),
+        gpu_memory=_known(found["gpu_memory"]) or None,
+        spot=found["spot"],
+        price=price if price == price else None,
+        source=found["source"],
+        date=found["date"],
+        arch=found["arch"],
+        cpu_vendor=found["cpu_vendor"],
+        country=place[0],
+        jurisdiction=place[1],
+        intel_sgx=found["intel_sgx"],
+        service=service.name if service else "",
+        packages=service.packages if service else (),
+        note="; ".join(filter(None, notes)),
+    )
+
+
+def _known(value: float) -> float:
+    return value if value == value else 0.0
+
+
+def _whole(value: float) -> float:
+    return int(value) if value == int(value) else value

@@ -1,0 +1,324 @@
+"""What it costs, and how long it takes, to move and keep data.
+
+Prices stand in tiers: each holds for the part of a month's volume that falls inside it. A free
+allowance of an account (100 GB a month on some clouds) is not counted, since nobody here knows
+whether it is spent: the first tier's price holds from the first byte.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import SkyUsageError
+
+if TYPE_CHECKING:
+    from .facts import Region
+
+Relation = Literal[
+    "same place", "same zone", "other zone", "other region", "other cloud", "internet"
+]
+Basis = Literal["listed", "estimate", "not known"]
+_OWN = ("local", "ssh", "internet", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where data is: a zone, a region, or no cloud at all.
+
+    Examples
+    --------
+    >>> Place.parse("aws/us-east-1/us-east-1a"), str(Place.parse("internet"))
+    (Place(cloud='aws', region='us-east-1', zone='us-east-1a'), 'internet')
+    """
+
+    cloud: str
+    region: str = ""
+    zone: str = ""
+
+    @classmethod
+    def parse(cls, text: Place | str) -> Place:
+        """Read ``cloud``, ``cloud/region`` or ``cloud/region/zone``; ``internet`` is no cloud."""
+        if isinstance(text, Place):
+            return text
+        parts = [part.strip() for part in text.split("/")]
+        if not parts[0] or len(parts) > 3:
+            raise SkyUsageError(f"{text!r} is not a place", hint="such as aws/us-east-1")
+        return cls(*parts)
+
+    @property
+    def own(self) -> bool:
+        """Whether this is a machine of the user's, or anywhere on the internet."""
+        return self.cloud in _OWN
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.cloud, self.region, self.zone) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Egress:
+    """The price of one transfer.
+
+    Attributes
+    ----------
+    usd : float, optional
+        None when nothing is known of the price.
+    relation : str
+        What the two places have in common.
+    basis : str
+        ``listed``, an ``estimate`` that `note` explains, or ``not known``.
+    """
+
+    usd: float | None
+    relation: Relation
+    basis: Basis
+    source: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """The time of one transfer.
+
+    Attributes
+    ----------
+    hours, gbit_s : float
+        How long, and the rate it rests on, between two machines.
+    basis : str
+        ``measured``, ``limit`` (what the cloud allows), or ``assumed``.
+    """
+
+    hours: float
+    gbit_s: float
+    basis: str
+    source: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The price of keeping data for one month; `usd` is None when it is not known."""
+
+    usd: float | None
+    storage_class: str
+    source: str = ""
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """USD per GB by volume: each price holds from a volume on, up to the next.
+
+    Examples
+    --------
+    >>> Tiers(((0.0, 0.09), (10240.0, 0.085))).usd(10340)
+    930.1
+    """
+
+    steps: tuple[tuple[float, float], ...]
+    source: str = ""
+    note: str = ""
+
+    def usd(self, gb: float, already_gb: float = 0.0) -> float:
+        """Price of so many GB more, after so many in the same month."""
+        end, total = already_gb + gb, 0.0
+        for position, (start, price) in enumerate(self.steps):
+            low = 0.0 if position == 0 else start  # allowances are not counted
+            last = position + 1 == len(self.steps)
+            high = math.inf if last else self.steps[position + 1][0]
+            total += max(0.0, min(end, high) - max(already_gb, low)) * price
+        return total
+
+
+class Network:
+    """Prices and rates between places, from the catalog's tables."""
+
+    def __init__(
+        self,
+        regions: Mapping[tuple[str, str], Region],
+        egress: Sequence[dict[str, Any]],
+        storage: Sequence[dict[str, Any]],
+        bandwidth: Sequence[dict[str, Any]],
+    ) -> None:
+        self._regions = regions
+        self._egress = _tiers(egress, "source_region", "destination", "usd_per_gb")
+        self._storage = _tiers(storage, "region", "storage_class", "usd_per_gb_month")
+        self._dates = {(row["cloud"], row["region"]): row["price_date"] for row in storage}
+        self._bandwidth = {
+            (row["source_cloud"], row["destination_cloud"], row["relation"]): row
+            for row in bandwidth
+        }
+
+    # -- prices ------------------------------------------------------------------------------
+
+    def egress(
+        self, source: Place | str, destination: Place | str, gb: float, already_gb: float = 0.0
+    ) -> Egress:
+        """What it costs to move data from one place to another.
+
+        Parameters
+        ----------
+        source, destination
+            Places, or their text: ``aws/us-east-1``, ``gcp/us-central1/us-central1-a``,
+            ``internet``.
+        gb
+            GB to move.
+        already_gb
+            GB that went the same way earlier in the month: they fill the lower tiers.
+
+        Examples
+        --------
+        >>> catalog.egress("aws/us-east-1", "gcp/us-central1", 100).usd  # doctest: +SKIP
+        9.0
+        """
+        for amount in (gb, already_gb):
+            if not 0 <= amount < math.inf:
+                raise SkyUsageError(f"{amount} GB cannot be moved", hint="give a number from 0")
+        here, there = Place.parse(source), Place.parse(destination)
+        relation = self.relation(here, there)
+        if here.own or relation == "same place":
+            return Egress(0.0, relation, "listed", "", "data coming in is free")
+        tiers, basis, note = self._price(here, there, relation)
+        if tiers is None:
+            return Egress(0.0 if gb == 0 else None, relation, "not known", "", note)
+        if tiers.note.startswith("low confidence"):
+            basis = "estimate"
+        usd = tiers.usd(gb, already_gb)
+        return Egress(usd, relation, basis, tiers.source, note or tiers.note)
+
+    def relation(self, here: Place, there: Place) -> Relation:
+        """What two places have in common."""
+        if here.own or there.own:
+            return "same place" if here == there else "internet"
+        if here.cloud != there.cloud:
+            return "other cloud"
+        if here.region != there.region:
+            return "other region"
+        if here.zone and here.zone == there.zone:
+            return "same zone"
+        return "other zone"
+
+    def _price(
+        self, here: Place, there: Place, relation: Relation
+    ) -> tuple[Tiers | None, Basis, str]:
+        if relation == "same zone":
+            return self._or_estimate(here, "same-zone")
+        if relation == "other zone":
+            tiers, basis, note = self._or_estimate(here, "cross-zone")
+            if basis == "listed" and not (here.zone and there.zone):
+                return tiers, "estimate", "the zones are not known: the price between two zones"
+            return tiers, basis, note
+        if relation == "other region":
+            return self._between_regions(here, there)
+        return self._to_internet(here, there)
+
+    def _between_regions(self, here: Place, there: Place) -> tuple[Tiers | None, Basis, str]:
+        pair = "<->".join(sorted((here.region, there.region)))
+        exact = self._egress.get((here.cloud, here.region, f"cross-region:{pair}"))
+        if exact:
+            return exact, "listed", ""
+        a, b = (self._continent(place) for place in (here, there))
+        if here.cloud == "aws":  # one price to every other region
+            return self._or_estimate(here, "cross-region")
+        if a and a == b:
+            group = {"Asia": "asia", "North America": "na-eu", "Europe": "na-eu"}.get(a)
+            for key in ("cross-region", f"cross-region:same-continent-{group}"):
+                for region in (here.region, "*"):
+                    tiers = self._egress.get((here.cloud, region, key))
+                    if tiers:
+                        return tiers, "listed", ""
+        tiers, _, _ = self._to_internet(here, there)
+        why = "no price is known between these regions: the price to the internet, an upper bound"
+        return tiers, "estimate" if tiers else "not known", why if tiers else "no price is known"
+
+    def _to_internet(self, here: Place, there: Place) -> tuple[Tiers | None, Basis, str]:
+        country = self._country(there)
+        special = {"AU": "internet:australia", "CN": "internet:china"}.get(country, "")
+        tiers = self._egress.get((here.cloud, here.region, special))
+        return (tiers, "listed", "") if tiers else self._or_estimate(here, "internet")
+
+    def _or_estimate(self, here: Place, key: str) -> tuple[Tiers | None, Basis, str]:
+        """The price of a region, or the dearest that its cloud has anywhere."""
+        tiers = self._egress.get((here.cloud, here.region, key))
+        if tiers:
+            return tiers, "listed", ""
+        others = [
+            found
+            for (cloud, _, destination), found in self._egress.items()
+            if cloud == here.cloud and destination == key
+        ]
+        if not others:
+            return None, "not known", f"no price of {here.cloud} for this is known"
+        dearest = max(others, key=lambda found: found.usd(1e6))
+        return dearest, "estimate", f"not known for {here}: the dearest that {here.cloud} has"
+
+    def _continent(self, place: Place) -> str:
+        found = self._regions.get((place.cloud, place.region))
+        return found.continent if found else ""
+
+    def _country(self, place: Place) -> str:
+        found = self._regions.get((place.cloud, place.region))
+        return found.country if found else ""
+
+    def storage(
+        self, cloud: str, region: str, gb: float, storage_class: str | None = None
+    ) -> Storage:
+        """What it costs to keep `gb` GB for a month.
+
+        Without `storage_class`, the standard class of the cloud's object store.
+        """
+        standard = {"aws": "S3 Standard", "azure": "Blob Hot LRS", "gcp": "GCS Standard"}
+        name = storage_class or standard.get(cloud, "")
+        tiers = self._storage.get((cloud, region, name))
+        if tiers is None:
+            return Storage(None, name)
+        return Storage(tiers.usd(gb), name, tiers.source, self._dates[cloud, region])
+
+    # -- time --------------------------------------------------------------------------------
+
+    def hours(self, source: Place | str, destination: Place | str, gb: float) -> Duration:
+        """How long a transfer takes between one machine there and one here.
+
+        Examples
+        --------
+        >>> catalog.transfer_hours("aws/us-east-1", "aws/us-west-2", 450).basis  # doctest: +SKIP
+        'measured'
+        """
+        here, there = Place.parse(source), Place.parse(destination)
+        relation = self.relation(here, there)
+        if relation == "same place":
+            return Duration(0.0, math.inf, "assumed", "", "nothing has to move")
+        row = self._rate(here, there, relation)
+        hours = gb * 8 / row["gbit_s"] / 3600
+        return Duration(hours, row["gbit_s"], row["basis"], row["source"], row["note"])
+
+    def _rate(self, here: Place, there: Place, relation: Relation) -> dict[str, Any]:
+        if relation in ("same zone", "other zone"):
+            key = "same region"
+        elif relation == "internet":
+            key = "internet"
+        else:
+            a, b = self._continent(here), self._continent(there)
+            key = "same continent" if a and a == b else "other continent"
+        for pair in ((here.cloud, there.cloud), (here.cloud, "*"), ("*", "*")):
+            found = self._bandwidth.get((*pair, key))
+            if found:
+                return found
+        return {"gbit_s": 1.0, "basis": "assumed", "source": "", "note": "no figure is known"}
+
+
+def _tiers(
+    rows: Sequence[dict[str, Any]], place: str, kind: str, price: str
+) -> dict[tuple[str, str, str], Tiers]:
+    grouped: defaultdict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        grouped[row["cloud"], row[place], row[kind]].append(row)
+    found = {}
+    for key, members in grouped.items():
+        members.sort(key=lambda row: row["tier_from_gb"])
+        steps = tuple((row["tier_from_gb"], row[price]) for row in members)
+        found[key] = Tiers(steps, members[0]["source"], members[0].get("note", ""))
+    return found

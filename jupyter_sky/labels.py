@@ -1,0 +1,223 @@
+"""Words of a request: clouds, accelerators, processors, areas and managed services."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from jupyter_sky import accelerators
+from jupyter_sky.errors import SkyUsageError, suggest
+from jupyter_sky.quantities import Amount
+
+CLOUDS = (
+    *("aws", "azure", "gcp", "hyperstack", "lambda", "nebius", "runpod", "vast", "verda"),
+    *("local", "ssh"),
+)
+ARCHES = ("x86_64", "arm64")
+VENDORS = ("AMD", "AWS", "Ampere", "Apple", "Google", "Intel", "Microsoft", "NVIDIA")
+SERVICES = ("dataproc", "emr", "hdinsight")
+PACKAGES = ("hadoop", "spark")
+
+_ARCH = {
+    **dict.fromkeys(("x86_64", "x86-64", "x86", "x64", "amd64"), "x86_64"),
+    **dict.fromkeys(("arm64", "arm", "aarch64"), "arm64"),
+}
+_VENDOR = {vendor.lower(): vendor for vendor in VENDORS} | {"graviton": "AWS"}
+_AREA = r"(?i:[a-z]{2}|eea|us-gov)"
+_COUNT = r"([1-9]\d{0,5}|0?\.\d{1,6})(\+?)"
+_REQUIREMENT = r"(?i:([a-z][a-z-]*)\s*((?:[<>=!~]=?|===).*)?)"
+
+
+def parse_word(text: str, label: str) -> str:
+    """Read a name in a cloud's own words."""
+    if not re.fullmatch(r"[\w.:/+-]+", text):
+        raise SkyUsageError(f"{label} {text}: not a name", hint=f"{label} takes one name")
+    return text
+
+
+def parse_clouds(text: str, label: str) -> tuple[str, ...]:
+    """Read a list of clouds, such as ``aws,gcp``."""
+    clouds = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
+    for cloud in clouds:
+        if cloud not in CLOUDS:
+            raise SkyUsageError(f"{label} {cloud}: not a known cloud", hint=suggest(cloud, CLOUDS))
+    if not clouds:
+        raise SkyUsageError(f"{label} needs a cloud", hint=f"known: {', '.join(CLOUDS)}")
+    return clouds
+
+
+def parse_gpus(text: str, label: str) -> tuple[str, Amount]:
+    """Read ``V100``, ``V100:4``, ``V100:4+`` or ``L4:0.5`` into a canonical name and a count.
+
+    Examples
+    --------
+    >>> parse_gpus("nvidia-tesla-v100:4+", "--gpus")
+    ('V100', Amount(value=4.0, at_least=True))
+    """
+    name, colon, count = text.strip().partition(":")
+    if not name or name.isdigit():
+        raise SkyUsageError(
+            f"{label} {text}: not an accelerator",
+            hint=f"write a name and a count, such as {label} V100:1",
+        )
+    match = re.fullmatch(_COUNT, count) if colon else None
+    if colon and not match:
+        raise SkyUsageError(
+            f"{label} {text}: {count!r} is not a count", hint=f"such as {label} {name}:1"
+        )
+    amount = Amount(float(match[1]), bool(match[2])) if match else Amount(1)
+    return accelerators.canonical(name), amount
+
+
+def parse_arch(text: str, label: str) -> str:
+    """Read an architecture: ``x86``, ``amd64``, ``arm``...
+
+    Examples
+    --------
+    >>> parse_arch("aarch64", "--arch")
+    'arm64'
+    """
+    found = _ARCH.get(text.strip().lower())
+    if found is None:
+        raise SkyUsageError(f"{label} {text}: not an architecture", hint=suggest(text, ARCHES))
+    return found
+
+
+def parse_vendor(text: str, label: str) -> str:
+    """Read who makes the processor; ``graviton`` is AWS.
+
+    Examples
+    --------
+    >>> parse_vendor("amd", "--cpu-vendor")
+    'AMD'
+    """
+    found = _VENDOR.get(text.strip().lower())
+    if found is None:
+        raise SkyUsageError(f"{label} {text}: makes no processor", hint=suggest(text, VENDORS))
+    return found
+
+
+# -- areas ---------------------------------------------------------------------------------
+
+
+def is_area(text: str) -> bool:
+    """Whether a word is a country or a jurisdiction: no cloud has a region of two letters.
+
+    (One marketplace names its regions by their countries, which comes to the same.)
+    """
+    return re.fullmatch(_AREA, text) is not None
+
+
+def parse_area(text: str, label: str) -> str:
+    """Read a country or a jurisdiction: ``eu``, ``us``, ``de``, ``uk``.
+
+    Examples
+    --------
+    >>> parse_area("eu", "--jurisdiction"), parse_area("uk", "--country")
+    ('EU', 'GB')
+    """
+    if not is_area(text.strip()):
+        raise SkyUsageError(
+            f"{label} {text}: neither a country nor a jurisdiction",
+            hint=f"write two letters, such as {label} eu, {label} us or {label} de",
+        )
+    area = text.strip().upper()
+    return {"UK": "GB"}.get(area, area)
+
+
+def in_area(area: str, country: str, jurisdiction: str) -> bool:
+    """Whether a place of this country and jurisdiction lies in an area.
+
+    Regions that a government keeps for itself are in no area but their own: nobody else can use
+    them. The European Economic Area contains the Union.
+
+    Examples
+    --------
+    >>> in_area("eu", "FI", "EU"), in_area("us", "US", "US-GOV"), in_area("eea", "FR", "EU")
+    (True, False, True)
+    """
+    area = {"UK": "GB"}.get(area.upper(), area.upper())
+    if area == jurisdiction or (area == "EEA" and jurisdiction == "EU"):
+        return True
+    return area == country != "" and not jurisdiction.endswith("-GOV")
+
+
+_UNION = frozenset(
+    "AT BE BG CY CZ DE DK EE ES FI FR GR HR HU IE IT LT LU LV MT NL PL PT RO SE SI SK".split()
+)
+
+
+def jurisdiction_of(country: str) -> str:
+    """Law that holds in a country: that of the Union or the Economic Area for their members.
+
+    Examples
+    --------
+    >>> jurisdiction_of("FI"), jurisdiction_of("NO"), jurisdiction_of("CH")
+    ('EU', 'EEA', 'CH')
+    """
+    return "EU" if country in _UNION else "EEA" if country in ("IS", "LI", "NO") else country
+
+
+# -- managed services ----------------------------------------------------------------------
+
+
+def parse_service(text: str, label: str) -> tuple[str, ...]:
+    """Read a managed service and what it must bring: ``emr,spark==3.5.*``.
+
+    Examples
+    --------
+    >>> parse_service("EMR, spark>=3.4,<3.6", "--service")
+    ('emr', 'spark>=3.4,<3.6')
+    """
+    items = [item.strip() for item in re.split(r",(?!\s*[<>=!~])", text) if item.strip()]
+    if not items:
+        raise SkyUsageError(f"{label} needs a service", hint=f"known: {', '.join(SERVICES)}")
+    return tuple(dict.fromkeys(_requirement(item, label) for item in items))
+
+
+def _requirement(item: str, label: str) -> str:
+    match = re.fullmatch(_REQUIREMENT, item)
+    name = match[1].lower() if match else item
+    if match is None or name not in (*SERVICES, *PACKAGES):
+        raise SkyUsageError(
+            f"{label} {item}: neither a managed service nor a package of one",
+            hint=suggest(name, (*SERVICES, *PACKAGES)),
+        )
+    clause = re.sub(r"\s+", "", match[2] or "")
+    if clause:
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            SpecifierSet(clause)
+        except InvalidSpecifier:
+            raise SkyUsageError(
+                f"{label} {item}: {clause} is not a version", hint=f'such as {label} "spark==3.5.*"'
+            ) from None
+    return name + clause
+
+
+def brings(asked: Iterable[str], packages: Iterable[str]) -> bool:
+    """Whether what a service brings meets everything asked for.
+
+    Examples
+    --------
+    >>> brings(("emr", "spark==3.5.*"), ("emr==7.0.0", "spark==3.5.0"))
+    True
+    """
+    brought = dict(package.split("==", 1) for package in packages)
+    for requirement in asked:
+        match = re.fullmatch(_REQUIREMENT, requirement)
+        if match is None or match[1] not in brought:
+            return False
+        if match[2] and not _admits(match[2], brought[match[1]]):
+            return False
+    return True
+
+
+@lru_cache(maxsize=4096)
+def _admits(clause: str, version: str) -> bool:
+    from packaging.specifiers import SpecifierSet
+
+    number = re.match(r"\d+(?:\.\d+)*", version)  # clouds add words: 2.0.29-debian10
+    return number is not None and SpecifierSet(clause).contains(number[0], prereleases=True)

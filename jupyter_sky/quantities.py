@@ -1,0 +1,147 @@
+"""Amounts, durations and prices: how they are written, read and shown."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from jupyter_sky.errors import SkyUsageError
+
+_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
+# Compiled when first used, and kept by re: an import should not pay for it.
+_AMOUNT = rf"(?i:({_NUMBER})\s*([a-z]*)\s*(\+?))"
+_DURATION = "(?i:" + "".join(rf"(?:({_NUMBER})\s*{unit}\s*)?" for unit in "dhms") + ")"
+_USD = rf"\$?\s*({_NUMBER})"
+# Clouds write GB and mean GiB, and people copy what they read: all units are binary.
+_GIB = {"": 1.0, "m": 1 / 1024, "g": 1.0, "t": 1024.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number, or with ``+`` at least that number.
+
+    Examples
+    --------
+    >>> Amount(4, at_least=True).admits(8), str(Amount(4, at_least=True))
+    (True, '4+')
+    """
+
+    value: float
+    at_least: bool = False
+
+    def admits(self, amount: float) -> bool:
+        """Whether an amount is what was asked for."""
+        # A tenth of a percent: a figure that we printed rounded must match what it stands for.
+        close = math.isclose(amount, self.value, rel_tol=1e-3)
+        return close or (self.at_least and amount > self.value)
+
+    def __str__(self) -> str:
+        return plain_number(self.value) + ("+" if self.at_least else "")
+
+
+def plain_number(value: float) -> str:
+    """A number without a needless ``.0``.
+
+    Examples
+    --------
+    >>> plain_number(4.0), plain_number(0.5)
+    ('4', '0.5')
+    """
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def parse_amount(text: str, label: str, *, units: bool = True) -> Amount:
+    """Read ``4``, ``4+``, ``1.5`` or, with units, ``16GB``, ``512MB+``, ``1T`` (in GiB).
+
+    Raises
+    ------
+    SkyUsageError
+        When the text is malformed, zero or negative.
+
+    Examples
+    --------
+    >>> parse_amount("512MB+", "--memory")
+    Amount(value=0.5, at_least=True)
+    """
+    hint = f"write a positive number, with + for at least, such as {label} 4 or {label} 4+"
+    if units:
+        hint += f"; {label} 16 is in GiB, 512MB and 1T are understood"
+    match = re.fullmatch(_AMOUNT, text.strip())
+    unit = match[2].lower().removesuffix("b").removesuffix("i") if match else ""
+    known_unit = unit in _GIB and (units or not (match and match[2]))
+    value = float(match[1]) * _GIB[unit] if match and known_unit else 0.0
+    if not match or not known_unit or not 0 < value < math.inf:
+        raise SkyUsageError(f"{label} {text}: not an amount", hint=hint)
+    return Amount(value, bool(match[3]))
+
+
+def parse_count(text: str, label: str) -> int:
+    """Read a whole number of at least 1."""
+    if not re.fullmatch(r"\d{1,9}", text.strip()) or int(text) < 1:
+        raise SkyUsageError(
+            f"{label} {text}: not a count", hint=f"write a whole number from 1, such as {label} 2"
+        )
+    return int(text)
+
+
+def parse_duration(text: str, label: str) -> float:
+    """Read ``90s``, ``20m``, ``1h30m`` or ``0``; the answer is in seconds.
+
+    A bare number is refused: some tools read it as minutes and others as seconds.
+
+    Examples
+    --------
+    >>> parse_duration("1h30m", "--timeout")
+    5400.0
+    """
+    match = re.fullmatch(_DURATION, text.strip())
+    if text.strip() != "0" and not (match and any(match.groups())):
+        raise SkyUsageError(
+            f"{label} {text}: not a duration",
+            hint=f"write it with a unit, such as {label} 90s, {label} 20m or {label} 2h",
+        )
+    parts = match.groups() if match else "0000"
+    days, hours, minutes, seconds = (float(part or 0) for part in parts)
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds as a clock shows them.
+
+    Examples
+    --------
+    >>> format_duration(41), format_duration(725), format_duration(3753)
+    ('0:41', '12:05', '1:02:33')
+    """
+    minutes, second = divmod(max(0, int(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def format_elapsed(seconds: float) -> str:
+    """Seconds that something took: tenths below one second, a clock above.
+
+    Examples
+    --------
+    >>> format_elapsed(0.31), format_elapsed(72)
+    ('0.3 s', '1:12')
+    """
+    # from 0.95 s on the tenth would be rounded to a whole second
+    return f"{max(0.0, seconds):.1f} s" if seconds < 0.95 else format_duration(max(1.0, seconds))
+
+
+def parse_usd(text: str, label: str) -> float:
+    """Read ``2.5`` or ``$2.5``, in USD.
+
+    Examples
+    --------
+    >>> parse_usd("$2.5", "--max-cost")
+    2.5
+    """
+    match = re.fullmatch(_USD, text.strip())
+    if not match or math.isinf(float(match[1])):
+        raise SkyUsageError(
+            f"{label} {text}: not an amount of USD", hint=f"write a number, such as {label} 2.5"
+        )
+    return float(match[1])

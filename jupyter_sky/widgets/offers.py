@@ -1,0 +1,241 @@
+"""Offers as a table that can be sorted, in a notebook, and as text elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from html import escape
+from typing import TYPE_CHECKING, Any, overload
+
+from ..offers import Offer
+from .statusline import PLAIN
+from .table import CAPTION, LINE, TABLE, Table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..catalog import Selection
+
+OLD_DAYS = 7
+"""Prices older than this are called old."""
+_CLIP = 30  # characters of a source that a line has room for
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: an offer, and the zones that sell the same at the same price."""
+
+    offer: Offer
+    zones: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column: its head, its cells, and what they are ordered by where that is a number."""
+
+    name: str
+    text: Any
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offers:
+    """Offers that were asked for, the cheapest first. Iteration gives each `Offer`.
+
+    Attributes
+    ----------
+    selection : Selection
+        The offers, still as columns.
+    asked : str
+        What was asked, as it is written on a command line.
+    limit : int
+        Lines to show.
+    problems : tuple of str
+        What was wrong with files that prices come from.
+
+    Examples
+    --------
+    >>> sky.offers("A100:8", spot=True, region="eu").head(3)  # doctest: +SKIP
+    """
+
+    selection: Selection
+    asked: str = ""
+    limit: int = 20
+    problems: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.selection)
+
+    def __iter__(self) -> Iterator[Offer]:
+        return iter(self.selection)
+
+    @overload
+    def __getitem__(self, key: int) -> Offer: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Offers: ...
+
+    def __getitem__(self, key: int | slice) -> Offer | Offers:
+        if isinstance(key, slice):
+            return replace(self, selection=self.selection[key])
+        if not -len(self) <= key < len(self):
+            raise IndexError(f"offer {key} of {len(self)}")
+        position = key % len(self)
+        return self.selection[position : position + 1].offers()[0]
+
+    def head(self, count: int = 5) -> Offers:
+        """The first offers."""
+        return replace(self, selection=self.selection.head(count))
+
+    def to_pandas(self) -> DataFrame:
+        """All offers as a DataFrame, with every column of the catalog."""
+        return self.selection.to_pandas()
+
+    # -- what is shown -----------------------------------------------------------------------
+
+    def lines(self) -> list[Line]:
+        """The first lines: an offer that several zones sell alike is one line."""
+        found: dict[tuple, tuple[Offer, list[str]]] = {}
+        for offer in self.selection.offers(self.limit * 12):
+            key = (offer.cloud, offer.region, offer.instance_type, offer.spot, offer.price)
+            _, zones = found.setdefault((*key, offer.service), (offer, []))
+            if offer.zone:
+                zones.append(offer.zone)
+            if len(found) > self.limit:
+                break
+        return [Line(offer, tuple(zones)) for offer, zones in list(found.values())[: self.limit]]
+
+    def notes(self, lines: Sequence[Line]) -> list[str]:
+        """What to know of these prices: how old they are, what is not shown."""
+        notes = []
+        shown = sum(max(1, len(line.zones)) for line in lines)
+        if len(self) > shown:
+            notes.append(f"{len(self) - shown:,} more offers: to_pandas() has them all")
+        age = self.selection.age() if len(self) else None
+        if age is not None and age > OLD_DAYS:
+            notes.append(f"prices are up to {age:,} days old: jupyter sky catalog refresh")
+        if any(not line.offer.date for line in lines):
+            notes.append("prices without a date are of unknown age")
+        if self.selection.flagged:
+            notes.append(
+                f"{self.selection.flagged} spot offers that cost more than on-demand are left out"
+            )
+        notes += sorted({line.offer.note for line in lines if line.offer.note})
+        return [*notes, *self.problems]
+
+    def table(self) -> Table:
+        """What is shown, as a plain table."""
+        lines = self.lines()
+        columns = _columns(lines)
+        rows = tuple(tuple(_clipped(c.text(line)) for c in columns) for line in lines)
+        title = f"{len(self):,} offers" + (f" for {self.asked}" if self.asked else "")
+        names = tuple(column.name for column in columns)
+        return Table(title, names, rows, "\n".join(self.notes(lines)), "nothing on sale meets this")
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        lines = self.lines()
+        table = self.table()
+        if not lines:
+            return table._repr_html_()
+        columns = _columns(lines)
+        numeric = [column.value is not None for column in columns]
+        styles = [
+            f"padding: 2px 8px; text-align: {'right' if right else 'left'}; background: none"
+            for right in numeric
+        ]
+        head = "".join(
+            f'<th scope="col" style="{style}; border-bottom: {LINE}">{escape(column.name)}</th>'
+            for column, style in zip(columns, styles, strict=True)
+        )
+        body = "".join(_row(line, columns, styles) for line in lines)
+        notes = "".join(
+            f'<div class="{PLAIN}" style="{TABLE}; padding: 2px 8px">{escape(note)}</div>'
+            for note in self.notes(lines)
+        )
+        return (
+            f"<style>{_STYLE}</style>"
+            f'<table class="{PLAIN} jupyter-sky-offers" data-sortable="no" style="{TABLE}">'
+            f'<caption style="{CAPTION}">{escape(table.title)}</caption>'
+            f'<thead><tr style="background: none">{head}</tr></thead><tbody>{body}</tbody></table>'
+            f"{notes}<script>{_script()}</script>"
+        )
+
+
+_STYLE = ".jupyter-sky-offers th[data-mark]::after { content: attr(data-mark); }"
+
+
+@cache
+def _script() -> str:
+    from importlib.resources import files
+
+    return files("jupyter_sky.widgets").joinpath("offers.js").read_text(encoding="utf-8")
+
+
+def _columns(lines: Sequence[Line]) -> list[_Column]:
+    """The columns that these lines have anything in."""
+    columns = [
+        _Column("cloud", lambda line: line.offer.cloud),
+        _Column("region", lambda line: line.offer.region),
+        _Column("zones", lambda line: _zones(line.zones)),
+        _Column("country", lambda line: line.offer.country),
+        _Column("instance type", lambda line: line.offer.instance_type),
+        _Column("vCPUs", lambda line: _plain(line.offer.vcpus), lambda line: line.offer.vcpus),
+        _Column("GiB", lambda line: _plain(line.offer.memory), lambda line: line.offer.memory),
+        _Column("GPUs", lambda line: _gpus(line.offer)),
+        _Column("market", lambda line: "spot" if line.offer.spot else "on-demand"),
+        _Column("USD/h", lambda line: _usd(line.offer.price), lambda line: line.offer.price),
+        _Column(
+            "USD/h per GPU",
+            lambda line: _usd(line.offer.gpu_price, bool(line.offer.gpu)),
+            lambda line: line.offer.gpu_price,
+        ),
+        _Column("service", lambda line: " ".join(line.offer.packages)),
+        _Column("date", lambda line: line.offer.date),
+        _Column("source", lambda line: line.offer.source),
+    ]
+    return [column for column in columns if any(column.text(line) for line in lines)]
+
+
+def _row(line: Line, columns: Sequence[_Column], styles: Sequence[str]) -> str:
+    cells = []
+    for column, style in zip(columns, styles, strict=True):
+        text = column.text(line)
+        value = column.value(line) if column.value else None
+        number = f' data-value="{value:.12g}"' if value else ""
+        short = _clipped(text)
+        whole = f' title="{escape(text)}"' if short != text else ""
+        cells.append(f'<td style="{style}"{number}{whole}>{escape(short)}</td>')
+    return f'<tr style="background: none">{"".join(cells)}</tr>'
+
+
+def _zones(zones: Sequence[str]) -> str:
+    if len(zones) < 3:
+        return ", ".join(zones)
+    return f"{zones[0]} and {len(zones) - 1} more"
+
+
+def _gpus(offer: Offer) -> str:
+    if not offer.gpu:
+        return ""
+    return f"{offer.gpu}:{offer.gpu_count:g}"
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}" if value else ""
+
+
+def _usd(price: float | None, asked: bool = True) -> str:
+    if price is None:
+        return "unknown" if asked else ""
+    return f"${price:.4f}"
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _CLIP else text[: _CLIP - 1] + "…"

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+import os
+
+import pyarrow as pa
+import pytest
+
+from jupyter_sky.catalog import files, loading, schema
+from jupyter_sky.catalog.files import Meta
+from jupyter_sky.errors import SkyStoreError
+
+pytestmark = pytest.mark.usefixtures("small")
+
+ROW = {"cloud": "aws", "region": "r", "zone": "r1", "instance_type": "m", "kind": "vm"}
+
+
+def offers(**columns) -> pa.Table:
+    rows = len(next(iter(columns.values())))
+    return pa.table({**{key: [value] * rows for key, value in ROW.items()}, **columns})
+
+
+def test_what_is_written_is_read(tmp_path):
+    given = offers(instance_type=["a", None], on_demand_usd_h=[0.1, None], vcpus=[2, 4])
+    meta = files.write(tmp_path, {"offers": given}, Meta("aws", ("aws",), sources={"s": "2026"}))
+    assert files.parts(tmp_path) == [meta] and meta.built
+    table = files.read(tmp_path, meta, "offers")
+    assert table.schema == schema.schema("offers")
+    assert table.column("instance_type").to_pylist() == ["a", ""]
+    assert table.column("on_demand_usd_h").to_pylist() == [0.1, None]
+    assert table.column("vcpus").to_pylist() == [2.0, 4.0]
+    assert table.column("intel_sgx").to_pylist() == [False, False]
+    assert files.read(tmp_path, meta, "regions") is None
+
+
+def test_the_same_facts_make_the_same_files(tmp_path):
+    for folder in ("a", "b"):
+        meta = Meta("aws", ("aws",), built="2026-01-01")
+        files.write(tmp_path / folder, {"offers": offers(vcpus=[2])}, meta)
+    a, b = (sorted(path.name for path in (tmp_path / f).iterdir()) for f in ("a", "b"))
+    assert a == b
+    assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in a)
+
+
+def test_a_new_part_takes_the_place_of_the_old_and_of_no_other(tmp_path):
+    files.write(tmp_path, {"offers": offers(vcpus=[2])}, Meta("aws", ("aws",)))
+    files.write(tmp_path, {"offers": offers(vcpus=[3])}, Meta("aws-extra", ("aws",)))
+    files.write(tmp_path, {"offers": offers(vcpus=[4])}, Meta("aws", ("aws",)))
+    found = {
+        m.part: files.read(tmp_path, m, "offers")["vcpus"].to_pylist()
+        for m in files.parts(tmp_path)
+    }
+    assert found == {"aws": [4.0], "aws-extra": [3.0]}
+    assert len(list(tmp_path.glob("*.arrow"))) == 2 and not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"offer": offers(vcpus=[2])}, "no table offer"),
+        ({"offers": offers(cpu=[2])}, "no column cpu"),
+    ],
+)
+def test_what_does_not_fit_changes_nothing(tmp_path, tables, message):
+    before = files.write(tmp_path, {"offers": offers(vcpus=[2])}, Meta("aws", ("aws",)))
+    with pytest.raises(ValueError, match=message):
+        files.write(tmp_path, tables, Meta("aws", ("aws",)))
+    assert files.parts(tmp_path) == [before]
+
+
+def test_a_failed_write_leaves_the_old_part(tmp_path, monkeypatch):
+    before = files.write(tmp_path, {"offers": offers(vcpus=[2])}, Meta("aws", ("aws",)))
+    replace = os.replace
+
+    def full(source, target):
+        if str(target).endswith(".json"):
+            raise OSError("no space left")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="no space"):
+        files.write(tmp_path, {"offers": offers(vcpus=[9])}, Meta("aws", ("aws",)))
+    (meta,) = files.parts(tmp_path)
+    assert meta == before and files.read(tmp_path, meta, "offers")["vcpus"].to_pylist() == [2.0]
+    assert not list(tmp_path.glob(".*"))
+
+
+def damage_json(folder):
+    (folder / "aws.json").write_text("{")
+
+
+def damage_format(folder):
+    text = json.loads((folder / "aws.json").read_text())
+    (folder / "aws.json").write_text(json.dumps({**text, "format": 99}))
+
+
+def damage_table(folder):
+    (table,) = folder.glob("*.arrow")
+    table.write_bytes(table.read_bytes()[:100])
+
+
+def lose_table(folder):
+    (table,) = folder.glob("*.arrow")
+    table.unlink()
+
+
+@pytest.mark.parametrize("damage", [damage_json, damage_format, damage_table, lose_table])
+def test_a_damaged_refresh_is_told_and_passed_over(data_dir, damage):
+    files.write(data_dir / "catalog", {"offers": offers(vcpus=[2])}, Meta("aws", ("aws",)))
+    damage(data_dir / "catalog")
+    catalog = loading.load()
+    (problem,) = catalog.problems
+    assert str(data_dir) in problem and "cannot be used" in problem
+    assert len(catalog.filter(cloud="aws")) > 1000
+
+
+def test_a_catalog_that_is_not_there(data_dir, tmp_path):
+    with pytest.raises(SkyStoreError, match="not there"):
+        loading.load(shipped=tmp_path / "none")
+
+
+def test_the_refreshed_cloud_wins_and_the_others_stay(data_dir):
+    shipped = len(loading.load().filter(cloud="gcp"))
+    new = offers(instance_type=["m5.large", "new"], on_demand_usd_h=[0.2, 0.1], vcpus=[2, 1])
+    files.write(data_dir / "catalog", {"offers": new}, Meta("aws", ("aws",)))
+    catalog = loading.load()
+    assert [o.instance_type for o in catalog.filter(cloud="aws")] == ["new", "m5.large"]
+    assert len(catalog.filter(cloud="gcp")) == shipped
+    # the part brought no regions: those that ship still hold
+    assert catalog.region("aws", "us-east-1").country == "US"
+    order = catalog.filter(cpus=2, max_hourly_cost=0.2).sorted()
+    assert order.price.tolist() == sorted(order.price.tolist())
+
+
+def test_loaded_once_until_a_file_changes(data_dir):
+    first = loading.load()
+    assert loading.load() is first
+    files.write(data_dir / "catalog", {"offers": offers(vcpus=[2])}, Meta("aws", ("aws",)))
+    second = loading.load()
+    assert second is not first and loading.load() is second
+    assert len(second.filter(cloud="aws")) == 1
+
+
+def fresh() -> object:
+    loading._LOADED.clear()
+    return loading.load()
+
+
+def test_the_decoded_copy_says_the_same(data_dir):
+    first = fresh()
+    assert list((data_dir / "cache").glob("catalog-*"))
+    second = fresh()
+    for labels in ({"gpus": "A100:8"}, {"region": "us", "arch": "arm64"}, {"service": "emr"}):
+        assert second.filter(**labels).offers(50) == first.filter(**labels).offers(50)
+    assert second.egress("aws/us-east-1", "internet", 5) == first.egress(
+        "aws/us-east-1", "internet", 5
+    )
+    for table in schema.TABLES:
+        ours, theirs = second.table(table), first.table(table)
+        assert ours.schema == theirs.schema
+        assert ours.slice(0, 500).to_pylist() == theirs.slice(0, 500).to_pylist()
+
+
+@pytest.mark.parametrize("spoil", ["truncate", "lose", "lie"])
+def test_a_decoded_copy_that_is_spoilt_is_made_anew(data_dir, spoil):
+    fresh()
+    (folder,) = (data_dir / "cache").glob("catalog-*")
+    if spoil == "truncate":
+        path = folder / "cloud.npy"
+        path.write_bytes(path.read_bytes()[:1000])
+    elif spoil == "lose":
+        (folder / "regions.json").unlink()
+    else:
+        head = json.loads((folder / "head.json").read_text())
+        (folder / "head.json").write_text(json.dumps({**head, "signature": "another"}))
+    for _ in range(2):
+        (offer, *_) = fresh().filter(gpus="A100:8", cloud="aws", spot=True).offers()
+        assert (offer.instance_type, offer.price) == ("p4d.24xlarge", 14.091725)
+
+
+def test_a_directory_that_cannot_be_written_costs_time_only(data_dir, monkeypatch):
+    (data_dir / "cache").write_text("a file where the directory would be")
+    assert len(fresh().filter(cloud="aws")) > 1000

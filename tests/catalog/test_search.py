@@ -1,0 +1,184 @@
+"""``sky.offers`` and ``%sky offers``: what is shown, and why there is none."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+
+import pytest
+
+import jupyter_sky as sky
+from jupyter_sky.catalog import facts
+from jupyter_sky.errors import SkyNoOffer, SkyUsageError
+from jupyter_sky.magics import verbs
+from jupyter_sky.offers import Offer
+from jupyter_sky.resources import Resources
+
+
+@pytest.fixture(autouse=True)
+def of_this_test(data_dir):
+    return data_dir
+
+
+def test_offers_of_europe():
+    found = sky.offers("A100:8", spot=True, region="eu")
+    assert len(found) == 11 and all(isinstance(offer, Offer) for offer in found)
+    assert [o.gpu_price for o in found] == sorted(o.gpu_price for o in found)
+    assert found[0].price == 3.88927 and found[-1] == list(found)[-1]
+    assert [o.place for o in found[:2]] == [o.place for o in found.head(2)]
+    with pytest.raises(IndexError):
+        found[11]
+    frame = found.to_pandas()
+    assert len(frame) == 11 and frame["usd_h_per_gpu"].iloc[0] == pytest.approx(3.88927 / 8)
+    assert set(frame["jurisdiction"]) == {"EU"} and set(frame["accelerator"]) == {"A100"}
+
+
+def test_module_and_verb_of_one_name_do_not_hide_each_other():
+    import jupyter_sky.config
+    import jupyter_sky.offers
+
+    assert callable(sky.offers) and callable(sky.config)
+    assert jupyter_sky.offers is sky.offers
+    from jupyter_sky.offers import Offer as again
+
+    assert again is Offer
+
+
+def test_text_of_a_terminal():
+    text = str(sky.offers("A100:8", spot=True, region="eu"))
+    head, columns, _, first, *rest = text.splitlines()
+    assert head == "11 offers for --gpus A100:8 --region eu --spot"
+    assert (
+        columns.split()
+        == (
+            "cloud region zones country instance type vCPUs GiB GPUs market USD/h USD/h per GPU "
+            "date source"
+        ).split()
+    )
+    assert "Standard_ND96asr_v4" in first and "$3.8893" in first and "$0.4862" in first
+    assert "2024-08-09" in first
+    zones = next(line for line in rest if "eu-central-1 " in line)
+    assert "eu-central-1a and 2 more" in zones
+    assert re.search(r"prices are up to \d+ days old: jupyter sky catalog refresh", text)
+
+
+def test_age_is_told_past_seven_days_only(monkeypatch):
+    class Frozen(date):
+        @classmethod
+        def today(cls):
+            return cls.day_of_test
+
+    monkeypatch.setattr(facts, "date", Frozen)
+    for day, told in ((date(2026, 8, 6), False), (date(2026, 8, 7), True)):
+        Frozen.day_of_test = day
+        text = str(sky.offers("A100:8", cloud="gcp"))
+        assert ("days old" in text) is told
+
+
+def test_only_some_are_shown_and_the_rest_is_counted():
+    found = sky.offers(cpus="8", cloud="gcp", limit=5)
+    lines = str(found).splitlines()
+    assert sum("$" in line for line in lines) == 5
+    more = next(line for line in lines if "more offers" in line)
+    shown = sum(max(1, len(line.zones)) for line in found.lines())
+    assert int(re.sub(r"\D", "", more)) == len(found) - shown > 0
+
+
+def test_columns_that_say_nothing_are_left_out():
+    text = str(sky.offers("c6i.4xlarge", region="us-east-1"))
+    assert "GPU" not in text and "service" not in text and "on-demand" in text
+    assert "emr==" in str(sky.offers("m5.xlarge", service="emr", region="us-east-1"))
+
+
+def test_a_notebook_s_table_is_escaped_and_sorts_by_numbers(of_this_test):
+    (of_this_test / "offers.csv").write_text(
+        'cloud,region,instance_type,vcpus,price\nssh,"<b>here","<script>alert(1)</script>",2,0.5\n'
+        "ssh,x,plain,2,\nawz,,,,\n"
+    )
+    html = sky.offers(cloud="ssh")._repr_html_()
+    assert "<script>alert" not in html and "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "&lt;b&gt;here" in html
+    assert 'data-value="0.5"' in html and "unknown" in html
+    assert html.count("<script>") == html.count("</script>") == 1
+    assert "offers.csv, line 4" in html  # a mistake in one's own file is told here
+    assert "var(--jp-ui-font-color1" in html and "http" not in html
+    assert "color:" not in html.replace("background-color:", "").replace(
+        "color: var(--jp-ui-font-color1", ""
+    )
+
+
+def test_flagged_offers_are_counted_and_shown_when_asked():
+    quiet = sky.offers("L4:0.5", spot=True)
+    assert "cost more than on-demand are left out" in str(quiet)
+    loud = sky.offers("L4:0.5", spot=True, flagged=True, limit=500)
+    assert len(loud) > len(quiet) and "spot price above on-demand" in str(loud)
+
+
+def test_an_accelerator_may_be_given_as_a_value():
+    found = sky.offers(sky.accelerators.A100(memory="80GB", count=4), region="us")
+    assert len(found) and {o.gpu for o in found} == {"A100-80GB"}
+    assert len(sky.offers("A100:4+")) > len(sky.offers("A100:4"))
+
+
+@pytest.mark.parametrize(
+    ("what", "labels", "pieces"),
+    [
+        ("A101:8", {}, ["A100"]),
+        ("c6i.4xlarg", {}, ["neither an accelerator nor an instance type", "c6i.4xlarge"]),
+        ("A100:8", {"gpus": "V100:1"}, ["asked for twice"]),
+        ("A100:8", {"region": "eu-wst-1"}, ["eu-west-1"]),
+        (None, {"regions": "eu"}, ["did you mean region"]),
+    ],
+)
+def test_names_that_nothing_bears(what, labels, pieces):
+    with pytest.raises(SkyUsageError) as caught:
+        sky.offers(what, **labels)
+    for piece in pieces:
+        assert piece in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("what", "labels", "pieces"),
+    [
+        ("H100:16", {}, ["--gpus H100:16 cannot be met", "nearest: --gpus H100:8"]),
+        (None, {"cpus": "5000+"}, ["the most that any offer has is", "nearest: --cpus"]),
+        ("A100:8", {"max_hourly_cost": 0.5}, ["the cheapest offer meeting the rest is 2.9917"]),
+        ("T4:1", {"arch": "arm64"}, ["T4g:1", "or else --arch arm64", "--arch x86_64"]),
+        (None, {"intel_sgx": True, "cloud": "aws"}, ["--cloud azure", "enclaves of Intel SGX"]),
+        (None, {"service": "spark==9.*"}, ["no managed service is known to bring that"]),
+        ("A100:8", {"jurisdiction": "ch"}, ["--jurisdiction CH cannot be met"]),
+        (None, {"gpu_memory": "900+"}, ["nearest: --gpu-memory 279"]),
+    ],
+)
+def test_why_there_is_no_offer(what, labels, pieces):
+    with pytest.raises(SkyNoOffer) as caught:
+        sky.offers(what, **labels)
+    for piece in pieces:
+        assert piece in str(caught.value)
+
+
+def test_the_line_magic_and_the_shell_take_the_same_words():
+    found = verbs.call("offers A100:8 --spot --cloud aws,gcp --limit 3".split())
+    expected = Resources.parse(gpus="A100:8", spot=True, cloud="aws,gcp")
+    assert found.asked == expected.command_line() and found.limit == 3
+    assert {o.cloud for o in found} == {"aws", "gcp"} and all(o.spot for o in found)
+    assert len(verbs.call(["offers", "--cloud=runpod"])) == 6
+    assert len(verbs.call(["offers", "L4:0.5", "--spot", "--flagged"])) > len(
+        verbs.call(["offers", "L4:0.5", "--spot"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "piece"),
+    [
+        ("offers A100:8 V100:1", "one name at most"),
+        ("offers --idle 20m", "--idle is not an option of it"),
+        ("offers --spto", "did you mean --spot"),
+        ("offers --cpus", "--cpus needs a value"),
+        ("offers --limit many", "--limit many: not a count"),
+        ("offers --cpus 2 --cpus 4", "given twice"),
+    ],
+)
+def test_mistakes_in_the_line(line, piece):
+    with pytest.raises(SkyUsageError, match=re.escape(piece)):
+        verbs.call(line.split())
