@@ -206,6 +206,12 @@ def clean(data: Path) -> None:
             continue
 
 
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """A shell that runs the tests in the background has told them to ignore interrupts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(scope="session")
 def sky_env() -> dict[str, str]:
     """Environment of kernels: this checkout, no colours of the machine's own settings."""

@@ -148,7 +148,8 @@ class Offers:
         numeric = [column.value is not None for column in columns]
         styles = [
             f"padding: 2px 8px; text-align: {'right' if right else 'left'}; background: none"
-            for right in numeric
+            + ("" if column.name in _LONG else "; white-space: nowrap")
+            for column, right in zip(columns, numeric, strict=True)
         ]
         head = "".join(
             f'<th scope="col" style="{style}; border-bottom: {LINE}">{escape(column.name)}</th>'
@@ -201,6 +202,10 @@ def _columns(lines: Sequence[Line]) -> list[_Column]:
         _Column("source", lambda line: line.offer.source),
     ]
     return [column for column in columns if any(column.text(line) for line in lines)]
+
+
+_LONG = ("zones", "source")
+"""Columns that may be broken into lines where the page is narrow."""
 
 
 def _row(line: Line, columns: Sequence[_Column], styles: Sequence[str]) -> str:
