@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         logs,
         meter,
         offers,
+        plan,
         put,
         run,
         status,
@@ -33,15 +34,22 @@ if TYPE_CHECKING:
         vars,
         wait,
     )
+    from .dag import Dag, Task
     from .errors import SkyError
+    from .resources import Resources
 
 _VERBS = (
-    "alias cancel check config cost down get handle logs meter offers put run status up vars wait"
+    "alias cancel check config cost down get handle logs meter offers plan put run status up vars "
+    "wait"
 ).split()
 _ROOMS = ("accelerators", "catalog", "tracker")
+_CLASSES = {"Dag": "dag", "Resources": "resources", "Task": "dag"}
 
 __all__ = [
+    "Dag",
+    "Resources",
     "SkyError",
+    "Task",
     "__version__",
     "accelerators",
     "alias",
@@ -56,6 +64,7 @@ __all__ = [
     "logs",
     "meter",
     "offers",
+    "plan",
     "put",
     "run",
     "status",
@@ -71,6 +80,8 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(".api", __name__), name)
     if name in _ROOMS:
         return import_module(f".{name}", __name__)
+    if name in _CLASSES:
+        return getattr(import_module(f".{_CLASSES[name]}", __name__), name)
     if name.startswith("Sky"):
         return getattr(import_module(".errors", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -88,7 +99,7 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_VERBS, *_ROOMS})
+    return sorted({*globals(), *_VERBS, *_ROOMS, *_CLASSES})
 
 
 def load_ipython_extension(shell: Any) -> None:

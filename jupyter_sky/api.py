@@ -20,6 +20,7 @@ from .widgets.table import Table
 
 if TYPE_CHECKING:
     from .accelerators import Accelerator
+    from .optimizer.planned import Plan
     from .widgets.offers import Offers
 
 
@@ -240,7 +241,8 @@ def offers(
     flagged
         Also spot offers that cost more than the same machine on demand.
     **labels
-        Resources, spelled as the options are: ``spot=True``, ``region="eu"``, ``cpus="4+"``.
+        Resources, spelled as the options are: ``spot=True``, ``region="eu"``, ``cpus="4+"``;
+        ``spot=False`` means on demand.
 
     Returns
     -------
@@ -261,6 +263,49 @@ def offers(
     from .catalog.search import search
 
     return search(what, limit=limit, flagged=flagged, labels=labels)
+
+
+def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
+    """Decide where the tasks of a graph run, or where one request does; nothing is launched.
+
+    Parameters
+    ----------
+    what
+        A `Dag`, a `Task` or `Resources`; or give the labels of one request: ``gpus="A100:8"``.
+    minimize
+        ``cost``, ``time``, ``time_then_cost``, ``carbon``, or weights: ``{"usd": 1, "hours": 2}``.
+    **settings
+        ``deadline="3h"``, ``budget=20`` (USD), ``carbon_cap=5000`` (g), ``constraints=[...]``,
+        ``solver="highs"``, ``time_limit=5``: see `jupyter_sky.optimizer.plan.plan`.
+
+    Returns
+    -------
+    Plan
+        One offer for each task, with what it costs, how long it takes, and how sure that is.
+
+    Raises
+    ------
+    SkyNoOffer
+        Nothing on sale meets what a task asks for; says which label stands in the way.
+    SkyNoPlan
+        The demands cannot all be kept; says which, and the nearest way out.
+
+    Examples
+    --------
+    >>> sky.plan(dag, minimize="time_then_cost", budget=50)  # doctest: +SKIP
+    """
+    from .optimizer.plan import plan as decide
+
+    found = decide(what, minimize, **settings)
+    return found.with_notes(*_cannot_launch(found.clouds))
+
+
+def _cannot_launch(clouds_used: Iterable[str]) -> list[str]:
+    """What to know before a plan is carried out."""
+    from . import clouds
+
+    missing = [cloud for cloud in clouds_used if cloud not in clouds.launchable()]
+    return [f"{', '.join(missing)}: cannot launch here yet, see %sky check"] if missing else []
 
 
 def config(key: str | None = None, value: Any = None) -> Table | Any:

@@ -93,8 +93,7 @@ def _help_of(name: str) -> str:
 
     if name == "run":
         return f"jupyter sky {RUN_USAGE}\n    {RUN_HELP}\n    example: jupyter sky run a.ipynb"
-    verb = verbs.find(name)
-    return f"jupyter sky {verb.usage}\n    {verb.help}\n    example: jupyter sky {verb.example}"
+    return verbs.describe(name, "jupyter sky")
 
 
 # -- notebooks -----------------------------------------------------------------------------

@@ -50,6 +50,10 @@ class SkyNoOffer(SkyError):
     """Nothing on sale can meet the request."""
 
 
+class SkyNoPlan(SkyNoOffer):
+    """No plan keeps all of what was asked, though each task could run by itself."""
+
+
 class SkyNoCapacity(SkyError):
     """Places that sell what was asked have none left now."""
 

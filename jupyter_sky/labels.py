@@ -25,7 +25,62 @@ _ARCH = {
 }
 _VENDOR = {vendor.lower(): vendor for vendor in VENDORS} | {"graviton": "AWS"}
 _AREA = r"(?i:[a-z]{2}|eea|us-gov)"
-_COUNT = r"([1-9]\d{0,5}|0?\.\d{1,6})(\+?)"
+# Countries by name, those that a cloud has a region in: where clouds write their names they
+# differ, so both spellings stand here.
+_NAMED = {
+    "argentina": "AR",
+    "australia": "AU",
+    "austria": "AT",
+    "bahrain": "BH",
+    "belgium": "BE",
+    "brazil": "BR",
+    "britain": "GB",
+    "canada": "CA",
+    "chile": "CL",
+    "czechia": "CZ",
+    "denmark": "DK",
+    "european union": "EU",
+    "finland": "FI",
+    "france": "FR",
+    "germany": "DE",
+    "great britain": "GB",
+    "greece": "GR",
+    "hong kong": "HK",
+    "hungary": "HU",
+    "iceland": "IS",
+    "india": "IN",
+    "indonesia": "ID",
+    "ireland": "IE",
+    "israel": "IL",
+    "italy": "IT",
+    "japan": "JP",
+    "korea": "KR",
+    "malaysia": "MY",
+    "mexico": "MX",
+    "netherlands": "NL",
+    "new zealand": "NZ",
+    "norway": "NO",
+    "poland": "PL",
+    "portugal": "PT",
+    "qatar": "QA",
+    "romania": "RO",
+    "saudi arabia": "SA",
+    "singapore": "SG",
+    "south africa": "ZA",
+    "south korea": "KR",
+    "spain": "ES",
+    "sweden": "SE",
+    "switzerland": "CH",
+    "taiwan": "TW",
+    "thailand": "TH",
+    "uae": "AE",
+    "united arab emirates": "AE",
+    "united kingdom": "GB",
+    "united states": "US",
+    "usa": "US",
+    "vietnam": "VN",
+}
+_COUNT = r"(>=)?([1-9]\d{0,5}|0?\.\d{1,6}|1/[2-9])(\+?)"
 _REQUIREMENT = r"(?i:([a-z][a-z-]*)\s*((?:[<>=!~]=?|===).*)?)"
 
 
@@ -48,7 +103,7 @@ def parse_clouds(text: str, label: str) -> tuple[str, ...]:
 
 
 def parse_gpus(text: str, label: str) -> tuple[str, Amount]:
-    """Read ``V100``, ``V100:4``, ``V100:4+`` or ``L4:0.5`` into a canonical name and a count.
+    """Read ``V100``, ``V100:4``, ``V100:4+`` or ``L4:1/2`` into a canonical name and a count.
 
     Examples
     --------
@@ -61,13 +116,20 @@ def parse_gpus(text: str, label: str) -> tuple[str, Amount]:
             f"{label} {text}: not an accelerator",
             hint=f"write a name and a count, such as {label} V100:1",
         )
-    match = re.fullmatch(_COUNT, count) if colon else None
+    match = re.fullmatch(_COUNT, count.replace(" ", "")) if colon else None
     if colon and not match:
+        memory = re.fullmatch(r"(?i:\d+\s*gi?b)", count)
+        meant = f"{name}-{count}" if memory else name
         raise SkyUsageError(
-            f"{label} {text}: {count!r} is not a count", hint=f"such as {label} {name}:1"
+            f"{label} {text}: {count!r} is not a count", hint=f"such as {label} {meant}:1"
         )
-    amount = Amount(float(match[1]), bool(match[2])) if match else Amount(1)
+    amount = Amount(_count(match[2]), bool(match[1] or match[3])) if match else Amount(1)
     return accelerators.canonical(name), amount
+
+
+def _count(text: str) -> float:
+    whole, _, parts = text.partition("/")
+    return round(float(whole) / float(parts or 1), 3) if parts else float(text)
 
 
 def parse_arch(text: str, label: str) -> str:
@@ -110,19 +172,22 @@ def is_area(text: str) -> bool:
 
 
 def parse_area(text: str, label: str) -> str:
-    """Read a country or a jurisdiction: ``eu``, ``us``, ``de``, ``uk``.
+    """Read a country or a jurisdiction: ``eu``, ``us``, ``de``, ``uk``, ``Germany``.
 
     Examples
     --------
-    >>> parse_area("eu", "--jurisdiction"), parse_area("uk", "--country")
-    ('EU', 'GB')
+    >>> parse_area("eu", "--jurisdiction"), parse_area("south-korea", "--country")
+    ('EU', 'KR')
     """
-    if not is_area(text.strip()):
+    word = re.sub(r"[\s_-]+", " ", text.strip().lower())
+    area = _NAMED.get(word) or text.strip().upper()
+    if not is_area(area):
+        near = suggest(word, _NAMED)
+        two = f"write two letters, such as {label} eu, {label} us or {label} de"
         raise SkyUsageError(
             f"{label} {text}: neither a country nor a jurisdiction",
-            hint=f"write two letters, such as {label} eu, {label} us or {label} de",
+            hint=near if near.startswith("did") else two,
         )
-    area = text.strip().upper()
     return {"UK": "GB"}.get(area, area)
 
 
@@ -177,7 +242,8 @@ def parse_service(text: str, label: str) -> tuple[str, ...]:
 
 
 def _requirement(item: str, label: str) -> str:
-    match = re.fullmatch(_REQUIREMENT, item)
+    # as AWS writes its releases: emr-7.0.0
+    match = re.fullmatch(_REQUIREMENT, re.sub(r"(?i:^(emr)-(?=\d))", r"\1==", item))
     name = match[1].lower() if match else item
     if match is None or name not in (*SERVICES, *PACKAGES):
         raise SkyUsageError(

@@ -10,7 +10,7 @@ from jupyter_sky.errors import SkyUsageError
 
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 # Compiled when first used, and kept by re: an import should not pay for it.
-_AMOUNT = rf"(?i:({_NUMBER})\s*([a-z]*)\s*(\+?))"
+_AMOUNT = rf"(?i:(?:(>=)\s*)?({_NUMBER})\s*([a-z]*)\s*(\+?))"
 _DURATION = "(?i:" + "".join(rf"(?:({_NUMBER})\s*{unit}\s*)?" for unit in "dhms") + ")"
 _USD = rf"\$?\s*({_NUMBER})"
 # Clouds write GB and mean GiB, and people copy what they read: all units are binary.
@@ -32,9 +32,17 @@ class Amount:
 
     def admits(self, amount: float) -> bool:
         """Whether an amount is what was asked for."""
-        # A tenth of a percent: a figure that we printed rounded must match what it stands for.
-        close = math.isclose(amount, self.value, rel_tol=1e-3)
-        return close or (self.at_least and amount > self.value)
+        low, high = self.bounds()
+        return low <= amount <= high
+
+    def bounds(self) -> tuple[float, float]:
+        """Least and largest amount that is what was asked for.
+
+        A tenth of a percent to either side: a figure that we printed rounded must match what it
+        stands for. A third and a sixth of a GPU are listed with three decimals.
+        """
+        near = max(self.value * 1e-3, 5e-4)
+        return self.value - near, math.inf if self.at_least else self.value + near
 
     def __str__(self) -> str:
         return plain_number(self.value) + ("+" if self.at_least else "")
@@ -52,7 +60,7 @@ def plain_number(value: float) -> str:
 
 
 def parse_amount(text: str, label: str, *, units: bool = True) -> Amount:
-    """Read ``4``, ``4+``, ``1.5`` or, with units, ``16GB``, ``512MB+``, ``1T`` (in GiB).
+    """Read ``4``, ``4+`` or ``>=4``, ``1.5`` or, with units, ``16GB``, ``512MB+``, ``1T`` (in GiB).
 
     Raises
     ------
@@ -68,12 +76,12 @@ def parse_amount(text: str, label: str, *, units: bool = True) -> Amount:
     if units:
         hint += f"; {label} 16 is in GiB, 512MB and 1T are understood"
     match = re.fullmatch(_AMOUNT, text.strip())
-    unit = match[2].lower().removesuffix("b").removesuffix("i") if match else ""
-    known_unit = unit in _GIB and (units or not (match and match[2]))
-    value = float(match[1]) * _GIB[unit] if match and known_unit else 0.0
+    unit = match[3].lower().removesuffix("b").removesuffix("i") if match else ""
+    known_unit = unit in _GIB and (units or not (match and match[3]))
+    value = float(match[2]) * _GIB[unit] if match and known_unit else 0.0
     if not match or not known_unit or not 0 < value < math.inf:
         raise SkyUsageError(f"{label} {text}: not an amount", hint=hint)
-    return Amount(value, bool(match[3]))
+    return Amount(value, bool(match[1] or match[4]))
 
 
 def parse_count(text: str, label: str) -> int:

@@ -60,6 +60,8 @@ def _gpu_fields(text: str, label: str) -> dict[str, Any]:
 
 
 _FLAGS = ("spot", "on_demand", "intel_sgx")
+# an option of a cell that has no value comes as an empty one
+_YES, _NO = ("", "true", "yes", "1"), ("false", "no", "0")
 _PARSERS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "cpus": lambda text, label: {"cpus": parse_amount(text, label, units=False)},
     "memory": lambda text, label: {"memory": parse_amount(text, label)},
@@ -143,7 +145,9 @@ class Resources:
 
     @classmethod
     def parse(cls, **labels: Label) -> Resources:
-        """Request of option strings, named as the options are; None and False mean not given.
+        """Request of option strings, named as the options are; None means not given.
+
+        ``spot=False`` asks for machines on demand; of any other label False means not given.
 
         Raises
         ------
@@ -151,11 +155,17 @@ class Resources:
             For an unknown or malformed label, or for both ``spot`` and ``on_demand``.
         """
         fields: dict[str, Any] = {}
-        given = {key: _text(value) for key, value in labels.items() if _is_given(value)}
+        given = {
+            name: _text(value, name)
+            for key, value in labels.items()
+            if (name := _name(key, value)) is not None
+        }
         for key, text in given.items():
             if key not in _PARSERS:
                 raise SkyUsageError(f"{key!r} is not a label", hint=suggest(key, _PARSERS))
             fields |= _PARSERS[key](text, option(key))
+        if fields.get("gpu") and "gpu_memory" in fields:
+            fields["gpu"] = accelerators.variant(fields["gpu"], fields["gpu_memory"].admits)
         if "spot" in given and "on_demand" in given:
             raise SkyUsageError(
                 "--spot and --on-demand exclude each other", hint="give one of them, or none"
@@ -214,12 +224,24 @@ class Resources:
         return not self.unmet_labels(offer)
 
 
-def _is_given(value: Label) -> bool:
-    return value is not None and value is not False and str(value).lower() != "false"
+def _name(key: str, value: Label) -> str | None:
+    """The label that a value is of; None when it is not given."""
+    if value is None:
+        return None
+    if key in _FLAGS:
+        if str(value).lower() not in _YES + _NO:
+            raise SkyUsageError(f"{key}={value!r}: neither true nor false", hint=f"{key}=True")
+        if str(value).lower() in _NO:
+            return "on_demand" if key == "spot" else None
+    return None if value is False or str(value).lower() == "false" else key
 
 
-def _text(value: Label) -> str:
-    return ",".join(value) if isinstance(value, tuple | list) else str(value)
+def _text(value: Label, key: str) -> str:
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    if value is True and key not in _FLAGS:
+        raise SkyUsageError(f"{key}=True: {option(key)} needs a value")
+    return str(value)
 
 
 def _quoted(text: str) -> str:

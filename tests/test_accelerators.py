@@ -24,6 +24,27 @@ from jupyter_sky.errors import SkyUsageError
         ("trainium2", "Trainium2"),
         ("tpu-v5litepod-8", "tpu-v5e-8"),
         (" l40s ", "L40S"),
+        ("A100-SXM-80GB", "A100-80GB"),
+        ("a10080gb", "A100-80GB"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("H100-80GB-PCIe", "H100-PCIe"),
+        ("H100NVL", "H100-NVL"),
+        ("V100-PCIE-32GB", "V100-32GB"),
+        ("nvidia-tesla-t4-vws", "T4"),
+        ("NVIDIA GeForce RTX 2080 Ti", "RTX2080Ti"),
+        ("rtx-4090", "RTX4090"),
+        ("RTX4070 SUPER", "RTX4070S"),
+        ("RTX5000Ada", "RTX-5000-Ada"),
+        ("RTX-A5000", "A5000"),
+        ("Quadro RTX 8000", "RTX8000"),
+        ("Titan-V", "TitanV"),
+        ("mi300", "MI300X"),
+        ("AMD Instinct MI325X", "MI325X"),
+        ("habana-gaudi2", "Gaudi2"),
+        ("HL-325", "Gaudi3"),
+        ("trn3", "Trainium3"),
+        ("trillium", "tpu-v6e-1"),
+        ("tpu-v5-lite-podslice", "tpu-v5e-1"),
     ],
 )
 def test_names_as_people_and_clouds_write_them(written, name):
@@ -133,3 +154,18 @@ def test_editors_see_every_factory():
     assert set(dir(accelerators)) >= {"A100", "H100", "tpu_v3_8", "accelerator"}
     stub = Path(accelerators.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
     assert stub == accelerators.stub()
+
+
+def test_bf16_is_known_only_where_it_exists():
+    for name in ("V100", "T4", "P100", "RTX8000", "MI25"):
+        assert accelerator(name).tflops("fp16") and accelerator(name).tflops("bf16") is None
+    for name in ("A100", "L4", "MI250X", "Trainium2", "tpu-v4-8", "Gaudi3"):
+        assert accelerator(name).tflops("bf16") == accelerator(name).tflops("fp16") != None  # noqa: E711
+    assert accelerator("MI100").tflops("bf16") == 92.3
+
+
+def test_models_of_a_memory():
+    large, any_ = (lambda memory: memory >= 80), (lambda memory: True)
+    assert accelerators.variant("A100", large) == "A100-80GB"
+    assert accelerators.variant("A100", any_) == "A100"
+    assert accelerators.variant("T4", large) == "T4"

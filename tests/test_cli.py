@@ -51,6 +51,9 @@ def test_help_lists_what_works_outside_a_notebook(sky) -> None:
     assert "cancel" not in answer.stdout
     assert "example: jupyter sky logs 7" in sky("help", "logs").stdout
     assert sky("logs", "--help").stdout == sky("help", "logs").stdout
+    offers = sky("offers", "--help").stdout
+    assert "--gpu-memory GiB[+]" in offers and "E.g. --cloud aws,gcp" in offers
+    assert "refresh [CLOUD ...]" in sky("catalog", "refresh", "--help").stdout
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from jupyter_sky import accelerators
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import (
@@ -272,9 +273,13 @@ def test_the_command_line_can_be_pasted():
     [
         ({"arch": "mips"}, "--arch mips: not an architecture"),
         ({"cpu_vendor": "intle"}, "did you mean Intel"),
-        ({"country": "germany"}, "write two letters"),
+        ({"country": "germny"}, "did you mean germany"),
+        ({"country": "atlantis"}, "write two letters"),
         ({"jurisdiction": "e"}, "write two letters"),
         ({"gpus": "A100:4-"}, "'4-' is not a count"),
+        ({"gpus": "A100:80GB"}, "such as --gpus A100-80GB:1"),
+        ({"spot": "perhaps"}, "neither true nor false"),
+        ({"cpus": True}, "--cpus needs a value"),
         ({"service": "sparc"}, "did you mean spark"),
         ({"gpu_memory": "lots"}, "--gpu-memory lots"),
     ],
@@ -317,3 +322,30 @@ FINNISH = Offer(
 )
 def test_unmet_labels_of_offers(labels, unmet):
     assert Resources.parse(**labels).unmet(FINNISH) == unmet
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        ({"cpus": ">=4", "memory": ">= 16 GB"}, {"cpus": "4+", "memory": "16+"}),
+        ({"gpus": "A100:>=4"}, {"gpus": "A100:4+"}),
+        ({"gpus": "A10:1/6"}, {"gpus": "A10:0.167"}),
+        ({"gpus": "A100:8", "gpu_memory": "80+"}, {"gpus": "A100-80GB:8", "gpu_memory": "80+"}),
+        ({"gpus": "A100:8", "gpu_memory": "40"}, {"gpus": "A100:8", "gpu_memory": "40"}),
+        ({"country": "Germany"}, {"country": "DE"}),
+        ({"country": "south-korea"}, {"country": "KR"}),
+        ({"spot": False}, {"on_demand": "true"}),
+        ({"spot": 0}, {"on_demand": "true"}),
+        ({"spot": "yes"}, {"spot": "true"}),
+        ({"on_demand": False, "intel_sgx": "no"}, {}),
+        ({"cpus": (4,)}, {"cpus": "4"}),
+        ({"service": "emr-7.0.0"}, {"service": "emr==7.0.0"}),
+    ],
+)
+def test_other_ways_to_write_a_label(written, canonical):
+    assert Resources.parse(**written).labels() == canonical
+
+
+def test_a_share_of_a_gpu_is_met_by_its_rounded_figure():
+    assert Resources.parse(gpus=accelerators.A10(count=1 / 6)).gpus.admits(0.167)
+    assert not Resources.parse(gpus="A10:1/6").gpus.admits(0.17)

@@ -6,7 +6,7 @@ Each model is also a factory: ``accelerators.A100(count=8)``, ``accelerators.A10
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -65,15 +65,20 @@ class Accelerator:
             raise SkyUsageError(
                 f"{precision!r} is not a precision", hint=suggest(precision, PRECISIONS)
             )
-        return dict(self.peak).get("fp16" if precision == "bf16" else precision)
+        return dict(self.peak).get(precision)
 
     def __str__(self) -> str:
         return f"{self.name}:{self.count:g}"
 
 
 def _peak(text: str, chips: int = 1) -> tuple[tuple[str, float], ...]:
+    written = {"fp16": ("fp16", "bf16"), "half": ("fp16",)}
     pairs = (word.split("=") for word in text.split())
-    return tuple((name, float(rate) * chips) for name, rate in pairs)
+    return tuple(
+        (precision, float(rate) * chips)
+        for name, rate in pairs
+        for precision in written.get(name, (name,))
+    )
 
 
 def _tpus() -> dict[str, tuple[Accelerator, str]]:
@@ -102,7 +107,9 @@ def _registry() -> tuple[dict[str, Accelerator], dict[str, str]]:
         for name, (_, aliases) in known.items()
         for alias in (*aliases.split(), name)
     }
-    return {name: model for name, (model, _) in known.items()}, spelled
+    # without dashes too: rtx-4090 and rtx4090, a100-80gb and a10080gb
+    joined = {alias.replace("-", ""): name for alias, name in spelled.items()}
+    return {name: model for name, (model, _) in known.items()}, joined | spelled
 
 
 _BY_NAME, _CANONICAL = _registry()
@@ -131,10 +138,22 @@ def canonical(name: str) -> str:
     ('V100', 'tpu-v5e-8')
     """
     key = re.sub(r"[\s_]+", "-", name.strip().lower())
-    found = _CANONICAL.get(key) or _CANONICAL.get(re.sub(_VENDOR, "", key))
+    found = next((_CANONICAL[form] for form in _forms(key) if form in _CANONICAL), None)
     if found is None:
         raise SkyUsageError(f"{name!r} is not a known accelerator", hint=_nearest(key))
     return found
+
+
+def _forms(key: str) -> Iterator[str]:
+    """Spellings of a name, each plainer than the one before."""
+    bare = re.sub(_VENDOR, "", key)
+    # the kind of memory, a virtual workstation
+    plain = re.sub(r"-(?:hbm\d?e?|gddr\d|vws|gpu)$", "", bare)
+    # what it is plugged into: a model for which that matters has it in its name
+    loose = re.sub(r"-(?:sxm\d?|pcie)(?=-|$)", "", plain)
+    for form in (key, bare, plain, loose):
+        yield form
+        yield form.replace("-", "")
 
 
 def accelerator(name: str, count: float = 1) -> Accelerator:
@@ -147,6 +166,18 @@ def accelerator(name: str, count: float = 1) -> Accelerator:
     """
     found = _BY_NAME[canonical(name)]
     return found if count == 1 else replace(found, count=count)
+
+
+def variant(name: str, admits: Callable[[float], bool]) -> str:
+    """The variant of a model whose memory is admitted; `name` itself where there is no such.
+
+    Examples
+    --------
+    >>> variant("A100", lambda memory: memory >= 80)
+    'A100-80GB'
+    """
+    made = (name, *VARIANTS.get(name, ()))
+    return next((one for one in made if admits(_BY_NAME[one].memory)), name)
 
 
 def _nearest(key: str) -> str:
@@ -212,7 +243,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    public = "Accelerator PRECISIONS accelerator canonical identifier names".split()
+    public = "Accelerator PRECISIONS accelerator canonical identifier names variant".split()
     return sorted([*public, *_FACTORIES])
 
 
@@ -227,6 +258,7 @@ def stub() -> str:
     lines = [
         '"""Written by jupyter_sky.accelerators.stub(); a test holds it to the registry."""',
         "",
+        "from collections.abc import Callable",
         "from dataclasses import dataclass",
         "",
         "PRECISIONS: tuple[str, ...]",
@@ -245,6 +277,7 @@ def stub() -> str:
         "def names() -> tuple[str, ...]: ...",
         "def canonical(name: str) -> str: ...",
         "def accelerator(name: str, count: float = 1) -> Accelerator: ...",
+        "def variant(name: str, admits: Callable[[float], bool]) -> str: ...",
         "def identifier(name: str) -> str: ...",
         "def stub() -> str: ...",
     ]

@@ -140,7 +140,8 @@ def _offers(frame: Frame, report: Report) -> Frame:
     frame = _tpu_slices(frame)
     frame["intel_sgx"] = (frame["cloud"] == "azure") & frame["instance_type"].str.fullmatch(_SGX)
     hosted = _hosted(frame)
-    frame = pd.concat([frame, hosted], ignore_index=True)
+    if len(hosted):
+        frame = pd.concat([frame, hosted], ignore_index=True)
     frame["spot_above_on_demand"] = frame["spot_usd_h"] > frame["on_demand_usd_h"]
     double = frame.duplicated(list(schema.KEYS["offers"]), keep="first")
     unpriced = frame["on_demand_usd_h"].isna() & frame["spot_usd_h"].isna()

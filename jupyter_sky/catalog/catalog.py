@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..errors import SkyUsageError, suggest
+from ..labels import is_area, parse_area
+from ..resources import option
 from .columns import Columns
 from .facts import Band, Region, days_since
 
@@ -172,24 +175,32 @@ class Catalog:
 
     def check(self, need: Resources) -> None:
         """Raise SkyUsageError for a name that nothing in the catalog bears, with the nearest."""
-        from ..labels import is_area
-        from ..resources import option
-
         for key in ("region", "zone", "instance_type"):
             name = getattr(need, key)
             if name is None or self.offers.code(key, name) >= 0:
                 continue
             if key == "region" and is_area(name):
                 continue
-            words = [word for word in self.offers.words(key) if word]
-            hint = suggest(name, words)
-            if not hint.startswith("did"):
-                hint = f"such as {', '.join(words[:5])}"
             raise SkyUsageError(
                 f"{option(key)} {name}: no cloud has {'an' if key[0] in 'iz' else 'a'} "
                 f"{key.replace('_', ' ')} of that name",
-                hint=hint,
+                hint=self._nearest(key, name),
             )
+
+    def _nearest(self, key: str, name: str) -> str:
+        """Hint for a name that nothing bears."""
+        word = name.lower()
+        if key == "region" and len(word) > 3:  # a city's name, or a country's
+            there = [one.name for one in self.regions.values() if word in one.city.lower()]
+            if there:
+                return f"there: {', '.join(there[:5])}"
+            with suppress(SkyUsageError):
+                return f"a country: {option('country')} {parse_area(word, '').lower()}"
+            if word == "europe":
+                return f"its law: {option('jurisdiction')} eu, or with Norway and Iceland eea"
+        words = [known for known in self.offers.words(key) if known]
+        hint = suggest(name, words)
+        return hint if hint.startswith("did") else f"such as {', '.join(words[:5])}"
 
     def names(self, kind: str) -> list[str]:
         """Names of a kind, sorted: ``region``, ``zone``, ``instance-type``, ``country``,

@@ -9,12 +9,13 @@ from typing import Any
 
 from ..errors import SkyUsageError, suggest
 
-USAGE = """usage: jupyter sky catalog [COMMAND]
-
-                               what the catalog holds, from where, how old
+USAGE = """Commands
+  (none)                       what the catalog holds, from where, how old
   refresh [CLOUD ...]          fetch prices from the clouds' own interfaces
-  check [FILE]                 check your own offers and discounts
-  build [SOURCE_DIR] [-o DIR]  build the catalog that ships, from CSV files"""
+    --dry-run                  compare only
+    --force                    take fewer offers, or prices far off, all the same
+  check [FILE]                 check your own offers and discounts. E.g. check offers.csv
+  build [SOURCE_DIR] [-o DIR]  build the catalog that ships, from CSV files. E.g. build facts/"""
 
 
 def call(words: Sequence[str]) -> Any:

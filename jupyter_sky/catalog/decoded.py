@@ -11,6 +11,7 @@ import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 
@@ -36,6 +37,8 @@ class Decoded:
             for name in schema.columns("offers")
         }
         self._texts = {name: (folder / f"{name}.json").read_bytes() for name in _SMALL}
+        if {name: crc32(text) for name, text in self._texts.items()} != head["sums"]:
+            raise ValueError("not written to the end")
 
     def columns(self, name: str) -> Columns:
         """A table as columns of numbers and codes."""
@@ -82,7 +85,7 @@ def read(cache: Path, signature: str) -> Catalog | None:
         if head["signature"] != signature or head["version"] != __version__:
             return None
         return Catalog(Decoded(folder, head), head["problems"])
-    except (OSError, ValueError, KeyError, EOFError):
+    except (OSError, ValueError, KeyError, TypeError, EOFError):
         return None
 
 
@@ -110,20 +113,21 @@ def _fill(folder: Path, signature: str, catalog: Catalog) -> None:
     table = catalog.offers
     for name in table.kinds:
         np.save(folder / f"{name}.npy", table.values(name))
+    sums = {}
     for name in _SMALL:
-        columns = catalog.table(name).to_pydict()
-        (folder / f"{name}.json").write_text(json.dumps(columns), encoding="utf-8")
+        text = json.dumps(catalog.table(name).to_pydict()).encode()
+        (folder / f"{name}.json").write_bytes(text)
+        sums[name] = crc32(text)
     words = {name: table.words(name) for name, kind in table.kinds.items() if kind == "s"}
     head = {
         "signature": signature,
         "version": __version__,
         "problems": list(catalog.problems),
         "words": words,
+        "sums": sums,
     }
     (folder / "head.json").write_text(json.dumps(head), encoding="utf-8")
 
 
 def _folder(cache: Path, signature: str) -> Path:
-    from zlib import crc32
-
     return cache / f"catalog-{crc32(signature.encode()):08x}"

@@ -45,8 +45,11 @@ def nearest(catalog: Catalog, need: Resources) -> list[Offer]:
     order = np.lexsort((_price(everything)[fewest], far, pattern))
     _, starts = np.unique(pattern[order], return_index=True)
     chosen = np.concatenate([order[start : start + _EACH] for start in starts])
-    found = everything._take(fewest[np.unique(chosen)], False)
-    return found.offers()
+    found = everything._take(fewest[np.unique(chosen)], False).offers()
+    if need.clouds and not any(offer.cloud in need.clouds for offer in found):
+        # though it fails more labels: without it, it would seem that they sell nothing at all
+        found += catalog.filter(Resources(clouds=need.clouds)).offers(1)
+    return found
 
 
 def _market(found: Selection, need: Resources) -> dict[str, np.ndarray]:

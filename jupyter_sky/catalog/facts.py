@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+OLD_DAYS = 7
+"""Prices older than this are called old."""
+
 
 @dataclass(frozen=True, slots=True)
 class Region:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -79,7 +80,32 @@ def write(directory: Path | str, tables: Mapping[str, pa.Table], meta: Meta) -> 
     conformed = {name: _schema.conform(name, rows) for name, rows in tables.items()}
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    names = {name: _write_table(folder, meta.part, name, t) for name, t in conformed.items()}
+    with _alone(folder):
+        return _put(folder, conformed, meta)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else writes here meanwhile, on systems that can lock a directory.
+
+    Of two that write the same part at once, the first would clear away tables of the second.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _put(folder: Path, tables: Mapping[str, pa.Table], meta: Meta) -> Meta:
+    names = {name: _write_table(folder, meta.part, name, rows) for name, rows in tables.items()}
     built = meta.built or datetime.now(UTC).isoformat(timespec="seconds")
     final = Meta(meta.part, tuple(meta.clouds), built, dict(meta.sources), names)
     text = json.dumps(
@@ -175,11 +201,11 @@ def read_meta(path: Path) -> Meta:
         if found["format"] != FORMAT:
             raise _damaged(path, f"format {found['format']}, and this version reads {FORMAT}")
         return Meta(
-            found["part"],
+            str(found["part"]),
             tuple(found["clouds"]),
-            found["built"],
-            found["sources"],
-            found["tables"],
+            str(found["built"]),
+            dict(found["sources"]),
+            dict(found["tables"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path, repr(error)) from error

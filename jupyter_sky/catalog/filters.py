@@ -27,9 +27,7 @@ def admitted(amount: Amount, values: np.ndarray) -> Mask:
     >>> admitted(Amount(4, at_least=True), np.array([2.0, 4.0, 8.0, np.nan])).tolist()
     [False, True, True, False]
     """
-    # The same tolerance as that of Amount.admits, written as an interval.
-    low = amount.value * (1 - 1e-3)
-    high = np.inf if amount.at_least else amount.value / (1 - 1e-3)
+    low, high = amount.bounds()
     with np.errstate(invalid="ignore"):
         return (values >= low) & (values <= high)
 

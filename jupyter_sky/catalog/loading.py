@@ -77,17 +77,27 @@ def load(
     directories = (shipped or shipped_directory(), user or user_directory())
     paths = own_files() if own is None else list(own)
     key = (directories, _signature(directories, paths))
-    cache = places.data_dir() / "cache"
     with _LOCK:
         if key not in _LOADED:
-            catalog = decoded.read(cache, repr(key))
-            if catalog is None:
-                layered, problems = _layered(*directories, paths)
-                catalog = Catalog(layered, problems)
-                decoded.write(cache, repr(key), catalog)
+            catalog = _decoded(key, *directories, paths)
+            now = (directories, _signature(directories, paths))
+            if now != key:  # a refresh elsewhere took files away while they were read
+                key, catalog = now, _decoded(now, *directories, paths)
             _LOADED.clear()  # one catalog a process: an old one would only hold memory
             _LOADED[key] = catalog
         return _LOADED[key]
+
+
+def _decoded(key: tuple, shipped: Path, user: Path, own: Sequence[Path]) -> Catalog:
+    """The catalog of these files, by way of the cache: it then needs the files no longer."""
+    cache = places.data_dir() / "cache"
+    found = decoded.read(cache, repr(key))
+    if found is not None:
+        return found
+    layered, problems = _layered(shipped, user, own)
+    catalog = Catalog(layered, problems)
+    decoded.write(cache, repr(key), catalog)
+    return decoded.read(cache, repr(key)) or catalog
 
 
 def _signature(directories: Sequence[Path], paths: Sequence[Path]) -> tuple:
@@ -107,7 +117,7 @@ def _signature(directories: Sequence[Path], paths: Sequence[Path]) -> tuple:
 def _json_files(folder: Path) -> list[Path]:
     try:
         return [folder / name for name in sorted(os.listdir(folder)) if name.endswith(".json")]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

@@ -58,7 +58,10 @@ _NOTES = {
 
 
 def services(rows: Sequence[dict[str, Any]]) -> list[Service]:
-    """Every version of every service that runs on machines, the newest of each first."""
+    """Every version of every service that runs on machines, the newest of each first.
+
+    Previews stand behind what is released.
+    """
     found = []
     for row in rows:
         if row["kind"] == "version" and row["service"] in _NOTES:
@@ -68,7 +71,11 @@ def services(rows: Sequence[dict[str, Any]]) -> list[Service]:
             found.append(
                 Service(row["cloud"], name, number, tuple(packages), row["source"], _NOTES[name])
             )
-    return sorted(found, key=lambda one: (one.name, _number(one.version)), reverse=True)
+
+    def rank(one: Service) -> tuple:
+        return one.name, "preview" not in one.version, _number(one.version)
+
+    return sorted(found, key=rank, reverse=True)
 
 
 def newest(known: Sequence[Service], asked: Sequence[str]) -> list[Service]:

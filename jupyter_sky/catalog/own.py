@@ -96,8 +96,17 @@ class Own:
         if name == "offers":
             return self._with_rows(name, _discounted(table, self.discounts), self.rows)
         if name == "regions":
-            return self._with_rows(name, table, self.places)
+            return self._with_rows(name, table, self._new_places(table))
         return table
+
+    def _new_places(self, table: pa.Table) -> list[dict[str, Any]]:
+        """Regions that the catalog does not have; of those it has it knows more than a country."""
+        there = Columns.of_arrow("regions", table)
+        everything = np.arange(len(there))
+        names = (there.strings(key, everything) for key in schema.KEYS["regions"])
+        known = set(zip(*names, strict=True))
+        new = {(place["cloud"], place["region"]): place for place in reversed(self.places)}
+        return [place for key, place in new.items() if key not in known]
 
     def _with_rows(self, name: str, table: pa.Table, rows: Sequence[dict[str, Any]]) -> pa.Table:
         """The table with rows of ours, in place of those of the same key."""
@@ -172,7 +181,7 @@ def read_own(path: Path) -> Own:
                     places += place
             except SkyUsageError as error:
                 problems.append(f"{where}: {error.message}" + _hint(error))
-    except (OSError, SkyUsageError) as error:
+    except (OSError, UnicodeDecodeError, SkyUsageError) as error:
         message = str(error)
         problems.append(message if str(path) in message else f"{path}: {message}")
     return Own(tuple(rows), tuple(places), tuple(discounts), tuple(problems))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import accelerators
 from ..errors import SkyUsageError
-from ..resources import Resources
+from ..resources import Resources, option
 from .catalog import Catalog
 from .explain import nearest
 from .loading import load
@@ -28,9 +28,16 @@ def search(
     from ..optimizer import no_offer
     from ..widgets.offers import Offers
 
+    if not isinstance(limit, int) or limit < 1:
+        raise SkyUsageError(f"limit={limit!r}: not a count", hint="limit=20")
     catalog = load()
     need = request(catalog, what, labels)
     catalog.check(need)
+    if need.clouds and not catalog.offers.among("cloud", need.clouds).any():
+        raise SkyUsageError(
+            f"{option('cloud', ','.join(need.clouds))}: the catalog holds no offer of it",
+            hint=f"it has {', '.join(catalog.names('cloud'))}; your own go into offers.csv",
+        )
     by = "gpu_price" if need.gpu or need.gpu_memory else "price"
     found = catalog.filter(need, by=by, flagged=flagged)
     if not len(found) and not len(catalog.filter(need, by=by, flagged=True)):

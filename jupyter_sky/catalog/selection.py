@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ..errors import SkyUsageError
 from ..offers import Offer
 from .facts import days_since
 
@@ -174,7 +175,12 @@ class Selection:
 
     def to_pandas(self) -> DataFrame:
         """The offers in order, with every column of the catalog."""
-        import pandas as pd
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise SkyUsageError(
+                f"to_pandas(): {error.name} is missing", hint="pip install pandas"
+            ) from None
 
         whole = self.sorted()
         table = whole.catalog.offers

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import SkyUsageError
+from ..errors import SkyUsageError, suggest
+from ..labels import CLOUDS
 
 if TYPE_CHECKING:
     from .facts import Region
@@ -44,10 +45,15 @@ class Place:
         """Read ``cloud``, ``cloud/region`` or ``cloud/region/zone``; ``internet`` is no cloud."""
         if isinstance(text, Place):
             return text
-        parts = [part.strip() for part in text.split("/")]
+        parts = [part.strip() for part in text.split("/")] if isinstance(text, str) else [""]
         if not parts[0] or len(parts) > 3:
             raise SkyUsageError(f"{text!r} is not a place", hint="such as aws/us-east-1")
-        return cls(*parts)
+        cloud = parts[0].lower()
+        if cloud not in (*CLOUDS, "internet"):
+            raise SkyUsageError(
+                f"{text!r}: no cloud is called {cloud}", hint=suggest(cloud, (*CLOUDS, "internet"))
+            )
+        return cls(cloud, *parts[1:])
 
     @property
     def own(self) -> bool:
@@ -114,7 +120,7 @@ class Tiers:
 
     Examples
     --------
-    >>> Tiers(((0.0, 0.09), (10240.0, 0.085))).usd(10340)
+    >>> round(Tiers(((0.0, 0.09), (10240.0, 0.085))).usd(10340), 2)
     930.1
     """
 
@@ -174,9 +180,7 @@ class Network:
         >>> catalog.egress("aws/us-east-1", "gcp/us-central1", 100).usd  # doctest: +SKIP
         9.0
         """
-        for amount in (gb, already_gb):
-            if not 0 <= amount < math.inf:
-                raise SkyUsageError(f"{amount} GB cannot be moved", hint="give a number from 0")
+        gb, already_gb = _volume(gb), _volume(already_gb)
         here, there = Place.parse(source), Place.parse(destination)
         relation = self.relation(here, there)
         if here.own or relation == "same place":
@@ -273,6 +277,7 @@ class Network:
         standard = {"aws": "S3 Standard", "azure": "Blob Hot LRS", "gcp": "GCS Standard"}
         name = storage_class or standard.get(cloud, "")
         tiers = self._storage.get((cloud, region, name))
+        gb = _volume(gb)
         if tiers is None:
             return Storage(None, name)
         return Storage(tiers.usd(gb), name, tiers.source, self._dates[cloud, region])
@@ -287,6 +292,7 @@ class Network:
         >>> catalog.transfer_hours("aws/us-east-1", "aws/us-west-2", 450).basis  # doctest: +SKIP
         'measured'
         """
+        gb = _volume(gb)
         here, there = Place.parse(source), Place.parse(destination)
         relation = self.relation(here, there)
         if relation == "same place":
@@ -308,6 +314,17 @@ class Network:
             if found:
                 return found
         return {"gbit_s": 1.0, "basis": "assumed", "source": "", "note": "no figure is known"}
+
+
+def _volume(gb: float) -> float:
+    """GB as a number from 0."""
+    try:
+        amount = float(gb)
+    except (TypeError, ValueError):
+        amount = math.nan
+    if not 0 <= amount < math.inf:
+        raise SkyUsageError(f"{gb!r} is not a volume in GB", hint="give a number from 0")
+    return amount
 
 
 def _tiers(

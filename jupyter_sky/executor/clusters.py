@@ -167,12 +167,21 @@ class Clusters:
             raise no_offer(resources, on_sale)
         return found
 
+    def _choose(self, resources: Resources) -> Offer:
+        """Return where a new cluster goes, by the optimizer where there is a choice."""
+        found = self.plan(resources)
+        if len(found) == 1:
+            return found[0]
+        from ..optimizer.plan import plan
+
+        return plan(resources, offers=found).tasks[0].offer
+
     def start(
         self, resources: Resources, name: str | None, idle: float | None, report: Report
     ) -> Cluster:
         """Launch a new cluster for a request."""
         report("placing", "")
-        offer = self.plan(resources)[0]
+        offer = self._choose(resources)
         config = Sky.load()
         idle = idle if idle is not None else parse_duration(config.idle, "Sky.idle")
         cluster = name or self.name_for(resources)

@@ -181,6 +181,8 @@ def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _
         return _option_line(rest, fragment, sources)
     if verb == "offers":
         return _offers_line(rest, fragment, sources)
+    if verb == "plan":
+        return _plan_line(rest, fragment, sources)
     if verb == "alias":
         return _Found(fragment, _typed(sources.aliases(), "alias"))
     kinds = [kind for kind in _VERBS.get(verb, ()) if kind not in rest]
@@ -198,6 +200,24 @@ def _offers_line(words: list[str], fragment: str, sources: CompletionSources) ->
     return _Found(fragment, _typed([*flags, "--flagged", "--limit"], "option"))
 
 
+def _plan_line(words: list[str], fragment: str, sources: CompletionSources) -> _Found:
+    """Variables of the notebook, the options that say which machines, and those of a plan."""
+    kinds = {
+        "--minimize": ["cost", "time", "time_then_cost", "carbon"],
+        "--solver": ["auto", "glpk", "highs"],
+    }
+    if words and words[-1] in kinds:
+        return _Found(fragment, _typed(kinds[words[-1]], "value"))
+    if _open_option(words) or "=" in fragment:
+        return _option_line(words, fragment, sources)
+    if not fragment.startswith("-") and not any(not word.startswith("-") for word in words):
+        return _Found(fragment, _typed(sources.local_names(), "local-name"))
+    shared = [option for option in OPTIONS if option.group == "Resources"]
+    flags = [flag for option in shared for flag in option.flags]
+    own = ["--minimize", "--deadline", "--budget", "--carbon-cap", "--solver"]
+    return _Found(fragment, _typed([*own, *flags], "option"))
+
+
 def _names(kind: str, sources: CompletionSources) -> list[tuple[str, str]]:
     """Names of a kind; a kind that is none stands for itself."""
     known: dict[str, Callable[[], Iterable[str]]] = {
@@ -209,6 +229,7 @@ def _names(kind: str, sources: CompletionSources) -> list[tuple[str, str]]:
         "env": lambda: sorted(os.environ),
         "gpu": accelerators.names,
         "local-name": sources.local_names,
+        "price-source": _price_sources,
         "remote-name": sources.remote_names,
         "run": sources.runs,
         "service": lambda: SERVICES,

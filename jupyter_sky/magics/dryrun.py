@@ -1,49 +1,61 @@
-"""``--dry-run``: what would be launched, where, at what price, and what would be copied."""
+"""``--dry-run``: where a cell would run, at what price, and what would be copied."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from .. import clouds
+from ..errors import SkyError, SkyNoOffer
 from ..executor import session as sessions
 from ..executor.inputs import collect
 from ..executor.request import CellOptions
 from ..ledger import format_rate
-from ..widgets.table import Table
+from ..offers import Offer
+from ..optimizer.plan import plan
+from ..optimizer.planned import Plan
+from ..resources import Resources
 
 
-def dry_run(code: str, options: CellOptions) -> Any:
-    """Return the places that could run a cell, best first; launch and send nothing."""
+def dry_run(code: str, options: CellOptions) -> Plan:
+    """Return the plan of a cell; launch and send nothing.
+
+    The cluster that is up and would take the cell comes first, then what can be launched from
+    here, then what the catalog has.
+    """
     session = sessions.current()
     options = options.with_defaults(session.config)
     sending = collect(options, code, session.namespace, session.config)
-    rows = []
-    found = session.clusters._found(options.resources, options.cluster)
-    for row in found[:1]:
-        price = format_rate(row.price)
-        rows.append(
-            (
-                f"{row.name} (is up)",
-                session.place(row),
-                row.offer["vcpus"],
-                row.offer["memory"],
-                price,
-                f"{row.price_source} {row.price_date}",
-            )
-        )
-    nodes = options.resources.nodes
-    for offer in session.clusters.plan(options.resources)[:10]:
-        price = format_rate(None if offer.price is None else offer.price * nodes)
-        place = f"{nodes} x {offer.place}" if nodes > 1 else offer.place
-        rows.append(
-            ("new", place, offer.vcpus, offer.memory, price, f"{offer.source} {offer.date}")
-        )
+    found = _planned(session, options)
     sizes = {name: sum(item["sizes"]) for name, item in sending.inline.items()}
     sizes |= {name: parcel.nbytes for name, parcel in sending.large.items()}
     copies = ", ".join(f"{name} {size:,} bytes" for name, size in sizes.items())
-    note = f"would be copied: {copies or 'nothing'}; nothing was launched"
-    return Table(
-        f"Dry run: {options.resources.command_line() or 'any machine'}",
-        ("cluster", "where", "vCPUs", "GiB", "price", "price from"),
-        tuple(rows),
-        note,
-    )
+    return found.with_notes(f"would be copied: {copies or 'nothing'}", "nothing was launched")
+
+
+def _planned(session: Any, options: CellOptions) -> Plan:
+    need = options.resources
+    for row in session.clusters._found(need, options.cluster):
+        up = plan(need, offers=(), warm=[Offer(**row.offer)])
+        return up.with_notes(f"on cluster {row.name}, which is up")
+    on_sale = [offer for name in clouds.launchable() for offer in clouds.get(name).offers(need)]
+    try:
+        return plan(need, offers=on_sale).with_notes(*_elsewhere(need))
+    except SkyNoOffer:
+        if need.clouds and set(need.clouds) <= set(clouds.launchable()):
+            raise
+        found = plan(need)
+    names = ", ".join(found.clouds)
+    return found.with_notes(f"{names}: cannot launch here yet, see %sky check")
+
+
+def _elsewhere(need: Resources) -> list[str]:
+    """What the clouds that cannot launch here yet would ask."""
+    try:
+        best = plan(need)
+    except SkyError:  # the catalog has nothing for it, as for --cloud local
+        return []
+    offer = best.tasks[0].offer
+    if offer.cloud in clouds.launchable() or offer.price is None:
+        return []
+    price = format_rate(offer.price * need.nodes)
+    return [f"in the clouds: {offer.place} at {price}; {offer.cloud} cannot launch here yet"]

@@ -88,7 +88,7 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, Complete], ...]] = {
         ("--cloud", "CLOUDS", "Clouds to choose from.", "--cloud aws,gcp", "cloud"),
         ("--region", "NAME", "Region, or two letters: eu, us, de.", "--region us-east-1", "region"),
         ("--zone", "NAME", "Zone, as the cloud calls it.", "--zone us-east-1a", "zone"),
-        ("--country", "CC", "Country, by two letters.", "--country DE", "country"),
+        ("--country", "CC", "Country, by two letters or by name.", "--country DE", "country"),
         ("--jurisdiction", "CC", "Whose law holds there.", "--jurisdiction eu", "jurisdiction"),
         (
             *("--instance-type", "NAME", "Machine, by name.", "--instance-type g5.xlarge"),
@@ -205,8 +205,12 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
     )
 
 
-def parse_request(words: Sequence[str], verb: str) -> tuple[list[str], dict[str, str]]:
+def parse_request(
+    words: Sequence[str], verb: str, others: Sequence[str] = ()
+) -> tuple[list[str], dict[str, str]]:
     """Split the words of a verb into names and the labels of a request.
+
+    `others` are options of the verb itself, which have been read already; they are suggested.
 
     Examples
     --------
@@ -223,6 +227,7 @@ def parse_request(words: Sequence[str], verb: str) -> tuple[list[str], dict[str,
         option = BY_FLAG.get(flag)
         if option is None or option.group != "Resources":
             known = [flag for flag, option in BY_FLAG.items() if option.group == "Resources"]
+            known += others
             raise SkyUsageError(
                 f"%sky {verb}: {flag} is not an option of it", hint=suggest(flag, known)
             )
@@ -417,9 +422,21 @@ def help_text() -> str:
         "    %%sky -c train -i df.test->test -o report,model!",
     ]
     for group in dict.fromkeys(option.group for option in OPTIONS):
-        lines += ["", group]
-        for option in (option for option in OPTIONS if option.group == group):
-            usage = " ".join(filter(None, (", ".join(option.flags), option.metavar)))
-            example = f" E.g. {option.example}" if option.metavar else ""
-            lines.append(f"  {usage:25}  {option.help}{example}")
+        lines += ["", group_text(group)]
     return "\n".join([*lines, ""])
+
+
+def group_text(group: str) -> str:
+    """The options of one group, each with an example.
+
+    Examples
+    --------
+    >>> group_text("Resources").splitlines()[1]
+    '  --cpus N[+]                vCPUs of each node; + means at least. E.g. --cpus 4+'
+    """
+    lines = [group]
+    for option in (option for option in OPTIONS if option.group == group):
+        usage = " ".join(filter(None, (", ".join(option.flags), option.metavar)))
+        example = f" E.g. {option.example}" if option.metavar else ""
+        lines.append(f"  {usage:25}  {option.help}{example}")
+    return "\n".join(lines)

@@ -19,6 +19,7 @@ class Verb:
     help: str
     example: str
     anywhere: bool = True
+    details: Callable[[], str] | None = None
 
 
 def _flags(words: Sequence[str], known: Mapping[str, bool], verb: str) -> tuple[list[str], dict]:
@@ -223,17 +224,83 @@ def _offers(words: list[str]) -> Any:
     return api.offers(_one(names, "offers"), limit=limit, flagged=flagged, **given)
 
 
+_PLAN = ("--minimize", "--deadline", "--budget", "--carbon-cap", "--solver")
+
+
+def _plan(words: list[str]) -> Any:
+    from .. import api
+    from .options import parse_request
+
+    rest: list[str] = []
+    settings: dict[str, Any] = {}
+    queue = list(words)
+    while queue:
+        word = queue.pop(0)
+        flag, equals, value = word.partition("=")
+        if flag not in _PLAN:
+            rest.append(word)
+            continue
+        if not equals and not queue:
+            raise SkyUsageError(f"%sky plan: {flag} needs a value")
+        settings[flag[2:].replace("-", "_")] = value if equals else queue.pop(0)
+    names, labels = parse_request(rest, "plan", _PLAN)
+    if "carbon_cap" in settings:
+        settings["carbon_cap"] = _number(settings["carbon_cap"], "--carbon-cap")
+    name = _one(names, "plan")
+    if name and labels:
+        raise SkyUsageError(
+            f"%sky plan: {name} and {' '.join(labels)} at once",
+            hint="labels belong to the tasks of a Dag: set_resources(...)",
+        )
+    return api.plan(_variable(name) if name else None, **settings, **labels)
+
+
+def _number(text: str, flag: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise SkyUsageError(f"{flag} {text}: not a number", hint=f"such as {flag} 5000") from None
+
+
+def _variable(name: str) -> Any:
+    """A graph or a task of the notebook, by the name of its variable."""
+    from ..dag import Dag, Task
+    from ..executor import session as sessions
+    from ..resources import Resources
+
+    namespace = sessions.current().namespace
+    kinds = (Dag, Task, Resources)
+    if isinstance(namespace.get(name), kinds):
+        return namespace[name]
+    known = [key for key, value in namespace.items() if isinstance(value, kinds)]
+    raise SkyUsageError(
+        f"%sky plan {name}: there is no Dag of that name here",
+        hint=suggest(name, known) if known else "make one: with sky.Dag() as pipeline:",
+    )
+
+
 def _catalog(words: list[str]) -> Any:
     from ..catalog import commands
 
     return commands.call(words)
 
 
+def _resource_options() -> str:
+    from .options import group_text
+
+    return group_text("Resources")
+
+
+def _catalog_commands() -> str:
+    from ..catalog.commands import USAGE
+
+    return USAGE
+
+
 def _help(words: list[str]) -> Any:
     which = _one(words, "help")
     if which is not None:
-        verb = find(which)
-        print(f"%sky {verb.usage}\n    {verb.help}\n    example: %sky {verb.example}")
+        print(describe(which, "%sky"))
         return None
     from .options import help_text
 
@@ -268,12 +335,20 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
             "offers [GPUS] [OPTIONS] [--limit N]",
             "what the clouds sell, the cheapest first",
             "offers A100:8 --spot --region eu",
+            details=_resource_options,
+        ),
+        "plan": Verb(
+            _plan,
+            "plan DAG|OPTIONS [--minimize WHAT] [--deadline TIME] [--budget USD]",
+            "where tasks would run, at what cost; nothing is launched",
+            "plan pipeline --minimize cost --deadline 3h",
         ),
         "catalog": Verb(
             _catalog,
             "catalog [refresh [CLOUD ...]|check|build]",
             "prices: what is held, fetch anew, check your own",
             "catalog refresh aws",
+            details=_catalog_commands,
         ),
         "help": Verb(_help, "help [VERB]", "this help", "help logs"),
     }
@@ -290,8 +365,26 @@ def find(name: str) -> Verb:
     return VERBS[name]
 
 
+def describe(name: str, command: str) -> str:
+    """How a verb is written after a command, what it does, and an example.
+
+    Examples
+    --------
+    >>> print(describe("check", "jupyter sky"))
+    jupyter sky check
+        clouds and credentials
+        example: jupyter sky check
+    """
+    verb = find(name)
+    text = f"{command} {verb.usage}\n    {verb.help}\n    example: {command} {verb.example}"
+    return f"{text}\n\n{verb.details()}" if verb.details else text
+
+
 def call(words: Sequence[str]) -> Any:
     """Carry out a verb; without one, show the status."""
     if not words:
         return _status([])
-    return find(words[0]).run(list(words[1:]))
+    verb, *rest = words
+    if rest[-1:] in (["-h"], ["--help"]):
+        return _help([verb])
+    return find(verb).run(rest)

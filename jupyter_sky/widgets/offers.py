@@ -8,6 +8,7 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
+from ..catalog.facts import OLD_DAYS
 from ..offers import Offer
 from .statusline import PLAIN
 from .table import CAPTION, LINE, TABLE, Table
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from ..catalog import Selection
 
-OLD_DAYS = 7
-"""Prices older than this are called old."""
 _CLIP = 30  # characters of a source that a line has room for
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 
 import pyarrow as pa
 import pytest
@@ -68,6 +69,32 @@ def test_what_does_not_fit_changes_nothing(tmp_path, tables, message):
     assert files.parts(tmp_path) == [before]
 
 
+def test_two_that_write_one_part_leave_it_whole(tmp_path, monkeypatch):
+    replace, written = files._replace, threading.Event()
+
+    def slow(path, data):
+        mine = threading.current_thread().name
+        if path.name == "aws.json" and mine == "first":
+            other.start()
+            written.wait(0.5)  # long enough for the other's table, if nothing keeps it away
+        replace(path, data)
+        if mine == "second" and path.suffix == ".arrow":
+            written.set()
+            first.join(5)
+
+    def write(vcpus):
+        files.write(tmp_path, {"offers": offers(vcpus=[vcpus])}, Meta("aws", ("aws",)))
+
+    monkeypatch.setattr(files, "_replace", slow)
+    first = threading.Thread(target=write, args=(2,), name="first")
+    other = threading.Thread(target=write, args=(4,), name="second")
+    first.start()
+    first.join()
+    other.join()
+    (meta,) = files.parts(tmp_path)
+    assert files.read(tmp_path, meta, "offers")["vcpus"].to_pylist() == [4.0]
+
+
 def test_a_failed_write_leaves_the_old_part(tmp_path, monkeypatch):
     before = files.write(tmp_path, {"offers": offers(vcpus=[2])}, Meta("aws", ("aws",)))
     replace = os.replace
@@ -104,7 +131,21 @@ def lose_table(folder):
     table.unlink()
 
 
-@pytest.mark.parametrize("damage", [damage_json, damage_format, damage_table, lose_table])
+def damage_kinds(folder):
+    (folder / "aws.json").write_text(
+        json.dumps({"format": 1, "part": "aws", "clouds": 3, "built": 1, "sources": {}})
+    )
+
+
+def damage_names(folder):
+    found = json.loads((folder / "aws.json").read_text())
+    (folder / "aws.json").write_text(json.dumps({**found, "tables": ["offers"]}))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [damage_json, damage_format, damage_kinds, damage_names, damage_table, lose_table],
+)
 def test_a_damaged_refresh_is_told_and_passed_over(data_dir, damage):
     files.write(data_dir / "catalog", {"offers": offers(vcpus=[2])}, Meta("aws", ("aws",)))
     damage(data_dir / "catalog")
@@ -161,7 +202,7 @@ def test_the_decoded_copy_says_the_same(data_dir):
         assert ours.slice(0, 500).to_pylist() == theirs.slice(0, 500).to_pylist()
 
 
-@pytest.mark.parametrize("spoil", ["truncate", "lose", "lie"])
+@pytest.mark.parametrize("spoil", ["truncate", "lose", "lie", "cut", "empty", "list"])
 def test_a_decoded_copy_that_is_spoilt_is_made_anew(data_dir, spoil):
     fresh()
     (folder,) = (data_dir / "cache").glob("catalog-*")
@@ -170,14 +211,57 @@ def test_a_decoded_copy_that_is_spoilt_is_made_anew(data_dir, spoil):
         path.write_bytes(path.read_bytes()[:1000])
     elif spoil == "lose":
         (folder / "regions.json").unlink()
+    elif spoil in ("cut", "empty"):
+        (folder / "regions.json").write_text("[1," if spoil == "cut" else "{}")
+    elif spoil == "list":
+        (folder / "head.json").write_text("[]")
     else:
         head = json.loads((folder / "head.json").read_text())
         (folder / "head.json").write_text(json.dumps({**head, "signature": "another"}))
     for _ in range(2):
         (offer, *_) = fresh().filter(gpus="A100:8", cloud="aws", spot=True).offers()
         assert (offer.instance_type, offer.price) == ("p4d.24xlarge", 14.091725)
+        assert offer.country == "US"
 
 
 def test_a_directory_that_cannot_be_written_costs_time_only(data_dir, monkeypatch):
     (data_dir / "cache").write_text("a file where the directory would be")
+    assert len(fresh().filter(cloud="aws")) > 1000
+
+
+def test_a_catalog_in_use_needs_the_files_of_an_earlier_refresh_no_longer(data_dir):
+    table = {"egress": pa.table({"cloud": ["aws"], "source_region": ["*"], "usd_per_gb": [0.5]})}
+    files.write(data_dir / "catalog", table, Meta("aws", ("aws",)))
+    held = loading.load()
+    for path in (data_dir / "catalog").iterdir():  # as a refresh in another process does
+        path.unlink()
+    assert [row["usd_per_gb"] for row in held.rows("egress") if row["cloud"] == "aws"] == [0.5]
+
+
+def test_files_that_go_away_while_they_are_read(data_dir, monkeypatch):
+    rows = offers(instance_type=["old"], on_demand_usd_h=[0.2])
+    files.write(data_dir / "catalog", {"offers": rows}, Meta("aws", ("aws",)))
+    layered, seen = loading._layered, []
+
+    def refreshed_meanwhile(*arguments):
+        if not seen:
+            new = offers(instance_type=["new"], on_demand_usd_h=[0.2])
+            files.write(data_dir / "catalog", {"offers": new}, Meta("aws", ("aws",)))
+            for path in (data_dir / "catalog").glob("*.arrow"):
+                seen.append(path.read_bytes())
+                path.unlink()
+            answer = layered(*arguments)
+            path.write_bytes(seen[0])
+            os.utime(data_dir / "catalog" / "aws.json")
+            return answer
+        return layered(*arguments)
+
+    monkeypatch.setattr(loading, "_layered", refreshed_meanwhile)
+    catalog = loading.load()
+    assert [o.instance_type for o in catalog.filter(cloud="aws")] == ["new"]
+    assert catalog.problems == ()
+
+
+def test_a_data_directory_that_is_none(data_dir):
+    (data_dir / "catalog").write_text("a file where the directory would be")
     assert len(fresh().filter(cloud="aws")) > 1000

@@ -95,3 +95,8 @@ def test_services_that_are_not_understood(text):
 )
 def test_what_a_service_brings(asked, met):
     assert brings(asked, ("emr==7.0.0", "spark==3.5.0-amzn-0")) is met
+
+
+def test_a_preview_is_the_last_choice(shipped):
+    assert only(shipped, service="dataproc").packages[0] == "dataproc==2.0.29-debian10"
+    assert only(shipped, service="dataproc>=3").packages[0] == "dataproc==3.0-preview"

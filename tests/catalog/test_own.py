@@ -138,3 +138,19 @@ def test_wrong_tables_and_files(tmp_path):
 def _touch(path):
     path.write_text("")
     return path
+
+
+def test_a_file_that_is_no_text_is_told_and_passed_over(data_dir):
+    (data_dir / "offers.csv").write_bytes(b"\xff\xfe\x00")
+    (problem,) = loading.load().problems
+    assert "offers.csv" in problem
+
+
+def test_a_country_takes_nothing_from_a_region_that_is_known(data_dir):
+    known = loading.load().region("aws", "us-east-1")
+    (data_dir / "offers.csv").write_text(
+        "cloud,region,instance_type,country\naws,us-east-1,mine,US\nssh,b,x,DE\nssh,b,y,FR\n"
+    )
+    catalog = loading.load()
+    assert catalog.region("aws", "us-east-1") == known and known.carbon
+    assert catalog.region("ssh", "b").country == "DE"

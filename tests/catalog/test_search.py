@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import date
 
 import pytest
@@ -128,6 +129,10 @@ def test_an_accelerator_may_be_given_as_a_value():
         ("A100:8", {"gpus": "V100:1"}, ["asked for twice"]),
         ("A100:8", {"region": "eu-wst-1"}, ["eu-west-1"]),
         (None, {"regions": "eu"}, ["did you mean region"]),
+        (None, {"region": "frankfurt"}, ["eu-central-1", "europe-west3", "germanywestcentral"]),
+        (None, {"region": "germany"}, ["--country de"]),
+        (None, {"region": "europe"}, ["--jurisdiction eu"]),
+        (None, {"cloud": "local"}, ["--cloud local: the catalog holds no offer", "offers.csv"]),
     ],
 )
 def test_names_that_nothing_bears(what, labels, pieces):
@@ -145,6 +150,7 @@ def test_names_that_nothing_bears(what, labels, pieces):
         ("A100:8", {"max_hourly_cost": 0.5}, ["the cheapest offer meeting the rest is 2.9917"]),
         ("T4:1", {"arch": "arm64"}, ["T4g:1", "or else --arch arm64", "--arch x86_64"]),
         (None, {"intel_sgx": True, "cloud": "aws"}, ["--cloud azure", "enclaves of Intel SGX"]),
+        (None, {"service": "dataproc", "cloud": "aws"}, ["have cloud gcp", "or else --service"]),
         (None, {"service": "spark==9.*"}, ["no managed service is known to bring that"]),
         ("A100:8", {"jurisdiction": "ch"}, ["--jurisdiction CH cannot be met"]),
         (None, {"gpu_memory": "900+"}, ["nearest: --gpu-memory 279"]),
@@ -182,3 +188,20 @@ def test_the_line_magic_and_the_shell_take_the_same_words():
 def test_mistakes_in_the_line(line, piece):
     with pytest.raises(SkyUsageError, match=re.escape(piece)):
         verbs.call(line.split())
+
+
+@pytest.mark.parametrize("limit", [0, -3, "many"])
+def test_a_limit_that_is_none(limit):
+    with pytest.raises(SkyUsageError, match="not a count"):
+        sky.offers("T4", limit=limit)
+
+
+def test_on_demand_is_what_is_not_spot():
+    assert {o.spot for o in sky.offers("A100:8", spot=False)} == {False}
+    assert {o.spot for o in sky.offers("A100:8")} == {False, True}
+
+
+def test_without_pandas_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(SkyUsageError, match="pip install pandas"):
+        sky.offers("A100:8").to_pandas()

@@ -90,13 +90,19 @@ def test_azure_s_two_ladders_are_one(shipped):
     assert cost == pytest.approx(10_100 * 0.08 + 1000 * 0.065)
 
 
-@pytest.mark.parametrize("gb", [-1, math.nan, math.inf])
-def test_an_amount_that_cannot_be_moved(shipped, gb):
-    with pytest.raises(SkyUsageError, match="cannot be moved"):
-        shipped.egress("aws/us-east-1", "internet", gb)
+@pytest.mark.parametrize("gb", [-1, math.nan, math.inf, None, "much"])
+def test_an_amount_that_is_none(shipped, gb):
+    for ask in (
+        lambda: shipped.egress("aws/us-east-1", "internet", gb),
+        lambda: shipped.egress("aws/us-east-1", "internet", 1, already_gb=gb),
+        lambda: shipped.transfer_hours("aws/us-east-1", "internet", gb),
+        lambda: shipped.storage("aws", "us-east-1", gb),
+    ):
+        with pytest.raises(SkyUsageError, match="not a volume in GB"):
+            ask()
 
 
-@pytest.mark.parametrize("text", ["", "a/b/c/d", "/us-east-1"])
+@pytest.mark.parametrize("text", ["", "aws/b/c/d", "/us-east-1", None, 3])
 def test_places_that_are_none(text):
     with pytest.raises(SkyUsageError, match="such as aws/us-east-1"):
         Place.parse(text)
@@ -132,3 +138,10 @@ def test_storage(shipped):
     cold = shipped.storage("gcp", "us-central1", 1000, "GCS Archive")
     assert cold.usd < shipped.storage("gcp", "us-central1", 1000).usd and cold.date
     assert shipped.storage("azure", "northeurope", 1).usd is None
+
+
+def test_a_cloud_that_there_is_none_of_is_not_priced(shipped):
+    with pytest.raises(SkyUsageError, match="no cloud is called asw") as caught:
+        shipped.egress("aws/us-east-1", "asw/us-east-2", 1)
+    assert "aws" in str(caught.value)
+    assert Place.parse("AWS/us-east-1") == Place("aws", "us-east-1")

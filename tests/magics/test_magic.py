@@ -100,8 +100,10 @@ def test_syntax_error_is_found_before_anything_is_launched(notebook: Notebook, d
 
 def test_settings_hold_where_the_cell_says_nothing(notebook: Notebook) -> None:
     notebook.run("%config Sky.cloud = 'aws'")
-    assert "--cloud aws cannot be met" in notebook.run("%%sky --dry-run\n1").evalue
+    planned = notebook.run("%%sky --dry-run\n1").result
+    assert "aws" in planned and "aws: cannot launch here yet" in planned
     assert notebook.run("%%sky --dry-run --cloud local\n1").status == "ok"
+    assert "--cloud aws cannot be met" in notebook.run("%%sky\n1").evalue
     notebook.run("%config Sky.cloud = ''")
 
 

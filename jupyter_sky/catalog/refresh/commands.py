@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import SkyError, SkyRefreshError, SkyUsageError, suggest
+from ..facts import OLD_DAYS
 from .run import STATES, Outcome, refresh, sources
 from .shelf import KEEP_HOURS
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 USAGE = "catalog refresh [CLOUD ...] [--dry-run] [--force]"
 OPTIONS = ("--dry-run", "--force")
-OLD = 7  # days after which prices are called old
 
 
 class Report:
@@ -147,12 +147,12 @@ def show() -> Table:
 
     catalog = load()
     rows = held(catalog, user_directory())
-    old = [row for row in rows if row.days is not None and row.days > OLD]
+    old = [row for row in rows if row.days is not None and row.days > OLD_DAYS]
     readable = [row.cloud for row in old if row.cloud in sources()]
     notes = list(catalog.problems)
     if old:
         names = ", ".join(row.cloud for row in old)
-        notes.append(f"prices older than {OLD} days: {names}")
+        notes.append(f"prices older than {OLD_DAYS} days: {names}")
     if readable:
         notes.append(f"fetch them anew: jupyter sky catalog refresh {' '.join(readable)}")
     columns = ("cloud", "offers", "priced", "regions", "types", "yours", "days old", "from")

@@ -13,7 +13,7 @@ from .compare import Diff, compare
 from .fetch import Fetch
 from .progress import Progress
 from .shelf import Shelf
-from .source import Found, Known, Source
+from .source import LATER, Found, Known, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -167,7 +167,14 @@ def _one(
     if not dry_run:
         _sane(source.cloud, diff, force)
         meta = files.Meta(source.cloud, (source.cloud,), sources=found.sources)
-        files.write(folder, _whole(found, known, source, folder), meta)
+        try:
+            files.write(folder, _whole(found, known, source, folder), meta)
+        except OSError as error:
+            raise SkyRefreshError(
+                f"{source.cloud}: {folder} cannot be written ({error.strerror or error}); "
+                "the catalog is as it was",
+                hint=LATER,
+            ) from error
     return outcome
 
 

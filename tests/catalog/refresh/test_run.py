@@ -217,6 +217,15 @@ def test_a_shelf_that_cannot_be_written_costs_the_memory_only(cloud, source, dat
     assert len(stored("azure")) == 15
 
 
+def test_a_catalog_that_cannot_be_written_is_told(cloud, source, data, base):
+    data.mkdir()
+    (data / "catalog").write_text("not a directory")
+    outcome = run(source, data, base)
+    assert outcome.state == "not refreshed"
+    assert "cannot be written" in str(outcome.error) and str(data) in str(outcome.error)
+    assert (data / "catalog-fetched").is_dir()  # the next run need not ask again
+
+
 @pytest.mark.slow
 def test_a_refresh_that_is_killed_leaves_one_whole_catalog(data, base, ship, stored):
     ship(offers=[])

@@ -1,0 +1,106 @@
+"""What was asked of `plan`, as a graph and an objective."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ..dag import Dag, Task
+from ..errors import SkyUsageError, suggest
+from ..graph import Graph, Spec
+from ..quantities import format_duration, parse_duration, parse_usd
+from ..resources import Resources
+from .problem import Objective
+
+_KINDS = ("cost", "time", "time_then_cost", "carbon")
+WEIGHTS = {"usd": "usd_weight", "hours": "hour_weight", "grams": "gram_weight"}
+
+
+def graph_of(what: Any, labels: Mapping[str, Any]) -> Graph:
+    """The graph of what was given to `plan`."""
+    if isinstance(what, Mapping):
+        what = Resources.parse(**what)
+    if what is None or (isinstance(what, Resources) and not labels):
+        need = Resources.parse(**labels) if what is None else what
+        if what is None and not labels:
+            raise SkyUsageError(
+                "what is to be planned?", hint='a Dag, or a request: sky.plan(gpus="A100:8")'
+            )
+        return Graph(need.command_line(), (Spec("task", (need,)),))
+    if labels:
+        raise SkyUsageError(
+            f"plan() has no {', '.join(labels)}", hint="labels belong to a task: set_resources(...)"
+        )
+    if isinstance(what, Task):
+        if what.dag is not None and len(what.dag) > 1:
+            raise SkyUsageError(
+                f"task {what.name!r} is one of {len(what.dag)} in its Dag", hint="plan the Dag"
+            )
+        alone = what.dag or Dag(what.name)
+        alone.add(what)
+        what = alone
+    if isinstance(what, Dag):
+        return what.freeze()
+    if isinstance(what, Graph):
+        return what
+    raise SkyUsageError(f"{what!r} cannot be planned", hint="give a Dag, a Task or Resources")
+
+
+def objective_of(
+    minimize: Any, deadline: Any = None, budget: Any = None, carbon_cap: Any = None
+) -> Objective:
+    """What was asked, as numbers.
+
+    Examples
+    --------
+    >>> objective_of("cost", deadline="90m").deadline_h
+    1.5
+    """
+    weights: dict[str, float] = {}
+    if isinstance(minimize, Mapping):
+        for key, value in minimize.items():
+            good = isinstance(value, int | float) and 0 <= value < math.inf
+            if key not in WEIGHTS or not good:
+                raise SkyUsageError(
+                    f"minimize={{{key!r}: {value!r}}} is not understood",
+                    hint='weights from 0: {"usd": 1, "hours": 0.5, "grams": 0}',
+                )
+            weights[WEIGHTS[key]] = float(value)
+        weights = dict.fromkeys(WEIGHTS.values(), 0.0) | weights
+        if not any(weights.values()):
+            raise SkyUsageError("all weights are 0", hint='such as {"usd": 1, "hours": 0.5}')
+    kind: Any = "weighted" if weights else str(minimize)
+    if not weights and kind not in _KINDS:
+        raise SkyUsageError(f"minimize={minimize!r}: not known", hint=suggest(kind, _KINDS))
+    hours = parse_duration(deadline, "deadline") / 3600 if isinstance(deadline, str) else deadline
+    usd = parse_usd(budget, "budget") if isinstance(budget, str) else budget
+    for name, value in (("deadline", hours), ("budget", usd), ("carbon_cap", carbon_cap)):
+        if value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
+            raise SkyUsageError(f"{name}={value!r}: not a limit", hint="a number from 0")
+    return Objective(kind, **weights, deadline_h=hours, budget_usd=usd, carbon_cap_g=carbon_cap)
+
+
+def in_words(objective: Objective) -> str:
+    """An objective as a sentence shows it.
+
+    Examples
+    --------
+    >>> in_words(Objective("cost", deadline_h=3.0))
+    'least cost, within 3:00:00'
+    """
+    words = {
+        "cost": "least cost",
+        "time": "least time",
+        "time_then_cost": "least time, then least cost",
+        "carbon": "least carbon",
+        "weighted": f"least {objective.usd_weight:g} x USD + {objective.hour_weight:g} x hours"
+        f" + {objective.gram_weight:g} x grams of CO2",
+    }[objective.kind]
+    if objective.deadline_h is not None:
+        words += f", within {format_duration(round(objective.deadline_h * 3600))}"
+    if objective.budget_usd is not None:
+        words += f", for ${objective.budget_usd:g} at most"
+    if objective.carbon_cap_g is not None:
+        words += f", with {objective.carbon_cap_g:g} g of CO2 at most"
+    return words

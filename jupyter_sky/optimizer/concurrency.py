@@ -1,0 +1,66 @@
+"""Which tasks may run at the same time: the sets that quotas are about."""
+
+from __future__ import annotations
+
+from ..graph import Graph
+
+MOST_SETS = 256
+"""Sets of tasks that are told apart; with more, quotas are kept in a stricter way."""
+
+
+def ancestors(graph: Graph) -> list[int]:
+    """For each task a bit mask of all tasks that must have ended before it."""
+    before = [0] * len(graph.tasks)
+    into: list[list[int]] = [[] for _ in graph.tasks]
+    for edge in graph.edges:
+        into[edge.dst].append(edge.src)
+    for task in range(len(graph.tasks)):
+        for src in into[task]:
+            before[task] |= before[src] | 1 << src
+    return before
+
+
+def concurrent(graph: Graph) -> tuple[list[tuple[int, ...]], bool]:
+    """Largest sets of tasks none of which waits for another, and whether they are all.
+
+    Where there are too many, the sets are, for each task, all that may run beside it: to limit
+    these keeps every limit, and may forbid plans that would have kept it too.
+
+    Examples
+    --------
+    >>> from jupyter_sky.graph import Edge, Spec
+    >>> fork = Graph("", tuple(Spec(n, ()) for n in "abc"), (Edge(0, 1, 0), Edge(0, 2, 0)))
+    >>> concurrent(fork)
+    ([(0,), (1, 2)], True)
+    """
+    count, before = len(graph.tasks), ancestors(graph)
+    beside = [0] * count
+    for one in range(count):
+        for other in range(one):
+            if not (before[one] >> other & 1):
+                beside[one] |= 1 << other
+                beside[other] |= 1 << one
+    found: list[int] = []
+
+    def grow(chosen: int, open_: int, closed: int) -> bool:
+        """Bron and Kerbosch's search for largest cliques, with a pivot."""
+        if not open_ and not closed:
+            found.append(chosen)
+            return len(found) <= MOST_SETS
+        both = open_ | closed
+        pivot = max(_bits(both), key=lambda v: (beside[v] & open_).bit_count())
+        for task in _bits(open_ & ~beside[pivot]):
+            if not grow(chosen | 1 << task, open_ & beside[task], closed & beside[task]):
+                return False
+            open_ &= ~(1 << task)
+            closed |= 1 << task
+        return True
+
+    if grow(0, (1 << count) - 1, 0):
+        return sorted(tuple(_bits(mask)) for mask in found), True
+    wide = {mask | 1 << task for task, mask in enumerate(beside)}
+    return sorted(tuple(_bits(mask)) for mask in wide), False
+
+
+def _bits(mask: int) -> list[int]:
+    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]

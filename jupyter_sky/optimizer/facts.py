@@ -1,0 +1,130 @@
+"""What a plan takes to be so where nobody has measured it: billing, spin-up, disks, power.
+
+Each figure is a default that says where it comes from; plans name those that they rest on.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .. import accelerators
+from ..offers import Offer
+from .problem import Floats
+
+BILLING: dict[str, tuple[float, float]] = {
+    "aws": (1.0, 60.0),
+    "azure": (1.0, 0.0),
+    "gcp": (1.0, 60.0),
+    "hyperstack": (60.0, 60.0),
+    "lambda": (60.0, 60.0),
+    "nebius": (1.0, 0.0),
+    "runpod": (1.0, 0.0),
+    "vast": (1.0, 0.0),
+    "verda": (600.0, 600.0),
+}
+"""Seconds that a machine is billed in steps of, and at least, by the clouds' pricing pages."""
+
+SPIN_UP_HOURS = 2 / 60
+"""Assumed from the order of a machine to its first work, where the tracker has timed no launch."""
+
+DISK_USD_PER_GIB_MONTH = 0.10
+"""Assumed for a disk of a size that was asked for: near what the large clouds take for SSDs."""
+MONTH_HOURS = 730.5
+
+VCPU_WATTS, GIB_WATTS = 2.1, 0.392
+"""Of a half busy vCPU, and of memory: coefficients of the Cloud Carbon Footprint project."""
+POWER_USE = {"aws": 1.135, "azure": 1.185, "gcp": 1.10}
+OTHER_POWER_USE = 1.2
+"""What a data centre takes for each watt of its machines; their owners' figures for the three."""
+ACCELERATOR_WATTS = {
+    **{"A10": 150, "A10G": 150, "A100": 400, "A100-80GB": 400, "B200": 1000, "GH200": 700},
+    **{"H100": 700, "H200": 700, "K80": 150, "L4": 72, "L40": 300, "L40S": 350, "M60": 150},
+    **{"P100": 250, "P4": 75, "T4": 70, "V100": 300, "V100-32GB": 300, "Inferentia": 75},
+}
+OTHER_WATTS = 300
+"""Rated power of one accelerator, or of one chip of a TPU slice, where its maker's is not known."""
+
+
+def billed_hours(cloud: str, hours: Floats) -> Floats:
+    """Hours that are paid for, rounded up to the billing unit.
+
+    Examples
+    --------
+    >>> billed_hours("verda", np.array([0.01, 0.25])).round(4).tolist()
+    [0.1667, 0.3333]
+    """
+    unit, least = BILLING.get(cloud, (0.0, 0.0))
+    if not unit:
+        return hours
+    # a run of exactly so many units must not be billed one more for the sake of rounding
+    steps = np.ceil(hours * 3600 / unit - 1e-6)
+    billed = np.maximum(steps * unit, least) / 3600
+    return np.where(hours > 0, billed, 0.0)
+
+
+def watts(offer: Offer) -> float:
+    """Power that one machine draws, data centre included, W.
+
+    Examples
+    --------
+    >>> round(watts(Offer("gcp", "", "n1-standard-8+V100:1", 8, 30, gpu="V100", gpu_count=1)))
+    361
+    """
+    power = offer.vcpus * VCPU_WATTS + offer.memory * GIB_WATTS
+    if offer.gpu:
+        chips = offer.gpu_count
+        if offer.gpu in accelerators.names():
+            chips *= accelerators.accelerator(offer.gpu).chips
+        power += chips * ACCELERATOR_WATTS.get(offer.gpu, OTHER_WATTS)
+    return power * POWER_USE.get(offer.cloud, OTHER_POWER_USE)
+
+
+def expected_runs(hours: Floats, life: Floats, restart: Floats) -> Floats:
+    """How many times over the work is paid for, where the cloud takes machines back.
+
+    A task that keeps nothing of what it has done starts again from the beginning. With lifetimes
+    that are exponential of mean L, a run of h hours with r hours of spin-up takes
+    (L + r) (exp(h / L) - 1) - so this over h. It is the default hook of `plan`; a task that writes
+    checkpoints loses far less.
+
+    Parameters
+    ----------
+    hours, life, restart
+        Of the run without interruption, mean life of a machine, and spin-up; h.
+
+    Examples
+    --------
+    >>> expected_runs(np.array([1.0]), np.array([31.7]), np.array([0.0])).round(3).tolist()
+    [1.016]
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        times = (life + restart) * np.expm1(hours / life) / hours
+        times = np.where(np.isinf(life) | (hours <= 0), 1.0, times)
+    return np.where(np.isinf(hours), 1.0, np.maximum(times, 1.0))
+
+
+def checkpointed(every: float, overhead: float = 0.0):
+    """A hook for tasks that save their state: at most the work since the last save is lost.
+
+    Parameters
+    ----------
+    every, overhead
+        Hours of work between two saves, and hours that a save takes.
+
+    Examples
+    --------
+    >>> hook = checkpointed(0.5)
+    >>> hook(np.array([10.0]), np.array([31.7]), np.array([0.0])).round(3).tolist()
+    [1.008]
+    """
+    if not (every > 0 and 0 <= overhead < math.inf):
+        raise ValueError("hours between saves above 0, overhead from 0")
+
+    def runs(hours: Floats, life: Floats, restart: Floats) -> Floats:
+        piece = np.minimum(hours, every + overhead)
+        stretched = np.where(hours > every, 1 + overhead / every, 1.0)
+        return stretched * expected_runs(piece, life, restart)
+
+    return runs

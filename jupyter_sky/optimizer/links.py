@@ -1,0 +1,215 @@
+"""Transfers as linear terms: what an edge costs and lasts, in variables linear in places.
+
+The product of two choices is made linear with one variable for each node of a tree of places
+rather than one for each pair of candidates; `Links` says how, and why nothing is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jupyter_sky.optimizer.hierarchy import Hierarchy
+from jupyter_sky.optimizer.problem import Flags, Floats, Ints
+
+_NOISE = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Tables as M[k][i, j] = base[k, i] + the sum of `weight[k, a]` over nodes a that i is in and
+    j is not.
+
+    Attributes
+    ----------
+    member : bool array, A x P
+    weight : float array, K x A
+    base : float array, K x P
+    """
+
+    member: Flags
+    weight: Floats
+    base: Floats
+
+
+def tree(hier: Hierarchy) -> Tree | None:
+    """The tables as a tree with a price to leave each node; None where they are no tree.
+
+    Examples
+    --------
+    >>> from jupyter_sky.optimizer.hierarchy import hierarchy
+    >>> price = np.array([[0, 1, 5.0], [1, 0, 5], [7, 7, 0]])
+    >>> tree(hierarchy([price], {"cloud": np.array([0, 0, 1])})).weight
+    array([[1., 1., 4., 7.]])
+    """
+    inside, top = hier.inside, len(hier.nodes) - 1
+    steps = [inside[:, level + 1] - inside[:, level] for level in range(top)]
+    if hier.nodes[top].max():
+        out = _leaving_top(hier)
+        if out is None:
+            return None
+        steps.append(out - inside[:, top])
+    members, weights = [], []
+    for level, step in enumerate(steps):
+        for node in range(hier.nodes[level].max() + 1):
+            here = hier.nodes[level] == node
+            if not here.any():
+                continue
+            part = step[:, here]
+            noise = _NOISE * (1 + np.abs(inside[:, 0, here]).max() + np.abs(part).max())
+            if np.ptp(part, axis=1).max() > noise or part.min() < -noise:
+                return None
+            members.append(here)
+            weights.append(np.maximum(part[:, 0], 0))
+    if not members:
+        return Tree(np.zeros((0, hier.places), bool), np.zeros((len(inside), 0)), inside[:, 0])
+    weight = np.stack(weights, axis=1)
+    used = weight.any(0)
+    return Tree(np.stack(members)[used], weight[:, used], inside[:, 0])
+
+
+def _leaving_top(hier: Hierarchy) -> Floats | None:
+    """What each place pays to any place outside of its coarsest node; None if that varies."""
+    across = hier.across
+    low = np.where(np.isfinite(across), across, np.inf).min(2)
+    high = np.where(np.isfinite(across), across, -np.inf).max(2)
+    if (high - low > _NOISE * (1 + np.abs(high))).any():
+        return None
+    return low[:, hier.row_class]
+
+
+@dataclass
+class Triplets:
+    """A sparse matrix in the making."""
+
+    rows: list[Ints] = field(default_factory=list)
+    columns: list[Ints] = field(default_factory=list)
+    values: list[Floats] = field(default_factory=list)
+
+    def add(self, row: int | Ints, columns: Ints, values: float | Floats) -> None:
+        """Put values at one row, or at a row each."""
+        size = len(columns)
+        self.rows.append(np.broadcast_to(np.asarray(row, np.int64), size))
+        self.columns.append(np.asarray(columns, np.int64))
+        self.values.append(np.broadcast_to(np.asarray(values, np.float64), size))
+
+    def matrix(self, rows: int, columns: int):
+        """As a CSR array of SciPy; equal positions are added."""
+        from scipy.sparse import csr_array
+
+        if not self.rows:
+            return csr_array((rows, columns))
+        data = np.concatenate(self.values)
+        where = (np.concatenate(self.rows), np.concatenate(self.columns))
+        return csr_array((data, where), shape=(rows, columns))
+
+
+class Links:
+    """Rows and terms of all edges, over label variables s and link variables w >= 0.
+
+    Where one end of an edge has one place left, its terms are linear in s alone. Else either
+
+    * one w for each node a of the tree, w_a >= X_u(a) - X_v(a), with X(a) the sum of s over labels
+      in a. With 0-1 values the least w_a is 1 exactly when the data leave a, so weight times w is
+      the price. *The relaxation is as tight as the one with a variable for each pair:* any way
+      to couple the two distributions moves at least X_u(a) - X_v(a) out of each a, and matching
+      within the leaves first, then within their parents, and so on, attains all of these at once;
+    * or one w for each pair of places left, with both distributions as its sums, when that is
+      fewer, or when the tables are no tree.
+
+    Attributes
+    ----------
+    less, less_w : Triplets
+        Rows ``less @ s - less_w @ w <= 0``.
+    equal, equal_w : Triplets
+        Rows ``equal @ s - equal_w @ w == 0``.
+    terms : list of (Triplets, Triplets)
+        For each kind of amount (USD, h, g): a row for each edge, over s and over w.
+    """
+
+    def __init__(self, kinds: int) -> None:
+        self.less, self.less_w = Triplets(), Triplets()
+        self.equal, self.equal_w = Triplets(), Triplets()
+        self.terms = [(Triplets(), Triplets()) for _ in range(kinds)]
+        self.less_rows = self.equal_rows = self.variables = 0
+        self.forbidden: list[int] = []
+
+    def add(
+        self,
+        edge: int,
+        ends: tuple[tuple[Ints, Ints], tuple[Ints, Ints]],
+        tables: list[Floats],
+        scale: float,
+        shape: tuple[Tree, list[int]] | None,
+    ) -> None:
+        """Write one edge.
+
+        Parameters
+        ----------
+        edge : int
+            Its row in `terms`.
+        ends : two pairs of int array
+            For tail and head: columns of their labels in s, and where each lies.
+        tables : list of float array
+            For each kind, amounts between any two places; ``inf`` for what cannot be.
+        scale : float
+            What to multiply them by.
+        shape : (Tree, list of int), optional
+            The tree, and which of its tables stands for each kind.
+        """
+        (left, from_), (right, to) = ends
+        a, at_a = np.unique(from_, return_inverse=True)
+        b, at_b = np.unique(to, return_inverse=True)
+        small = [scale * table[np.ix_(a, b)] for table in tables]
+        if not all(np.isfinite(part).all() for part in small):
+            self._pairs(edge, (left, at_a), (right, at_b), small)
+        elif len(b) == 1:
+            self._linear(edge, left, [part[at_a, 0] for part in small])
+        elif len(a) == 1:
+            self._linear(edge, right, [part[0, at_b] for part in small])
+        elif shape is None or len(a) * len(b) <= self._nodes(shape[0], a, b).size:
+            self._pairs(edge, (left, at_a), (right, at_b), small)
+        else:
+            self._tree(edge, ends, (a, b), scale, shape)
+
+    def _linear(self, edge: int, columns: Ints, amounts: list[Floats]) -> None:
+        for (over_s, _), values in zip(self.terms, amounts, strict=True):
+            over_s.add(edge, columns, values)
+
+    def _pairs(
+        self, edge: int, tail: tuple[Ints, Ints], head: tuple[Ints, Ints], small: list[Floats]
+    ) -> None:
+        size = small[0].shape
+        w = self.variables + np.arange(size[0] * size[1]).reshape(size)
+        self.variables += w.size
+        for columns, at, grid in ((*tail, w), (*head, w.T)):
+            rows = self.equal_rows + np.arange(len(grid))
+            self.equal.add(rows[at], columns, 1.0)
+            self.equal_w.add(np.repeat(rows, grid.shape[1]), grid.reshape(-1), 1.0)
+            self.equal_rows += len(grid)
+        bad = ~np.all([np.isfinite(part) for part in small], axis=0)
+        self.forbidden += w[bad].tolist()
+        for (_, over_w), part in zip(self.terms, small, strict=True):
+            over_w.add(edge, w.reshape(-1), np.where(bad, 0.0, part).reshape(-1))
+
+    @staticmethod
+    def _nodes(shape: Tree, a: Ints, b: Ints) -> Ints:
+        """Nodes that data may leave: some place of the tail inside, some of the head outside."""
+        return np.flatnonzero(shape.member[:, a].any(1) & ~shape.member[:, b].all(1))
+
+    def _tree(self, edge: int, ends, used: tuple[Ints, Ints], scale: float, shape) -> None:
+        whole, which = shape
+        (left, from_), (right, to) = ends
+        nodes = self._nodes(whole, *used)
+        w = self.variables + np.arange(len(nodes))
+        rows = self.less_rows + np.arange(len(nodes))
+        self.variables += len(nodes)
+        self.less_rows += len(nodes)
+        for columns, at, sign in ((left, from_, 1.0), (right, to, -1.0)):
+            row, label = np.nonzero(whole.member[np.ix_(nodes, at)])
+            self.less.add(rows[row], columns[label], sign)
+        self.less_w.add(rows, w, 1.0)
+        for (over_s, over_w), k in zip(self.terms, which, strict=True):
+            over_s.add(edge, left, scale * whole.base[k, from_])
+            over_w.add(edge, w, scale * whole.weight[k, nodes])

@@ -1,0 +1,362 @@
+"""Offers as columns, ready to become labels: which there are, where, at what price, how reliable.
+
+A `Pool` holds every offer that meets any of a task's requests. Offers come from the catalog; own
+offers (this machine, clusters that are up, those of a test) stand beside them in the same columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..offers import Offer
+from ..resources import Resources
+from ..tracker.estimates import BAND_HOURS, ON_DEMAND_HOURS, OPEN_BAND_WIDTH, UNBANDED_SPOT_HOURS
+from ..tracker.observations import family
+from .moves import Site
+from .problem import Flags, Floats, Ints
+
+if TYPE_CHECKING:
+    from ..catalog import Catalog
+    from ..tracker import Knowledge
+    from ..tracker import Place as Seen
+    from ..tracker.records import Price
+
+
+class View:
+    """What the offers' table of one catalog says of each row, worked out once.
+
+    Attributes
+    ----------
+    sites : list of (cloud, region, zone)
+        In canonical order.
+    site, machine : int array
+        For each row its site, and which kind of machine it is.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog, table = catalog, catalog.offers
+        cloud, region, zone, kind = (
+            table.values(name).astype(np.int64)
+            for name in ("cloud", "region", "zone", "instance_type")
+        )
+        regions, zones = len(table.words("region")) + 1, len(table.words("zone")) + 1
+        keys, rows, site = np.unique(
+            (cloud * regions + region) * zones + zone, return_index=True, return_inverse=True
+        )
+        names = list(
+            zip(*(table.strings(n, rows) for n in ("cloud", "region", "zone")), strict=True)
+        )
+        order = sorted(range(len(keys)), key=names.__getitem__)
+        rank = np.empty(len(keys), np.int64)
+        rank[order] = np.arange(len(keys))
+        self.sites: list[Site] = [names[index] for index in order]
+        self.site = rank[site.reshape(-1)]
+        types = len(table.words("instance_type")) + 1
+        _, self.first, machine = np.unique(
+            cloud * types + kind, return_index=True, return_inverse=True
+        )
+        self.machine = machine.reshape(-1)
+
+    @cached_property
+    def life(self) -> Floats:
+        """Mean life (h) of a spot machine for each row, by the interruption bands alone."""
+        table, rows = self.catalog.offers, self.catalog.rows("interruptions")
+        regions, types = len(table.words("region")) + 1, len(table.words("instance_type")) + 1
+        codes, shares = [], []
+        for row in rows:
+            found = [table.code(n, row[n]) for n in ("cloud", "region", "instance_type")]
+            if min(found) >= 0:
+                high = row["band_high_pct"]
+                high = row["band_low_pct"] + OPEN_BAND_WIDTH if high is None else high
+                codes.append((found[0] * regions + found[1]) * types + found[2])
+                shares.append((row["band_low_pct"] + high) / 200)
+        hours = np.full(len(table), UNBANDED_SPOT_HOURS)
+        if not codes:
+            return hours
+        order = np.argsort(codes)
+        known, share = np.array(codes)[order], np.array(shares)[order]
+        cloud, region, kind = (
+            table.values(n).astype(np.int64) for n in ("cloud", "region", "instance_type")
+        )
+        mine = (cloud * regions + region) * types + kind
+        at = np.minimum(np.searchsorted(known, mine), len(known) - 1)
+        return np.where(known[at] == mine, BAND_HOURS / -np.log1p(-share[at]), hours)
+
+
+_last: list[View] = []
+
+
+def view(catalog: Catalog) -> View:
+    """The view of a catalog; that of the last one is kept."""
+    if not _last or _last[0].catalog is not catalog:
+        _last[:] = [View(catalog)]
+    return _last[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Offers that meet a request, in the order of their sites; every array has one entry each.
+
+    Attributes
+    ----------
+    row : int array
+        Row of the catalog; own offer k is -1 - k.
+    site, machine : int array
+        Index into `Market.sites` and `Market.machines`.
+    price : float array
+        USD/h of one node.
+    need : int array
+        Which of the alternatives it meets; the first, if several.
+    service : int array
+        Index into `services`; -1 for a bare machine.
+    life : float array
+        Mean hours until a machine is taken back.
+    """
+
+    row: Ints
+    site: Ints
+    machine: Ints
+    spot: Flags
+    price: Floats
+    need: Ints
+    service: Ints
+    life: Floats
+    services: tuple = ()
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @cached_property
+    def classes(self) -> tuple[Ints, Ints]:
+        """Offers alike in all but place and price: one offer of each class, each offer's class."""
+        life, lives = np.unique(self.life, return_inverse=True)
+        key = self.machine * (len(self.services) + 1) + self.service + 1
+        key = (key * 2 + self.spot) * max(1, len(life)) + lives.reshape(-1)
+        key = key * (int(self.need.max(initial=0)) + 1) + self.need
+        _, first, at = np.unique(key, return_index=True, return_inverse=True)
+        return first, at.reshape(-1)
+
+    def take(self, which: np.ndarray) -> Pool:
+        """Some of the offers."""
+        names = ("row", "site", "machine", "spot", "price", "need", "service", "life")
+        return replace(self, **{name: getattr(self, name)[which] for name in names})
+
+
+@dataclass(eq=False)
+class Market:
+    """All that can be had, at one moment.
+
+    Parameters
+    ----------
+    catalog : Catalog
+        What the clouds sell.
+    own : sequence of Offer
+        Offers beside the catalog's.
+    listed : bool
+        Whether the catalog's offers count; prices of moving data come from it in any case.
+    knowledge : Knowledge, optional
+        What the tracker knows of lifetimes and launches.
+    prices : mapping
+        Spot prices that the tracker has seen.
+    """
+
+    catalog: Catalog
+    own: Sequence[Offer] = ()
+    listed: bool = True
+    knowledge: Knowledge | None = None
+    prices: dict[Seen, Price] = field(default_factory=dict)
+    _pools: dict[tuple[Resources, ...], Pool] = field(default_factory=dict)
+    _machines: dict[int, Offer] = field(default_factory=dict)
+    _families: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.view = view(self.catalog)
+        self.sites: list[Site] = list(self.view.sites)
+        known = {site: index for index, site in enumerate(self.sites)}
+        self._own_sites = []
+        for offer in self.own:
+            site = (offer.cloud, offer.region, offer.zone or "")
+            if site not in known:
+                known[site] = len(self.sites)
+                self.sites.append(site)
+            self._own_sites.append(known[site])
+        self.at = known
+        self.base = len(self.view.first)
+
+    # -- offers ------------------------------------------------------------------------------
+
+    def pool(self, needs: tuple[Resources, ...]) -> Pool:
+        """Offers of known price that meet any of these requests, in canonical order."""
+        if needs not in self._pools:
+            parts = []
+            for index, need in enumerate(needs):
+                if self.listed:
+                    parts.append(self._of_catalog(need, index))
+                parts.append(self._of_own(need, index))
+            self._pools[needs] = _joined(parts, len(needs) > 1)
+        return self._pools[needs]
+
+    def _of_catalog(self, need: Resources, index: int) -> Pool:
+        found = self.catalog.filter(need)
+        priced = np.flatnonzero(~np.isnan(found.price))
+        rows, spot = found.rows[priced], found.spot[priced]
+        tie = self.catalog.offers.tie
+        rank = rows if tie is None else tie[rows]
+        order = np.lexsort((rank.astype(np.int64) * 2 + spot, self.view.site[rows]))
+        rows, spot = rows[order], spot[order]
+        service = np.full(len(rows), -1)
+        if found.service is not None:
+            service = found.service[priced][order].astype(np.int64)
+        life = np.where(spot, self.view.life[rows], ON_DEMAND_HOURS) if spot.any() else None
+        pool = Pool(
+            rows,
+            self.view.site[rows],
+            self.view.machine[rows],
+            spot,
+            found.price[priced][order],
+            np.full(len(rows), index),
+            service,
+            np.full(len(rows), ON_DEMAND_HOURS) if life is None else life,
+            tuple(found.services),
+        )
+        return self._seen(pool) if found.service is None else pool
+
+    def _of_own(self, need: Resources, index: int) -> Pool:
+        fits = [
+            k
+            for k, offer in enumerate(self.own)
+            if offer.price is not None and need.satisfied_by(offer)
+        ]
+        rows = -1 - np.array(fits, np.int64)
+        chosen = [self.own[k] for k in fits]
+        spot = np.array([offer.spot for offer in chosen], bool)
+        return Pool(
+            rows,
+            np.array([self._own_sites[k] for k in fits], np.int64),
+            self.base + np.array(fits, np.int64),
+            spot,
+            np.array([offer.price for offer in chosen], np.float64),
+            np.full(len(fits), index),
+            np.full(len(fits), -1),
+            np.where(spot, UNBANDED_SPOT_HOURS, ON_DEMAND_HOURS),
+        )
+
+    def _seen(self, pool: Pool) -> Pool:
+        """The pool with what the tracker has seen: newer spot prices, lifetimes."""
+        if self.prices:
+            pool = self._repriced(pool)
+        if self.knowledge is None or not self.knowledge.tallies:
+            return pool
+        from ..tracker import Place
+
+        life, seen = pool.life.copy(), list(self.knowledge.tallies)
+        types = {(place.cloud, place.instance_type) for place in seen}
+        kin = {(p.cloud, p.region, family(p.cloud, p.instance_type)) for p in seen}
+        clouds = {place.cloud for place in seen}
+        near = [s for s, (cloud, _, _) in enumerate(self.sites) if cloud in clouds]
+        for index in np.flatnonzero(np.isin(pool.site, near)).tolist():
+            cloud, region, zone = self.sites[pool.site[index]]
+            number, spot = int(pool.machine[index]), bool(pool.spot[index])
+            kind = self.machine(number).instance_type
+            if (cloud, kind) in types or (cloud, region, self.family(number)) in kin:
+                life[index] = self.knowledge.lifetime(Place(cloud, region, zone, kind, spot)).hours
+        return replace(pool, life=life)
+
+    def _repriced(self, pool: Pool) -> Pool:
+        """Spot prices last seen, where these are newer than the catalog's."""
+        from datetime import UTC, datetime
+
+        table, price = self.catalog.offers, pool.price.copy()
+        types, dates = table.values("instance_type")[pool.row], table.values("spot_date")[pool.row]
+        words = table.words("spot_date")
+        for place, seen in self.prices.items():
+            day = datetime.fromtimestamp(seen.at, UTC).date().isoformat()
+            site = self.at.get((place.cloud, place.region, place.zone), -1)
+            mine = pool.spot & (pool.site == site)
+            mine &= types == table.code("instance_type", place.instance_type)
+            for index in np.flatnonzero(mine).tolist():
+                if words[dates[index]] <= day:
+                    price[index] = seen.usd
+        return replace(pool, price=price)
+
+    # -- what is behind the numbers -------------------------------------------------------------
+
+    def machine(self, kind: int) -> Offer:
+        """A kind of machine, as an offer without region, zone and price."""
+        if kind not in self._machines:
+            if kind >= self.base:
+                found = self.own[kind - self.base]
+            else:
+                found = self._offers(self.view.first[kind : kind + 1], np.array([False]))
+            self._machines[kind] = replace(
+                found,
+                **{"region": "", "zone": None, "country": "", "jurisdiction": "", "note": ""},
+                **{"price": None, "spot": False, "source": "", "date": ""},
+            )
+        return self._machines[kind]
+
+    def family(self, kind: int) -> str:
+        """Kinds of machines that share a quota."""
+        if kind not in self._families:
+            offer = self.machine(kind)
+            self._families[kind] = family(offer.cloud, offer.instance_type)
+        return self._families[kind]
+
+    def offer(self, pool: Pool, index: int) -> Offer:
+        """One offer of a pool, with all that is known of it."""
+        row = int(pool.row[index])
+        if row < 0:
+            return self.own[-1 - row]
+        service = int(pool.service[index])
+        rows, spot, price = pool.row[[index]], pool.spot[[index]], pool.price[[index]]
+        found = self._offers(rows, spot, price, service, pool.services)
+        if service >= 0 or not found.spot or not self.prices:
+            return found
+        from ..tracker import Place
+
+        seen = self.prices.get(Place.of(found))
+        listed = self.catalog.offers.values("spot_usd_h")[row]
+        if seen is None or seen.usd != found.price or found.price == listed:
+            return found
+        return replace(found, source="seen by the tracker", date=_day(seen.at))
+
+    def _offers(self, rows, spot, price=None, service: int = -1, services=()) -> Offer:
+        from ..catalog import Selection
+
+        if price is None:
+            price = np.full(len(rows), np.nan)
+        which = np.array([service], np.int16) if service >= 0 else None
+        return Selection(self.catalog, rows, spot, price, "price", which, services).offers()[0]
+
+
+def _day(at: float) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(at, UTC).date().isoformat()
+
+
+def _joined(parts: list[Pool], several: bool) -> Pool:
+    """Pools together in the order of their sites, an offer that meets two requests once."""
+    if len(parts) == 2 and not len(parts[1]) and not several:
+        return parts[0]
+    offset, moved = 0, []
+    for part in parts:
+        shifted = np.where(part.service >= 0, part.service + offset, -1)
+        moved.append(replace(part, service=shifted))
+        offset += len(part.services)
+    services = tuple(one for part in parts for one in part.services)
+    names = ("row", "site", "machine", "spot", "price", "need", "service", "life")
+    arrays = {name: np.concatenate([getattr(part, name) for part in moved]) for name in names}
+    pool = Pool(**arrays, services=services)
+    order = np.argsort(pool.site, kind="stable")
+    pool = pool.take(order)
+    if not several:
+        return pool
+    keys = np.stack([pool.row, pool.spot.astype(np.int64), pool.service])
+    _, first = np.unique(keys, axis=1, return_index=True)
+    return pool.take(np.sort(first))

@@ -1,0 +1,122 @@
+"""Offers that no other one beats: the exact reduction before the model is made.
+
+Two offers of one group differ in nothing that the rest of a plan can feel except in their
+criteria (USD, h, g...). If one is no worse in all of them, it can take the other's place in any
+plan: nothing outside of the task changes, the sums do not grow, and the longest path does not
+either. So an optimum is left when every offer goes that another, kept one beats. Of offers that
+are equal in all criteria the first in canonical order stays, which makes the choice deterministic.
+(Proposition 1 of the notes on placement; `tests/optimizer/test_pareto.py` holds it to brute force.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .problem import Flags, Floats, Ints
+
+
+def starts_of(group: Ints) -> Ints:
+    """Where each run of equal numbers begins, in a sorted array.
+
+    Examples
+    --------
+    >>> starts_of(np.array([3, 3, 5, 9, 9])).tolist()
+    [0, 2, 3]
+    """
+    if not len(group):
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
+
+
+def best(group: Ints, values: Floats) -> Ints:
+    """The first smallest of each group; groups are sorted.
+
+    Examples
+    --------
+    >>> best(np.array([0, 0, 1]), np.array([2.0, 1.0, 5.0])).tolist()
+    [1, 2]
+    """
+    starts = starts_of(group)
+    if not len(starts):
+        return starts
+    smallest = np.minimum.reduceat(values, starts)
+    sizes = np.diff(np.r_[starts, len(group)])
+    hits = np.flatnonzero(values == np.repeat(smallest, sizes))
+    return hits[starts_of(group[hits])]
+
+
+def front(group: Ints, criteria: Sequence[Floats]) -> Ints:
+    """Indices, in rising order, of what no other of its group is as good as in every criterion.
+
+    Parameters
+    ----------
+    group
+        Sorted; only members of one group are compared.
+    criteria
+        Small is good.
+
+    Examples
+    --------
+    >>> usd, hours = np.array([1.0, 2.0, 3.0]), np.array([4.0, 2.0, 2.0])
+    >>> front(np.array([0, 0, 0]), [usd, hours]).tolist()
+    [0, 1]
+    """
+    if len(criteria) == 1 or not len(group):
+        return best(group, criteria[0])
+    left = np.arange(len(group))
+    # what the best by one criterion beats needs no closer look: as a rule that is nearly all
+    for values in (*criteria, _together(criteria)):
+        pivots = left[best(group[left], values[left])]
+        sizes = np.diff(np.r_[starts_of(group[left]), len(left)])
+        against = np.repeat(pivots, sizes)
+        beaten = against != left
+        for each in criteria:
+            beaten &= each[against] <= each[left]
+        left = left[~beaten]
+    return _two(group, criteria, left) if len(criteria) == 2 else _many(group, criteria, left)
+
+
+def _together(criteria: Sequence[Floats]) -> Floats:
+    """The product of all criteria: what is good at everything a little beats many."""
+    product = np.ones(len(criteria[0]))
+    for values in criteria:
+        product = product * values
+    return product
+
+
+def _two(group: Ints, criteria: Sequence[Floats], left: Ints) -> Ints:
+    """The exact front by two criteria: in the order of the first, the second must get smaller."""
+    first, second = (values[left] for values in criteria)
+    order = np.lexsort([left, second, first, group[left]])
+    rank = np.unique(second[order], return_inverse=True)[1].reshape(-1)
+    number = np.cumsum(np.r_[0, group[left][order][1:] != group[left][order][:-1]])
+    # each group lies below those before it, so that one running minimum serves all
+    key = rank - number * (len(order) + 1)
+    least = np.minimum.accumulate(key)
+    kept = np.r_[True, key[1:] < least[:-1]] if len(key) else np.zeros(0, bool)
+    return np.sort(left[order[kept]])
+
+
+def _many(group: Ints, criteria: Sequence[Floats], left: Ints) -> Ints:
+    """The exact front by more criteria, group by group."""
+    order = left[np.lexsort([left, *(c[left] for c in reversed(criteria)), group[left]])]
+    values, kept = np.stack([c[order] for c in criteria]), []
+    starts = starts_of(group[order])
+    for start, stop in zip(starts, np.r_[starts[1:], len(order)], strict=True):
+        kept.append(order[start:stop][_maxima(values[:, start:stop])])
+    return np.sort(np.concatenate(kept)) if kept else left
+
+
+def _maxima(values: Floats) -> Flags:
+    """Of columns in lexicographic order, those that no earlier one is as good as everywhere."""
+    count = values.shape[1]
+    if count > 2000:  # the square below would not fit
+        good = np.ones(count, bool)
+        for column in range(1, count):
+            chosen = np.flatnonzero(good[:column])
+            good[column] = not np.all(values[:, chosen] <= values[:, [column]], axis=0).any()
+        return good
+    beats = np.all(values[:, :, None] <= values[:, None, :], axis=0)
+    return ~np.triu(beats, 1).any(axis=0)

@@ -1,0 +1,365 @@
+"""A plan, as values: where each task goes, what moves, what it comes to, and how sure that is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyUsageError, suggest
+from ..offers import Offer
+
+if TYPE_CHECKING:
+    from .plan import Work
+
+FORMAT = "jupyter-sky-plan/1"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where one task goes.
+
+    Attributes
+    ----------
+    offer : Offer
+        The machine, its place, market, price, and where and when that was read.
+    nodes : int
+        How many of it.
+    hours, spin_up_hours, store_hours : float
+        Work, with what is expected to be done again on spot machines; until a machine is ready;
+        writing to stores, and reading what others have stored.
+    start_h, finish_h : float
+        Hours from the start of the plan.
+    usd, machine_usd, disk_usd : float
+        All but transfers, and its parts.
+    gco2 : float
+        Grams of CO2.
+    redone : float
+        How many times over the work is expected to be done.
+    assumed : bool
+        Whether the time is the default of an hour.
+    """
+
+    task: str
+    offer: Offer
+    nodes: int
+    hours: float
+    spin_up_hours: float
+    store_hours: float
+    start_h: float
+    finish_h: float
+    usd: float
+    machine_usd: float
+    disk_usd: float
+    gco2: float
+    redone: float = 1.0
+    assumed: bool = False
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Data that moves: from task to task, from a store to a task, or from a task to a store.
+
+    Attributes
+    ----------
+    source, target : str
+        Names of tasks, or the URI of a store.
+    kind : str
+        ``edge``, ``input`` or ``output``.
+    gb, usd, hours : float
+        How much, for how much, for how long.
+    basis : str
+        How the price is known: ``listed``, ``estimate``, ``not known`` (then it is assumed), or
+        ``free``.
+    """
+
+    source: str
+    target: str
+    kind: str
+    gb: float
+    usd: float
+    hours: float
+    basis: str = "listed"
+    rate_basis: str = ""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How good the plan is, and who says so.
+
+    Attributes
+    ----------
+    status : str
+        ``optimal`` (proven) or ``feasible`` (the best found in the time given).
+    value, bound, gap : float
+        The objective, what no plan can be below, and the distance as a share of the value.
+    proof, solver : str
+        By what, see `problem.Solution`.
+    offers, labels, labels_kept, tasks, edges, variables, rows : int
+        Sizes before and after reduction.
+    checked : bool
+        Whether an evaluator that shares no code with the model came to the same cost and time.
+    seconds : dict
+        CPU s by stage.
+    """
+
+    status: str
+    value: float
+    bound: float
+    gap: float
+    proof: str
+    solver: str
+    offers: int
+    labels: int
+    labels_kept: int
+    tasks: int
+    edges: int
+    variables: int
+    rows: int
+    checked: bool
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
+
+    def __str__(self) -> str:
+        by = {"none": "without a solver"}.get(self.solver, f"by {self.solver.upper()}")
+        took = f"{sum(self.seconds.values()):.2f} CPU s"
+        if self.status == "optimal":
+            how = f"proven best of {self.offers:,} offers {by} ({self.proof}), {took}"
+        else:
+            how = f"the best found {by} in {took}: at most {100 * self.gap:.2g} % from the best"
+        return how + ("; re-checked" if self.checked else "; THE RE-CHECK DISAGREES")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a task goes where it goes: the next best offer, all other tasks as they are.
+
+    Attributes
+    ----------
+    offer : Offer, optional
+        The nearest other one; None when there is no other.
+    usd, hours, gco2 : float
+        What the whole plan would come to with it, more than it does.
+    text : str
+        The same in words.
+    """
+
+    task: str
+    offer: Offer | None
+    usd: float
+    hours: float
+    gco2: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What the plan would come to under one more condition; `error` says why there is none."""
+
+    condition: str
+    usd: float | None = None
+    hours: float | None = None
+    gco2: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One offer for each task, with what it comes to.
+
+    Shows itself as a table and a graph in a notebook, and as text elsewhere.
+
+    Attributes
+    ----------
+    name : str
+        Of the graph.
+    objective : str
+        What was made small under which limits, in words.
+    tasks : tuple of Placed
+    moves : tuple of Moved
+    usd, hours, gco2 : float
+        Cost with all transfers; time from start to end; grams of CO2. All are estimates.
+    certificate : Certificate
+    notes : tuple of str
+        What it rests on.
+
+    Examples
+    --------
+    >>> sky.plan(dag, deadline="3h")["train"].offer.place  # doctest: +SKIP
+    'gcp us-central1-a tpu-v3-8'
+    """
+
+    name: str
+    objective: str
+    tasks: tuple[Placed, ...]
+    moves: tuple[Moved, ...]
+    usd: float
+    hours: float
+    gco2: float
+    certificate: Certificate
+    notes: tuple[str, ...] = ()
+    reasons_: tuple[Reason, ...] | None = field(default=None, compare=False, repr=False)
+    compared_: tuple[Compared, ...] | None = field(default=None, compare=False, repr=False)
+    work: Work | None = field(default=None, compare=False, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __getitem__(self, task: str) -> Placed:
+        found = {placed.task: placed for placed in self.tasks}
+        if task not in found:
+            raise SkyUsageError(f"there is no task {task!r}", hint=suggest(task, found))
+        return found[task]
+
+    @property
+    def clouds(self) -> tuple[str, ...]:
+        """Clouds that it uses, sorted."""
+        return tuple(sorted({placed.offer.cloud for placed in self.tasks}))
+
+    # -- questions to the plan -------------------------------------------------------------------
+
+    def reasons(self) -> tuple[Reason, ...]:
+        """For each task why this offer, and what the next best one would cost more."""
+        if self.reasons_ is None:
+            from .reasons import reasons
+
+            object.__setattr__(self, "reasons_", reasons(self, self._at_work()))
+        return self.reasons_ or ()
+
+    def explain(self) -> str:
+        """The reasons as text, a line for each task."""
+        return "\n".join(reason.text for reason in self.reasons())
+
+    def what_if(self, *constraints: Any, **labels: Any) -> Plan:
+        """The best plan under more constraints: ``what_if(cloud="aws")``, ``what_if(spot=True)``.
+
+        Raises
+        ------
+        SkyNoPlan
+            There is none; says what stands in the way.
+        """
+        from .constraints import Only
+
+        more = (*constraints, *([Only(**labels)] if labels else []))
+        return self._at_work().again(*more)
+
+    def compared(self) -> tuple[Compared, ...]:
+        """What it would come to on each cloud alone, on demand only, and as fast as can be."""
+        if self.compared_ is None:
+            from .reasons import compared
+
+            object.__setattr__(self, "compared_", compared(self, self._at_work()))
+        return self.compared_ or ()
+
+    def next_best(self, count: int = 2, by: str = "region", least: int = 1) -> tuple[Plan, ...]:
+        """The next best plans, each with tasks elsewhere than in all before it.
+
+        Parameters
+        ----------
+        by
+            What must differ: ``region``, ``cloud`` or ``place``.
+        least
+            For how many tasks.
+        """
+        return self._at_work().next_best(count, by, least)
+
+    def replan(self, blocked: Iterable[Any] = (), **settings: Any) -> Plan:
+        """A new plan that avoids places, or under other settings of `plan`.
+
+        Parameters
+        ----------
+        blocked
+            Offers, places of the tracker, or words: ``"aws us-east-1a"``, ``"gcp"``.
+        **settings
+            Such as ``deadline="2h"``.
+        """
+        from .constraints import Avoid
+        from .scopes import scope_of
+
+        work = self._at_work()
+        given = [blocked] if isinstance(blocked, str | Offer) else list(blocked)
+        scopes = tuple(scope_of(where, work.builder.market) for where in given)
+        avoid = Avoid(scopes, "what is blocked now")
+        if not settings and not any(
+            s.instance_type or s.family or s.spot is not None for s in scopes
+        ):
+            return work.leaving(avoid)
+        return work.again(*([avoid] if scopes else []), **settings)
+
+    def _at_work(self) -> Work:
+        if self.work is None:
+            raise SkyUsageError(
+                "this plan was read from a file: what it was made from is not there",
+                hint="make it anew: sky.plan(dag, ...)",
+            )
+        return self.work
+
+    # -- as data -----------------------------------------------------------------------------
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The plan as JSON, with its reasons if these have been asked for."""
+        data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "work"}
+        data = {key: _plain(value) for key, value in data.items() if value is not None}
+        return json.dumps({"format": FORMAT, **data}, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """A plan from what `to_json` wrote; equal to it."""
+        try:
+            data = json.loads(text)
+            if data.pop("format") != FORMAT:
+                raise KeyError("format")
+            data["tasks"] = tuple(_placed(one) for one in data["tasks"])
+            data["moves"] = tuple(Moved(**one) for one in data["moves"])
+            data["certificate"] = Certificate(**data["certificate"])
+            data["notes"] = tuple(data["notes"])
+            if "reasons_" in data:
+                data["reasons_"] = tuple(_reason(one) for one in data["reasons_"])
+            if "compared_" in data:
+                data["compared_"] = tuple(Compared(**one) for one in data["compared_"])
+            return cls(**data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SkyUsageError(
+                f"this is not a plan: {type(error).__name__} {error}",
+                hint="give what plan.to_json() wrote",
+            ) from None
+
+    # -- shown -------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        from ..widgets.plan import to_text
+
+        return to_text(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        from ..widgets.plan import to_html
+
+        return to_html(self)
+
+    def with_notes(self, *notes: str) -> Plan:
+        """The plan with more said about it."""
+        return replace(self, notes=tuple(dict.fromkeys([*self.notes, *notes])))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return asdict(value) if hasattr(value, "__dataclass_fields__") else value
+
+
+def _offer(data: dict[str, Any]) -> Offer:
+    data["packages"] = tuple(data["packages"])
+    return Offer(**data)
+
+
+def _placed(data: dict[str, Any]) -> Placed:
+    data["offer"] = _offer(data["offer"])
+    return Placed(**data)
+
+
+def _reason(data: dict[str, Any]) -> Reason:
+    data["offer"] = data["offer"] and _offer(data["offer"])
+    return Reason(**data)

@@ -1,0 +1,302 @@
+"""What a task would cost, how long it would take and what it would emit, on every offer at once.
+
+Offers of one kind of machine, market and mean life differ in their price and place only. So hours,
+billing and re-computation are worked out once for each such class, and then looked up: a task with
+200,000 offers costs a millisecond or two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..errors import SkyUsageError, suggest
+from ..graph import Constant, Data, Spec
+from ..offers import Offer
+from . import estimators, facts
+from .market import Market, Pool
+from .moves import Moves, moves
+from .problem import Floats, Ints
+
+Recompute = Callable[[Floats, Floats, Floats], Floats]
+"""From hours without interruption, mean life and spin-up to how many times the work is done."""
+
+STORE_REGION = {"aws": "us-east-1", "azure": "eastus", "gcp": "us-central1"}
+"""Where a store is taken to be whose region nobody has said."""
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """A task on every offer of its pool; classes are looked up by `at`.
+
+    Attributes
+    ----------
+    at : int array
+        Class of each offer.
+    run_hours, spin_hours, billed_hours, redone, nodes : float array
+        Of each class: work with the expected re-computation, spin-up, what is paid for (h), how
+        many times the work is done, machines.
+    disk_usd, watts : float array
+        Of each class: disks for the whole time, and what the machines draw together.
+    store_usd, ready_hours, store_hours, carbon : float array
+        Of each site: transfers from and to stores (USD), delay by inputs, time on top of the work
+        (h), gCO2 per kWh.
+    """
+
+    spec: Spec
+    pool: Pool
+    at: Ints
+    run_hours: Floats
+    spin_hours: Floats
+    billed_hours: Floats
+    redone: Floats
+    nodes: Floats
+    disk_usd: Floats
+    watts: Floats
+    store_usd: Floats
+    ready_hours: Floats
+    store_hours: Floats
+    carbon: Floats
+
+    def __len__(self) -> int:
+        return len(self.pool)
+
+    def machine_usd(self) -> Floats:
+        """USD for the machines of each offer; inf where the task cannot run."""
+        return self.pool.price * (self.nodes * self.billed_hours)[self.at]
+
+    def usd(self) -> Floats:
+        """USD of each offer by itself."""
+        return self.own_usd() + self.store_usd[self.pool.site]
+
+    def own_usd(self) -> Floats:
+        """The same without transfers, which are equal for all offers of a site."""
+        own = self.machine_usd()
+        return own + self.disk_usd[self.at] if self.disk_usd.any() else own
+
+    def own_hours(self) -> Floats:
+        """Spin-up and work."""
+        return (self.spin_hours + self.run_hours)[self.at]
+
+    def hours(self) -> Floats:
+        """Time on the longest path, without the delay of inputs."""
+        return self.own_hours() + self.store_hours[self.pool.site]
+
+    def grams(self) -> Floats:
+        """gCO2 of each offer by itself."""
+        kwh = self.watts / 1000 * (self.spin_hours + self.run_hours)
+        return kwh[self.at] * self.carbon[self.pool.site]
+
+    def take(self, which: np.ndarray) -> Priced:
+        """Some of the offers."""
+        return replace(self, pool=self.pool.take(which), at=self.at[which])
+
+
+@dataclass(eq=False)
+class Pricer:
+    """Prices tasks in one market; keeps estimates, so that a second plan costs less.
+
+    Parameters
+    ----------
+    recompute
+        How many times over work on a spot machine is paid for, see `facts.expected_runs`.
+    warm
+        Own offers of the market that are up already, by their position: no spin-up.
+    shared
+        Tasks that run on a cluster which an earlier one has brought up.
+    notes
+        What is assumed, as it comes up.
+    """
+
+    market: Market
+    recompute: Recompute = facts.expected_runs
+    warm: frozenset[int] = frozenset()
+    shared: frozenset[str] = frozenset()
+    notes: dict[str, None] = field(default_factory=dict)
+    _kept: dict[tuple, Priced] = field(default_factory=dict)
+    _hours: dict[tuple, Floats] = field(default_factory=dict)
+    _watts: dict[int, Floats] = field(default_factory=dict)
+    _carbon: Floats | None = None
+
+    def __post_init__(self) -> None:
+        self.moves: Moves = moves(self.market.catalog)
+        sites = self.market.sites
+        self.regions = np.array([self.moves.region(c, r) for c, r, _ in sites], np.int64)
+        self.clouds = list(dict.fromkeys(cloud for cloud, _, _ in sites))
+        number = {cloud: index for index, cloud in enumerate(self.clouds)}
+        self.cloud_of = np.array([number[cloud] for cloud, _, _ in sites], np.int64)
+
+    def priced(self, spec: Spec) -> Priced:
+        """Every offer of a task with all that it would cost."""
+        key = (spec.needs, _identity(spec), spec.inputs, spec.stored, spec.outputs, spec.spin_up)
+        key = (*key, spec.name in self.shared)
+        if key in self._kept:
+            return replace(self._kept[key], spec=spec)
+        pool = self.market.pool(spec.needs)
+        first, at = pool.classes
+        if spec.each_offer:
+            first = at = np.arange(len(pool))
+        hours, spin = self._estimated(spec, pool, first), self._spin_up(spec, pool, first)
+        redone = np.ones(len(first))
+        if len(where := np.flatnonzero(pool.spot[first])):
+            redone[where] = self.recompute(hours[where], pool.life[first][where], spin[where])
+        run = hours * redone
+        billed = self._billed(pool, first, spin + run)
+        nodes = np.array([float(need.nodes) for need in spec.needs])[pool.need[first]]
+        store, ready, after = self._stores(spec, pool)
+        watts = self._power(pool, first, spec.each_offer) * nodes
+        disk = self._disk(spec, pool, first) * nodes
+        disk = disk * np.where(np.isfinite(billed), billed, 0.0)
+        found = Priced(
+            *(spec, pool, at, run, spin, billed, redone, nodes, disk, watts),
+            *(store, ready, after, self._clean()),
+        )
+        self._kept[key] = found
+        return found
+
+    # -- classes -------------------------------------------------------------------------------
+
+    def kind(self, pool: Pool, index: int) -> Offer:
+        """The machine of an offer, with its service, without its place and price."""
+        machine = self.market.machine(int(pool.machine[index]))
+        if pool.service[index] < 0:
+            return machine
+        service = pool.services[int(pool.service[index])]
+        return replace(machine, service=service.name, packages=service.packages)
+
+    def _estimated(self, spec: Spec, pool: Pool, first: Ints) -> Floats:
+        """Hours without interruption."""
+        estimator = spec.estimator
+        if estimator is None:
+            self.notes["run times of 1 h are assumed where no estimator is given"] = None
+            return np.full(len(first), estimators.DEFAULT_HOURS)
+        if isinstance(estimator, Constant):
+            return np.full(len(first), estimator.hours)
+        key = (_identity(spec), spec.needs)
+        if key not in self._hours:
+            if spec.each_offer:
+                offers = [self.market.offer(pool, index) for index in range(len(pool))]
+                each = [estimators.ask(estimator, offer, spec.name) for offer in offers]
+                self._hours[key] = np.array(each, np.float64)
+            else:
+                width = len(pool.services) + 1
+                codes = pool.machine[first] * width + pool.service[first] + 1
+                _, one, back = np.unique(codes, return_index=True, return_inverse=True)
+                kinds = [self.kind(pool, index) for index in first[one].tolist()]
+                each = [estimators.ask(estimator, kind, spec.name) for kind in kinds]
+                self._hours[key] = np.array(each, np.float64)[back.reshape(-1)]
+        return self._hours[key]
+
+    def _spin_up(self, spec: Spec, pool: Pool, first: Ints) -> Floats:
+        if spec.name in self.shared:
+            return np.zeros(len(first))
+        if spec.spin_up is not None:
+            hours = np.full(len(first), spec.spin_up)
+        else:
+            cloud = self.cloud_of[pool.site[first]]
+            each = np.zeros(len(self.clouds))
+            for number in np.unique(cloud).tolist():
+                each[number] = self._launch_hours(self.clouds[number])
+            hours = each[cloud]
+        return np.where(np.isin(pool.row[first], [-1 - k for k in self.warm]), 0.0, hours)
+
+    def _launch_hours(self, cloud: str) -> float:
+        """Hours to a machine of a cloud: as the tracker has timed, or assumed."""
+        if cloud in ("local", "ssh"):
+            return 0.0
+        known = self.market.knowledge
+        tallies = [] if known is None else [t for p, t in known.tallies.items() if p.cloud == cloud]
+        timed = sum(tally.timed for tally in tallies)
+        if timed > 0:
+            return sum(tally.launch_seconds for tally in tallies) / timed / 3600
+        self.notes["a spin-up of 2 min is assumed where no launch has been timed"] = None
+        return facts.SPIN_UP_HOURS
+
+    def _billed(self, pool: Pool, first: Ints, hours: Floats) -> Floats:
+        billed, cloud = hours.copy(), self.cloud_of[pool.site[first]]
+        for number in np.unique(cloud).tolist():
+            mine = cloud == number
+            billed[mine] = facts.billed_hours(self.clouds[number], hours[mine])
+        return billed
+
+    def _disk(self, spec: Spec, pool: Pool, first: Ints) -> Floats:
+        """USD/h for the disk of one node."""
+        sizes = np.array([need.disk.value if need.disk else 0.0 for need in spec.needs])
+        if not sizes.any():
+            return np.zeros(len(first))
+        rate = facts.DISK_USD_PER_GIB_MONTH
+        self.notes[f"disks are assumed to cost ${rate:.2f} per GiB and month"] = None
+        own = np.array([cloud in ("local", "ssh") for cloud in self.clouds], bool)
+        usd = sizes[pool.need[first]] * rate / facts.MONTH_HOURS
+        return np.where(own[self.cloud_of[pool.site[first]]], 0.0, usd)
+
+    def _power(self, pool: Pool, first: Ints, each_offer: bool) -> Floats:
+        """W of one node."""
+        key = id(pool) * 2 + each_offer
+        if key not in self._watts:
+            kinds = pool.machine[first]
+            known, back = np.unique(kinds, return_inverse=True)
+            draw = np.array([facts.watts(self.market.machine(int(kind))) for kind in known])
+            self._watts[key] = draw[back.reshape(-1)] if len(known) else np.zeros(0)
+        return self._watts[key]
+
+    def _clean(self) -> Floats:
+        """gCO2 per kWh of each site."""
+        if self._carbon is None:
+            known, back = np.unique(self.regions, return_inverse=True)
+            each = np.array([self.moves.carbon(int(region)) for region in known])
+            self._carbon = each[back.reshape(-1)]
+        return self._carbon
+
+    # -- stores --------------------------------------------------------------------------------
+
+    def _stores(self, spec: Spec, pool: Pool) -> tuple[Floats, Floats, Floats]:
+        """USD, hours of delay, and hours on top of the work, for each site."""
+        count = len(self.market.sites)
+        usd, ready, after = np.zeros(count), np.zeros(count), np.zeros(count)
+        fixed = [
+            (kind, data)
+            for kind in ("inputs", "stored", "outputs")
+            for data in getattr(spec, kind)
+            if data.gb and not data.anywhere
+        ]
+        if not fixed or not len(pool):
+            return usd, ready, after
+        used = np.flatnonzero(np.bincount(pool.site, minlength=count))
+        regions, back = np.unique(self.regions[used], return_inverse=True)
+        back = back.reshape(-1)
+        for kind, data in fixed:
+            store = self.store(data)
+            ends = (regions, store) if kind == "outputs" else (store, regions)
+            usd[used] += self.moves.usd(*ends, data.gb).reshape(-1)[back]
+            hours = self.moves.hours_per_gb(*ends).reshape(-1)[back] * data.gb
+            if kind == "inputs":
+                ready[used] = np.maximum(ready[used], hours)
+            else:
+                after[used] += hours
+        return usd, ready, after
+
+    def store(self, data: Data) -> Ints:
+        """Region of a store, as an array of one; checked, or assumed and noted."""
+        region, known = data.region, self.market.catalog.regions
+        names = [name for cloud, name in known if cloud == data.cloud]
+        if region and names and region not in names:
+            hint = suggest(region, names)
+            hint = hint if hint.startswith("did") else f"such as {', '.join(names[:5])}"
+            raise SkyUsageError(f"{data.uri}: {data.cloud} has no region {region!r}", hint=hint)
+        if not region and data.cloud in STORE_REGION:
+            region = STORE_REGION[data.cloud]
+            note = f"{data.uri} is assumed to be in {region}: say where with region=..."
+            self.notes[note] = None
+        return np.array([self.moves.region(data.cloud, region)], np.int64)
+
+
+def _identity(spec: Spec) -> object:
+    """What makes two estimators the same: their values where they are values, else themselves."""
+    estimator = spec.estimator
+    if isinstance(estimator, Constant):
+        return estimator
+    # the estimator itself stays alive in the graph, so that its id is not used anew
+    return (id(estimator), spec.each_offer)

@@ -1,0 +1,80 @@
+"""Places that a plan is to avoid, however they are named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyUsageError, suggest
+from ..labels import CLOUDS
+from ..offers import Offer
+from ..tracker.blocks import Scope
+from ..tracker.observations import Place
+
+if TYPE_CHECKING:
+    from .market import Market
+
+
+def covers(scope: Scope, site: Sequence[str]) -> bool:
+    """Whether a cloud, region and zone lie within a scope, whatever the machine."""
+    mine = (scope.cloud, scope.region, scope.zone)
+    return all(not word or word == other for word, other in zip(mine, site, strict=True))
+
+
+def kind_in(market: Market, kind: int, scope: Scope) -> bool:
+    """Whether a kind of machine is what a scope is about."""
+    if scope.instance_type:
+        return market.machine(kind).instance_type == scope.instance_type
+    return market.family(kind) == scope.family
+
+
+def scope_of(where: Any, market: Market | None = None) -> Scope:
+    """What is to be avoided: a place of the tracker, an offer, a block, or its words.
+
+    Examples
+    --------
+    >>> str(scope_of("aws us-east-1 us-east-1a"))
+    'aws us-east-1a'
+    """
+    if isinstance(where, Scope):
+        return where
+    if isinstance(getattr(where, "scope", None), Scope):
+        return where.scope
+    if isinstance(where, Offer | Place):
+        at = Place.of(where)
+        kind = at.instance_type
+        return Scope("capacity", at.cloud, at.region, at.zone, kind, spot=at.spot)
+    if not isinstance(where, str) or not where.split():
+        raise SkyUsageError(f"{where!r} is not a place", hint='such as "aws us-east-1a"')
+    cloud, *words = where.replace("/", " ").split()
+    if cloud not in CLOUDS:
+        raise SkyUsageError(f"{where!r}: no cloud is called {cloud}", hint=suggest(cloud, CLOUDS))
+    return _of_words(cloud, words, where, market)
+
+
+def _of_words(cloud: str, words: list[str], text: str, market: Market | None) -> Scope:
+    spot = {"spot": True, "on-demand": False}
+    found: dict[str, Any] = {}
+    for word in words:
+        if word in spot:
+            found["spot"] = spot[word]
+    names = [word for word in words if word not in spot]
+    sites = market.sites if market else []
+    for word in names:
+        regions = {region for c, region, _ in sites if c == cloud}
+        zones = {zone for c, _, zone in sites if c == cloud}
+        if word in zones and word not in regions:
+            key = "zone"
+        elif word in regions or (market is None and "region" not in found):
+            key = "region"
+        else:
+            key = "zone" if market is None and "zone" not in found else "instance_type"
+        found[key] = word
+    kind = found.get("instance_type", "")
+    if market and kind and market.catalog.offers.code("instance_type", kind) < 0:
+        known = sorted({name for c, *names in sites if c == cloud for name in names if name})
+        hint = suggest(kind, known)
+        if not hint.startswith("did"):  # all of them would hide what they are meant to show
+            hint = f"such as {', '.join(known[:5])}"
+        raise SkyUsageError(f"{text!r}: {cloud} has no place called {kind}", hint=hint)
+    return Scope("capacity", cloud, **found)
