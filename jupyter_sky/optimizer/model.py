@@ -225,7 +225,7 @@ class Builder:
         if self.problem.hook is not None:
             rules += list(self.problem.hook(self._variables(cp, s, moved, finish)))
         factor = _UNIT / max(abs(unit), 1e-9)
-        program = cp.Problem(cp.Minimize(factor * aim), rules)
+        program = cp.Problem(cp.Minimize(factor * aim), rules)  # type: ignore[arg-type]
         rows = n + links.less_rows + links.equal_rows + len(right) + same_count
         rows += (2 * n + m) * self.objective.timed
         variables = self.total + w_count + n * self.objective.timed

@@ -316,7 +316,7 @@ def _library() -> Any:
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     try:
-        library = ctypes.CDLL(swiglpk._swiglpk.__file__)
+        library = ctypes.CDLL(swiglpk._swiglpk.__file__)  # type: ignore[attr-defined]
         library.glp_ios_best_node.argtypes = [ctypes.c_void_p]
         library.glp_ios_node_bound.argtypes = [ctypes.c_void_p, ctypes.c_int]
         library.glp_ios_node_bound.restype = ctypes.c_double
