@@ -172,7 +172,7 @@ class Work:
         except ModuleNotFoundError as error:
             raise SkyUsageError(
                 f"this graph needs the model, and {error.name} is not installed",
-                hint="pip install 'jupyter_sky[solver]'",
+                hint="pip install cvxpy highspy",
             ) from None
 
     def _why_not(self) -> SkyError:
