@@ -64,6 +64,9 @@ class Sky(SingletonConfigurable):
     data_dir = Unicode(
         help="Directory of the ledger and the journals; 'sky' in Jupyter's data directory."
     ).tag(config=True)
+    hosts = Unicode(
+        "", help="File that lists the machines of the ssh cloud; hosts.toml in data_dir if empty."
+    ).tag(config=True)
     keep = Bool(False, help="Keep clusters that a headless run would stop at its end.").tag(
         config=True
     )

@@ -46,9 +46,12 @@ class QuietClient(Client):
         self.stray: Sink = lambda message: None
         self.ways: dict[str, Way] = {}
         self.proving = False
+        self.near = True
+        """Whether the ports that engines name may be ports of this machine."""
         self._short: tuple[bytes, ...] = ()
         self._general = True
         super().__init__(*args, **kwargs)
+        self.near = self._config["interface"].startswith("tcp:")
         self._queue_handlers["sky_reply"] = self._settle
 
     def activate(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]

@@ -147,12 +147,40 @@ def main(argv: list[str]) -> int:
                 pass
         except ChildProcessError:
             pass
-    if not (directory / "ended.json").exists():  # the head may have said why already
-        reason = "stopped" if asked else f"its head {cause(child.returncode)}"
-        if not asked and child.returncode > 0:
+    _say_why(directory, asked, child.returncode)
+    leave(directory)
+    return 0
+
+
+def _say_why(directory: Path, asked: list[int], returncode: int) -> None:
+    """Write how it ended, unless the head has said why already."""
+    if not (directory / "ended.json").exists():
+        reason = "stopped" if asked else f"its head {cause(returncode)}"
+        if not asked and returncode > 0:
             reason += tail(directory / "head.log")
         write_private(directory / "ended.json", {"time": time.time(), "reason": reason})
-    return 0
+
+
+def leave(directory: Path) -> None:
+    """Where the machine is somebody's own, take away all but the word of how it ended."""
+    import shutil
+
+    try:
+        order = json.loads((directory / "leave.json").read_text())
+    except (OSError, ValueError):
+        return
+    try:
+        shutil.copyfile(directory / "ended.json", order["record"])
+    except OSError:
+        pass
+    for path in map(Path, order["remove"]):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            try:
+                path.unlink()
+            except OSError:  # another user's
+                pass
 
 
 if __name__ == "__main__":

@@ -74,12 +74,18 @@ class Head:
         self.stopping = ""
         self.parent = os.getppid()
         self._spawned = 0
+        self._gate = self._open_gate() if config.get("gate") else None
         self.engines = {rank: self._spawn(rank) for rank in range(config["nodes"])}
         self._last_memory = 0.0
         self.is_up: Callable[[int], bool] = lambda rank: False
         self.on_death: Callable[[int], None] = lambda rank: None
         self.take_in: Callable[[], None] = lambda: None
         self.stop_loop: Callable[[], None] = lambda: None
+
+    def _open_gate(self) -> subprocess.Popen:
+        """Start what notebooks elsewhere come in by."""
+        command = [sys.executable, "-m", "jupyter_sky.engines.gate", "serve", str(self.directory)]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def _spawn(self, rank: int) -> Engine:
         path = self.directory / f"engine-{rank}.log"
@@ -115,6 +121,8 @@ class Head:
         for engine in list(self.engines.values()):
             if engine.process.poll() is not None:
                 self._bury(engine)
+        if self._gate is not None and self._gate.poll() is not None:
+            self._gate = self._open_gate()
         now = time.monotonic()
         if self.config.get("memory") and now - self._last_memory > MEMORY_SECONDS:
             self._last_memory = now

@@ -44,7 +44,7 @@ class Link:
     cluster
         Its name, for messages.
     connection_file
-        The controller's client file; it holds the key.
+        The controller's client file, or what it says; it holds the key.
     timeout
         Seconds to wait for the controller's first answer.
 
@@ -56,10 +56,13 @@ class Link:
         The engines run another minor version of Python.
     """
 
-    def __init__(self, cluster: str, connection_file: Path, timeout: float = 10.0) -> None:
+    def __init__(self, cluster: str, connection_file: Path | dict[str, Any], timeout: float = 10.0) -> None:
         self.cluster = cluster
+        self.away: Callable[[], str] = lambda: ""
+        """Says why the connection is down, while it is and heals."""
         try:
-            self.client = QuietClient(str(connection_file), timeout=timeout)
+            known = connection_file if isinstance(connection_file, dict) else str(connection_file)
+            self.client = QuietClient(known, timeout=timeout)
         except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
             raise SkyClusterLost(f"cluster {cluster} does not answer") from error
         # both are kept short by us, not by ipyparallel, which never forgets a message's id
@@ -139,7 +142,7 @@ class Link:
         while not busy and not arrived.is_set() and time.monotonic() < deadline:
             answer = self.wait(self.value(rank, "ping", sink=lambda _: arrived.set()), 10.0)
             told = self.content(answer).get("ports")
-            if told and ports is None:
+            if told and ports is None and self.client.near:
                 self.client.shorten(rank, ident.decode(), told)
                 arrived.clear()  # of the way that is used from now on
             ports = told

@@ -13,6 +13,7 @@ from .. import clouds
 from ..clouds import Machine
 from ..errors import SkyError
 from ..provisioner import check_alive
+from ..provisioner.remote import open_tunnel
 from ..store import ClusterRow, Store
 
 if TYPE_CHECKING:
@@ -44,7 +45,16 @@ class Cluster:
         self.row, self.store = row, store
         self.cloud = clouds.get(row.cloud)
         self.machines = [Machine(**machine) for machine in row.machines]
-        self.link: Link = Link(row.name, Path(row.connection["file"]))
+        file = Path(row.connection["file"])
+        self.tunnel = open_tunnel(file)
+        try:
+            self.link: Link = Link(row.name, self.tunnel.connection if self.tunnel else file)
+        except BaseException:
+            if self.tunnel:
+                self.tunnel.close()
+            raise
+        if self.tunnel:
+            self.link.away = lambda: self.tunnel.reason
         self.paths: set[str] = set()
         self.running: dict[str, Callable[[], int]] = {}
         self._shown: dict[str, int] = {}
@@ -136,3 +146,5 @@ class Cluster:
         """Let go of the cluster; it goes on without this process."""
         self._closed.set()
         self.link.close()
+        if self.tunnel:
+            self.tunnel.close()
