@@ -76,8 +76,17 @@ class Link:
 
     # -- the head --------------------------------------------------------------------------
 
-    def head(self, op: str, timeout: float = ANSWER_SECONDS, **content: Any) -> dict[str, Any]:
+    def head(
+        self, op: str, timeout: float = ANSWER_SECONDS, patient: bool = True, **content: Any
+    ) -> dict[str, Any]:
         """Ask the head of the cluster.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait for an answer.
+        patient
+            Wait on while the connection is down: what was asked arrives when it has healed.
 
         Raises
         ------
@@ -88,12 +97,16 @@ class Link:
             raise SkyClusterLost(f"cluster {self.cluster} is gone")
         client: Any = self.client
         future = client._send(client._query_stream, "sky_request", content={"op": op, **content})
-        try:
-            answer = self.wait(future, timeout)["content"]
-        except FutureTimeout:
-            raise SkyClusterLost(
-                f"cluster {self.cluster} has not answered for {timeout:g} s"
-            ) from None
+        while True:
+            try:
+                answer = self.wait(future, timeout)["content"]
+                break
+            except FutureTimeout:
+                if patient and self.away():
+                    continue
+                raise SkyClusterLost(
+                    f"cluster {self.cluster} has not answered for {timeout:g} s"
+                ) from None
         if "failed" in answer:
             raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer['failed']}")
         return answer

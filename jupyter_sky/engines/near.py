@@ -60,7 +60,10 @@ class Near:
         self.mux.bye()
         await asyncio.sleep(0.05)  # for it to leave
         carrying.cancel()
-        self._kill()
+        await asyncio.gather(carrying, return_exceptions=True)
+        if self._process is not None:
+            await self._process.wait()
+            self._process._transport.close()  # type: ignore[attr-defined]
 
     def _opened(
         self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
