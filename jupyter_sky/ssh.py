@@ -254,6 +254,7 @@ def pin(address: Address, into: Path, line: str = "") -> None:
         The key as its owner gives it (``ssh-ed25519 AAAA...``); without it, what the user's own
         file of known hosts has.
     """
+    into.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if known_key(address, into):
         return
     if line:
@@ -261,7 +262,6 @@ def pin(address: Address, into: Path, line: str = "") -> None:
     else:
         known = known_key(address, Path.home() / ".ssh" / "known_hosts")
     if known:
-        into.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(into, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
             file.write(known)
 

@@ -29,7 +29,7 @@ _END = """
 alive() { [ -e "$1/alive" ] && ! flock -s -n "$1/alive" true; }
 if alive "$1"; then
   pid=$(cat "$1/pid")
-  if [ -e "$1/go" ]; then kill -TERM "$pid"; else kill -KILL "$pid"; fi
+  kill -TERM "$pid"
   left=$(($2 * 20))
   while alive "$1" && [ "$left" -gt 0 ]; do left=$((left - 1)); sleep 0.05; done
   alive "$1" && kill -KILL "$pid" && sleep 0.5

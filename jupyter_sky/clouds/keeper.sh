@@ -53,11 +53,13 @@ if ! [ -d "$directory" ]; then
   # shellcheck disable=SC2016
   setsid sh -c '
     cd "$1" || exit 1
+    trap "exit 1" TERM
+    trap "rm -rf \"$1\" \"$3\"" EXIT
     echo $$ >pid
     left=$(($2 * 10))
     until [ -e go ]; do
       left=$((left - 1))
-      [ "$left" -gt 0 ] && [ -d "$1" ] || { rm -rf "$1" "$3"; exit 1; }
+      [ "$left" -gt 0 ] && [ -d "$1" ] || exit 1
       sleep 0.1
     done
     . ./go

@@ -249,7 +249,7 @@ def _take(hosts: Sequence[PoolHost], order: Launch, note: Any) -> Iterable[Node]
     def one(rank: int, host: PoolHost) -> Node | SkyError:
         node = Node(
             rank,
-            token=f"{order.token}.{rank}",
+            token=f"{order.token}.{host.name}.{host.slots - left[host]}",
             host=host.name,
             address=_address(host),
             private=host.private or host.host,

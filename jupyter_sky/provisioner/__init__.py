@@ -95,6 +95,7 @@ def observe(kind: str, offer: Offer, **seen: Any) -> None:
 
 def _bring_up(order: Launch, report: Report) -> Lease:
     cloud, begun = clouds.get(order.offer.cloud), time.monotonic()
+    since = time.time()
     report("booting", "")
     machines: list[Machine] = []
     try:
@@ -107,7 +108,7 @@ def _bring_up(order: Launch, report: Report) -> Lease:
         if isinstance(cloud, ReachedBySsh):
             folder = cloud.folder(machines)
             config |= cloud.limits(machines)
-            connection = bring_up(cloud.nodes(machines), config, folder, report)
+            connection = bring_up(cloud.nodes(machines), config, folder, report, since)
         else:
             connection = _start_here(cloud, machines, config, report)
         # here, where an interrupt still gives back what has come up

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..engines.tunnel import Tunnel
 
 START_SECONDS = 120.0
+STAGES = "stages.jsonl"
 
 _GO = """
 cd "$1" || exit 1
@@ -44,6 +45,7 @@ def bring_up(
     config: dict[str, Any],
     folder: Path,
     report: Callable[[str, str], None],
+    begun: float,
 ) -> Path:
     """Make nodes ready and start the cluster on them; return the file that says how to reach it.
 
@@ -57,8 +59,11 @@ def bring_up(
         Where the cluster is noted on this machine.
     report
         Called with ``booting`` and what is being done.
+    begun
+        When the launch of the machines began, in unix seconds.
     """
-    stages = Stages(folder / "stages.jsonl")
+    stages = Stages(folder / STAGES)
+    stages.note("machines", begun)
     pythons = _staged(stages, report, lambda stage: prepare(nodes, stage))
     head = nodes[0]
     stages.begin("controller")

@@ -20,6 +20,12 @@ class Stages:
         self.path = path
         self._name, self._begun = "", 0.0
 
+    def note(self, name: str, begun: float) -> None:
+        """Write down a stage that has just ended."""
+        record = {"stage": name, "begun": begun, "ended": time.time()}
+        with self.path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
     def begin(self, name: str) -> None:
         """Begin a stage, and so end the one before; saying the same again changes nothing."""
         if name != self._name:
@@ -29,9 +35,7 @@ class Stages:
     def end(self) -> None:
         """End the stage that is being done."""
         if self._name:
-            record = {"stage": self._name, "begun": self._begun, "ended": time.time()}
-            with self.path.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+            self.note(self._name, self._begun)
             self._name = ""
 
 
