@@ -123,6 +123,25 @@ class SshHost:
                     found.append(process)
         return found
 
+    def part(self, name: str) -> list[psutil.Process]:
+        """Live processes of one part: ``guardian``, ``head``, ``gate``, ``nurse``, ``engine``."""
+        sign = {"guardian": "guardian.py"}.get(name, f"jupyter_sky.engines.{name}")
+        found = []
+        for process in self.processes():
+            words = process.cmdline()
+            which = words[3:4] if "-S" in words else words[1:3]
+            if any(word.endswith(sign) for word in which):
+                found.append(process)
+        return found
+
+    def running(self) -> bool:
+        """Whether its sshd runs."""
+        return self.sshd.poll() is None
+
+    def held(self) -> bool:
+        """Whether some process still holds a cluster's folder."""
+        return bool([p for p in self.processes() if "sshd" not in p.name()])
+
     def clusters(self) -> list[Path]:
         """Folders of clusters on it."""
         return list(self.home.glob(".cache/jupyter_sky/run/*/*"))
