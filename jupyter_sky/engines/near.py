@@ -39,6 +39,7 @@ class Near:
         self.name = os.urandom(16)
         self._numbers = count(1)
         self._heard = 0.0
+        self._servers: list[asyncio.Server] = []
         self.mux.heard = self._note
         self._process: asyncio.subprocess.Process | None = None
 
@@ -51,14 +52,19 @@ class Near:
         for port in self.ports:
             path = f"s:{port}"
             Path(path).unlink(missing_ok=True)
-            await asyncio.start_unix_server(
-                lambda reader, writer, port=port: self._opened(port, reader, writer), path
+            self._servers.append(
+                await asyncio.start_unix_server(
+                    lambda reader, writer, port=port: self._opened(port, reader, writer), path
+                )
             )
         say("ready")
         carrying = asyncio.ensure_future(self._connect_for_ever())
         await _end_of_input()
         self.mux.bye()
         await asyncio.sleep(0.05)  # for it to leave
+        for server in self._servers:
+            server.close()
+        self.mux.close_all()
         carrying.cancel()
         await asyncio.gather(carrying, return_exceptions=True)
         if self._process is not None:

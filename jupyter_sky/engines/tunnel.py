@@ -61,7 +61,10 @@ class Tunnel:
             "location": None,
             "ssh": "",
         }
-        threading.Thread(target=self._listen, name=f"sky-tunnel-{cluster}", daemon=True).start()
+        self._listener = threading.Thread(
+            target=self._listen, name=f"sky-tunnel-{cluster}", daemon=True
+        )
+        self._listener.start()
         self._wait(explain)
 
     def _start(self, command: list[str], ports: list[int]) -> subprocess.Popen[bytes]:
@@ -123,6 +126,10 @@ class Tunnel:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        assert self._process.stdout is not None
+        if threading.current_thread() is not self._listener:
+            self._listener.join(1.0)
+        self._process.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

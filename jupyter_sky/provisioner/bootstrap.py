@@ -7,7 +7,9 @@ here for its kind of processor.
 
 from __future__ import annotations
 
+import hashlib
 import io
+import os
 import platform
 import re
 import shutil
@@ -28,6 +30,8 @@ from .package import Recipe, archive, recipe
 NEEDED_KB = 300_000
 """Free disk that a new environment needs: Python, its packages, and room to work."""
 INSTALL_SECONDS = 1800.0
+KEPT_ARCHIVES = 4
+"""How many packed environments are kept on this machine for hosts without an index."""
 
 Stage = Callable[[str], None]
 """Called with what is being done, again and again."""
@@ -221,10 +225,29 @@ def uv_for(node: Node) -> Path:
 
 
 def wheelhouse(node: Node) -> bytes:
-    """Return the installed packages of a node's environment as a tar file, made here."""
+    """Return the installed packages of a node's environment as a tar file, made here once."""
     wanted = recipe(node)
+    kind = f"{node.machine}-{node.libc}-{wanted.python}"
+    digest = hashlib.blake2b("\n".join(wanted.requirements).encode(), digest_size=8).hexdigest()
+    folder = Path.home() / ".cache" / "jupyter_sky" / "wheels"
+    path = folder / f"{kind}-{digest}.tar.gz"
+    with _packing:
+        if not path.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for old in sorted(folder.glob("*.tar.gz"), key=os.path.getmtime)[:-KEPT_ARCHIVES]:
+                old.unlink(missing_ok=True)
+            partial = path.with_suffix(f".{os.getpid()}")
+            partial.write_bytes(_pack(node, wanted.requirements))
+            partial.replace(path)
+        return path.read_bytes()
+
+
+_packing = threading.Lock()
+
+
+def _pack(node: Node, requirements: Sequence[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="sky-wheels-") as folder:
-        _install_here(node, Path(folder), wanted.requirements)
+        _install_here(node, Path(folder), requirements)
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
             tar.add(folder, ".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,9 +69,17 @@ def bring_up(
     head = nodes[0]
     stages.begin("controller")
     report("booting", "controller")
-    more = {"directory": head.directory, "gate": True}
+    more: dict[str, Any] = {"directory": head.directory, "gate": True}
+    if len(nodes) > 1:
+        more |= {"elsewhere": [node.rank for node in nodes[1:]], "private": head.private}
     _go(head, pythons[0], "jupyter_sky.engines.head", config | more)
-    text = _await(head, "client.json", lambda: report("booting", "controller"))
+
+    def waiting() -> None:
+        report("booting", "controller")
+
+    text = _await(head, "client.json", waiting)
+    if len(nodes) > 1:
+        _send_nurses(nodes[1:], pythons, config, json.loads(_await(head, "nurse.json", waiting)))
     path = folder / "link.json"
     write_private(
         path,
@@ -115,6 +124,20 @@ def _go(node: Node, python: str, module: str, config: dict[str, Any]) -> None:
     answer = ssh.run(node.address, _GO, node.directory, go, data=data)
     if answer.code:
         raise SkyClusterLost(f"{node.host}: the cluster cannot be started: {answer.err}")
+
+
+def _send_nurses(
+    nodes: Sequence[Node], pythons: dict[int, str], config: dict[str, Any], known: dict[str, Any]
+) -> None:
+    """Start a nurse on each of the other nodes, all at once."""
+
+    def one(node: Node) -> None:
+        own = {"directory": node.directory, "rank": node.rank, **known}
+        _go(node, pythons[node.rank], "jupyter_sky.engines.nurse", config | own)
+
+    with ThreadPoolExecutor(len(nodes)) as workers:
+        for outcome in [workers.submit(one, node) for node in nodes]:
+            outcome.result()
 
 
 def _await(node: Node, name: str, meanwhile: Callable[[], None]) -> str:

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import psutil
 
+PASSED = "UV_DEFAULT_INDEX UV_INDEX_URL UV_EXTRA_INDEX_URL SSL_CERT_FILE SSL_CERT_DIR".split()
+"""How this machine reaches a package index, where it must be told."""
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 USABLE = os.path.exists(SSHD) and shutil.which("ssh") is not None and sys.platform == "linux"
 
@@ -46,7 +48,7 @@ class SshHost:
             "JUPYTER_SKY_SLOTS": str(self.slots),
             "UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv")),
             "PATH": "/usr/local/bin:/usr/bin:/bin",
-            **{name: value for name, value in os.environ.items() if name.startswith("UV_")},
+            **{name: value for name, value in os.environ.items() if name in PASSED},
             **setenv,
         }
         keygen(self.key)
@@ -128,10 +130,22 @@ class SshHost:
         sign = {"guardian": "guardian.py"}.get(name, f"jupyter_sky.engines.{name}")
         found = []
         for process in self.processes():
-            words = process.cmdline()
+            try:
+                words = process.cmdline()
+            except psutil.Error:
+                continue
             which = words[3:4] if "-S" in words else words[1:3]
             if any(word.endswith(sign) for word in which):
                 found.append(process)
+        return found
+
+    def own(self) -> list[psutil.Process]:
+        """Live processes that were started on it, but for its SSH server's."""
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                if "sshd" not in process.name():
+                    found.append(process)
         return found
 
     def running(self) -> bool:
@@ -140,7 +154,7 @@ class SshHost:
 
     def held(self) -> bool:
         """Whether some process still holds a cluster's folder."""
-        return bool([p for p in self.processes() if "sshd" not in p.name()])
+        return bool(self.own())
 
     def clusters(self) -> list[Path]:
         """Folders of clusters on it."""

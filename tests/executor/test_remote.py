@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from jupyter_sky.store import Store
@@ -56,22 +58,23 @@ def start(fresh: Any, hosts: list[SshHost]) -> Iterator[Callable[..., Notebook]]
     for host in hosts:
         if not host.running():
             host.start()
-        for process in host.processes():
-            if "sshd" not in process.name():
+        for process in host.own():
+            with contextlib.suppress(psutil.Error):
                 process.kill()
         wait_until(lambda host=host: not host.held(), 5)
 
 
 def nothing_left(host: SshHost) -> None:
-    wait_until(lambda: not [p for p in host.processes() if "sshd" not in p.name()], 8, "processes")
+    wait_until(lambda: not host.held(), 8, "processes are left")
     assert host.clusters() == [] and host.taken() == []
 
 
 def test_a_cell_there_is_as_one_here(start: Callable[..., Notebook], hosts: list[SshHost]) -> None:
     book, box = start(), hosts[0]
     (Path(book.directory) / "helper.py").write_text("def twice(x):\n    return 2 * x\n")
+    book.run("import os; os.environ['TOKEN'] = 'secret'")
     ran = book.run(
-        "%%sky --cloud ssh --sync helper.py --env TOKEN=secret -o answer\n"
+        "%%sky --cloud ssh --sync helper.py --env TOKEN -o answer\n"
         "import os, sys\nfrom helper import twice\n"
         "print(os.environ['HOME'], os.environ['TOKEN'])\n"
         "print('to stderr', file=sys.stderr)\nanswer = twice(21)\nanswer"
@@ -246,3 +249,42 @@ def test_two_notebooks_and_one_slot(
     assert one.run("%sky down").status == "ok"
     time.sleep(2.1)  # so long a place that has refused is not asked again
     assert two.run("%%sky --cloud ssh\n1 + 1").result == "2"
+
+
+def test_two_nodes(start: Callable[..., Notebook], hosts: list[SshHost]) -> None:
+    book = start(*(host.toml(name, price=1) for host, name in zip(hosts, ("a", "b"), strict=True)))
+    ran = book.run(
+        "%%sky --cloud ssh --nodes 2 -o where\nimport os, time\nwhere = os.environ['HOME']\n"
+        "print('on', where)",
+    )
+    assert ran.status == "ok", ran
+    assert sorted(eval(book.run("where").result)) == sorted(str(host.home) for host in hosts)
+    assert ran.stdout.count("on ") == 2 and "2 x ssh" in ran.status_line
+    assert "$2.00/h" in ran.status_line
+    (nurse_host,) = [host for host in hosts if host.part("nurse")]
+    (head_host,) = [host for host in hosts if host.part("head")]
+    assert nurse_host is not head_host and len(nurse_host.part("engine")) == 1
+    # an interrupt and a death, over there
+    sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
+    book.wait_output("begun")
+    time.sleep(0.5)
+    book.interrupt()
+    assert book.collect(sent, 15).ename == "KeyboardInterrupt"
+    sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(5)")
+    book.wait_output("begun")
+    time.sleep(0.5)
+    nurse_host.part("engine")[0].kill()
+    ran = book.collect(sent, 15)
+    assert ran.ename == "SkyEngineLost" and "SIGKILL" in ran.evalue, ran
+    assert book.run("%%sky\nwhere = 3").status == "ok"
+    # when a node is gone, so is the cluster, on both
+    nurse_host.part("guardian")[0].kill()
+    nurse_host.part("nurse")[0].kill()
+    wait_until(lambda: not nurse_host.part("engine"), 5)
+    gone = book.run("%%sky --nodes 2\nwhere", 60)
+    assert gone.ename == "SkyClusterLost" or "its variables are gone" in gone.status_line, gone
+    again = book.run("%%sky --cloud ssh --nodes 2\nprint('again')", 60)
+    assert again.stdout.count("again") == 2, again
+    assert "ended" in book.run("%sky down all").stdout
+    nothing_left(hosts[0])
+    nothing_left(hosts[1])
