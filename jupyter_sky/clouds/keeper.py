@@ -125,7 +125,10 @@ def take(node: Node, note: dict[str, Any]) -> Node:
         )
     if answer.code:
         raise failed(node, "no folder can be made there", answer.err)
-    facts = dict(line.partition("=")[::2] for line in answer.text.splitlines())
+    facts: dict[str, str] = {}
+    for line in answer.text.splitlines():
+        name, _, value = line.partition("=")
+        facts[name] = value
     if facts.get("system") != "Linux":
         raise SkyBootstrapError(
             f"{where} runs {facts.get('system') or 'no known system'}",

@@ -1,13 +1,13 @@
 """The machines of the ``ssh`` cloud, as their owner lists them in a TOML file.
 
-    [gpu-box]
-    address = "ada@10.0.0.5:2222"
-    key = "~/.ssh/id_ed25519"
-    vcpus = 16
-    memory = 64
-    gpus = "A100:2"
-    price = 0.5
-    slots = 2
+[gpu-box]
+address = "ada@10.0.0.5:2222"
+key = "~/.ssh/id_ed25519"
+vcpus = 16
+memory = 64
+gpus = "A100:2"
+price = 0.5
+slots = 2
 """
 
 from __future__ import annotations

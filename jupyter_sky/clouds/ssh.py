@@ -56,17 +56,7 @@ class SshCloud:
 
     def offers(self, resources: Resources) -> list[Offer]:
         """Offer slots, those of one size under one name; by its own name if that is asked for."""
-        hosts = read(pool_file())
-        named = hosts.get(resources.instance_type or "")
-        if named:
-            return [_offer(named, named.name)]
-        alike: dict[Offer, list[PoolHost]] = {}
-        for host in hosts.values():
-            alike.setdefault(_offer(host, ""), []).append(host)
-        return [
-            replace(offer, instance_type=group[0].name if len(group) == 1 else _kind(offer))
-            for offer, group in alike.items()
-        ]
+        return list(_groups(resources))
 
     def launch(self, order: Launch) -> list[Machine]:
         """Take a slot for each node, of as many machines as there are, or take none."""
@@ -172,8 +162,10 @@ cloud = SshCloud()
 def pool_file() -> Path:
     """Return the file that lists the machines."""
     settings = Sky.load()
-    return Path(settings.hosts).expanduser() if settings.hosts else (
-        Path(settings.data_dir) / "hosts.toml"
+    return (
+        Path(settings.hosts).expanduser()
+        if settings.hosts
+        else (Path(settings.data_dir) / "hosts.toml")
     )
 
 
@@ -206,14 +198,29 @@ def _size(host: PoolHost) -> str:
     return f"{host.vcpus:g} vCPUs, {host.memory:g} GiB{gpus}{slots}"
 
 
-def _offer(host: PoolHost, name: str) -> Offer:
-    """One slot of a machine."""
+def _groups(resources: Resources) -> dict[Offer, list[PoolHost]]:
+    """Return what is offered, each with the machines whose slots it is."""
+    hosts = read(pool_file())
+    if named := hosts.get(resources.instance_type or ""):
+        return {_offer(named, named.name, resources): [named]}
+    alike: dict[Offer, list[PoolHost]] = {}
+    for host in hosts.values():
+        alike.setdefault(_offer(host, "", Resources()), []).append(host)
+    return {
+        _offer(group[0], group[0].name if len(group) == 1 else _kind(slot), resources): group
+        for slot, group in alike.items()
+    }
+
+
+def _offer(host: PoolHost, name: str, resources: Resources) -> Offer:
+    """One slot of a machine, or as much of it as was asked for: the price is that of the slot."""
+    vcpus, memory = host.vcpus / host.slots, host.memory / host.slots
     return Offer(
         cloud="ssh",
         region="pool",
         instance_type=name,
-        vcpus=host.vcpus / host.slots,
-        memory=host.memory / host.slots,
+        vcpus=min(resources.cpus.value, vcpus) if resources.cpus else vcpus,
+        memory=min(resources.memory.value, memory) if resources.memory else memory,
         gpu=host.gpu if host.gpu_count >= host.slots else None,
         gpu_count=host.gpu_count // host.slots,
         price=host.price / host.slots,
@@ -230,15 +237,8 @@ def _kind(offer: Offer) -> str:
 
 def _places(order: Launch) -> list[PoolHost]:
     """Return the machines that have slots of the kind ordered."""
-    hosts = read(pool_file())
-    if order.offer.instance_type in hosts:
-        return [hosts[order.offer.instance_type]]
-    return [
-        host
-        for host in hosts.values()
-        if replace(_offer(host, order.offer.instance_type), date="", source="")
-        == replace(order.offer, date="", source="")
-    ]
+    groups = _groups(order.resources)
+    return next((group for offer, group in groups.items() if offer.place == order.offer.place), [])
 
 
 def _take(hosts: Sequence[PoolHost], order: Launch, note: Any) -> Iterable[Node]:

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -71,7 +72,7 @@ def marked(text: str) -> list[int]:
     return found
 
 
-def write_private(path: Path, record: dict[str, object]) -> None:
+def write_private(path: Path, record: Mapping[str, object]) -> None:
     """Write a small JSON file whole, for this user's eyes only."""
     partial = path.with_suffix(".partial")
     with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

@@ -78,9 +78,7 @@ class Head:
         self.parent = os.getppid()
         self._spawned = 0
         self._elsewhere: list[int] = config.get("elsewhere", [])
-        self.wards = (
-            Wards(config["private"], self._elsewhere) if self._elsewhere else None
-        )
+        self.wards = Wards(config["private"], self._elsewhere) if self._elsewhere else None
         self._gate = self._open_gate() if config.get("gate") else None
         self.engines = {rank: self._spawn(rank) for rank in range(config["nodes"])}
         self._last_memory = 0.0
@@ -152,9 +150,11 @@ class Head:
     def _look(self) -> None:
         """Read off the dockets what the engines execute."""
         for engine in self.engines.values():
-            far = isinstance(engine.process, Far)
-            now = engine.process.cell if far else read_docket(self._docket(engine.rank))
             before = engine.cell
+            if isinstance(engine.process, Far):
+                now = engine.process.cell
+            else:
+                now = read_docket(self._docket(engine.rank))
             if now == before:
                 continue
             engine.cell = now
@@ -175,7 +175,7 @@ class Head:
 
     def _bury(self, engine: Engine) -> None:
         """Say why an engine ended, fail its cells, start another in its place."""
-        code, up = engine.process.returncode, self.is_up(engine.rank)
+        code, up = engine.process.returncode or 0, self.is_up(engine.rank)
         far = engine.process if isinstance(engine.process, Far) else None
         engine.verdict = engine.verdict or (far.verdict if far else "")
         words = engine.verdict or f"it {cause(code)}"

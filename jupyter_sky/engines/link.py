@@ -56,7 +56,9 @@ class Link:
         The engines run another minor version of Python.
     """
 
-    def __init__(self, cluster: str, connection_file: Path | dict[str, Any], timeout: float = 10.0) -> None:
+    def __init__(
+        self, cluster: str, connection_file: Path | dict[str, Any], timeout: float = 10.0
+    ) -> None:
         self.cluster = cluster
         self.away: Callable[[], str] = lambda: ""
         """Says why the connection is down, while it is and heals."""

@@ -176,9 +176,7 @@ class Mux:
         """Keep what comes for a stream until it is joined."""
         self.streams[number] = Stream()
 
-    def join(
-        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def join(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Connect the end of a stream to a socket."""
         stream = self.streams[number]
         stream.writer = writer

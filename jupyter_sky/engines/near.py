@@ -110,7 +110,7 @@ class Near:
             say("up")
             watch = asyncio.ensure_future(self._watch(process))
             await self.mux.carry(process.stdout, process.stdin, answer[2])
-        except (asyncio.IncompleteReadError, asyncio.TimeoutError, OSError):
+        except (TimeoutError, asyncio.IncompleteReadError, OSError):
             pass
         finally:
             if watch is not None:

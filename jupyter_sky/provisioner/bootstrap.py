@@ -141,9 +141,7 @@ class _Bootstrap:
     def _venv(self, uv: str) -> None:
         self.say(f"Python {self.recipe.python}")
         words = (self.recipe.python, self.recipe.base)
-        answer = self._sh(
-            _VENV, self.environment, self.node.token, uv, *words, data=archive()
-        )
+        answer = self._sh(_VENV, self.environment, self.node.token, uv, *words, data=archive())
         if answer.code == 0:
             return
         if "No space left" in answer.err or "quota" in answer.err:

@@ -1,4 +1,4 @@
-"""From slots of machines reached by SSH to a cluster, and the way to it: the same for every cloud."""
+"""From slots of machines reached by SSH to a cluster, and the way to it, for every cloud."""
 
 from __future__ import annotations
 
@@ -115,7 +115,8 @@ def _go(node: Node, python: str, module: str, config: dict[str, Any]) -> None:
     command = shlex.join([python, "-m", module, config_path])
     go = (
         f"{node.exports()}"
-        f"export IPYTHONDIR={shlex.quote(node.directory)}/profile PYDEVD_DISABLE_FILE_VALIDATION=1\n"
+        f"export IPYTHONDIR={shlex.quote(node.directory)}/profile\n"
+        "export PYDEVD_DISABLE_FILE_VALIDATION=1\n"
         f"export PATH={shlex.quote(str(Path(python).parent))}:$HOME/.local/bin:"
         f"{shlex.quote(node.base)}:$PATH\n"
         f'exec {shlex.quote(python)} -I -S "{guardian}" {shlex.quote(node.directory)} {command}\n'
@@ -143,9 +144,7 @@ def _send_nurses(
 def _await(node: Node, name: str, meanwhile: Callable[[], None]) -> str:
     """Wait for a file of the controller's and return it."""
     words = (node.directory, node.token, str(int(START_SECONDS)), name)
-    answer = ssh.run(
-        node.address, _AWAIT, *words, timeout=START_SECONDS + 30, meanwhile=meanwhile
-    )
+    answer = ssh.run(node.address, _AWAIT, *words, timeout=START_SECONDS + 30, meanwhile=meanwhile)
     if answer.code == 0:
         return answer.text
     said = answer.text.strip()
@@ -187,5 +186,3 @@ def shell_command(path: Path) -> str:
     node = Node.load(json.loads(path.read_text())["node"])
     inside = f"cd {shlex.quote(node.directory)} && exec $SHELL -l"
     return f"{ssh.manual(node.address).replace('ssh ', 'ssh -t ', 1)} {shlex.quote(inside)}"
-
-

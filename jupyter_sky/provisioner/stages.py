@@ -1,4 +1,4 @@
-"""The stages of a launch with their times, kept beside the cluster for ``%sky logs --provision``."""
+"""The stages of a launch with their times, for ``%sky logs --provision``."""
 
 from __future__ import annotations
 

@@ -58,8 +58,12 @@ def test_what_is_written_is_read(pool: Path) -> None:
     [
         ('[a]\naddress = "b\n', 2, "not TOML"),
         ('[a]\naddress = "b"\nvcpus = 1\nmemory = 1\ncpus = 3\n', 5, "'cpus'"),
-        ('[a]\nvcpus = 1\nmemory = 1\n', 1, "has no address"),
-        ('[b]\naddress="b"\nvcpus=1\nmemory=1\n\n[a]\naddress="a"\nvcpus=-1\nmemory=1', 8, "positive"),
+        ("[a]\nvcpus = 1\nmemory = 1\n", 1, "has no address"),
+        (
+            '[b]\naddress="b"\nvcpus=1\nmemory=1\n\n[a]\naddress="a"\nvcpus=-1\nmemory=1',
+            8,
+            "positive",
+        ),
         ('[a]\naddress = "a"\nvcpus = 1\nmemory = 1\nslots = 0\n', 5, "whole number"),
         ('[a]\naddress = "a"\nvcpus = 1\nmemory = 1\ngpus = "H9000:x"\n', 5, "not a count"),
         ('[a]\naddress = "-oProxyCommand=id"\nvcpus = 1\nmemory = 1\n', 2, "not an address"),
@@ -85,6 +89,9 @@ def test_slots_are_offers_by_size_or_by_name(pool: Path) -> None:
     pool.write_text(TWO + TWO.replace("big", "twin").replace("small", "other"))
     kinds = {offer.instance_type for offer in get("ssh").offers(Resources())}
     assert kinds == {"8cpu-32gib-a100:2", "4cpu-8gib"}
+    for labels, size in (({"cpus": "1"}, 1), ({"cpus": "64"}, 4), ({"cpus": "2+"}, 2)):
+        found = get("ssh").offers(Resources.parse(instance_type="small", **labels))
+        assert [offer.vcpus for offer in found] == [size], "a part of a slot, as large as asked"
     (named,) = get("ssh").offers(Resources.parse(instance_type="twin"))
     assert named.instance_type == "twin"
 

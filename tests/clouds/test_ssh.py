@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds import Launch, get
-from jupyter_sky.clouds import keeper, ssh
+from jupyter_sky.clouds import Launch, get, keeper, ssh
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
 from jupyter_sky.provisioner import bootstrap
@@ -126,7 +125,7 @@ def test_slots_are_spread_and_all_or_none(host: SshHost, pool: Callable[..., Non
         nodes = cloud.nodes(machines)
         assert [node.rank for node in nodes] == [0, 1, 2]
         assert sorted(node.host for node in nodes[:2]) == ["a", "b"]
-        with pytest.raises(SkyNoCapacity, match="2 slots .* were asked for, 1 could be had"):
+        with pytest.raises(SkyNoCapacity, match=r"2 slots .* were asked for, 1 could be had"):
             cloud.launch(order("more", nodes="2"))
         assert len(host.taken() + other.taken()) == 3, "what could be had was given back"
         cloud.terminate([machine.id for machine in machines])

@@ -83,7 +83,10 @@ class SshHost:
         self.log = self.folder / "sshd.log"
         with self.log.open("ab") as log:
             self.sshd = subprocess.Popen(
-                [SSHD, "-D", "-e", "-f", str(config)], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [SSHD, "-D", "-e", "-f", str(config)],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
             )
         deadline = time.monotonic() + 10
         while not answers(self.ip, self.port):
@@ -197,9 +200,7 @@ def toml(value: object) -> str:
 
 
 def keygen(path: Path) -> None:
-    subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True
-    )
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
 
 
 def free_port(ip: str) -> int:

@@ -126,9 +126,12 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
     name = "tiny-1-py3-none-any.whl"
     with zipfile.ZipFile(f"{directory}/{name}", "w") as wheel:
         wheel.writestr("tiny_module.py", "ANSWER = 42")
-        wheel.writestr("tiny-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: tiny\\nVersion: 1\\n")
-        wheel.writestr("tiny-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-        wheel.writestr("tiny-1.dist-info/RECORD", "")
+        for path, text in (
+            ("METADATA", "Metadata-Version: 2.1\\nName: tiny\\nVersion: 1\\n"),
+            ("WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"),
+            ("RECORD", ""),
+        ):
+            wheel.writestr(f"tiny-1.dist-info/{path}", text)
     return name
 """
 
@@ -239,9 +242,7 @@ def test_a_lease_that_ends_while_the_notebook_is_gone_leaves_nothing(
     assert ran.result == "2" and "has ended (idle)" in ran.status_line, ran.status_line
 
 
-def test_two_notebooks_and_one_slot(
-    start: Callable[..., Notebook], hosts: list[SshHost]
-) -> None:
+def test_two_notebooks_and_one_slot(start: Callable[..., Notebook], hosts: list[SshHost]) -> None:
     one, two = start(name="one.ipynb"), start(name="two.ipynb")
     assert one.run("%%sky --cloud ssh\n1").status == "ok"
     refused = two.run("%%sky --cloud ssh\n1")
