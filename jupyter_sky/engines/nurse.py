@@ -28,6 +28,7 @@ TICK_MS = 50
 TELL_SECONDS = 1.0
 SILENCE_SECONDS = 30.0
 """A head that says nothing for so long is gone."""
+FIRST_SECONDS = 60.0
 MEMORY_SECONDS = 1.0
 
 
@@ -37,25 +38,42 @@ class Nurse:
     Parameters
     ----------
     config
-        ``directory``, ``rank``, ``wards`` (``url``, ``serverkey``), ``cpus``, ``memory``.
+        ``directory``, ``rank``, ``cpus``, ``memory``.
     """
 
     def __init__(self, config: dict[str, Any], config_path: Path) -> None:
-        import zmq
-
         self.config, self.config_path = config, config_path
         self.directory, self.rank = Path(config["directory"]), config["rank"]
         self.process: subprocess.Popen | None = None
         self.serial, self.mark, self.log_start, self.verdict = 0, "", 0, ""
         self.left = ""
+        self._told: dict[str, Any] = {}
+        self._told_at = self._measured = 0.0
+        # it loads while the head does, and waits for its file
+        self._start(self.rank + 1)
+
+    def connect(self) -> bool:
+        """Open the line to the head, once somebody has brought word of where it is."""
+        import zmq
+
+        path, deadline = (
+            self.directory / "security" / "nurse.json",
+            time.monotonic() + FIRST_SECONDS,
+        )
+        while not path.exists():
+            if self.left or time.monotonic() > deadline:
+                self.left = self.left or "nobody has said where its head is"
+                self._end()
+                return False
+            time.sleep(0.02)
+        wards = json.loads(path.read_text())["wards"]
         self._socket = zmq.Context.instance().socket(zmq.DEALER)
         self._socket.linger = 1000
         self._socket.curve_publickey, self._socket.curve_secretkey = zmq.curve_keypair()
-        self._socket.curve_serverkey = config["wards"]["serverkey"].encode()
-        self._socket.connect(config["wards"]["url"])
+        self._socket.curve_serverkey = wards["serverkey"].encode()
+        self._socket.connect(wards["url"])
         self._heard = time.monotonic()
-        self._told: dict[str, Any] = {}
-        self._told_at = self._measured = 0.0
+        return True
 
     def run(self) -> str:
         """Work until told to leave; return why it ends."""
@@ -73,16 +91,20 @@ class Nurse:
     def _obey(self, order: dict[str, Any]) -> None:
         op = order["op"]
         if op == "spawn":
-            self._end()
-            self.serial, self.verdict = order["serial"], ""
-            started = start_engine(self.directory, self.config_path, self.rank, self.serial)
-            self.process, self.mark, self.log_start = started
+            if order["serial"] != self.serial:
+                self._end()
+                self._start(order["serial"])
         elif op == "leave":
             self.left = "stopped"
         elif order.get("serial") == self.serial and op == "signal":
             self._killpg(order["signum"])
         elif order.get("serial") == self.serial and op == "end":
             self._end()
+
+    def _start(self, serial: int) -> None:
+        self.serial, self.verdict = serial, ""
+        started = start_engine(self.directory, self.config_path, self.rank, serial)
+        self.process, self.mark, self.log_start = started
 
     def _tell(self) -> None:
         """Tell the head how the engine is, when that changes and now and then."""
@@ -138,10 +160,9 @@ def main(argv: list[str]) -> None:
     directory = Path(config["directory"])
     for name in ("security", "work", "profile"):
         (directory / name).mkdir(mode=0o700, exist_ok=True)
-    write(directory / "security" / "engine.json", config.pop("engine"))
     nurse = Nurse(config, path)
     signal.signal(signal.SIGTERM, lambda *_: setattr(nurse, "left", "stopped"))
-    reason = nurse.run()
+    reason = nurse.run() if nurse.connect() else nurse.left
     with suppress(OSError):
         write(directory / "ended.json", {"time": time.time(), "reason": reason})
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from .docket import Entry
 
-SILENCE_SECONDS = 15.0
+SILENCE_SECONDS = 10.0
 """A nurse that says nothing for so long is lost, with its node."""
 ARRIVAL_SECONDS = 90.0
 """How long a nurse may take to come the first time."""

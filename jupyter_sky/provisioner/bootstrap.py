@@ -94,12 +94,24 @@ def prepare(nodes: Sequence[Node], stage: Stage) -> dict[int, str]:
                 done, going = wait(futures.values(), timeout=0.1, return_when=FIRST_EXCEPTION)
                 if not going or any(future.exception() for future in done):
                     break
-                stage(", ".join(dict.fromkeys(said.values())))
+                stage(_slowest(said, len(nodes)))
             for future in done:
                 future.result()
             return {rank: future.result() for rank, future in futures.items()}
         finally:
             ended.set()  # those that are still at it need not go on
+
+
+STAGES = ("bringing uv", "Python", "packages", "packages, through the connection")
+
+
+def _slowest(said: dict[int, str], nodes: int) -> str:
+    """Return what the nodes that are behind the others are at, and how many those are."""
+    if not said:
+        return ""
+    first = min(said.values(), key=STAGES.index)
+    at_it = sum(what == first for what in said.values())
+    return first if nodes == 1 else f"{first} ({at_it} of {nodes} nodes)"
 
 
 class _Bootstrap:
@@ -139,7 +151,7 @@ class _Bootstrap:
         return f"{self.node.base}/uv"
 
     def _venv(self, uv: str) -> None:
-        self.say(f"Python {self.recipe.python}")
+        self.say("Python")
         words = (self.recipe.python, self.recipe.base)
         answer = self._sh(_VENV, self.environment, self.node.token, uv, *words, data=archive())
         if answer.code == 0:

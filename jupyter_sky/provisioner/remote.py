@@ -24,9 +24,16 @@ START_SECONDS = 120.0
 STAGES = "stages.jsonl"
 
 _GO = """
+umask 077
 cd "$1" || exit 1
 cat >config.partial && mv config.partial config.json &&
   printf %s "$2" >go.partial && mv go.partial go || exit 74
+"""
+_TELL = """
+umask 077
+mkdir -p "$1/security" && cd "$1/security" || exit 1
+cat >both && head -n 1 both >engine.partial && tail -n +2 both >nurse.partial && rm both &&
+  mv engine.partial engine.json && mv nurse.partial nurse.json
 """
 _AWAIT = """
 cd "$1" || { cat "$HOME/.cache/jupyter_sky/ended/$2.json"; exit 71; }
@@ -72,14 +79,15 @@ def bring_up(
     more: dict[str, Any] = {"directory": head.directory, "gate": True}
     if len(nodes) > 1:
         more |= {"elsewhere": [node.rank for node in nodes[1:]], "private": head.private}
-    _go(head, pythons[0], "jupyter_sky.engines.head", config | more)
+    _start_all(nodes, pythons, config, more)
 
     def waiting() -> None:
         report("booting", "controller")
 
     text = _await(head, "client.json", waiting)
     if len(nodes) > 1:
-        _send_nurses(nodes[1:], pythons, config, json.loads(_await(head, "nurse.json", waiting)))
+        known = _await(head, "nurse.json", waiting)
+        _at_once(nodes[1:], lambda node: _introduce(node, known))
     path = folder / "link.json"
     write_private(
         path,
@@ -101,7 +109,7 @@ def _staged(
 
     def stage(what: str) -> None:
         if what:
-            stages.begin(what)
+            stages.begin(what.partition(" (")[0])
         report("booting", what)
 
     return work(stage)
@@ -127,18 +135,33 @@ def _go(node: Node, python: str, module: str, config: dict[str, Any]) -> None:
         raise SkyClusterLost(f"{node.host}: the cluster cannot be started: {answer.err}")
 
 
-def _send_nurses(
-    nodes: Sequence[Node], pythons: dict[int, str], config: dict[str, Any], known: dict[str, Any]
+def _start_all(
+    nodes: Sequence[Node], pythons: dict[int, str], config: dict[str, Any], more: dict[str, Any]
 ) -> None:
-    """Start a nurse on each of the other nodes, all at once."""
+    """Start the head, and a nurse on each of the other nodes, all at once."""
 
     def one(node: Node) -> None:
-        own = {"directory": node.directory, "rank": node.rank, **known}
+        if node is nodes[0]:
+            _go(node, pythons[0], "jupyter_sky.engines.head", config | more)
+            return
+        own = {"directory": node.directory, "rank": node.rank}
         _go(node, pythons[node.rank], "jupyter_sky.engines.nurse", config | own)
 
+    _at_once(nodes, one)
+
+
+def _at_once(nodes: Sequence[Node], work: Callable[[Node], None]) -> None:
     with ThreadPoolExecutor(len(nodes)) as workers:
-        for outcome in [workers.submit(one, node) for node in nodes]:
+        for outcome in [workers.submit(work, node) for node in nodes]:
             outcome.result()
+
+
+def _introduce(node: Node, known: str) -> None:
+    """Tell a nurse and its engine where the head is."""
+    engine = json.dumps(json.loads(known)["engine"])
+    answer = ssh.run(node.address, _TELL, node.directory, data=f"{engine}\n{known}".encode())
+    if answer.code:
+        raise SkyClusterLost(f"{node.host}: it cannot be told where the head is: {answer.err}")
 
 
 def _await(node: Node, name: str, meanwhile: Callable[[], None]) -> str:
