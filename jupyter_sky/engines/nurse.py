@@ -56,10 +56,8 @@ class Nurse:
         """Open the line to the head, once somebody has brought word of where it is."""
         import zmq
 
-        path, deadline = (
-            self.directory / "security" / "nurse.json",
-            time.monotonic() + FIRST_SECONDS,
-        )
+        path = self.directory / "security" / "nurse.json"
+        deadline = time.monotonic() + FIRST_SECONDS
         while not path.exists():
             if self.left or time.monotonic() > deadline:
                 self.left = self.left or "nobody has said where its head is"
