@@ -60,12 +60,17 @@ if ! [ -d "$directory" ]; then
     until [ -e go ]; do
       left=$((left - 1))
       [ "$left" -gt 0 ] && [ -d "$1" ] || exit 1
-      sleep 0.1
+      sleep 0.1 8>&- 9<&-
     done
     . ./go
   ' keeper "$directory" "$seconds" "$locks/$slot" 7>&- </dev/null >>"$directory/head.log" 2>&1 &
   exec 8>&- 9<&-
-  until [ -s "$directory/pid" ]; do sleep 0.01; done
+  tries=0
+  until [ -s "$directory/pid" ]; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 500 ] || exit 73
+    sleep 0.01
+  done
 fi
 exec 7>&-
 

@@ -223,6 +223,11 @@ class QuietClient(Client):
             feed = self._iopub_socket
             (feed.subscribe if wanted else feed.unsubscribe)(b"")
 
+    def take_engines(self, engines: dict[str, str]) -> None:
+        """Note engines whose coming was not heard of; in the loop's thread."""
+        self._update_engines(engines)
+        self._choose_feed()
+
     def _register_engine(self, msg: Message) -> None:
         super()._register_engine(msg)
         self._choose_feed()

@@ -135,6 +135,7 @@ class Link:
             if now - asked > 0.25:
                 asked = now
                 alive()
+                self._count_engines()
             time.sleep(0.005)
         unproven = [rank for rank in wanted if self._ident(rank) not in self._proven]
         if unproven:
@@ -145,6 +146,20 @@ class Link:
                     self._prove(rank, rank in busy)
             finally:
                 self.client.proving = False
+
+    def _count_engines(self) -> None:
+        """Ask which engines are connected.
+
+        One that comes just while this client connects is told to nobody: the client is answered
+        before it listens to what is told.
+        """
+        client: Any = self.client
+        future = client._send(client._query_stream, "connection_request")
+        try:
+            known = self.wait(future, ANSWER_SECONDS)["content"]["engines"]
+        except FutureTimeout:
+            return
+        client.in_loop(lambda: client.take_engines(known))
 
     def _prove(self, rank: int, busy: bool) -> None:
         """Wait until what an engine prints arrives here.

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 from itertools import count
@@ -70,6 +71,7 @@ class Near:
         if self._process is not None:
             await self._process.wait()
             self._process._transport.close()  # type: ignore[attr-defined]
+        shutil.rmtree(self.folder, ignore_errors=True)  # nobody else may be there to do it
 
     def _opened(
         self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

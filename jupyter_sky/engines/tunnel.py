@@ -129,7 +129,8 @@ class Tunnel:
         assert self._process.stdout is not None
         if threading.current_thread() is not self._listener:
             self._listener.join(1.0)
-        self._process.stdout.close()
+        if not self._listener.is_alive():  # closing what is being read would wait for ever
+            self._process.stdout.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

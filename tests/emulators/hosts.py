@@ -96,7 +96,9 @@ class SshHost:
     def stop(self, connections: bool = False) -> None:
         """End its sshd; with `connections` also what that has open, as a pulled cable would."""
         if connections:
-            self.cut()
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(self.sshd.pid).suspend()  # nobody comes in meanwhile
+                self.cut()
         with contextlib.suppress(ProcessLookupError):
             self.sshd.kill()
         self.sshd.wait()
