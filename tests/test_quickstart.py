@@ -136,7 +136,7 @@ def test_on_a_machine_reached_by_ssh_the_outputs_are_the_same(
         assert shown(there[name]) == shown(cells[name]), name
     status = text_of(there["search"], "display_data")
     assert "ssh pool box" in status and status.startswith("☁ done ")
-    assert text_of(there["cost"], "execute_result").count("ssh pool box") == 4
+    assert text_of(there["cost"], "execute_result").count("hosts.toml 20") == 4
 
 
 def shown(cell: Any) -> list[tuple[str, str]]:
