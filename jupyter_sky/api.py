@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .config import Sky
@@ -119,6 +120,34 @@ def status(cluster: str | None = None) -> Table:
         tuple(rows),
         empty="no cluster is up: put %%sky above a cell, or %sky up",
     )
+
+
+def ssh_command(cluster: str | None = None) -> str:
+    """Return the command that opens a shell in a cluster's folder on its head node.
+
+    Raises
+    ------
+    SkyUsageError
+        The cluster is on this machine.
+    """
+    from .provisioner.remote import shell_command
+
+    row = _sessions.current().known(cluster)
+    if row.cloud == "local":
+        raise SkyUsageError(
+            f"cluster {row.name} is on this machine: {Path(row.connection['file']).parents[1]}"
+        )
+    return shell_command(Path(row.connection["file"]))
+
+
+def provision_log(cluster: str | None = None) -> str:
+    """Return the stages of a cluster's launch, each with when it began and how long it took."""
+    from .provisioner.remote import STAGES
+    from .provisioner.stages import report
+
+    row = _sessions.current().known(cluster)
+    text = report(Path(row.connection["file"]).parent / STAGES)
+    return text or f"cluster {row.name} had no stages: it is on this machine\n"
 
 
 def cost(by: By = "cell", since: str | None = None) -> Table:

@@ -70,6 +70,9 @@ class Sky(SingletonConfigurable):
         help="File of your own offers and discounts (CSV or TOML); offers.csv or offers.toml in "
         "data_dir unless given.",
     ).tag(config=True)
+    hosts = Unicode(
+        "", help="File that lists the machines of the ssh cloud; hosts.toml in data_dir if empty."
+    ).tag(config=True)
     keep = Bool(False, help="Keep clusters that a headless run would stop at its end.").tag(
         config=True
     )

@@ -82,6 +82,14 @@ class SkyClusterLost(SkyError):
     """The whole cluster is gone or cannot be reached."""
 
 
+class SkyUnreachable(SkyError):
+    """A machine does not answer, or not as the one that it should be."""
+
+
+class SkyBootstrapError(SkyError):
+    """A machine answers and cannot be made ready for engines."""
+
+
 class SkyTransferError(SkyError):
     """A value cannot travel between the notebook and an engine."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.conftest import ANSI, processes_of
+from tests.emulators.hosts import USABLE, SshHost
 
 pytestmark = pytest.mark.slow
 QUICKSTART = Path(__file__).parents[1] / "notebooks" / "quickstart.ipynb"
@@ -19,10 +22,14 @@ QUICKSTART = Path(__file__).parents[1] / "notebooks" / "quickstart.ipynb"
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
     """The code cells after a run, by a word of their source."""
-    import os
+    return run(tmp_path_factory.mktemp("quickstart"), sky_env)
 
-    data = tmp_path_factory.mktemp("quickstart")
+
+def run(data: Path, sky_env: dict[str, str], options: str = "") -> dict[str, Any]:
+    """Run the notebook, with `options` after every ``%%sky``; return its code cells."""
     notebook: Any = nbformat.read(QUICKSTART, as_version=4)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("%%sky", f"%%sky {options}".rstrip())
     client = NotebookClient(notebook, timeout=180, kernel_name="python3")
     env = {**os.environ, **sky_env, "SKY_DATA_DIR": str(data)}
     env.pop("JPY_SESSION_NAME", None)
@@ -112,3 +119,40 @@ def test_notebook_is_kept_without_outputs() -> None:
     kept = json.loads(QUICKSTART.read_text())
     for cell in kept["cells"]:
         assert not cell.get("outputs") and cell.get("execution_count") is None
+
+
+@pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
+def test_on_a_machine_reached_by_ssh_the_outputs_are_the_same(
+    cells: dict[str, Any], tmp_path: Path, sky_env: dict[str, str]
+) -> None:
+    host = SshHost(81)
+    try:
+        (tmp_path / "hosts.toml").write_text(host.toml("box"))
+        there = run(tmp_path, sky_env, "--cloud ssh")
+        assert host.clusters() == [] and host.taken() == [] and not host.held()
+    finally:
+        host.close()
+    for name in ("load", "data", "search", "best", "picture", "background", "result", "error"):
+        assert shown(there[name]) == shown(cells[name]), name
+    status = text_of(there["search"], "display_data")
+    assert "ssh pool box" in status and status.startswith("☁ done ")
+    assert text_of(there["cost"], "execute_result").count("hosts.toml 20") == 4
+
+
+def shown(cell: Any) -> list[tuple[str, str]]:
+    """What a cell shows, without what tells the place and the time."""
+    found = []
+    for output in cell.outputs:
+        data = output.get("data", {})
+        if output.output_type == "stream":
+            # a progress bar draws itself as often as there is time for it
+            text = re.sub(r"search: .*?(?=\r|$)", "", output.text).replace("\r", "")
+        elif output.output_type == "error":
+            text = ANSI.sub("", "\n".join(output.traceback)).replace(" --cloud ssh", "")
+        elif data.get("text/plain", "").startswith("☁"):
+            continue
+        else:
+            text = data.get("image/png") or data.get("text/html") or data.get("text/plain", "")
+        if text:
+            found.append((output.get("name") or output.output_type, text))
+    return found

@@ -10,7 +10,7 @@ from .base import Cloud, Credentials, Host, Launch, Machine
 
 __all__ = ["Cloud", "Credentials", "Host", "Launch", "Machine", "get", "launchable"]
 
-MODULES = {"local": "jupyter_sky.clouds.local"}
+MODULES = {"local": "jupyter_sky.clouds.local", "ssh": "jupyter_sky.clouds.ssh"}
 """Clouds that can launch, with the module of each."""
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from ..offers import Offer
 from ..resources import Resources
+
+if TYPE_CHECKING:
+    from .keeper import Node
 
 State = Literal["starting", "running", "ended"]
 
@@ -118,10 +121,6 @@ class Cloud(Protocol):
         """
         ...
 
-    def host(self, machines: Sequence[Machine]) -> Host:
-        """Return the head node of a cluster."""
-        ...
-
     def describe(self, ids: Sequence[str]) -> list[Machine]:
         """Say how machines are; ones that the cloud no longer knows have ended."""
         ...
@@ -132,4 +131,29 @@ class Cloud(Protocol):
 
     def mine(self) -> list[Machine]:
         """List every machine launched by this user that has not ended."""
+        ...
+
+
+class Here(Cloud, Protocol):
+    """A cloud whose head node is this machine."""
+
+    def host(self, machines: Sequence[Machine]) -> Host:
+        """Return the head node of a cluster."""
+        ...
+
+
+@runtime_checkable
+class ReachedBySsh(Protocol):
+    """A cloud whose machines are reached by SSH."""
+
+    def nodes(self, machines: Sequence[Machine]) -> list[Node]:
+        """Return the slots that machines are, by rank."""
+        ...
+
+    def limits(self, machines: Sequence[Machine]) -> dict[str, object]:
+        """Return ``cpus`` and ``memory`` that engines are held to."""
+        ...
+
+    def folder(self, machines: Sequence[Machine]) -> Path:
+        """Return where on this machine a cluster is noted."""
         ...

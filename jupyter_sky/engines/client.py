@@ -46,9 +46,12 @@ class QuietClient(Client):
         self.stray: Sink = lambda message: None
         self.ways: dict[str, Way] = {}
         self.proving = False
+        self.near = True
+        """Whether the ports that engines name may be ports of this machine."""
         self._short: tuple[bytes, ...] = ()
         self._general = True
         super().__init__(*args, **kwargs)
+        self.near = self._config["interface"].startswith("tcp:")
         self._queue_handlers["sky_reply"] = self._settle
 
     def activate(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
@@ -219,6 +222,11 @@ class QuietClient(Client):
             self._general = wanted
             feed = self._iopub_socket
             (feed.subscribe if wanted else feed.unsubscribe)(b"")
+
+    def take_engines(self, engines: dict[str, str]) -> None:
+        """Note engines whose coming was not heard of; in the loop's thread."""
+        self._update_engines(engines)
+        self._choose_feed()
 
     def _register_engine(self, msg: Message) -> None:
         super()._register_engine(msg)

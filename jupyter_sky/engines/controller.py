@@ -9,6 +9,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from .wards import own
+
 if TYPE_CHECKING:
     from .head import Head
 
@@ -103,6 +105,8 @@ def serve(head: Head) -> None:
             with open(os.open(partial, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
                 json.dump(cdict, file)
             partial.replace(path)
+            if name == "engine.json":
+                head.tell_nurses()
 
         def cleanup_connection_files(self) -> None:
             for name in ("engine.json", "client.json"):
@@ -137,6 +141,15 @@ def serve(head: Head) -> None:
             f"--HeartMonitor.period={HEARTBEAT_MS}",
             f"--HeartMonitor.max_heartmonitor_misses={int(SILENCE_SECONDS * 1000 / HEARTBEAT_MS)}",
             f"--ProfileDir.location={head.directory / 'profile'}",
+            *_between_machines(head),
         ]
     )
     app.start()
+
+
+def _between_machines(head: Head) -> list[str]:
+    """Return settings for engines on other nodes: where they come in, encrypted."""
+    if head.wards is None:
+        return []
+    address = own(head.config["private"])
+    return ["--IPController.enable_curve=True", f"--IPController.engine_ip={address}"]

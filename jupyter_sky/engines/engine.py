@@ -25,7 +25,9 @@ def limit(cpus: list[int] | None, memory_gib: float | None) -> None:
     machine; the head enforces the same bound over the engine and its children together.
     """
     if cpus and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cpus)
+        there = set(cpus) & os.sched_getaffinity(0)  # a machine may have fewer than is said
+        if there:
+            os.sched_setaffinity(0, there)
     if memory_gib:
         import resource
 

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -71,7 +72,7 @@ def marked(text: str) -> list[int]:
     return found
 
 
-def write_private(path: Path, record: dict[str, object]) -> None:
+def write_private(path: Path, record: Mapping[str, object]) -> None:
     """Write a small JSON file whole, for this user's eyes only."""
     partial = path.with_suffix(".partial")
     with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -147,12 +148,40 @@ def main(argv: list[str]) -> int:
                 pass
         except ChildProcessError:
             pass
-    if not (directory / "ended.json").exists():  # the head may have said why already
-        reason = "stopped" if asked else f"its head {cause(child.returncode)}"
-        if not asked and child.returncode > 0:
+    _say_why(directory, asked, child.returncode)
+    leave(directory)
+    return 0
+
+
+def _say_why(directory: Path, asked: list[int], returncode: int) -> None:
+    """Write how it ended, unless the head has said why already."""
+    if not (directory / "ended.json").exists():
+        reason = "stopped" if asked else f"its head {cause(returncode)}"
+        if not asked and returncode > 0:
             reason += tail(directory / "head.log")
         write_private(directory / "ended.json", {"time": time.time(), "reason": reason})
-    return 0
+
+
+def leave(directory: Path) -> None:
+    """Where the machine is somebody's own, take away all but the word of how it ended."""
+    import shutil
+
+    try:
+        order = json.loads((directory / "leave.json").read_text())
+    except (OSError, ValueError):
+        return
+    try:
+        shutil.copyfile(directory / "ended.json", order["record"])
+    except OSError:
+        pass
+    for path in map(Path, order["remove"]):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            try:
+                path.unlink()
+            except OSError:  # another user's
+                pass
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ from .docket import read as read_docket
 from .guardian import PR_SET_PDEATHSIG, cause, descendants, kill_all, marked, prctl, tail
 from .guardian import write_private as write
 from .journal import Journal
+from .patient import memory, start_engine
 from .runs import Run, Runs
+from .wards import Far, Wards
 
 MEMORY_SECONDS = 1.0
 RAPID_DEATHS = 3
@@ -40,12 +42,12 @@ class Engine:
     """One engine's process and what is known of it."""
 
     rank: int
-    process: subprocess.Popen
-    cell: Entry | None = None
-    """What it executes, as far as was seen."""
+    process: subprocess.Popen | Far
     mark: str = ""
     """What tells its descendants by their environment."""
     log_start: int = 0
+    cell: Entry | None = None
+    """What it executes, as far as was seen."""
     deaths: int = 0
     """How often in a row it has died before it was up."""
     last_words: str = ""
@@ -61,7 +63,8 @@ class Head:
     ----------
     config
         ``directory``, ``cluster``, ``nodes``, ``idle`` (seconds), ``cpus`` (a list of CPU
-        numbers a rank, or None) and ``memory`` (GiB an engine, or None).
+        numbers a rank, or None) and ``memory`` (GiB an engine, or None). Engines of ranks in
+        ``elsewhere`` are on other nodes, which reach this one at ``private``.
     """
 
     def __init__(self, config: dict[str, Any], config_path: Path) -> None:
@@ -74,6 +77,9 @@ class Head:
         self.stopping = ""
         self.parent = os.getppid()
         self._spawned = 0
+        self._elsewhere: list[int] = config.get("elsewhere", [])
+        self.wards = Wards(config["private"], self._elsewhere) if self._elsewhere else None
+        self._gate = self._open_gate() if config.get("gate") else None
         self.engines = {rank: self._spawn(rank) for rank in range(config["nodes"])}
         self._last_memory = 0.0
         self.is_up: Callable[[int], bool] = lambda rank: False
@@ -81,29 +87,29 @@ class Head:
         self.take_in: Callable[[], None] = lambda: None
         self.stop_loop: Callable[[], None] = lambda: None
 
+    def _open_gate(self) -> subprocess.Popen:
+        """Start what notebooks elsewhere come in by."""
+        command = [sys.executable, "-m", "jupyter_sky.engines.gate", "serve", str(self.directory)]
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+
     def _spawn(self, rank: int) -> Engine:
-        path = self.directory / f"engine-{rank}.log"
-        self._docket(rank).unlink(missing_ok=True)
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._spawned += 1
-        name, value = "JUPYTER_SKY_ENGINE", f"{self.directory}:{self._spawned}"
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "jupyter_sky.engines.engine", self.config_path, str(rank)],
-                cwd=self.directory / "work",
-                env=os.environ | {name: value},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # so that a signal reaches what the cell has started, too
-            )
-            size = os.fstat(log).st_size
-        finally:
-            os.close(log)
-        return Engine(rank, process, mark=f"{name}={value}", log_start=size)
+        if rank in self._elsewhere:
+            assert self.wards is not None
+            return Engine(rank, self.wards.spawn(rank, self._spawned))
+        started = start_engine(self.directory, self.config_path, rank, self._spawned)
+        return Engine(rank, *started)
 
     def _docket(self, rank: int) -> Path:
         return self.directory / f"engine-{rank}.cell"
+
+    def tell_nurses(self) -> None:
+        """Write down what other nodes need to know; somebody brings it there."""
+        if self.wards is not None:
+            security, address = self.directory / "security", self.config["private"]
+            engine = json.loads((security / "engine.json").read_text())
+            engine |= {"interface": f"tcp://{address}", "location": address}
+            write(security / "nurse.json", {"wards": self.wards.known, "engine": engine})
 
     # -- every tick ------------------------------------------------------------------------
 
@@ -111,10 +117,17 @@ class Head:
         """Look after the engines, the limits of runs and the lease."""
         if self.stopping:
             return
+        if self.wards is not None:
+            self.wards.listen()
+            if lost := self.wards.lost():
+                self.stop(lost)
+                return
         self._look()
         for engine in list(self.engines.values()):
             if engine.process.poll() is not None:
                 self._bury(engine)
+        if self._gate is not None and self._gate.poll() is not None:
+            self._gate = self._open_gate()
         now = time.monotonic()
         if self.config.get("memory") and now - self._last_memory > MEMORY_SECONDS:
             self._last_memory = now
@@ -137,7 +150,11 @@ class Head:
     def _look(self) -> None:
         """Read off the dockets what the engines execute."""
         for engine in self.engines.values():
-            before, now = engine.cell, read_docket(self._docket(engine.rank))
+            before = engine.cell
+            if isinstance(engine.process, Far):
+                now = engine.process.cell
+            else:
+                now = read_docket(self._docket(engine.rank))
             if now == before:
                 continue
             engine.cell = now
@@ -158,12 +175,15 @@ class Head:
 
     def _bury(self, engine: Engine) -> None:
         """Say why an engine ended, fail its cells, start another in its place."""
-        code, up = engine.process.returncode, self.is_up(engine.rank)
+        code, up = engine.process.returncode or 0, self.is_up(engine.rank)
+        far = engine.process if isinstance(engine.process, Far) else None
+        engine.verdict = engine.verdict or (far.verdict if far else "")
         words = engine.verdict or f"it {cause(code)}"
         if code == -signal.SIGKILL and not engine.verdict:
             words += " (perhaps the machine ran out of memory)"
         if code > 0 and not up:
-            words += tail(self.directory / f"engine-{engine.rank}.log", engine.log_start)
+            log = self.directory / f"engine-{engine.rank}.log"
+            words += far.words if far else tail(log, engine.log_start)
         self._end(engine)
         self.runs.lost(engine.rank)
         deaths = 0 if up else engine.deaths + 1
@@ -176,13 +196,18 @@ class Head:
 
     def _end(self, engine: Engine) -> None:
         """Kill an engine and everything that its cells have started."""
-        self.killpg(engine, signal.SIGKILL)
-        kill_all(marked(engine.mark))
+        if isinstance(engine.process, Far):
+            engine.process.end()
+        else:
+            self.killpg(engine, signal.SIGKILL)
+            kill_all(marked(engine.mark))
 
     def _check_memory(self) -> None:
         bound = self.config["memory"] * 2**30
         for engine in self.engines.values():
-            used = _memory(engine.process.pid, bound)
+            if isinstance(engine.process, Far):  # its nurse does that
+                continue
+            used = memory(engine.process.pid, bound)
             if used > bound:
                 engine.verdict = (
                     f"it used {used / 2**30:.1f} GiB of the "
@@ -206,6 +231,8 @@ class Head:
             write(self.directory / "ended.json", {"time": time.time(), "reason": reason})
         for engine in self.engines.values():
             self._end(engine)
+        if self.wards is not None:
+            self.wards.leave()
         kill_all(descendants(os.getpid()))
         self.take_in()  # what was printed last
         self.journal.flush(())
@@ -218,6 +245,9 @@ class Head:
     @staticmethod
     def killpg(engine: Engine, signum: int) -> None:
         """Send a signal to an engine and to the processes that its cells have started."""
+        if isinstance(engine.process, Far):
+            engine.process.signal(signum)
+            return
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(engine.process.pid, signum)
 
@@ -329,31 +359,6 @@ def _facts(header: dict[str, Any]) -> dict[str, Any] | None:
     """Return what a notebook wrote into the header of a cell's messages."""
     text = header.get("sky") if header else None
     return json.loads(text) if text else None
-
-
-def _memory(pid: int, bound: float) -> float:
-    """Return the bytes that a process and those below it hold.
-
-    What they share counts once, as long as it matters: to find that out is slow.
-    """
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
-    except psutil.Error:
-        return 0.0
-    used = shared = 0.0
-    for member in family:
-        with suppress(psutil.Error):
-            used += member.memory_info().rss
-    if used <= bound or len(family) == 1:
-        return used
-    for member in family:
-        with suppress(psutil.Error):
-            info = member.memory_full_info()
-            shared += getattr(info, "pss", info.uss)
-    return shared
 
 
 def main(argv: list[str]) -> None:

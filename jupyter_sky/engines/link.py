@@ -44,7 +44,7 @@ class Link:
     cluster
         Its name, for messages.
     connection_file
-        The controller's client file; it holds the key.
+        The controller's client file, or what it says; it holds the key.
     timeout
         Seconds to wait for the controller's first answer.
 
@@ -56,10 +56,15 @@ class Link:
         The engines run another minor version of Python.
     """
 
-    def __init__(self, cluster: str, connection_file: Path, timeout: float = 10.0) -> None:
+    def __init__(
+        self, cluster: str, connection_file: Path | dict[str, Any], timeout: float = 10.0
+    ) -> None:
         self.cluster = cluster
+        self.away: Callable[[], str] = lambda: ""
+        """Says why the connection is down, while it is and heals."""
         try:
-            self.client = QuietClient(str(connection_file), timeout=timeout)
+            known = connection_file if isinstance(connection_file, dict) else str(connection_file)
+            self.client = QuietClient(known, timeout=timeout)
         except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
             raise SkyClusterLost(f"cluster {cluster} does not answer") from error
         # both are kept short by us, not by ipyparallel, which never forgets a message's id
@@ -73,8 +78,17 @@ class Link:
 
     # -- the head --------------------------------------------------------------------------
 
-    def head(self, op: str, timeout: float = ANSWER_SECONDS, **content: Any) -> dict[str, Any]:
+    def head(
+        self, op: str, timeout: float = ANSWER_SECONDS, patient: bool = True, **content: Any
+    ) -> dict[str, Any]:
         """Ask the head of the cluster.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait for an answer.
+        patient
+            Wait on while the connection is down: what was asked arrives when it has healed.
 
         Raises
         ------
@@ -85,12 +99,16 @@ class Link:
             raise SkyClusterLost(f"cluster {self.cluster} is gone")
         client: Any = self.client
         future = client._send(client._query_stream, "sky_request", content={"op": op, **content})
-        try:
-            answer = self.wait(future, timeout)["content"]
-        except FutureTimeout:
-            raise SkyClusterLost(
-                f"cluster {self.cluster} has not answered for {timeout:g} s"
-            ) from None
+        while True:
+            try:
+                answer = self.wait(future, timeout)["content"]
+                break
+            except FutureTimeout:
+                if patient and self.away():
+                    continue
+                raise SkyClusterLost(
+                    f"cluster {self.cluster} has not answered for {timeout:g} s"
+                ) from None
         if "failed" in answer:
             raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer['failed']}")
         return answer
@@ -117,6 +135,7 @@ class Link:
             if now - asked > 0.25:
                 asked = now
                 alive()
+                self._count_engines()
             time.sleep(0.005)
         unproven = [rank for rank in wanted if self._ident(rank) not in self._proven]
         if unproven:
@@ -127,6 +146,20 @@ class Link:
                     self._prove(rank, rank in busy)
             finally:
                 self.client.proving = False
+
+    def _count_engines(self) -> None:
+        """Ask which engines are connected.
+
+        One that comes just while this client connects is told to nobody: the client is answered
+        before it listens to what is told.
+        """
+        client: Any = self.client
+        future = client._send(client._query_stream, "connection_request")
+        try:
+            known = self.wait(future, ANSWER_SECONDS)["content"]["engines"]
+        except FutureTimeout:
+            return
+        client.in_loop(lambda: client.take_engines(known))
 
     def _prove(self, rank: int, busy: bool) -> None:
         """Wait until what an engine prints arrives here.
@@ -139,7 +172,7 @@ class Link:
         while not busy and not arrived.is_set() and time.monotonic() < deadline:
             answer = self.wait(self.value(rank, "ping", sink=lambda _: arrived.set()), 10.0)
             told = self.content(answer).get("ports")
-            if told and ports is None:
+            if told and ports is None and self.client.near:
                 self.client.shorten(rank, ident.decode(), told)
                 arrived.clear()  # of the way that is used from now on
             ports = told

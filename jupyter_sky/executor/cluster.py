@@ -13,10 +13,12 @@ from .. import clouds
 from ..clouds import Machine
 from ..errors import SkyError
 from ..provisioner import check_alive
+from ..provisioner.remote import open_tunnel
 from ..store import ClusterRow, Store
 
 if TYPE_CHECKING:
     from ..engines.link import Link
+    from ..engines.tunnel import Tunnel
 
 BEAT_SECONDS = 2.0
 SHOWN_SECONDS = 0.2
@@ -26,6 +28,8 @@ SUSPECT_SECONDS = 3.0
 SILENCE_SECONDS = 10.0
 """A cluster whose controller says nothing for so long is lost, whatever its cloud says."""
 HEAL_SECONDS = 30.0
+ASK_SECONDS = 3.0
+"""How often its cloud is asked while the connection is down."""
 ANOTHER = "its variables are gone; the next cell starts another"
 
 
@@ -44,12 +48,22 @@ class Cluster:
         self.row, self.store = row, store
         self.cloud = clouds.get(row.cloud)
         self.machines = [Machine(**machine) for machine in row.machines]
-        self.link: Link = Link(row.name, Path(row.connection["file"]))
+        file = Path(row.connection["file"])
+        self.tunnel = open_tunnel(file)
+        try:
+            self.link: Link = Link(row.name, self.tunnel.connection if self.tunnel else file)
+        except BaseException:
+            if self.tunnel:
+                self.tunnel.close()
+            raise
+        if tunnel := self.tunnel:
+            self.link.away = lambda: "" if tunnel.up else tunnel.reason or "connecting"
         self.paths: set[str] = set()
         self.running: dict[str, Callable[[], int]] = {}
         self._shown: dict[str, int] = {}
         self._recorded: dict[str, int] = {}
         self._closed = threading.Event()
+        self._asked = 0.0
         threading.Thread(target=self._watch, name=f"sky-watch-{row.name}", daemon=True).start()
 
     def _watch(self) -> None:
@@ -59,6 +73,11 @@ class Cluster:
         while not self._closed.wait(SHOWN_SECONDS):
             self._record(self._record_shown)
             now = time.monotonic()
+            if self.tunnel is not None and not self.tunnel.up:
+                if self._is_beyond_healing(self.tunnel, now):
+                    break
+                heard = beat = time.monotonic()  # nothing can be heard meanwhile
+                continue
             if self.link.cut():
                 suspect = now + SUSPECT_SECONDS
             if now - beat < min(BEAT_SECONDS, self.row.idle / 4):
@@ -67,13 +86,23 @@ class Cluster:
                 continue
             beat = now
             try:
-                self.link.head("beat", timeout=3.0)
+                self.link.head("beat", timeout=3.0, patient=False)
                 heard = time.monotonic()
                 self._record(self._record_beat)
             except Exception:
                 if self._closed.is_set() or self._is_lost(time.monotonic() - heard):
                     break
         self.link.end_watch()
+
+    def _is_beyond_healing(self, tunnel: Tunnel, now: float) -> bool:
+        """Say whether a connection that is down, and heals itself, never will again."""
+        if tunnel.lost:
+            self.link.lose(tunnel.lost, "the cluster goes on: the next %%sky cell connects anew")
+            return True
+        if now - self._asked < ASK_SECONDS:
+            return False
+        self._asked = now
+        return self._is_lost(silent=0.0)
 
     def _is_lost(self, silent: float) -> bool:
         """Say whether the cluster is lost, and if so tell those who wait for it."""
@@ -136,3 +165,5 @@ class Cluster:
         """Let go of the cluster; it goes on without this process."""
         self._closed.set()
         self.link.close()
+        if self.tunnel:
+            self.tunnel.close()

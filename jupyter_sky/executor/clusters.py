@@ -8,13 +8,14 @@ import re
 import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from .. import clouds
 from ..clouds import Launch, Machine
 from ..config import Sky
-from ..errors import SkyClusterLost, SkyStoreError, SkyUsageError
+from ..errors import SkyClusterLost, SkyError, SkyStoreError, SkyUsageError
 from ..offers import Offer
 from ..optimizer.candidates import candidates, no_offer
 from ..provisioner import Lease, Report, observe, provision, unbroken
@@ -278,6 +279,9 @@ class Clusters:
 
     def bury(self, row: ClusterRow, gone: Machine | None, why: str = "") -> None:
         """Record that a cluster has ended, at the time its cloud says, or now."""
+        if gone is not None and row.nodes > 1:  # what is left of it is of no use
+            with suppress(SkyError):
+                clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
         self.forget(row.name, why or (gone.reason if gone else "") or "it has ended")
         ended = gone.ended if gone else time.time()
         self.store.close_dead(row.name, ended)

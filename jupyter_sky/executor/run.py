@@ -317,6 +317,8 @@ class SkyRun:
             return
         self.status, self.detail, self._shown_at = stage, detail, now
         row = self.cluster.row if self.cluster else None
+        if self.cluster is not None and (why := self.cluster.link.away()):
+            detail = f"reconnecting: {why}"
         self.display.status(
             Status(
                 stage=stage,

@@ -212,6 +212,22 @@ class Session:
             raise SkyClusterLost(note)
         return live
 
+    def known(self, name: str | None) -> ClusterRow:
+        """Return what is remembered of a cluster, up or not; without a name the only one.
+
+        Raises
+        ------
+        SkyUsageError
+            None of that name is remembered.
+        """
+        if name is None:
+            return self.cluster().row
+        row = self.store.cluster(name)
+        if row is None:
+            names = [row.name for row in self.store.clusters()]
+            raise SkyUsageError(f"no cluster {name!r} is known", hint=suggest(name, names))
+        return row
+
     def place(self, row: ClusterRow) -> str:
         """Say where a cluster is, in a few words."""
         nodes = f"{row.nodes} x " if row.nodes > 1 else ""

@@ -178,7 +178,7 @@ class Watch:
         left = self._unreached()
         with contextlib.suppress(SkyClusterLost):
             link, ranks = run.cluster.link, [cell.rank for cell in left]
-            told = link.head("interrupt", run=run.id, ranks=ranks)
+            told = link.head("interrupt", patient=False, run=run.id, ranks=ranks)
             self.reached |= set(told["interrupted"])
             link.abort(cell for cell in left if cell.rank not in self.reached)
 
@@ -193,7 +193,7 @@ class Watch:
         with contextlib.suppress(SkyClusterLost):
             why = f"{run.label} did not stop when it was interrupted"
             ranks = [cell.rank for cell in run.cells if not cell.reply.done()]
-            told = run.cluster.link.head("kill", run=run.id, ranks=ranks, why=why)
+            told = run.cluster.link.head("kill", patient=False, run=run.id, ranks=ranks, why=why)
             if killed := told["killed"]:
                 names = ", ".join(map(str, killed))
                 run.notes.append(f"engine {names} was restarted: its variables are gone")

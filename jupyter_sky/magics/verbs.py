@@ -89,12 +89,21 @@ def _cost(words: list[str]) -> Any:
 def _logs(words: list[str]) -> Any:
     from .. import api
 
-    names, given = _flags(words, {"-f": False}, "logs")
+    names, given = _flags(words, {"-f": False, "--provision": False}, "logs")
+    if "--provision" in given:
+        print(api.provision_log(_one(names, "logs")), end="")
+        return None
     if given:
         _follow(_one(names, "logs"))
         return None
     print(api.logs(_one(names, "logs")), end="")
     return None
+
+
+def _ssh(words: list[str]) -> Any:
+    from .. import api
+
+    print(api.ssh_command(_one(words, "ssh")))
 
 
 def _follow(which: str | None) -> None:
@@ -315,7 +324,8 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "up": Verb(_up, "up [OPTIONS]", "bring a cluster up", "up -c train --cpus 2"),
         "down": Verb(_down, "down [CLUSTER|all]", "end a cluster, or all", "down train"),
         "cost": Verb(_cost, "cost [--by WHAT] [--since WHEN]", "what was spent", "cost --by day"),
-        "logs": Verb(_logs, "logs [CELL] [-f]", "all that a cell printed", "logs 7"),
+        "logs": Verb(_logs, "logs [CELL] [-f|--provision]", "all that a cell printed", "logs 7"),
+        "ssh": Verb(_ssh, "ssh [CLUSTER]", "how to open a shell on its head node", "ssh train"),
         "vars": Verb(_vars, "vars [CLUSTER]", "variables on a cluster", "vars"),
         "put": Verb(_put, "put NAME ... [-c CLUSTER]", "send variables", "put x y", False),
         "get": Verb(_get, "get NAME ... [-c CLUSTER]", "bring variables here", "get model", False),

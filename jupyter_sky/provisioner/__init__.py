@@ -17,13 +17,19 @@ from typing import Any
 
 from .. import clouds, tracker
 from ..clouds import Cloud, Launch, Machine
-from ..errors import SkyClusterLost, SkyError, SkyNoCapacity, SkyStoreError
+from ..clouds.base import ReachedBySsh
+from ..errors import SkyClusterLost, SkyError, SkyNoCapacity, SkyStoreError, SkyUnreachable
 from ..offers import Offer
 from ..resources import format_duration
+from .remote import bring_up
 
 START_SECONDS = 120.0
 
-_CAUSES: dict[type[SkyError], str] = {SkyNoCapacity: "capacity", SkyClusterLost: "transient"}
+_CAUSES: dict[type[SkyError], str] = {
+    SkyNoCapacity: "capacity",
+    SkyClusterLost: "transient",
+    SkyUnreachable: "transient",
+}
 """What failures of a launch say about its place; others are not the place's doing."""
 
 Report = Callable[[str, str], None]
@@ -89,24 +95,22 @@ def observe(kind: str, offer: Offer, **seen: Any) -> None:
 
 def _bring_up(order: Launch, report: Report) -> Lease:
     cloud, begun = clouds.get(order.offer.cloud), time.monotonic()
+    since = time.time()
     report("booting", "")
     machines: list[Machine] = []
     try:
         unbroken(lambda: machines.extend(cloud.launch(order)))
-        host = cloud.host(machines)
         config = {
             "cluster": order.cluster,
             "nodes": order.resources.nodes,
             "idle": order.idle,
-            **host.limits,
         }
-        unbroken(lambda: host.start("jupyter_sky.engines.head", config))
-
-        def alive() -> None:
-            report("booting", "")
-            check_alive(cloud, machines, order.cluster)
-
-        connection = host.connection(START_SECONDS, alive)
+        if isinstance(cloud, ReachedBySsh):
+            folder = cloud.folder(machines)
+            config |= cloud.limits(machines)
+            connection = bring_up(cloud.nodes(machines), config, folder, report, since)
+        else:
+            connection = _start_here(cloud, machines, config, report)
         # here, where an interrupt still gives back what has come up
         seconds = time.monotonic() - begun
         unbroken(lambda: observe("launched", order.offer, seconds=seconds))
@@ -114,6 +118,20 @@ def _bring_up(order: Launch, report: Report) -> Lease:
         unbroken(lambda: cloud.terminate([machine.id for machine in machines]))
         raise
     return Lease(order, tuple(machines), connection)
+
+
+def _start_here(
+    cloud: Any, machines: list[Machine], config: dict[str, Any], report: Report
+) -> Path:
+    """Start the head on this machine and wait for its controller."""
+    host = cloud.host(machines)
+    unbroken(lambda: host.start("jupyter_sky.engines.head", config | host.limits))
+
+    def alive() -> None:
+        report("booting", "")
+        check_alive(cloud, machines, config["cluster"])
+
+    return host.connection(START_SECONDS, alive)
 
 
 def unbroken(work: Callable[[], object]) -> None:

@@ -25,8 +25,8 @@ from .observations import Observation, Place, family
 FIRST_SECONDS = {"capacity": 300.0, "quota": 3600.0, "permission": 3600.0, "transient": 15.0}
 MOST_SECONDS = {"capacity": 14400.0, "quota": 86400.0, "permission": 86400.0, "transient": 600.0}
 GROWTH = 2.0
-MOST_SECONDS_OF_CLOUD = {"local": 2.0}
-"""This machine can be asked again at once, and there is no other that could stand in for it."""
+MOST_SECONDS_OF_CLOUD = {"local": 2.0, "ssh": 2.0}
+"""Machines of one's own can be asked again at once: one knows at once when they are free."""
 SAME_SECONDS = 10.0
 """Refusals this close together are one event: several kernels or nodes asked at the same time."""
 MEMORY = 2.0

@@ -72,3 +72,13 @@ def test_a_new_engine_gets_a_way_of_its_own(notebook: Notebook) -> None:
     notebook.run(CLIENT)
     assert notebook.run("len(client.ways) >= 1 and b'engine.0.' in client._short").result == "True"
     assert notebook.run("%sky down").status == "ok"
+
+
+def test_an_engine_whose_coming_was_not_heard_of_is_found(notebook: Notebook) -> None:
+    """One that registers while a client connects is announced before the client listens."""
+    assert notebook.run("%%sky --nodes 2\n1;").status == "ok"
+    assert notebook.run(CLIENT).status == "ok"
+    notebook.run("client.in_loop(lambda: (client._ids.clear(), client._engines.clear()))")
+    assert notebook.run("live.link.ranks()").result == "[]"
+    assert notebook.run("live.link.wait_ranks([0, 1], 10, lambda: None)").status == "ok"
+    assert notebook.run("%%sky --nodes 2 --on 1\n6 * 7").result == "42"

@@ -92,7 +92,7 @@ def complete():
         ("%sky down ", ["train", "test", "all", "--yes"]),
         ("%sky down train --", ["--yes"]),
         ("%sky down --yes ", ["train", "test", "all"]),
-        ("%sky logs ", ["sweep", "-f"]),
+        ("%sky logs ", ["sweep", "-f", "--provision"]),
         ("%sky vars te", ["test"]),
         ("%sky put d", ["data", "df"]),
         ("%sky get ", ["model", "metrics"]),

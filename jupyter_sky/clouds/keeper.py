@@ -1,0 +1,208 @@
+"""What holds a slot of a machine reached by SSH, from the first command to the last.
+
+``keeper.sh`` runs there; these are our ends of it. A slot is a lock that a process on the machine
+holds, so two notebooks or two users cannot take one, and nobody needs to be there to give it back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .. import ssh
+from ..errors import SkyBootstrapError, SkyNoCapacity
+from ..ssh import Address
+
+BOOT_SECONDS = 900
+"""A slot is given back when its cluster has not been started for so long."""
+GRACE_SECONDS = 8
+
+_STATE = """
+cd "$1" 2>/dev/null && ! flock -s -n alive true && echo "running" && exit
+cat "$HOME/.cache/jupyter_sky/ended/$2.json" 2>/dev/null
+"""
+_END = """
+alive() { [ -e "$1/alive" ] && ! flock -s -n "$1/alive" true; }
+if alive "$1"; then
+  pid=$(cat "$1/pid")
+  kill -TERM "$pid"
+  left=$(($2 * 20))
+  while alive "$1" && [ "$left" -gt 0 ]; do left=$((left - 1)); sleep 0.05; done
+  alive "$1" && kill -KILL "$pid" && sleep 0.5
+fi
+rm -rf "$1"
+"""
+_JOURNAL = 'cd "$1/journal" 2>/dev/null && tar -czf - .'
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One slot of one machine that is ours, and what the machine has.
+
+    Attributes
+    ----------
+    token : str
+        Its name there.
+    host : str
+        The name of its machine, for people.
+    private : str
+        Where the other nodes reach it.
+    directory, base : str
+        Folders there: of the cluster, of all that we keep.
+    slot : int
+        Which of the machine's slots it is.
+    python, packages, offline, env
+        What the owner of the machine says: see `PoolHost`.
+    """
+
+    rank: int
+    token: str
+    host: str
+    address: Address
+    private: str = ""
+    slots: int = 1
+    python: str = ""
+    packages: tuple[str, ...] = ()
+    offline: bool = False
+    env: dict[str, str] = field(default_factory=dict, hash=False)
+    directory: str = ""
+    base: str = ""
+    slot: int = 0
+    system: str = ""
+    machine: str = ""
+    libc: str = ""
+    uv: str = ""
+    free: int = 0
+
+    @classmethod
+    def load(cls, record: dict[str, Any]) -> Node:
+        """Make it again from `asdict`, as read from JSON."""
+        address = Address(**record["address"])
+        return cls(**record | {"address": address, "packages": tuple(record["packages"])})
+
+    def exports(self) -> str:
+        """Return shell text that sets the machine's own environment."""
+        import shlex
+
+        return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.env.items())
+
+
+@cache
+def _script() -> str:
+    return Path(__file__).with_name("keeper.sh").read_text()
+
+
+def take(node: Node, note: dict[str, Any]) -> Node:
+    """Take a slot of a machine; taking the same again gives the same one.
+
+    Parameters
+    ----------
+    node
+        What is known of it so far.
+    note
+        Left beside it: whose it is, for those who find it.
+
+    Raises
+    ------
+    SkyNoCapacity
+        Every slot is taken.
+    SkyBootstrapError
+        The machine cannot hold a cluster.
+    """
+    words = (node.token, str(node.slots), str(BOOT_SECONDS), json.dumps(note))
+    answer = ssh.run(node.address, _script(), *words)
+    where = f"{node.host} ({node.address.name})"
+    if answer.code == 75:
+        some = "its slot is" if node.slots == 1 else f"all {node.slots} slots are"
+        raise SkyNoCapacity(f"{where}: {some} taken by other clusters")
+    if answer.code == 69:
+        raise SkyBootstrapError(
+            f"{where}: {answer.err}", hint="a Linux machine with util-linux and coreutils is needed"
+        )
+    if answer.code:
+        raise failed(node, "no folder can be made there", answer.err)
+    facts: dict[str, str] = {}
+    for line in answer.text.splitlines():
+        name, _, value = line.partition("=")
+        facts[name] = value
+    if facts.get("system") != "Linux":
+        raise SkyBootstrapError(
+            f"{where} runs {facts.get('system') or 'no known system'}",
+            hint="engines on machines reached by SSH need Linux",
+        )
+    return replace(
+        node,
+        directory=facts["directory"],
+        base=facts["base"],
+        slot=int(facts["slot"]),
+        system=facts["system"],
+        machine=facts["machine"],
+        libc=facts.get("libc", "gnu"),
+        uv=facts["uv"],
+        free=int(facts["free"] or 0),
+    )
+
+
+def failed(node: Node, what: str, errors: str) -> SkyBootstrapError:
+    """Return an error about a machine, with the last that was said there."""
+    where = f"{node.host} ({node.address.name})"
+    if "No space left" in errors or "Disk quota exceeded" in errors:
+        return SkyBootstrapError(
+            f"{where}: the disk is full ({what})", hint=f"make room below {node.base or '~/.cache'}"
+        )
+    last = "\n".join(errors.strip().splitlines()[-8:])
+    return SkyBootstrapError(f"{where}: {what}" + (f":\n{last}" if last else ""))
+
+
+def state(node: Node) -> dict[str, Any] | None:
+    """Say how a slot is: None while it is held, else its end (``time``, ``reason``) if known.
+
+    Raises
+    ------
+    SkyUnreachable
+        The machine does not answer.
+    """
+    text = ssh.run(node.address, _STATE, node.directory, node.token, timeout=20).text
+    if text.startswith("running"):
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {}
+
+
+def end(nodes: Sequence[Node]) -> None:
+    """End what holds slots and all below it, and see that it is gone.
+
+    Raises
+    ------
+    SkyUnreachable
+        A machine does not answer.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    def one(node: Node) -> None:
+        words = (node.directory, str(GRACE_SECONDS))
+        if node.directory:
+            ssh.run(node.address, _END, *words, timeout=GRACE_SECONDS + 20)
+
+    if nodes:
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            for outcome in [pool.submit(one, node) for node in nodes]:
+                outcome.result()
+
+
+def fetch_journal(node: Node, into: Path) -> None:
+    """Bring home what cells have printed there; nothing when there is nothing."""
+    import io
+    import tarfile
+
+    answer = ssh.run(node.address, _JOURNAL, node.directory, timeout=120)
+    if answer.code == 0 and answer.out:
+        into.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tarfile.open(fileobj=io.BytesIO(answer.out)) as archive:
+            archive.extractall(into, filter="data")

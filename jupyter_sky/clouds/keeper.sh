@@ -1,0 +1,86 @@
+# Takes a slot of this machine for a cluster, and reports what the machine has.
+#
+#   sh -c "$(cat keeper.sh)" sky TOKEN SLOTS SECONDS NOTE
+#
+# Exit codes: 69 something is missing here, 73 no folder can be made, 75 every slot is taken.
+#
+# A slot is a lock that a process holds. The one started here, the keeper, waits SECONDS for the
+# order to go on and gives up without it; with it, it becomes the cluster's guardian. However that
+# ends, the kernel lets go of the lock.
+umask 077
+token=$1 slots=$2 seconds=$3 note=$4
+for tool in flock setsid stat; do
+  command -v "$tool" >/dev/null || { echo "there is no $tool" >&2; exit 69; }
+done
+base=$HOME/.cache/jupyter_sky
+runs=$base/run/$(uname -n)
+locks=${JUPYTER_SKY_SLOTS:-/tmp/jupyter_sky-slots}
+mkdir -p "$runs" "$base/env" "$base/ended" || exit 73
+[ -d "$locks" ] || { (umask 0; mkdir -m 1777 -p "$locks"); } || exit 73
+directory=$runs/$token
+
+exec 7>"$base/lock" || exit 73
+flock 7
+# what a machine that lost its power has left
+for old in "$runs"/*/; do
+  [ -e "$old/alive" ] && flock -s -n "$old/alive" true && rm -rf "$old"
+done
+find "$base/ended" -type f -mtime +7 -exec rm -f {} + 2>/dev/null
+
+if ! [ -d "$directory" ]; then
+  slot=
+  number=0
+  while [ "$number" -lt "$slots" ]; do
+    lock=$locks/$number
+    [ -e "$lock" ] || (umask 0; : >"$lock") 2>/dev/null
+    # its file may have been removed between the two, by one who has just ended
+    if [ -r "$lock" ] && exec 9<"$lock" && flock -n 9 &&
+      [ "$(stat -L -c %i /proc/$$/fd/9)" = "$(stat -c %i "$lock" 2>/dev/null)" ]; then
+      slot=$number
+      break
+    fi
+    exec 9<&-
+    number=$((number + 1))
+  done
+  [ -n "$slot" ] || exit 75
+  mkdir "$directory" "$directory/work" || exit 73
+  echo "$slot" >"$directory/slot"
+  printf %s "$note" >"$directory/note"
+  printf '{"record": "%s", "remove": ["%s", "%s"]}' \
+    "$base/ended/$token.json" "$directory" "$locks/$slot" >"$directory/leave.json"
+  exec 8>"$directory/alive"
+  flock -n 8 || exit 73
+  # shellcheck disable=SC2016
+  setsid sh -c '
+    cd "$1" || exit 1
+    trap "exit 1" TERM
+    trap "rm -rf \"$1\" \"$3\"" EXIT
+    echo $$ >pid
+    left=$(($2 * 10))
+    until [ -e go ]; do
+      left=$((left - 1))
+      [ "$left" -gt 0 ] && [ -d "$1" ] || exit 1
+      sleep 0.1 8>&- 9<&-
+    done
+    . ./go
+  ' keeper "$directory" "$seconds" "$locks/$slot" 7>&- </dev/null >>"$directory/head.log" 2>&1 &
+  exec 8>&- 9<&-
+  tries=0
+  until [ -s "$directory/pid" ]; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 500 ] || exit 73
+    sleep 0.01
+  done
+fi
+exec 7>&-
+
+echo "directory=$directory"
+echo "slot=$(cat "$directory/slot")"
+echo "system=$(uname -s)"
+echo "machine=$(uname -m)"
+echo "base=$base"
+echo "free=$(df -Pk "$base" | awk 'END { print $4 }')"
+uv=$(command -v uv || command -v "$HOME/.local/bin/uv" || command -v "$base/uv")
+echo "uv=$uv"
+{ ldd --version 2>&1 | grep -qi musl; } && echo "libc=musl"
+exit 0

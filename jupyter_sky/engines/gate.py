@@ -1,0 +1,168 @@
+"""The cluster's end of a notebook's connection: from one stream of bytes to the controller's ports.
+
+    python -m jupyter_sky.engines.gate serve DIRECTORY
+    python -m jupyter_sky.engines.gate attach DIRECTORY
+
+``serve`` runs below the head for as long as the cluster lives. ``attach`` is what an SSH session
+runs: it hands its own input and output to the former and waits for their end. A notebook that
+comes back after its connection was cut finds its streams as they were.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+from .mux import HELLO, MAGIC, Mux, tune
+
+KEPT_SECONDS = 7200.0
+"""How long the streams of a notebook that is away are kept."""
+SOCKET = "gate"
+
+
+class Gate:
+    """Everyone who is attached to a cluster, or will be again.
+
+    Parameters
+    ----------
+    directory
+        The cluster's folder.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.sessions: dict[bytes, tuple[Mux, float]] = {}
+
+    async def serve(self) -> None:
+        """Take in sessions until this process is ended."""
+        path = self.directory / SOCKET
+        path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        os.chdir(self.directory)  # the path of a socket must be short
+        listener.bind(SOCKET)
+        listener.listen(16)
+        listener.setblocking(False)
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task] = set()
+        while True:
+            conn, _ = await loop.sock_accept(listener)
+            task = loop.create_task(self._attached(conn))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _attached(self, conn: socket.socket) -> None:
+        """Carry the streams of one session over the ends that it hands us."""
+        with conn, contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await _ends(conn)
+            magic, name, received, _ = HELLO.unpack(await reader.readexactly(HELLO.size))
+            if magic != MAGIC:
+                return
+            known = name in self.sessions
+            if not known and received:  # we have lost what it counts on
+                writer.write(HELLO.pack(MAGIC, name, 0, 1))
+                await writer.drain()
+                return
+            mux = self._session(name)
+            mux.detach()
+            writer.write(HELLO.pack(MAGIC, name, mux.received, 0))
+            await mux.carry(reader, writer, received)
+            if mux.left:
+                self.sessions.pop(name, None)
+                mux.close_all()
+
+    def _session(self, name: bytes) -> Mux:
+        now = time.monotonic()
+        for other, (mux, seen) in list(self.sessions.items()):
+            if now - seen > KEPT_SECONDS and other != name:
+                del self.sessions[other]
+                mux.close_all()
+        if name not in self.sessions:
+            mux = Mux()
+            mux.on_open = lambda number, port: self._open(mux, number, port)
+            mux.heard = lambda: self.sessions.__setitem__(name, (mux, time.monotonic()))
+            self.sessions[name] = (mux, now)
+        return self.sessions[name][0]
+
+    def _open(self, mux: Mux, number: int, port: int) -> None:
+        mux.expect(number)
+
+        async def connect() -> None:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                mux.close(number)
+                return
+            tune(writer)
+            mux.join(number, reader, writer)
+
+        task = asyncio.get_running_loop().create_task(connect())
+        mux._tasks.add(task)
+        task.add_done_callback(mux._tasks.discard)
+
+
+async def _ends(conn: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Take the two ends of an SSH session from a process that it has started."""
+    loop = asyncio.get_running_loop()
+    conn.setblocking(False)
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(conn, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(conn)
+    _, fds, _, _ = socket.recv_fds(conn, 1, 2)
+    if len(fds) != 2:
+        raise OSError("no ends were handed over")
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await loop.connect_read_pipe(lambda: protocol, os.fdopen(fds[0], "rb", buffering=0))
+    transport, flow = await loop.connect_write_pipe(
+        lambda: asyncio.streams.FlowControlMixin(), os.fdopen(fds[1], "wb", buffering=0)
+    )
+    return reader, asyncio.StreamWriter(transport, flow, reader, loop)
+
+
+def attach(directory: Path) -> int:
+    """Hand this process's input and output to the gate; wait until it has done with them."""
+    os.chdir(directory)
+    with socket.socket(socket.AF_UNIX) as conn:
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                conn.connect(SOCKET)
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    print("the cluster has no gate", file=sys.stderr)
+                    return 1
+                time.sleep(0.02)
+        ends = array.array("i", [0, 1])
+        conn.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
+        null = os.open(os.devnull, os.O_RDWR)
+        for end in (0, 1):  # the gate alone holds them now, and so its end of them is their end
+            os.dup2(null, end)
+        with contextlib.suppress(OSError):
+            conn.recv(1)
+    return 0
+
+
+def main(argv: list[str]) -> int:
+    """Serve or attach."""
+    what, directory = argv[0], Path(argv[1])
+    if what == "attach":
+        return attach(directory)
+    from .engine import leave_with
+
+    leave_with(os.getppid())
+    asyncio.run(Gate(directory).serve())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

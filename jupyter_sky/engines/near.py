@@ -1,0 +1,167 @@
+"""The notebook's end of a connection over SSH: sockets here that lead to the controller's ports.
+
+    python -m jupyter_sky.engines.near FOLDER < ORDER
+
+A process of its own, so that a busy notebook does not hold up what passes. ORDER is one line of
+JSON with ``command`` (what makes the connection) and ``ports``. For each port there is a socket
+``s:PORT`` in FOLDER. It says on its standard output, a line each: ``ready``, ``up``,
+``down REASON`` and ``lost REASON``; and it ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+import time
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from .mux import HELLO, MAGIC, Mux, tune
+
+PING_SECONDS = 2.0
+SILENCE_SECONDS = 8.0
+"""A connection over which nothing comes for so long is made anew."""
+FIRST_SECONDS = 15.0
+BACKOFF = (0.1, 0.3, 0.5, 1.0, 2.0, 4.0)
+SHOWN_BYTES = 4000
+
+
+class Near:
+    """The sockets and the connection behind them."""
+
+    def __init__(self, folder: Path, command: list[str], ports: list[int]) -> None:
+        self.folder, self.command, self.ports = folder, command, ports
+        self.mux = Mux()
+        self.name = os.urandom(16)
+        self._numbers = count(1)
+        self._heard = 0.0
+        self._servers: list[asyncio.Server] = []
+        self.mux.heard = self._note
+        self._process: asyncio.subprocess.Process | None = None
+
+    def _note(self) -> None:
+        self._heard = time.monotonic()
+
+    async def run(self) -> None:
+        """Listen, connect, and connect again, until told to end."""
+        os.chdir(self.folder)  # the path of a socket must be short
+        for port in self.ports:
+            path = f"s:{port}"
+            Path(path).unlink(missing_ok=True)
+            self._servers.append(
+                await asyncio.start_unix_server(
+                    lambda reader, writer, port=port: self._opened(port, reader, writer), path
+                )
+            )
+        say("ready")
+        carrying = asyncio.ensure_future(self._connect_for_ever())
+        await _end_of_input()
+        self.mux.bye()
+        await asyncio.sleep(0.05)  # for it to leave
+        for server in self._servers:
+            server.close()
+        self.mux.close_all()
+        carrying.cancel()
+        await asyncio.gather(carrying, return_exceptions=True)
+        if self._process is not None:
+            await self._process.wait()
+            self._process._transport.close()  # type: ignore[attr-defined]
+        shutil.rmtree(self.folder, ignore_errors=True)  # nobody else may be there to do it
+
+    def _opened(
+        self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        tune(writer)
+        self.mux.open(next(self._numbers), port, reader, writer)
+
+    async def _connect_for_ever(self) -> None:
+        failures = 0
+        while True:
+            begun = time.monotonic()
+            reason = await self._connect()
+            if reason is None:
+                return
+            failures = 0 if time.monotonic() - begun > 5 and self._heard > begun else failures + 1
+            say(f"down {reason}")
+            await asyncio.sleep(BACKOFF[min(failures, len(BACKOFF) - 1)])
+
+    async def _connect(self) -> str | None:
+        """Connect, and carry until it is cut; return why, or None when there is no way back."""
+        pipe = asyncio.subprocess.PIPE
+        process = self._process = await asyncio.create_subprocess_exec(
+            *self.command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+        assert process.stdin and process.stdout and process.stderr
+        errors = asyncio.ensure_future(process.stderr.read(SHOWN_BYTES))
+        watch: asyncio.Future | None = None
+        try:
+            process.stdin.write(HELLO.pack(MAGIC, self.name, self.mux.received, 0))
+            hello = process.stdout.readexactly(HELLO.size)
+            answer = HELLO.unpack(await asyncio.wait_for(hello, FIRST_SECONDS))
+            if answer[0] != MAGIC:
+                return "something else answers there"
+            if answer[3]:
+                say("lost the cluster's end has forgotten this notebook")
+                return None
+            self._note()
+            say("up")
+            watch = asyncio.ensure_future(self._watch(process))
+            await self.mux.carry(process.stdout, process.stdin, answer[2])
+        except (TimeoutError, asyncio.IncompleteReadError, OSError):
+            pass
+        finally:
+            if watch is not None:
+                watch.cancel()
+            self._kill()
+        await process.wait()
+        said = (await errors).decode(errors="replace").strip()
+        return said.replace("\n", " | ") or "the connection was cut"
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """End a connection over which nothing comes."""
+        while time.monotonic() - self._heard < SILENCE_SECONDS:
+            self.mux.ping()
+            await asyncio.sleep(PING_SECONDS)
+        self._kill()
+
+    def _kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+
+def say(line: str) -> None:
+    """Tell the notebook."""
+    with contextlib.suppress(OSError):
+        print(line, flush=True)
+
+
+async def _end_of_input() -> None:
+    """Wait until nobody is there any more who could want this process."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await loop.connect_read_pipe(lambda: protocol, os.fdopen(0, "rb", buffering=0, closefd=False))
+    while await reader.read(4096):
+        pass
+
+
+def main(argv: list[str]) -> None:
+    """Read the order and carry it out."""
+    line = b""
+    while not line.endswith(b"\n"):  # no more than it: the rest belongs to the loop
+        byte = os.read(0, 1)
+        if not byte:
+            return
+        line += byte
+    order: dict[str, Any] = json.loads(line)
+    asyncio.run(Near(Path(argv[0]), order["command"], order["ports"]).run())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

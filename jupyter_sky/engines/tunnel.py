@@ -1,0 +1,139 @@
+"""The notebook's hold on its connection to a cluster elsewhere: starts it, knows how it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import SkyError, SkyUnreachable
+from ..ssh import runtime_dir
+
+PORTS = "registration control mux task iopub notification broadcast".split()
+CONNECT_SECONDS = 30.0
+
+
+class Tunnel:
+    """A connection that heals itself.
+
+    Parameters
+    ----------
+    cluster
+        Its name, for messages.
+    command
+        What makes the connection: an SSH command line that ends in the gate's ``attach``.
+    controller
+        The controller's client file, as read there.
+    explain
+        Turns what the SSH client says into an error.
+
+    Raises
+    ------
+    SkyUnreachable
+        It cannot be made; says why.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        command: list[str],
+        controller: dict[str, Any],
+        explain: Callable[[str], SkyError],
+    ) -> None:
+        self.cluster = cluster
+        self.reason = "connecting"
+        self.lost = ""
+        self.drops = 0
+        self._ready, self._up = threading.Event(), threading.Event()
+        self.folder = Path(tempfile.mkdtemp(prefix="t-", dir=runtime_dir()))
+        self._process = self._start(command, [int(controller[name]) for name in PORTS])
+        self.connection: dict[str, Any] = {
+            **controller,
+            "interface": f"ipc://{self.folder}/s",
+            "location": None,
+            "ssh": "",
+        }
+        self._listener = threading.Thread(
+            target=self._listen, name=f"sky-tunnel-{cluster}", daemon=True
+        )
+        self._listener.start()
+        self._wait(explain)
+
+    def _start(self, command: list[str], ports: list[int]) -> subprocess.Popen[bytes]:
+        package = str(Path(__file__).parents[2])
+        paths = [path for path in (package, os.environ.get("PYTHONPATH")) if path]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyter_sky.engines.near", str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({"command": command, "ports": ports}).encode() + b"\n")
+        process.stdin.flush()
+        return process
+
+    def _wait(self, explain: Callable[[str], SkyError]) -> None:
+        deadline, tries = time.monotonic() + CONNECT_SECONDS, self.drops
+        while not (self._ready.is_set() and self._up.wait(0.02)):
+            ended = self.lost or self._process.poll() is not None
+            if ended or self.drops > tries + 2 or time.monotonic() > deadline:
+                self.close()
+                raise explain(self.lost or self.reason)
+            self._ready.wait(0.02)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            word, _, rest = line.decode(errors="replace").strip().partition(" ")
+            if word == "ready":
+                self._ready.set()
+            elif word == "up":
+                self.reason = ""
+                self._up.set()
+            elif word == "down":
+                self._up.clear()
+                self.reason, self.drops = rest, self.drops + 1
+            elif word == "lost":
+                self.lost = rest
+        self.lost = self.lost or "the process that holds it has ended"
+        self._up.clear()
+
+    @property
+    def up(self) -> bool:
+        """Whether it is connected now."""
+        return self._up.is_set()
+
+    def await_up(self, timeout: float) -> bool:
+        """Wait until it is connected."""
+        return self._up.wait(timeout)
+
+    def close(self) -> None:
+        """End it; the cluster goes on."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        if threading.current_thread() is not self._listener:
+            self._listener.join(1.0)
+        if not self._listener.is_alive():  # closing what is being read would wait for ever
+            self._process.stdout.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def unreachable(reason: str) -> SkyError:
+    """Return the error of a connection that cannot be made."""
+    return SkyUnreachable(f"the cluster cannot be reached: {reason}")

@@ -1,0 +1,163 @@
+"""Engines on other nodes of a cluster: the head's end, which nurses there speak to.
+
+A nurse starts the engine of its node, signals it, reads its docket and says how it is. What the
+head knows of such an engine it keeps in a `Far`, which stands where a process of its own would.
+Everything between machines is encrypted, and who does not hold the server's key is not heard.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+from .docket import Entry
+
+SILENCE_SECONDS = 10.0
+"""A nurse that says nothing for so long is lost, with its node."""
+ARRIVAL_SECONDS = 90.0
+"""How long a nurse may take to come the first time."""
+
+
+class Far:
+    """An engine on another node, as far as is known here.
+
+    Attributes
+    ----------
+    returncode : int or None
+        How it ended, as `subprocess.Popen` has it.
+    cell : Entry or None
+        What it executes.
+    words : str
+        What its node says of its end.
+    """
+
+    def __init__(self, wards: Wards, rank: int, serial: int) -> None:
+        self._wards, self.rank, self.serial = wards, rank, serial
+        self.pid = 0
+        self.returncode: int | None = None
+        self.cell: Entry | None = None
+        self.words = ""
+        self.verdict = ""
+        wards.tell(rank, op="spawn", serial=serial)
+
+    def poll(self) -> int | None:
+        """Return how it ended, or None while it lives."""
+        return self.returncode
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to it and to what its cells have started."""
+        self._wards.tell(self.rank, op="signal", serial=self.serial, signum=int(signum))
+
+    def end(self) -> None:
+        """Kill it, with everything that its cells have started."""
+        self._wards.tell(self.rank, op="end", serial=self.serial)
+
+    def take(self, told: dict[str, Any]) -> None:
+        """Take in what its nurse says of it."""
+        self.pid = told["pid"]
+        cell = told["cell"]
+        self.cell = Entry(cell[0], cell[1]) if cell else None
+        self.words, self.verdict = told["words"], told["verdict"]
+        self.returncode = told["code"]
+
+
+class Wards:
+    """The socket that nurses speak to.
+
+    Parameters
+    ----------
+    address
+        Where the other nodes reach this one.
+    ranks
+        Of the engines elsewhere.
+    """
+
+    def __init__(self, address: str, ranks: list[int]) -> None:
+        import zmq
+
+        public, secret = zmq.curve_keypair()
+        self._socket = zmq.Context.instance().socket(zmq.ROUTER)
+        self._socket.linger = 1000
+        self._socket.curve_server = True
+        self._socket.curve_publickey, self._socket.curve_secretkey = public, secret
+        port = self._socket.bind_to_random_port(f"tcp://{own(address)}")
+        self.known = {"url": f"tcp://{address}:{port}", "serverkey": public.decode()}
+        self._far: dict[int, Far] = {}
+        self._waiting: dict[int, list[bytes]] = {rank: [] for rank in ranks}
+        self._there: dict[int, bytes] = {}
+        self._heard = dict.fromkeys(ranks, time.monotonic() + ARRIVAL_SECONDS - SILENCE_SECONDS)
+
+    def spawn(self, rank: int, serial: int) -> Far:
+        """Let an engine be started on its node."""
+        self._far[rank] = Far(self, rank, serial)
+        return self._far[rank]
+
+    def tell(self, rank: int, **order: Any) -> None:
+        """Tell a nurse something, now or when it comes."""
+        data = json.dumps(order).encode()
+        if rank in self._there:
+            self._send(self._there[rank], data)
+        else:
+            self._waiting[rank].append(data)
+
+    def _send(self, identity: bytes, data: bytes) -> None:
+        import zmq
+
+        try:
+            self._socket.send_multipart([identity, data], zmq.NOBLOCK)
+        except zmq.ZMQError:  # it has gone; its silence will tell
+            pass
+
+    def listen(self) -> None:
+        """Take in what nurses have said."""
+        import zmq
+
+        while True:
+            try:
+                identity, data = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            told = json.loads(data)
+            rank = told["rank"]
+            if rank not in self._heard:
+                continue
+            self._heard[rank] = time.monotonic()
+            self._there[rank] = identity
+            self._send(identity, b'{"op": "beat"}')
+            for order in self._waiting.pop(rank, []):
+                self._send(identity, order)
+            self._waiting[rank] = []
+            far = self._far.get(rank)
+            if far is not None and told.get("serial") == far.serial:
+                far.take(told)
+
+    def lost(self) -> str:
+        """Say which node is lost and why, if one is."""
+        now = time.monotonic()
+        for rank, heard in self._heard.items():
+            if now - heard > SILENCE_SECONDS:
+                if rank in self._there:
+                    return f"node {rank} is lost: it has not answered for {SILENCE_SECONDS:g} s"
+                return f"node {rank} has not come up within {ARRIVAL_SECONDS:g} s"
+        return ""
+
+    def leave(self) -> None:
+        """Send the nurses home."""
+        for rank in self._heard:
+            self.tell(rank, op="leave")
+
+
+def own(address: str) -> str:
+    """Return what to listen on so that others reach it at `address`.
+
+    An address that this machine does not have itself leads to it by way of others.
+    """
+    try:
+        number = socket.gethostbyname(address)
+        with socket.socket() as probe:
+            probe.bind((number, 0))
+    except OSError:
+        return "0.0.0.0"
+    return number

@@ -1,0 +1,68 @@
+"""What engines elsewhere need: our own package as it runs here, and what it is built on."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import platform
+import tarfile
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from ..clouds.keeper import Node
+
+NEEDED = (
+    "cloudpickle ipykernel ipyparallel ipython jupyter_client jupyter_core psutil pyzmq tornado "
+    "traitlets xxhash"
+).split()
+"""What an engine imports. Versions are those of the notebook, so that messages and values agree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A Python environment for engines.
+
+    Attributes
+    ----------
+    python : str
+        Minor version, such as ``3.12``: values travel between equal ones only.
+    base : str
+        A Python whose packages are seen beside ours, or nothing.
+    key : str
+        Tells it from every other; made again from the same parts, it is the same.
+    """
+
+    python: str
+    base: str
+    requirements: tuple[str, ...]
+    key: str
+
+
+def recipe(node: Node) -> Recipe:
+    """Say which environment a node must have for this notebook."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    requirements = (*_pins(), *node.packages)
+    parts = [python, node.python, *requirements, hashlib.blake2b(archive()).hexdigest()]
+    key = hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
+    return Recipe(python, node.python, requirements, key)
+
+
+@cache
+def _pins() -> tuple[str, ...]:
+    return tuple(f"{name}=={metadata.version(name)}" for name in NEEDED)
+
+
+@cache
+def archive() -> bytes:
+    """Return our package as it runs here, as a tar file that depends on its contents alone."""
+    root = Path(__file__).parents[1]
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path in sorted(root.rglob("*.py")):
+            data = path.read_bytes()
+            entry = tarfile.TarInfo(path.relative_to(root.parent).as_posix())
+            entry.size, entry.mode = len(data), 0o644
+            tar.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()

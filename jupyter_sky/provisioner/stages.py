@@ -1,0 +1,58 @@
+"""The stages of a launch with their times, for ``%sky logs --provision``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+
+class Stages:
+    """What is being done, one thing after the other.
+
+    Parameters
+    ----------
+    path
+        The file that they are written to, a line each, as they end.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._name, self._begun = "", 0.0
+
+    def note(self, name: str, begun: float) -> None:
+        """Write down a stage that has just ended."""
+        record = {"stage": name, "begun": begun, "ended": time.time()}
+        with self.path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def begin(self, name: str) -> None:
+        """Begin a stage, and so end the one before; saying the same again changes nothing."""
+        if name != self._name:
+            self.end()
+            self._name, self._begun = name, time.time()
+
+    def end(self) -> None:
+        """End the stage that is being done."""
+        if self._name:
+            self.note(self._name, self._begun)
+            self._name = ""
+
+
+def report(path: Path) -> str:
+    """Return the stages of a launch as text, a line each with its seconds.
+
+    Examples
+    --------
+    >>> print(report(Path("stages.jsonl")))  # doctest: +SKIP
+      0.0 s   0.6 s  slot
+      0.6 s   4.2 s  packages
+    """
+    if not path.exists():
+        return ""
+    stages = [json.loads(line) for line in path.read_text().splitlines()]
+    return "".join(
+        f"{stage['begun'] - stages[0]['begun']:7.1f} s "
+        f"{stage['ended'] - stage['begun']:7.1f} s  {stage['stage']}\n"
+        for stage in stages
+    )

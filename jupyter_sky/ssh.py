@@ -1,0 +1,294 @@
+"""Commands on machines reached by SSH, through the OpenSSH client of this machine.
+
+The client is used as it is rather than a library: it honours the user's own settings (jump hosts,
+agents, hardware keys), and what we do can be repeated in a terminal. Host keys are pinned in a
+file of our own; a machine that shows another key is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import SkyUnreachable
+
+CONNECT_SECONDS = 10
+PERSIST_SECONDS = 20
+"""How long a connection stays open for the next command."""
+TICK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a machine is and who we are there.
+
+    Attributes
+    ----------
+    known_hosts : str
+        File with its pinned key.
+    pinned : bool
+        Whether its key must be in that file already; else it is written there at first contact.
+
+    Examples
+    --------
+    >>> Address("ada", "box.example.org", 2222).name
+    'ada@box.example.org:2222'
+    """
+
+    user: str
+    host: str
+    port: int = 22
+    key: str = ""
+    known_hosts: str = ""
+    pinned: bool = True
+
+    @property
+    def name(self) -> str:
+        """The address as it is written."""
+        user = f"{self.user}@" if self.user else ""
+        return f"{user}{self.host}" + (f":{self.port}" if self.port != 22 else "")
+
+    @property
+    def known_as(self) -> str:
+        """The name under which a file of known hosts has it."""
+        return self.host if self.port == 22 else f"[{self.host}]:{self.port}"
+
+    def command(self, shared: bool = False) -> list[str]:
+        """Return the ``ssh`` command line up to and with the machine's name.
+
+        Parameters
+        ----------
+        shared
+            Take a connection that is open already, and leave it open for the next command.
+        """
+        options = {
+            "BatchMode": "yes",
+            "ConnectTimeout": str(CONNECT_SECONDS),
+            "LogLevel": "ERROR",
+            "ServerAliveInterval": "5",
+            "ServerAliveCountMax": "3",
+            "StrictHostKeyChecking": "yes" if self.pinned else "accept-new",
+            "UpdateHostKeys": "no",
+            "ControlPath": "none",
+        }
+        if self.known_hosts:
+            options["UserKnownHostsFile"] = f'"{self.known_hosts}"'
+        if self.key:
+            options["IdentitiesOnly"] = "yes"
+        if shared and os.name != "nt":
+            path = runtime_dir() / f"c-{self._digest()}"
+            options |= {
+                "ControlMaster": "auto",
+                "ControlPath": str(path),
+                "ControlPersist": str(PERSIST_SECONDS),
+            }
+        words = [f"-o{name}={value}" for name, value in options.items()]
+        key = ["-i", self.key] if self.key else []
+        target = f"{self.user}@{self.host}" if self.user else self.host
+        return ["ssh", "-T", "-a", "-x", *words, *key, "-p", str(self.port), target]
+
+    def _digest(self) -> str:
+        return hashlib.blake2b(repr(self).encode(), digest_size=6).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command on a machine gave."""
+
+    code: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        """Its standard output as text."""
+        return self.out.decode(errors="replace")
+
+
+def run(
+    address: Address,
+    script: str,
+    *arguments: str,
+    data: bytes = b"",
+    timeout: float = 60.0,
+    meanwhile: Callable[[], None] | None = None,
+) -> Answer:
+    """Run a shell script on a machine and wait for it.
+
+    Parameters
+    ----------
+    script
+        For ``sh``; its arguments are ``$1`` and so on.
+    data
+        Its standard input.
+    timeout
+        Seconds that it may take.
+    meanwhile
+        Called about ten times a second while waiting; it may raise to end the wait.
+
+    Raises
+    ------
+    SkyUnreachable
+        The machine cannot be reached; says why and how to mend it.
+    """
+    check_key(address)
+    remote = shlex.join(["exec", "sh", "-c", script, "sky", *arguments])
+    process = _start([*address.command(shared=True), remote], data)
+    deadline = time.monotonic() + timeout
+    try:
+        while True:
+            try:
+                out, err = process.communicate(timeout=TICK_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                pass
+            if meanwhile is not None:
+                meanwhile()
+            if time.monotonic() > deadline:
+                raise SkyUnreachable(
+                    f"{address.name} has not done in {timeout:g} s what it was told",
+                    hint=f"see what it is doing: {manual(address)}",
+                )
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    errors = err.decode(errors="replace").strip()
+    if process.returncode == 255:
+        raise explain(address, errors)
+    return Answer(process.returncode, out, errors)
+
+
+def _start(command: list[str], data: bytes) -> subprocess.Popen[bytes]:
+    """Start the SSH client; its input is a file, so that nobody needs to feed it."""
+    pipe = subprocess.PIPE
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(data)
+            file.seek(0)
+            return subprocess.Popen(
+                command, stdin=file, stdout=pipe, stderr=pipe, start_new_session=True
+            )
+    except FileNotFoundError:
+        raise SkyUnreachable(
+            "machines are reached by the ssh command, and this machine has none",
+            hint="install OpenSSH's client",
+        ) from None
+
+
+def check_key(address: Address) -> None:
+    """Raise SkyUnreachable for a key file that is not there or that others can read."""
+    if not address.key:
+        return
+    path = Path(address.key)
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise SkyUnreachable(
+            f"{address.name}: there is no key file {path} ({error.strerror})",
+            hint="give the path of a private key, or make one: ssh-keygen -t ed25519",
+        ) from None
+    if os.name != "nt" and stat.S_IMODE(mode) & 0o077:
+        raise SkyUnreachable(
+            f"{address.name}: the key file {path} can be read by others "
+            f"(mode {stat.S_IMODE(mode):04o})",
+            hint=f"chmod 600 {shlex.quote(str(path))}",
+        )
+
+
+def explain(address: Address, errors: str) -> SkyUnreachable:
+    """Turn what the SSH client says into an error with a way out."""
+    name, low = address.name, errors.lower()
+    last = errors.splitlines()[-1].strip() if errors else "the connection was closed"
+    if "host identification has changed" in low or "host key verification failed" in low:
+        return SkyUnreachable(
+            f"{name} answers with another host key than the one that is pinned: "
+            "it is another machine, or somebody is in between",
+            hint="if it was reinstalled: "
+            f"ssh-keygen -R {shlex.quote(address.known_as)} -f {shlex.quote(address.known_hosts)}",
+        )
+    if "permission denied" in low or "too many authentication failures" in low:
+        with_key = f"with the key {address.key}" if address.key else "with the keys at hand"
+        who = f"user {address.user!r}" if address.user else "us"
+        return SkyUnreachable(
+            f"{name} does not let {who} in {with_key}",
+            hint="is the user right? let the key in: "
+            f"ssh-copy-id {f'-i {address.key} ' if address.key else ''}"
+            f"-p {address.port} {address.user or '$USER'}@{address.host}",
+        )
+    if "could not resolve" in low:
+        return SkyUnreachable(
+            f"{name}: there is no machine of the name {address.host}", hint="is it spelled right?"
+        )
+    return SkyUnreachable(
+        f"{name} does not answer: {last}", hint=f"is it up? try: {manual(address)}"
+    )
+
+
+def manual(address: Address) -> str:
+    """Return the command with which a person reaches a machine as we do."""
+    words = ["ssh"]
+    if address.known_hosts:
+        words += ["-o", f"UserKnownHostsFile={address.known_hosts}"]
+    if address.key:
+        words += ["-i", address.key]
+    if address.port != 22:
+        words += ["-p", str(address.port)]
+    return shlex.join([*words, f"{address.user}@{address.host}" if address.user else address.host])
+
+
+def pin(address: Address, into: Path, line: str = "") -> None:
+    """Write what is known of a machine's key into a file, if that has nothing of it yet.
+
+    Parameters
+    ----------
+    line
+        The key as its owner gives it (``ssh-ed25519 AAAA...``); without it, what the user's own
+        file of known hosts has.
+    """
+    into.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if known_key(address, into):
+        return
+    if line:
+        known = f"{address.known_as} {line.strip()}\n"
+    else:
+        known = known_key(address, Path.home() / ".ssh" / "known_hosts")
+    if known:
+        with open(os.open(into, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
+            file.write(known)
+
+
+def known_key(address: Address, path: Path) -> str:
+    """Return the lines about a machine in a file of known hosts."""
+    if not path.is_file():
+        return ""
+    found = subprocess.run(
+        ["ssh-keygen", "-F", address.known_as, "-f", str(path)], capture_output=True, text=True
+    )
+    lines = [line for line in found.stdout.splitlines() if line and not line.startswith("#")]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def runtime_dir() -> Path:
+    """Return a folder for sockets, for this user alone; its path is short, as theirs must be."""
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    if given and len(given) < 40 and os.access(given, os.W_OK):
+        path = Path(given) / "jupyter_sky"
+    else:
+        user = os.getuid() if hasattr(os, "getuid") else "user"
+        path = Path(tempfile.gettempdir()) / f"jupyter_sky-{user}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    status = path.lstat()
+    if hasattr(os, "getuid") and (
+        status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077
+    ):
+        return Path(tempfile.mkdtemp(prefix="sky-"))  # somebody else has taken the name
+    return path

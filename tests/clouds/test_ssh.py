@@ -1,0 +1,233 @@
+"""The `ssh` cloud against real SSH servers: checks, slots, leases, what is left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jupyter_sky.clouds import Launch, get, keeper, ssh
+from jupyter_sky.config import Sky
+from jupyter_sky.errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
+from jupyter_sky.provisioner import bootstrap
+from jupyter_sky.resources import Resources
+from tests.conftest import wait_until
+from tests.emulators.hosts import USABLE, SshHost
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server"),
+]
+cloud = get("ssh")
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[SshHost]:
+    made = SshHost(51)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Write the list of machines."""
+    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    Sky.clear_instance()
+    yield lambda *tables: (tmp_path / "hosts.toml").write_text("\n".join(tables)) and None
+    for token in [path.parent.name for path in tmp_path.glob("ssh/*/machines.json")]:
+        cloud.terminate([f"{token}/0"])  # with all of its nodes
+    Sky.clear_instance()
+
+
+def order(token: str, **labels: str) -> Launch:
+    resources = Resources.parse(**labels)
+    offer = cloud.offers(resources)[0]
+    return Launch(token, "train", offer, resources, 60.0, "me", "a.ipynb")
+
+
+def test_hosts_that_answer_and_how_to_mend_those_that_do_not(
+    host: SshHost, pool: Callable[..., None], tmp_path: Path
+) -> None:
+    readable, other = tmp_path / "readable", tmp_path / "other"
+    shutil.copy(host.key, readable)
+    readable.chmod(0o644)
+    shutil.copy(host.folder / "host", other)
+    other.chmod(0o600)
+    nobody = host.address.replace(str(host.port), "9")
+    pool(
+        host.toml("good"),
+        host.toml("open", key=str(readable)),
+        host.toml("absent", key=str(tmp_path / "none")),
+        host.toml("wrong", key=str(other)),
+        host.toml("down", address=nobody),
+    )
+    check = cloud.check()
+    assert check.usable, "one is enough"
+    found = dict(text.partition(": ")[::2] for text in check.found.split("; "))
+    fixes = dict(text.partition(": ")[::2] for text in check.fix.split("; "))
+    assert found["good"].startswith("answers") and "good" not in fixes
+    assert "can be read by others (mode 0644)" in found["open"]
+    assert fixes["open"] == f"chmod 600 {readable}"
+    assert "no key file" in found["absent"]
+    assert "does not let user" in found["wrong"] and "ssh-copy-id" in fixes["wrong"]
+    assert "does not answer" in found["down"] and "-p 9" in fixes["down"]
+    pool(host.toml("down", address=nobody))
+    assert not cloud.check().usable
+
+
+def test_a_host_with_another_key_is_refused(pool: Callable[..., None]) -> None:
+    stranger = SshHost(52)
+    try:
+        pool(stranger.toml("box"))
+        assert cloud.check().usable
+        stranger.change_key()
+        check = cloud.check()
+        assert not check.usable and "another host key" in check.found
+        assert "ssh-keygen -R" in check.fix
+        with pytest.raises(SkyUnreachable, match="another host key"):
+            cloud.launch(order("changed"))
+        # the way out that was named
+        (Sky.load().data_dir / Path("ssh/known_hosts")).unlink()
+        assert cloud.check().usable
+        wrong = (stranger.folder / "id.pub").read_text().strip()
+        (Sky.load().data_dir / Path("ssh/known_hosts")).unlink()
+        pool(stranger.toml("box", host_key=wrong))
+        assert "another host key" in cloud.check().found, "the key that its owner gives is pinned"
+    finally:
+        stranger.close()
+
+
+def test_a_slot_is_one_clusters_only(host: SshHost, pool: Callable[..., None]) -> None:
+    pool(host.toml("box"))
+    (first,) = cloud.launch(order("one"))
+    assert [machine.id for machine in cloud.launch(order("one"))] == [first.id], "the same order"
+    with pytest.raises(SkyNoCapacity, match="its slot is taken"):
+        cloud.launch(order("two"))
+    assert [machine.id for machine in cloud.mine()] == [first.id]
+    cloud.terminate([first.id])
+    assert cloud.mine() == [] and host.clusters() == [] and host.taken() == []
+    (second,) = cloud.launch(order("two"))
+    assert cloud.describe([first.id, second.id])[0].state == "ended"
+    assert cloud.describe([second.id])[0].state == "running"
+    cloud.terminate([second.id])
+
+
+def test_slots_are_spread_and_all_or_none(host: SshHost, pool: Callable[..., None]) -> None:
+    other = SshHost(53)
+    try:
+        pool(host.toml("a", slots=2), other.toml("b", slots=2))
+        machines = cloud.launch(order("three", nodes="3"))
+        nodes = cloud.nodes(machines)
+        assert [node.rank for node in nodes] == [0, 1, 2]
+        assert sorted(node.host for node in nodes[:2]) == ["a", "b"]
+        with pytest.raises(SkyNoCapacity, match=r"2 slots .* were asked for, 1 could be had"):
+            cloud.launch(order("more", nodes="2"))
+        assert len(host.taken() + other.taken()) == 3, "what could be had was given back"
+        cloud.terminate([machine.id for machine in machines])
+        assert host.taken() == other.taken() == []
+    finally:
+        other.close()
+
+
+def test_a_slot_that_nobody_goes_on_with_is_given_back(
+    host: SshHost, pool: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "BOOT_SECONDS", 1)
+    pool(host.toml("box"))
+    (machine,) = cloud.launch(order("forgotten"))
+    assert host.taken()
+    wait_until(lambda: not host.taken() and not host.clusters(), 10)
+    assert cloud.describe([machine.id])[0].state == "ended"
+
+
+def test_what_a_power_cut_has_left_is_swept(host: SshHost, pool: Callable[..., None]) -> None:
+    pool(host.toml("box"))
+    (machine,) = cloud.launch(order("cut"))
+    (left,) = host.clusters()
+    os.kill(int((left / "pid").read_text()), 9)
+    assert left.exists()
+    (after,) = cloud.launch(order("after"))
+    assert [path.name for path in host.clusters()] == ["after.box.0"]
+    assert cloud.describe([machine.id])[0].state == "ended"
+    cloud.terminate([after.id])
+
+
+def test_a_host_that_is_away_is_not_said_to_have_ended(pool: Callable[..., None]) -> None:
+    host = SshHost(54)
+    try:
+        pool(host.toml("box"))
+        (machine,) = cloud.launch(order("away"))
+        host.stop(connections=True)
+        (known,) = cloud.describe([machine.id])
+        assert known.state == "running" and "does not answer" in known.reason
+        with pytest.raises(SkyUnreachable):
+            cloud.terminate([machine.id])
+        host.start()
+        cloud.terminate([machine.id])
+        assert host.taken() == []
+    finally:
+        host.close()
+
+
+# -- bootstrap --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def taken(host: SshHost, pool: Callable[..., None]) -> Iterator[Callable[..., keeper.Node]]:
+    def take(**settings: object) -> keeper.Node:
+        pool(host.toml("box", **settings))
+        return cloud.nodes(cloud.launch(order(f"boot-{time.monotonic_ns()}")))[0]
+
+    yield take
+
+
+def test_no_python_there(taken: Callable[..., keeper.Node]) -> None:
+    never = {"UV_PYTHON_PREFERENCE": "only-managed", "UV_PYTHON_DOWNLOADS": "never"}
+    node = taken(python=None, env=never)
+    with pytest.raises(SkyBootstrapError, match="that of this notebook, is not there") as raised:
+        bootstrap.prepare([node], lambda what: None)
+    assert "python = " in str(raised.value)
+    node = replace(node, python="/usr/bin/false")
+    with pytest.raises(SkyBootstrapError, match="is not there and cannot be had"):
+        bootstrap.prepare([node], lambda what: None)
+
+
+def test_a_full_disk(taken: Callable[..., keeper.Node]) -> None:
+    node = replace(taken(), free=1000, packages=("a-new-environment",))
+    with pytest.raises(SkyBootstrapError, match="the disk is full: 1 MB are free"):
+        bootstrap.prepare([node], lambda what: None)
+    full = keeper.failed(node, "packages cannot be installed", "write: No space left on device")
+    assert "the disk is full" in full.message and full.hint
+
+
+def test_a_host_without_an_index_gets_all_through_the_connection(
+    taken: Callable[..., keeper.Node],
+) -> None:
+    said: list[str] = []
+    python = bootstrap.prepare([taken(offline=True)], said.append)[0]
+    assert any("through the connection" in what for what in said), said
+    assert Path(python).is_relative_to(Path(cloud.nodes(cloud.mine())[0].base))
+    again: list[str] = []
+    assert bootstrap.prepare([taken_again(cloud)], again.append)[0] == python
+    assert not any("packages" in what for what in again), "the second time it is there"
+
+
+def taken_again(cloud) -> keeper.Node:
+    return cloud.nodes(cloud.mine())[0]
+
+
+def test_a_package_that_does_not_exist(taken: Callable[..., keeper.Node]) -> None:
+    node = replace(taken(), packages=("./no-such-folder-of-a-package",))
+    with pytest.raises(SkyBootstrapError, match="packages cannot be installed"):
+        bootstrap.prepare([node], lambda what: None)
+
+
+def test_the_keys_file_of_known_hosts_is_private(host: SshHost, pool: Callable[..., None]) -> None:
+    pool(host.toml("box", host_key=(host.folder / "host.pub").read_text().strip()))
+    assert cloud.check().usable
+    assert (ssh.root() / "known_hosts").stat().st_mode & 0o077 == 0

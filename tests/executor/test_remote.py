@@ -1,0 +1,291 @@
+"""Cells on machines reached by SSH, from a real kernel: outputs, cut connections, deaths."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from jupyter_sky.store import Store
+from tests.conftest import Notebook, processes_of, wait_until
+from tests.emulators.hosts import USABLE, SshHost
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server"),
+]
+
+COUNT = """%%sky --cloud ssh
+import time
+kept = 41
+for number in range({}):
+    print('line', number, flush=True)
+    time.sleep(0.05)
+print('over')
+"""
+
+
+def lines(text: str) -> list[int]:
+    return [int(line.split()[1]) for line in text.splitlines() if line.startswith("line ")]
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[list[SshHost]]:
+    """Two machines that keep what was installed from one test to the next."""
+    made = [SshHost(61), SshHost(62)]
+    yield made
+    for host in made:
+        host.close()
+
+
+@pytest.fixture
+def start(fresh: Any, hosts: list[SshHost]) -> Iterator[Callable[..., Notebook]]:
+    """Make a kernel whose pool is the first machine, or what `tables` say."""
+
+    def make(*tables: str, name: str = "analysis.ipynb") -> Notebook:
+        fresh.data.mkdir(exist_ok=True)
+        (fresh.data / "hosts.toml").write_text("\n".join(tables or [hosts[0].toml("box")]))
+        return fresh(name)
+
+    make.data = fresh.data  # type: ignore[attr-defined]
+    yield make
+    for host in hosts:
+        if not host.running():
+            host.start()
+        for process in host.own():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        wait_until(lambda host=host: not host.held(), 5)
+
+
+def nothing_left(host: SshHost) -> None:
+    wait_until(lambda: not host.held(), 8, "processes are left")
+    assert host.clusters() == [] and host.taken() == []
+
+
+def test_a_cell_there_is_as_one_here(start: Callable[..., Notebook], hosts: list[SshHost]) -> None:
+    book, box = start(), hosts[0]
+    (Path(book.directory) / "helper.py").write_text("def twice(x):\n    return 2 * x\n")
+    book.run("import os; os.environ['TOKEN'] = 'secret'")
+    ran = book.run(
+        "%%sky --cloud ssh --sync helper.py --env TOKEN -o answer\n"
+        "import os, sys\nfrom helper import twice\n"
+        "print(os.environ['HOME'], os.environ['TOKEN'])\n"
+        "print('to stderr', file=sys.stderr)\nanswer = twice(21)\nanswer"
+    )
+    assert ran.result == "42", ran
+    assert ran.stdout == f"{box.home} secret\n" and ran.stderr == "to stderr\n"
+    assert "ssh pool box" in ran.status_line and ran.status_line.startswith("☁ done")
+    assert book.run("answer").result == "42"
+    failed = book.run("%%sky\n1 / 0")
+    assert failed.ename == "ZeroDivisionError" and "1 / 0" in failed.traceback
+    sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
+    book.wait_output("begun")
+    book.interrupt()
+    assert book.collect(sent, 15).ename == "KeyboardInterrupt"
+    assert book.run("%%sky --bg job\nimport time\ntime.sleep(0.3); print('in the back'); 7").status
+    assert book.run("job.result(20)").result == "7"
+    assert "in the back" in book.run("%sky logs job").stdout
+    big = book.run("blob = bytes(30_000_000)\n")
+    assert big.status == "ok"
+    assert book.run("%%sky -i blob\nlen(blob)").result == "30000000"
+    status = book.run("%sky status").result
+    assert "ssh pool box" in status and "analysis-" in status
+    command = book.run("%sky ssh").stdout
+    assert command.startswith("ssh -t ") and f"-p {box.port}" in command
+    (row,) = Store.open(start.data).clusters()  # type: ignore[attr-defined]
+    stages = book.run(f"%sky logs {row.name} --provision").stdout
+    assert "machines" in stages and "controller" in stages
+    assert re.search(r"\d\.\d s", stages)
+    assert "ended: analysis-" in book.run("%sky down").stdout
+    nothing_left(box)
+    assert "in the back" in book.run("%sky logs job").stdout, "the journal was brought home"
+
+
+def test_packages_of_a_cell(start: Callable[..., Notebook], tmp_path: Path) -> None:
+    project = tmp_path / "tiny"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        '[project]\nname = "tiny"\nversion = "1"\n'
+    )
+    (project / "backend.py").write_text(BACKEND)
+    ran = start().run(f"%%sky --cloud ssh --pip {project}\nimport tiny_module\ntiny_module.ANSWER")
+    assert ran.result == "42", ran
+
+
+BACKEND = """
+import zipfile
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    name = "tiny-1-py3-none-any.whl"
+    with zipfile.ZipFile(f"{directory}/{name}", "w") as wheel:
+        wheel.writestr("tiny_module.py", "ANSWER = 42")
+        for path, text in (
+            ("METADATA", "Metadata-Version: 2.1\\nName: tiny\\nVersion: 1\\n"),
+            ("WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"),
+            ("RECORD", ""),
+        ):
+            wheel.writestr(f"tiny-1.dist-info/{path}", text)
+    return name
+"""
+
+
+def test_a_cut_connection_loses_nothing(
+    start: Callable[..., Notebook], hosts: list[SshHost]
+) -> None:
+    book, box = start(), hosts[0]
+    sent = book.send(COUNT.format(80))
+    seen = book.wait_output("line 10\n")
+    assert box.cut()
+    seen += book.wait_output("line 30\n")
+    assert box.cut()
+    ran = book.collect(sent, 30)
+    assert ran.status == "ok", ran
+    assert lines(seen + ran.stdout) == list(range(80)) and ran.stdout.endswith("over\n")
+    assert book.run("%%sky\nkept + 1").result == "42"
+
+
+def test_a_cell_that_is_sent_while_the_machine_is_away_runs_once_when_it_is_back(
+    start: Callable[..., Notebook], hosts: list[SshHost]
+) -> None:
+    book, box = start(), hosts[0]
+    assert book.run("%%sky --cloud ssh\ntimes = 0").status == "ok"
+    box.stop(connections=True)
+    sent = book.send("%%sky\ntimes += 1\nprint('ran')\ntimes")
+    time.sleep(4.0)
+    box.start()
+    ran = book.collect(sent, 30)
+    assert ran.result == "1" and ran.stdout == "ran\n", ran
+    shown = [c["data"].get("text/plain", "") for c in ran.of("update_display_data")]
+    assert any("reconnecting" in line for line in shown), "the status line says what it waits for"
+
+
+def test_a_flood_over_a_cut_connection(
+    start: Callable[..., Notebook], hosts: list[SshHost]
+) -> None:
+    book, box = start(), hosts[0]
+    assert book.run("%%sky --cloud ssh\n1").status == "ok"
+    sent = book.send(
+        "%%sky\nimport time\nfor number in range(20000):\n"
+        "    print('line', number, 'x' * 100)\n    if number % 2000 == 0: time.sleep(0.1)"
+    )
+    book.wait_output("line 2001 ")
+    box.cut()
+    ran = book.collect(sent, 40)
+    assert ran.status == "ok", ran.evalue
+    (row,) = [row for row in Store.open(start.data).runs() if row.code.startswith("import time")]  # type: ignore[attr-defined]
+    text = book.run(f"%sky logs {row.cell}").stdout
+    assert lines(text) == list(range(20000)), "the journal has all"
+    assert ran.stdout.rstrip().splitlines()[-1].startswith("line 19999 ")
+
+
+def test_a_killed_kernel_finds_its_cluster_and_what_was_printed_meanwhile(
+    start: Callable[..., Notebook], hosts: list[SshHost]
+) -> None:
+    book = start()
+    book.send(COUNT.format(60))
+    before = lines(book.wait_output("line 10\n") + book.crash())
+    wait_until(lambda: not processes_of(start.data), 10, "something of the kernel is left")  # type: ignore[attr-defined]
+    book.start()
+    ran = book.run("%%sky --cloud ssh\nkept + 1")
+    assert ran.result == "42", ran
+    assert "reconnected to analysis-" in ran.status_line
+    after = lines(ran.stdout)
+    assert after == list(range(after[0], 60)) and ran.stdout.endswith("over\n")
+    assert before == list(range(len(before))) and 0 <= len(before) - after[0] <= 8
+    book.restart()
+    assert book.run("%%sky\nkept").result == "41"
+
+
+def test_an_engine_and_a_head_that_die(
+    start: Callable[..., Notebook], hosts: list[SshHost]
+) -> None:
+    book, box = start(), hosts[0]
+    sent = book.send("%%sky --cloud ssh\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
+    book.wait_output("begun")
+    box.part("engine")[0].kill()
+    ran = book.collect(sent, 10)
+    assert ran.ename == "SkyEngineLost" and "SIGKILL" in ran.evalue
+    assert book.run("%%sky\n1 + 1").result == "2"
+    box.part("gate")[0].kill()  # another takes its place; what it held is gone
+    wait_until(lambda: box.part("gate"), 5)
+    again = book.run("%%sky\n2 + 2", 30)
+    assert again.result == "4" or again.ename == "SkyClusterLost", again
+    assert book.run("%%sky\n3 + 3", 30).result == "6"
+    sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
+    book.wait_output("begun")
+    box.part("head")[0].kill()
+    ran = book.collect(sent, 20)
+    assert ran.ename == "SkyClusterLost" and "SIGKILL" in ran.evalue, ran.evalue
+    nothing_left(box)
+    after = book.run("%%sky\n1 + 1")
+    assert after.result == "2" and "its variables are gone" in after.status_line
+
+
+def test_a_lease_that_ends_while_the_notebook_is_gone_leaves_nothing(
+    start: Callable[..., Notebook], hosts: list[SshHost]
+) -> None:
+    book, box = start(), hosts[0]
+    assert book.run("%%sky --cloud ssh --idle 3s\nkept = 1").status == "ok"
+    box.stop(connections=True)  # and nobody comes back
+    book.crash()
+    nothing_left(box)
+    box.start()
+    book.start()
+    ran = book.run("%%sky --cloud ssh\n1 + 1")
+    assert ran.result == "2" and "has ended (idle)" in ran.status_line, ran.status_line
+
+
+def test_two_notebooks_and_one_slot(start: Callable[..., Notebook], hosts: list[SshHost]) -> None:
+    one, two = start(name="one.ipynb"), start(name="two.ipynb")
+    assert one.run("%%sky --cloud ssh\n1").status == "ok"
+    refused = two.run("%%sky --cloud ssh\n1")
+    assert refused.ename == "SkyNoCapacity" and "taken" in refused.evalue
+    assert one.run("%sky down").status == "ok"
+    time.sleep(2.1)  # so long a place that has refused is not asked again
+    assert two.run("%%sky --cloud ssh\n1 + 1").result == "2"
+
+
+def test_two_nodes(start: Callable[..., Notebook], hosts: list[SshHost]) -> None:
+    book = start(*(host.toml(name, price=1) for host, name in zip(hosts, ("a", "b"), strict=True)))
+    ran = book.run(
+        "%%sky --cloud ssh --nodes 2 -o where\nimport os, time\nwhere = os.environ['HOME']\n"
+        "print('on', where)",
+    )
+    assert ran.status == "ok", ran
+    assert sorted(eval(book.run("where").result)) == sorted(str(host.home) for host in hosts)
+    assert ran.stdout.count("on ") == 2 and "2 x ssh" in ran.status_line
+    assert "$2.00/h" in ran.status_line
+    (nurse_host,) = [host for host in hosts if host.part("nurse")]
+    (head_host,) = [host for host in hosts if host.part("head")]
+    assert nurse_host is not head_host and len(nurse_host.part("engine")) == 1
+    # an interrupt and a death, over there
+    sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
+    book.wait_output("begun")
+    time.sleep(0.5)
+    book.interrupt()
+    assert book.collect(sent, 15).ename == "KeyboardInterrupt"
+    sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(5)")
+    book.wait_output("begun")
+    time.sleep(0.5)
+    nurse_host.part("engine")[0].kill()
+    ran = book.collect(sent, 15)
+    assert ran.ename == "SkyEngineLost" and "SIGKILL" in ran.evalue, ran
+    assert book.run("%%sky\nwhere = 3").status == "ok"
+    # when a node is gone, so is the cluster, on both
+    nurse_host.part("guardian")[0].kill()
+    nurse_host.part("nurse")[0].kill()
+    wait_until(lambda: not nurse_host.part("engine"), 5)
+    gone = book.run("%%sky --nodes 2\nwhere", 60)
+    assert gone.ename == "SkyClusterLost" or "its variables are gone" in gone.status_line, gone
+    again = book.run("%%sky --cloud ssh --nodes 2\nprint('again')", 60)
+    assert again.stdout.count("again") == 2, again
+    assert "ended" in book.run("%sky down all").stdout
+    nothing_left(hosts[0])
+    nothing_left(hosts[1])
