@@ -174,7 +174,10 @@ def _true(value: Any) -> bool:
 
 
 def _gpus(value: Any) -> dict[str, Any]:
-    gpu, count = parse_gpus(_text(value), "gpus")
+    gpu, amount = parse_gpus(_text(value), "gpus")
+    count = int(amount.value)
+    if amount.at_least or count != amount.value:
+        raise SkyUsageError(f"gpus {value}: not a whole number", hint='such as gpus = "A100:4"')
     return {"gpu": gpu, "gpu_count": count}
 
 
