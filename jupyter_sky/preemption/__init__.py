@@ -1,0 +1,2 @@
+from .checkpoints import *
+from .models import *
