@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from . import accelerators, catalog, tracker
+    from . import accelerators, catalog, preemption, tracker
     from .api import (
         alias,
         cancel,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _VERBS = (
     "alias cancel check config cost down get handle logs meter offers put run status up vars wait"
 ).split()
-_ROOMS = ("accelerators", "catalog", "tracker")
+_ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 
 __all__ = [
     "SkyError",
@@ -56,6 +56,7 @@ __all__ = [
     "logs",
     "meter",
     "offers",
+    "preemption",
     "put",
     "run",
     "status",

@@ -146,7 +146,7 @@ def plan_checkpoints(
     >>> from jupyter_sky.preemption import FloorHyperbolic
     >>> plan = plan_checkpoints(FloorHyperbolic(0.005, 0.41, 0.3, 24.0), 1.0, cost=1 / 60)
     >>> [round(60 * hours) for hours in plan.intervals()]
-    [28, 32]
+    [26, 34]
     """
     return _planned(model, *_checked(work, cost, restart, step))
 
@@ -293,9 +293,7 @@ def _grid(model: Model, work: float, cost: float, step: float) -> _Grid:
         np.asarray(model.integral(x), float) / first for x in (at, at + part * step)
     )
     survival, late = np.clip(survival, 0.0, 1.0), np.clip(late, 0.0, 1.0)
-    return _Grid(
-        steps, ages, step, int(shift), part, survival, integral, late, late_integral
-    )
+    return _Grid(steps, ages, step, int(shift), part, survival, integral, late, late_integral)
 
 
 def _solve(grid: _Grid, cost: float, restart: float, chosen: np.ndarray | None) -> Schedule:

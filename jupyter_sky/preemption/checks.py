@@ -37,7 +37,7 @@ def count(value: Any, label: str, least: int = 1) -> int:
     >>> count(3, "nodes")
     3
     """
-    whole = isinstance(value, Real) and not isinstance(value, bool) and value == value // 1
-    if not whole or value < least:
+    known = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not known or value != math.floor(value) or value < least:
         raise SkyUsageError(f"{label} is {value!r}", hint=f"give a whole number from {least}")
-    return int(value)
+    return int(float(value))

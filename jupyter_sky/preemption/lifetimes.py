@@ -100,18 +100,15 @@ class Lifetimes:
         lived = np.array(list(hours), float)
         size = len(lived)
         batches = [str(i) for i in range(size)] if batch is None else batch
-        columns = [
-            _column(value, size, label, dtype)
-            for value, label, dtype in (
-                (list(preempted), "preempted", bool),
-                (batches, "batch", str),
-                (kind, "kind", str),
-                (vcpus, "vcpus", float),
-                (zone, "zone", str),
-            )
-        ]
+        columns = {
+            "preempted": _column(list(preempted), size, "preempted", bool),
+            "batch": _column(batches, size, "batch", str),
+            "kind": _column(kind, size, "kind", str),
+            "vcpus": _column(vcpus, size, "vcpus", float),
+            "zone": _column(zone, size, "zone", str),
+        }
         _check_hours(lived, cap)
-        return cls(lived, *columns, cap)
+        return cls(lived, **columns, cap=cap)
 
     @classmethod
     def read(cls, path: str | Path, cap: float = CAP_HOURS) -> Lifetimes:

@@ -114,7 +114,9 @@ class Posterior:
             if self.machines or self.lent
             else "none seen"
         )
-        return f"{hours:.1f} of the first 24 h ({low:.1f} to {high:.1f}); prior: {self.basis}; {seen}"
+        return (
+            f"{hours:.1f} of the first 24 h ({low:.1f} to {high:.1f}); prior: {self.basis}; {seen}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,33 @@ class Beliefs:
     def _near(self, place: Place) -> list[_End]:
         near = {id(one): one for key in _keys(place) for one in self._ends.get(key, ())}
         return [one for one in near.values() if one.place != place]
+
+
+def posterior(
+    where: Offer | Place,
+    observations: Iterable[Observation] = (),
+    now: float | None = None,
+    bands: Bands = no_bands,
+    caps: Mapping[str, float] | None = None,
+) -> Posterior:
+    """What is believed of one machine at a place: prior, and observations if there are any.
+
+    Who asks for many places makes `Beliefs` once.
+
+    Parameters
+    ----------
+    now
+        Unix seconds; the time of the newest observation unless given.
+
+    Examples
+    --------
+    >>> spot = Offer("azure", "westeurope", "Standard_D8s_v5", 8, 32, spot=True)
+    >>> posterior(spot).machines
+    0
+    """
+    seen = tuple(observations)
+    moment = max((one.at for one in seen), default=0.0) if now is None else now
+    return Beliefs.of(seen, moment, bands, caps).posterior(where)
 
 
 def _told(

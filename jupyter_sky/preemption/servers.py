@@ -28,10 +28,12 @@ FORMULAS = ("replaced", "fresh", "paper", "paper-survival")
 """How the turnaround is expected: only lost machines replaced, all of them replaced (exact),
 equations (5)-(9), and the same with the chance from the survival in place of equation (9)."""
 
-Hours = float | Mapping[str, float] | Mapping[tuple[str, int], float] | Callable[[Offer, int], float]
+Hours = (
+    float | Mapping[str, float] | Mapping[tuple[str, int], float] | Callable[[Offer, int], float]
+)
 """Base run time: one for all shapes, measured by instance type or by (instance type, nodes), or
 estimated by a function of offer and nodes."""
-Lifetimes = Mapping[str, Model] | Callable[[Offer], Model]
+LifetimesBy = Mapping[str, Model] | Callable[[Offer], Model]
 """Lifetime of one machine, by instance type or by a function of the offer."""
 
 
@@ -131,9 +133,7 @@ class Choice:
         return self.explain()
 
 
-def cluster_shapes(
-    offers: Iterable[Offer], total: float, resource: str = "vcpus"
-) -> list[Shape]:
+def cluster_shapes(offers: Iterable[Offer], total: float, resource: str = "vcpus") -> list[Shape]:
     """The shapes with exactly the total of a resource: ``r_i n_i = R``.
 
     Parameters
@@ -212,7 +212,7 @@ def select_server(
     offers: Iterable[Offer],
     total: float,
     run_hours: Hours,
-    lifetimes: Lifetimes | None = None,
+    lifetimes: LifetimesBy | None = None,
     *,
     resource: str = "vcpus",
     minimize: str = "cost",
@@ -230,7 +230,7 @@ def select_server(
     run_hours
         Base run time in hours, see `Hours`.
     lifetimes
-        See `Lifetimes`; what is assumed without data (see `Beliefs`) unless given.
+        See `LifetimesBy`; what is assumed without data (see `Beliefs`) unless given.
     minimize
         ``cost`` or ``time``; ties go to the other, then to fewer machines.
     formula
@@ -307,7 +307,7 @@ def _base_hours(run_hours: Hours, shape: Shape) -> tuple[float | None, str]:
     return checks.number(hours, f"run time on {shape} (hours)", above=0), ""
 
 
-def _model(lifetimes: Lifetimes | None, offer: Offer) -> Model | None:
+def _model(lifetimes: LifetimesBy | None, offer: Offer) -> Model | None:
     from .priors import Beliefs
 
     if lifetimes is None:

@@ -134,7 +134,7 @@ def turnaround(
     2.214
     """
     work, restart = _job(work, nodes), checks.number(restart, "restart (hours)")
-    if nodes == 1 or isinstance(model, Exponential) and model.cap == math.inf:
+    if nodes == 1 or (isinstance(model, Exponential) and model.cap == math.inf):
         return fresh_turnaround(model, work, nodes, age, restart)
     return _replaced(model, float(work), int(nodes), float(age), float(restart))
 
