@@ -1,7 +1,8 @@
-"""python tests/benchmarks/run.py NAME [--quick]
+"""python tests/benchmarks/run.py NAME [--quick] [--data DIR]
 
 Runs `main` of the benchmark NAME beside this file. Progress goes to stderr; the last line of
 stdout is {"name": NAME, "figures": {...}}. --quick takes small numbers: a smoke test, no figure.
+Other options are passed to the benchmarks that have them.
 """
 
 import argparse
@@ -11,10 +12,10 @@ import json
 import sys
 
 
-def run(name: str, quick: bool = False) -> dict:
+def run(name: str, **options: object) -> dict:
     # Whatever a benchmark prints is progress: stdout is for the figures alone.
     with contextlib.redirect_stdout(sys.stderr):
-        figures = importlib.import_module(name).main(quick=quick)
+        figures = importlib.import_module(name).main(**options)
     return {"name": name, "figures": {key: round(value, 4) for key, value in figures.items()}}
 
 
@@ -22,5 +23,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Measure one benchmark of this folder.")
     parser.add_argument("name", help="a module beside this file, such as cells")
     parser.add_argument("--quick", action="store_true", help="small numbers, to see that it runs")
-    options = parser.parse_args()
-    print(json.dumps(run(options.name, options.quick)), flush=True)
+    parser.add_argument("--data", metavar="DIR", help="judge on the data files of this folder")
+    options = {key: value for key, value in vars(parser.parse_args()).items() if value is not None}
+    print(json.dumps(run(**options)), flush=True)
