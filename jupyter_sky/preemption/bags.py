@@ -362,7 +362,8 @@ class _Run:
         work = checks.number(
             self.policy.checkpoint(group.remaining, age), "work to the next checkpoint", above=0
         )
-        return min(work, group.remaining)
+        # what a broken number leaves over is no work
+        return work if work < group.remaining - 1e-9 else group.remaining
 
     def _segment_done(self, group: _Group) -> None:
         if group.work < group.remaining:

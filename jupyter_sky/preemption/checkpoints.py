@@ -98,7 +98,9 @@ class Schedule:
 class _Grid:
     """Survival and its integral at the ages that a job can pass, from 1 at age 0.
 
-    `late` and `late_integral` stand one checkpoint later, which may lie between two steps.
+    Integrals are counted backwards from the last age (so they are negative): differences stay
+    precise where hardly a machine is alive. `late` and `late_integral` stand a broken part of a
+    step later, for checkpoints whose cost is no whole number of steps.
     """
 
     work: int
@@ -288,12 +290,17 @@ def _grid(model: Model, work: float, cost: float, step: float) -> _Grid:
     shift, part = divmod(cost / step, 1)
     at = np.arange(ages + steps + math.ceil(cost / step) + 2) * step
     first = float(model.survival(0.0))  # below 1 for equation (1) as written
-    survival, late = (np.asarray(model.survival(x), float) / first for x in (at, at + part * step))
-    integral, late_integral = (
-        np.asarray(model.integral(x), float) / first for x in (at, at + part * step)
-    )
-    survival, late = np.clip(survival, 0.0, 1.0), np.clip(late, 0.0, 1.0)
+    survival, integral = _tables(model, at, first)
+    late, late_integral = _tables(model, at + part * step, first)
+    late_integral += model.areas(np.array([at[-1], at[-1] + part * step]))[0] / first
     return _Grid(steps, ages, step, int(shift), part, survival, integral, late, late_integral)
+
+
+def _tables(model: Model, at: np.ndarray, first: float) -> tuple[np.ndarray, np.ndarray]:
+    """Survival at some ages, and its integral from there to the last of them, negative."""
+    survival = np.clip(np.asarray(model.survival(at), float) / first, 0.0, 1.0)
+    tail = np.cumsum(model.areas(at)[::-1])[::-1] / first
+    return survival, -np.append(tail, 0.0)
 
 
 def _solve(grid: _Grid, cost: float, restart: float, chosen: np.ndarray | None) -> Schedule:
@@ -310,7 +317,7 @@ def _solve(grid: _Grid, cost: float, restart: float, chosen: np.ndarray | None) 
         alive = grid.survival[: ages + 1]
         gain = best - grid.integral[: ages + 1] + alive * again
         hours[left] = np.where(alive > 0, gain / np.where(alive > 0, alive, 1.0), again)
-        choices[left] = chosen_here
+        choices[left] = np.where(alive > 0, chosen_here, chosen_here[0])
         saved[left] = _weighed(grid, hours[left])
     return Schedule(grid.step, cost, restart, choices, hours)
 
@@ -329,11 +336,12 @@ def _from_new(
     if len(k):
         j = k + grid.shift
         alive = grid.late[j]
-        spent = grid.late_integral[j] + (1 - alive) * restart + saved[left - k, j]
+        spent = grid.late_integral[j] - grid.integral[0]
+        spent += (1 - alive) * restart + saved[left - k, j]
         values.append(np.min(np.where(alive > 0, spent / np.maximum(alive, 1e-300), np.inf)))
     if chosen is None or chosen[0] >= left:
         alive = grid.survival[left]
-        ended = grid.integral[left] + (1 - alive) * restart
+        ended = grid.integral[left] - grid.integral[0] + (1 - alive) * restart
         values.append(ended / alive if alive > 0 else math.inf)
     found = float(min(values))
     if not found < math.inf:

@@ -89,6 +89,10 @@ class KaplanMeier(Model):
         area = areas[index] + (finite - knots[index]) * levels[index]
         return np.where(np.isfinite(ends) | (levels[-1] == 0), area, math.inf)[()]
 
+    def areas(self, edges: np.ndarray) -> np.ndarray:
+        """Exact, see `integral`."""
+        return np.diff(self.integral(edges))
+
     def cumulative_below(self, ages: np.ndarray) -> np.ndarray:
         """``-log`` of `reaching` below the cap, a step function."""
         levels = np.concatenate([[1.0], self.alive])

@@ -82,6 +82,7 @@ def test_stops_are_not_preemptions() -> None:
     assert fit("kaplan-meier", counted).expected_lifetime() < dropped < 0.6 * truth
 
 
+@pytest.mark.slow
 def test_the_models_rank_as_they_should_on_unseen_batches() -> None:
     seen, scores = google_2019(), dict.fromkeys(("proportional", *MODELS[:4]), 0.0)
     for train, judge in seen.folds(3):

@@ -181,7 +181,9 @@ class TestEquation1:
     def test_the_normalised_form_is_one(self) -> None:
         model = NormalisedConstrained(1.2, 0.8, 24.3)
         assert model.survival(0.0) == 1 and 0 < model.atom < 1
-        assert model.survival(12.0) < 1 - self.model.cdf(12.0) / self.model.formula(25.0) + 1e-6
+        raw = Constrained(1.0, 1.2, 0.8, 24.3).formula
+        share = (raw(12.0) - raw(0.0)) / (raw(25.0) - raw(0.0))
+        assert model.cdf(12.0) == pytest.approx(share)
 
     def test_equation_3_of_anything_else_is_refused(self) -> None:
         with pytest.raises(SkyUsageError, match=r"equation \(3\)"):
