@@ -407,4 +407,6 @@ def simulate_turnaround(
             break
         began[open_runs] = lost
         ends[open_runs, first] = lost + model.sample(len(open_runs), rng)
+    if not np.isfinite(ended).all():
+        return math.inf, math.inf
     return float(ended.mean()), float(ended.std() / math.sqrt(runs))

@@ -34,8 +34,12 @@ MINUTE = 1 / 60
 YOUNG = FloorHyperbolic(0.005, 0.41, 0.3, 24.0)
 models = st.one_of(
     st.builds(Exponential, st.floats(0.01, 1.0), st.sampled_from([24.0, math.inf])),
-    st.builds(Weibull, st.floats(0.01, 0.5), st.floats(0.4, 2.0), st.sampled_from([24.0, math.inf])),
-    st.builds(FloorHyperbolic, st.floats(0, 0.1), st.floats(0, 1), st.floats(0.1, 5), st.just(24.0)),
+    st.builds(
+        Weibull, st.floats(0.01, 0.5), st.floats(0.4, 2.0), st.sampled_from([24.0, math.inf])
+    ),
+    st.builds(
+        FloorHyperbolic, st.floats(0, 0.1), st.floats(0, 1), st.floats(0.1, 5), st.just(24.0)
+    ),
 )
 
 
@@ -135,7 +139,7 @@ def test_a_job_saves_just_before_the_cap() -> None:
 
 
 def test_machines_that_do_not_age_are_saved_as_young_and_daly_say() -> None:
-    plan = plan_checkpoints(Exponential(0.1), 8.0, MINUTE)
+    plan = plan_checkpoints(Exponential(0.1), 4.0, MINUTE)
     interval = young_daly(MINUTE, 10.0)
     assert all(0.9 * interval < one < 1.1 * interval for one in plan.intervals())
     assert plan.overhead(0.0) == pytest.approx(plan.overhead(12.0), rel=1e-6)
@@ -148,9 +152,11 @@ def test_a_machine_that_never_dies_is_never_saved() -> None:
 
 
 def test_a_cost_between_two_steps_lies_between() -> None:
-    one, half, two = (plan_checkpoints(YOUNG, 4.0, m * MINUTE).expected() for m in (1, 1.5, 2))
+    one, half, two = (
+        plan_checkpoints(YOUNG, 2.0, m * MINUTE, step=2 * MINUTE).expected() for m in (2, 3, 4)
+    )
     assert one < half < two and half == pytest.approx((one + two) / 2, rel=0.002)
-    fine = plan_checkpoints(YOUNG, 4.0, 1.5 * MINUTE, step=MINUTE / 2).expected()
+    fine = plan_checkpoints(YOUNG, 2.0, 3 * MINUTE, step=MINUTE).expected()
     assert half == pytest.approx(fine, rel=2e-3)
 
 

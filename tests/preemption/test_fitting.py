@@ -41,7 +41,9 @@ def test_maximum_likelihood_finds_what_made_the_data() -> None:
     assert found.rate == pytest.approx(0.08, rel=0.05)  # pyright: ignore
     found = fit("weibull", drawn(Weibull(0.03, 0.5, 24.0)))
     assert isinstance(found, Weibull)
-    assert found.shape == pytest.approx(0.5, rel=0.06) and found.rate == pytest.approx(0.03, rel=0.2)
+    assert found.shape == pytest.approx(0.5, rel=0.06) and found.rate == pytest.approx(
+        0.03, rel=0.2
+    )
     truth = FloorHyperbolic(0.01, 0.5, 0.4, 24.0)
     found = fit("floor-hyperbolic", drawn(truth, 8000))
     ages = np.array([0.1, 0.5, 2.0, 8.0, 20.0])
@@ -121,7 +123,7 @@ def test_a_bootstrap_says_when_samples_cannot_be_fitted() -> None:
     found = bootstrap(lambda some: fit("exponential", some).survival(1.0), rare, 100)
     assert 10 < found.failed < 60 and found.samples + found.failed == 100
     with pytest.raises(SkyUsageError, match="could not be fitted"):
-        bootstrap(lambda some: fit("weibull", some).survival(1.0), rare, 50)
+        bootstrap(lambda some: fit("weibull", some).survival(1.0), rare, 20)
     with pytest.raises(SkyUsageError, match="one batch"):
         bootstrap(len, Lifetimes.of([1.0, 2.0], [True, True], batch=["a", "a"]))
 
@@ -132,7 +134,7 @@ def test_no_preemption_is_no_fit(name: str) -> None:
     with pytest.raises(SkyUsageError, match="0 of 4 machines were preempted") as caught:
         fit(name, stopped)
     assert "posterior" in (caught.value.hint or "")
-    with pytest.raises(SkyUsageError, match="too few|needs"):
+    with pytest.raises(SkyUsageError, match="too few for the 4"):
         fit_least_squares("constrained", stopped)
     with pytest.raises(SkyUsageError, match="needs 4"):
         fit_proportional(stopped)
@@ -147,7 +149,7 @@ def test_one_preemption_is_enough_for_one_parameter_only() -> None:
 
 def test_an_unknown_model_is_named_with_the_nearest() -> None:
     seen = Lifetimes.of([1.0], [True])
-    with pytest.raises(SkyUsageError, match="weibul.*\n.*weibull"):
+    with pytest.raises(SkyUsageError, match=r"weibul.*\n.*weibull"):
         fit("weibul", seen)
     with pytest.raises(SkyUsageError, match="least squares"):
         fit_least_squares("kaplan-meier", seen)
@@ -161,7 +163,7 @@ def test_an_unknown_model_is_named_with_the_nearest() -> None:
     st.lists(st.tuples(st.floats(0, 24.9), st.booleans()), min_size=3, max_size=25),
     st.sampled_from(["exponential", "weibull", "floor-hyperbolic"]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_any_lifetimes_are_fitted_or_refused(rows: list[tuple[float, bool]], name: str) -> None:
     """Whatever is seen, a fit is a distribution that is no worse than the exponential."""
     seen = Lifetimes.of(*zip(*rows, strict=True))

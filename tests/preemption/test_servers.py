@@ -42,7 +42,13 @@ OFFERS = [offer(size) for size in SIZES]
 
 def test_shapes_hold_exactly_the_total() -> None:
     shapes = cluster_shapes([*OFFERS, offer(48)], 64)
-    assert [(s.offer.vcpus, s.nodes) for s in shapes] == [(4, 16), (8, 8), (16, 4), (32, 2), (64, 1)]
+    assert [(s.offer.vcpus, s.nodes) for s in shapes] == [
+        (4, 16),
+        (8, 8),
+        (16, 4),
+        (32, 2),
+        (64, 1),
+    ]
     gpu = Offer("aws", "us-east-1", "p3.8xlarge", 32, 244, gpu="V100", gpu_count=4, price=3.6)
     assert [s.nodes for s in cluster_shapes([gpu, OFFERS[0]], 8, "gpu_count")] == [2]
     assert cluster_shapes(OFFERS, 63) == []
@@ -102,7 +108,9 @@ def test_run_times_may_be_measured_or_estimated() -> None:
 
 
 def test_the_choice_explains_itself() -> None:
-    choice = select_server([*OFFERS, offer(48), offer(2, kind="unpriced", price=math.nan)][:-1], 64, 2.0)
+    choice = select_server(
+        [*OFFERS, offer(48), offer(2, kind="unpriced", price=math.nan)][:-1], 64, 2.0
+    )
     text = str(choice)
     assert text.startswith(str(choice.best.shape)) and "next: " in text and "USD more" in text
     assert "48 vcpus do not divide 64" in text
@@ -123,7 +131,10 @@ def test_ties_go_to_the_faster_then_to_fewer_machines() -> None:
     free = [offer(size, price=0.0) for size in SIZES]
     never = {one.instance_type: Exponential(0.0) for one in free}
     assert select_server(free, 64, 1.0, never).best.shape.nodes == 1
-    assert select_server(free[::-1], 64, {"n1-highcpu-4": 0.5, "n1-highcpu-8": 1}).best.shape.nodes == 16
+    assert (
+        select_server(free[::-1], 64, {"n1-highcpu-4": 0.5, "n1-highcpu-8": 1}).best.shape.nodes
+        == 16
+    )
 
 
 def test_what_cannot_be_taken_is_said() -> None:

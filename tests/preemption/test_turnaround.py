@@ -59,7 +59,8 @@ def test_prediction_is_within_two_percent_of_simulation(nodes: int) -> None:
     model = KaplanMeier.of(google_2019().of_kind(SHAPES[nodes]))
     for work in (0.5, 2.0, 4.0):
         truth, error = simulate_turnaround(model, work, nodes, runs=8000, seed=1)
-        assert turnaround(model, work, nodes).hours == pytest.approx(truth, abs=0.02 * truth + 3 * error)
+        said = turnaround(model, work, nodes).hours
+        assert said == pytest.approx(truth, abs=0.02 * truth + 3 * error)
 
 
 def test_replacing_all_is_worse_where_young_machines_fail() -> None:
@@ -97,11 +98,13 @@ def test_what_never_ends_is_infinite() -> None:
 
 
 @given(
-    st.builds(FloorHyperbolic, st.floats(0, 0.1), st.floats(0, 1), st.floats(0.1, 5), st.just(24.0)),
+    st.builds(
+        FloorHyperbolic, st.floats(0, 0.1), st.floats(0, 1), st.floats(0.1, 5), st.just(24.0)
+    ),
     st.floats(0.2, 5.0),
     st.integers(1, 6),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_failures_only_cost(model: FloorHyperbolic, work: float, nodes: int) -> None:
     found = turnaround(model, work, nodes)
     assert found.hours >= work * 0.995 and 0 <= found.chance <= 1
@@ -112,8 +115,16 @@ def test_failures_only_cost(model: FloorHyperbolic, work: float, nodes: int) -> 
 
 @pytest.mark.parametrize(
     "work, nodes, more",
-    [(0.0, 1, {}), (-1.0, 1, {}), (math.nan, 1, {}), (1.0, 0, {}), (1.0, 1.5, {})]
-    + [(1.0, 2, {"restart": -1.0}), (1.0, 2, {"age": 24.0}), (1.0, 1, {"age": 25.0})],
+    [
+        (0.0, 1, {}),
+        (-1.0, 1, {}),
+        (math.nan, 1, {}),
+        (1.0, 0, {}),
+        (1.0, 1.5, {}),
+        (1.0, 2, {"restart": -1.0}),
+        (1.0, 2, {"age": 24.0}),
+        (1.0, 1, {"age": 25.0}),
+    ],
 )
 def test_jobs_that_make_no_sense_are_refused(work: float, nodes: int, more: dict) -> None:
     for way in (turnaround, fresh_turnaround):
