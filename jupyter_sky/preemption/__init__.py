@@ -16,9 +16,8 @@ Scientific Computing On Transient Cloud Servers*; where its formulas do not hold
 the right one are here.
 """
 
-from .bags import Bag, Event, Fleet, Outcome, Policy, average, never, simulate, simulate_turnaround
+from .bags import Bag, Event, Fleet, Outcome, Policy, never
 from .checkpoints import (
-    Schedule,
     best_interval,
     evaluate,
     next_checkpoint,
@@ -35,6 +34,7 @@ from .priors import Beliefs, Posterior, current, posterior
 from .proportional import Proportional
 from .recomputation import Recomputation
 from .reference import reference
+from .schedules import Schedule
 from .servers import (
     FORMULAS,
     Choice,
@@ -44,6 +44,7 @@ from .servers import (
     expected_cost,
     select_server,
 )
+from .simulator import average, simulate, simulate_turnaround
 from .turnaround import (
     Turnaround,
     fresh_turnaround,

@@ -24,7 +24,7 @@ from ..errors import SkyUsageError
 from . import checks
 from .models import Exponential, Model
 
-STEPS = 60
+STEPS = 120
 """Grid points in the work of one job."""
 HORIZON = 30
 """Multiples of the work that are followed step by step; the rest is taken as a steady state."""

@@ -74,8 +74,8 @@ def parts(data: str | None) -> list[Part]:
         return [Part(*pair) for pair in shipped.folds(5)]
     unseen = highcpu(Lifetimes.read(data))
     known = {row_of(unseen, i) for i in range(len(unseen))}
-    shared = {shipped.batch[i] for i in range(len(shipped)) if row_of(shipped, i) in known}
-    apart = ~np.isin(shipped.batch, list(shared))
+    apart_rows = [row_of(shipped, i) not in known for i in range(len(shipped))]
+    apart = np.isin(shipped.batch, np.unique(shipped.batch[apart_rows]))
     say(f"{len(unseen)} machines to judge; {(~apart).sum()} of {len(shipped)} shipped ones in both")
     if not apart.any():
         return [Part(*pair) for pair in unseen.folds(5)]
@@ -133,7 +133,9 @@ def lifetimes(split: list[Part]) -> dict[str, float]:
             errors[key].append(abs(value / truth - 1))
         say(
             f"{kind:>14}: {len(judged):3} machines, Kaplan-Meier {truth:5.2f} h, "
-            + ", ".join(f"{key.strip('_') or 'fitted'} {hours:5.2f}" for key, hours in found.items())
+            + ", ".join(
+                f"{key.strip('_') or 'fitted'} {hours:5.2f}" for key, hours in found.items()
+            )
         )
     return {f"lifetime_error{key}_max".replace("km_max", "km"): max(e) for key, e in errors.items()}
 
