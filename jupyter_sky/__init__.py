@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         offers,
         put,
         run,
+        search,
         status,
         up,
         vars,
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from .errors import SkyError
 
 _VERBS = (
-    "alias cancel check config cost down get handle logs meter offers put run status up vars wait"
+    "alias cancel check config cost down get handle logs meter offers put run search status up "
+    "vars wait"
 ).split()
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 
@@ -59,6 +61,7 @@ __all__ = [
     "preemption",
     "put",
     "run",
+    "search",
     "status",
     "tracker",
     "up",

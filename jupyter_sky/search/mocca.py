@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from ..errors import SkyUsageError
+from .optimizer import Optimizer
 from .space import Point, Space, Value
 
 Target = Literal["cost", "time"]
@@ -133,6 +135,46 @@ def _workload(name: str, found: dict[tuple, list[tuple[float, float, bool]]]) ->
         good = (seconds[ok].mean(), usd[ok].mean()) if ok.any() else (np.nan, np.nan)
         means.append((seconds.mean(), usd.mean(), *good))
     return Workload(name, Space(tuple(points)), *np.array(means).T)
+
+
+def replay(
+    optimizer: Optimizer, workload: Workload, target: Target, reading: Reading, budget: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Search in what was recorded.
+
+    Returns
+    -------
+    regret, spent : numpy.ndarray
+        After each evaluation up to the budget, in percent: regret of the best so far, and what the
+        evaluations cost together, of what trying every configuration once costs. When the
+        optimizer ends earlier its last figures are repeated.
+    """
+    results, costs = workload.results(target, reading), workload.spent(target)
+    found, spent, best, total = [], [], np.inf, 0.0
+    for _ in range(budget):
+        index = optimizer.ask()
+        if index is None:
+            break
+        value = float(results[index])
+        optimizer.tell(index, None if np.isnan(value) else value)
+        best, total = np.fmin(best, value), total + costs[index]
+        found.append(regret(results, best))
+        spent.append(100 * total / costs.sum())
+    short = budget - len(found)
+    return np.pad(found, (0, short), "edge"), np.pad(spent, (0, short), "edge")
+
+
+def history(workloads: Iterable[Workload], reading: Reading) -> list[dict[str, float | None]]:
+    """Run times of other workloads, as `jupyter_sky.search.Transfer` takes them."""
+    return [
+        {
+            str(point): None if np.isnan(seconds) else float(seconds)
+            for point, seconds in zip(
+                one.space.points, one.results("time", reading).tolist(), strict=True
+            )
+        }
+        for one in workloads
+    ]
 
 
 def regret(results: np.ndarray, found: float) -> float:

@@ -24,5 +24,6 @@ if __name__ == "__main__":
     parser.add_argument("name", help="a module beside this file, such as cells")
     parser.add_argument("--quick", action="store_true", help="small numbers, to see that it runs")
     parser.add_argument("--data", metavar="DIR", help="judge on the data files of this folder")
+    parser.add_argument("--reading", choices=["paper", "strict"], help="whether a failure counts")
     options = {key: value for key, value in vars(parser.parse_args()).items() if value is not None}
     print(json.dumps(run(**options)), flush=True)
