@@ -13,6 +13,8 @@ from ..errors import SkyUsageError
 from .lifetimes import CAP_HOURS, Lifetimes
 from .models import Model
 
+_SECOND = 1 / 3600
+
 
 @dataclass(frozen=True)
 class KaplanMeier(Model):
@@ -56,8 +58,9 @@ class KaplanMeier(Model):
                 f"none of {len(seen)} machines was preempted, and there is no cap",
                 hint="take a prior that these move: preemption.posterior(offer, observations)",
             )
-        ages, died = np.unique(seen.hours[seen.events], return_counts=True)
-        ordered = np.sort(seen.hours)
+        hours = np.maximum(seen.hours, _SECOND)  # whoever ends at 0 was alive for a moment
+        ages, died = np.unique(hours[seen.events], return_counts=True)
+        ordered = np.sort(hours)
         at_risk = len(seen) - np.searchsorted(ordered, ages, side="left")
         alive = np.cumprod(1 - died / at_risk)
         with np.errstate(divide="ignore", invalid="ignore"):

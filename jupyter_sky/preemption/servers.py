@@ -95,21 +95,22 @@ class Choice:
         return self.ranked[0]
 
     def explain(self, rows: int = 10) -> str:
-        """Why: the best, what the next would cost more, and a table."""
+        """Why: the best, what the next kind of shape would cost more, and a table."""
         best = self.best
         lines = [
             f"{best.shape}: {best.hours:.2f} h and {best.usd:.2f} USD expected, "
             f"{best.base_hours:.2f} h of it work; the first attempt is cut off with "
             f"{100 * best.chance:.0f} % (least {self.minimize}, formula {self.formula})"
         ]
-        if len(self.ranked) > 1:
-            lines.append(self._runner_up(self.ranked[1]))
-        head = f"{'shape':<44} {'work h':>8} {'total h':>8} {'USD':>9} {'fails':>6} {'lives h':>8}"
-        lines += ["", head]
+        other = next((one for one in self.ranked if _kind(one) != _kind(best)), None)
+        if other is not None:
+            lines.append(self._runner_up(other))
+        width = max(len(str(one.shape)) for one in self.ranked[:rows])
+        lines += ["", f"{'shape':<{width}}   work h  total h       USD   fails  lives h"]
         for one in self.ranked[:rows]:
             lines.append(
-                f"{one.shape!s:<44} {one.base_hours:8.2f} {one.hours:8.2f} {one.usd:9.3f} "
-                f"{100 * one.chance:4.0f} % {one.lifetime:8.1f}"
+                f"{one.shape!s:<{width}} {one.base_hours:8.2f} {one.hours:8.2f} {one.usd:9.3f} "
+                f"{100 * one.chance:5.0f} % {one.lifetime:7.1f}"
             )
         if len(self.ranked) > rows:
             lines.append(f"and {len(self.ranked) - rows} more")
@@ -125,12 +126,16 @@ class Choice:
         work = other.base_hours - self.best.base_hours
         lost = (other.hours - other.base_hours) - (self.best.hours - self.best.base_hours)
         return (
-            f"next: {other.shape}, {' and '.join(parts)} "
+            f"next kind: {other.shape}, {' and '.join(parts)} "
             f"({work:+.2f} h of work, {lost:+.2f} h lost to failures)"
         )
 
     def __str__(self) -> str:
         return self.explain()
+
+
+def _kind(one: Expectation) -> tuple[str, str, int]:
+    return (one.shape.offer.cloud, one.shape.offer.instance_type, one.shape.nodes)
 
 
 def cluster_shapes(offers: Iterable[Offer], total: float, resource: str = "vcpus") -> list[Shape]:

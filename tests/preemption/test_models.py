@@ -34,7 +34,7 @@ models = st.one_of(
     st.builds(NormalisedConstrained, st.floats(0.1, 10), st.floats(0.1, 5), st.floats(12, 30)),
     st.builds(
         lambda hours: KaplanMeier.of(Lifetimes.of(hours, [True] * len(hours))),
-        st.lists(st.floats(0.01, 24.5), min_size=1, max_size=30),
+        st.lists(st.floats(0.0, 24.5), min_size=1, max_size=30),
     ),
 )
 EXAMPLES = [

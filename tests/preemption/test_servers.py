@@ -112,7 +112,7 @@ def test_the_choice_explains_itself() -> None:
         [*OFFERS, offer(48), offer(2, kind="unpriced", price=math.nan)][:-1], 64, 2.0
     )
     text = str(choice)
-    assert text.startswith(str(choice.best.shape)) and "next: " in text and "USD more" in text
+    assert text.startswith(str(choice.best.shape)) and "next kind: " in text and "USD more" in text
     assert "48 vcpus do not divide 64" in text
     assert all(str(one.shape) in text for one in choice.ranked)
     costs = [one.usd for one in choice.ranked]
