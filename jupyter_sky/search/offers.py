@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..resources import Label
 
 _AZURE = re.compile(r"Standard_([A-Z]+)\d+(?:-\d+)?([a-z]*)(?:_(.+))?")
-_SIZE_AT_END = re.compile(r"[-_.]?\d+[a-z]*$")
+_SIZE_AT_END = re.compile(r"[-_.]\d+[a-z]*$")
 
 
 def family(cloud: str, instance_type: str) -> str:
