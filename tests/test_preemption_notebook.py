@@ -15,7 +15,7 @@ import pytest
 from bs4 import BeautifulSoup
 from nbclient import NotebookClient
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "preemption.ipynb"
 KEYS = {
     "google_2019()": "start",
@@ -23,6 +23,7 @@ KEYS = {
     "to_25 =": "figure2",
     "edges =": "hazard",
     "central =": "figure3",
+    "CLOCKS =": "night",
     "equation1_table": "parameters",
     "ranking =": "ranking",
     "lifetimes =": "lifetimes",
@@ -116,6 +117,13 @@ def test_larger_machines_and_busier_zones_fail_more(cells: dict[str, Any]) -> No
     assert 1 < low < ratio < high < 1.6
     zones = dict(re.findall(r"'([\w-]+)': ([\d.]+)", said))
     assert float(zones["us-central1-c"]) > 2 * float(zones["us-west1-a"])
+
+
+def test_night_and_day_do_not_differ(cells: dict[str, Any]) -> None:
+    found = table(cells["night"])
+    assert found.machines.sum() == 967 and found.machines.min() > 100
+    means = found["mean life, h"]
+    assert means.max() - means.min() < 3, "the text says that they hardly differ"
 
 
 def test_equation_1_has_the_papers_parameters_and_is_no_distribution(cells: dict[str, Any]) -> None:

@@ -67,6 +67,22 @@ class Model:
         alive = np.exp(-self.cumulative_below(np.clip(ages, 0.0, self._cap)))
         return np.where(ages > self._cap, 0.0, np.where(ages < 0, 1.0, alive))[()]
 
+    def outlives(self, hours: ArrayLike, age: float = 0.0) -> Any:
+        """P(a machine that is alive at `age` lives `hours` more).
+
+        Examples
+        --------
+        >>> model = FloorHyperbolic(0.005, 0.41, 0.3, cap=24.0)
+        >>> [round(float(1 - model.outlives(1.0, age)), 3) for age in (0, 5, 23)]
+        [0.169, 0.026, 1.0]
+        """
+        alive = float(self.survival(checks.number(age, "age (hours)"))) if age else 1.0
+        if alive <= 0:
+            raise SkyUsageError(
+                f"no machine is alive at an age of {age:g} h", hint=f"give one below {self._cap:g}"
+            )
+        return self.survival(np.asarray(hours, float) + age) / alive
+
     def cdf(self, hours: ArrayLike) -> Any:
         """P(lifetime <= hours)."""
         return 1.0 - self.survival(hours)

@@ -108,6 +108,17 @@ def test_the_exponential_does_not_age_and_the_hyperbolic_grows_safer() -> None:
     assert old > 1.2 * young
 
 
+def test_the_chance_to_live_on_depends_on_age() -> None:
+    for model in EXAMPLES[:4]:
+        assert model.outlives(2.0) == model.survival(2.0)
+        whole = float(model.survival(5.0)) / float(model.survival(3.0))
+        assert model.outlives(2.0, age=3.0) == pytest.approx(whole)
+        assert model.outlives(2.0, age=22.5) == 0, "the cap comes first"
+        with pytest.raises(SkyUsageError, match="alive at an age of 24 h"):
+            model.outlives(1.0, age=24.0)
+    assert Exponential(0.1).outlives(3.0, 50.0) == pytest.approx(math.exp(-0.3))
+
+
 def test_a_life_without_end_is_infinite() -> None:
     assert FloorHyperbolic(0.0, 0.1, 1.0).expected_lifetime() == math.inf
     assert Exponential(0.0).expected_lifetime() == math.inf
