@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from . import accelerators, catalog, tracker
+    from . import accelerators, catalog, preemption, tracker
     from .api import (
         alias,
         cancel,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         plan,
         put,
         run,
+        search,
         status,
         up,
         vars,
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
     from .resources import Resources
 
 _VERBS = (
-    "alias cancel check config cost down get handle logs meter offers plan put run status up vars "
-    "wait"
+    "alias cancel check config cost down get handle logs meter offers plan put run search status "
+    "up vars wait"
 ).split()
-_ROOMS = ("accelerators", "catalog", "tracker")
+_ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _CLASSES = {"Dag": "dag", "Resources": "resources", "Task": "dag"}
 
 __all__ = [
@@ -65,8 +66,10 @@ __all__ = [
     "meter",
     "offers",
     "plan",
+    "preemption",
     "put",
     "run",
+    "search",
     "status",
     "tracker",
     "up",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .config import Sky
 from .errors import SkyUsageError, suggest
@@ -22,6 +22,7 @@ from .widgets.table import Table
 if TYPE_CHECKING:
     from .accelerators import Accelerator
     from .optimizer.planned import Plan
+    from .search import SearchResult, Space
     from .widgets.offers import Offers
 
 
@@ -337,6 +338,55 @@ def _cannot_launch(clouds_used: Iterable[str]) -> list[str]:
     return [f"{', '.join(missing)}: cannot launch here yet, see %sky check"] if missing else []
 
 
+def search(
+    function_or_cell: Callable[..., Any] | str,
+    space: Space | Mapping[str, Any],
+    budget: int,
+    minimize: Literal["cost", "time"] = "cost",
+    *,
+    progress: bool = True,
+    **options: Any,
+) -> SearchResult:
+    """Find the configuration on which a workload costs least, or is fastest, by trying some.
+
+    Parameters
+    ----------
+    function_or_cell
+        The workload. A function is called with each configuration and gives the seconds it took;
+        with ``measure=f``, ``f(function_or_cell, configuration)`` is called instead.
+    space
+        A `jupyter_sky.search.Space`, or labels from which one is made of the catalog's offers:
+        ``{"cpus": "4+", "cloud": "aws,gcp", "nodes": [1, 2, 4]}``.
+    budget
+        Configurations to try at most.
+    minimize
+        ``cost`` or ``time``.
+    progress
+        Whether to show, after each try, what is best so far and what was spent.
+    **options
+        ``measure``, ``method``, ``history``, ``seed``, ``parallel``, ``timeout``, ``repeats``,
+        ``statistic``, ``stop``, ``log`` and what the method takes; all of them are told in
+        `jupyter_sky.search.calls.search`.
+
+    Returns
+    -------
+    SearchResult
+        ``best``, ``tries``, ``curve``, ``regret()``; it shows as a table of what was tried and
+        what each try cost.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"aws": {"nodes": [1, 2, 4]}}, price=lambda arm, values: values["nodes"])
+    >>> search(lambda p: 60 + 3600 / p.nodes, space, 3, progress=False).best.point.nodes
+    1
+    """
+    from .search.calls import search as find
+
+    watch = options.pop("watch", None) or (_progress() if progress else None)
+    return find(function_or_cell, space, budget, minimize, watch=watch, **options)
+
+
 def config(key: str | None = None, value: Any = None) -> Table | Any:
     """Show the settings, or one, or set one for this session."""
     settings = Sky.load()
@@ -405,6 +455,17 @@ def meter(period: float = 1.0) -> Any:
         )
 
     return cost_meter(read, period)
+
+
+def _progress() -> Callable[[SearchResult], None]:
+    """Show a search's summary: in a notebook one line that changes, else a line for each try."""
+    from IPython import get_ipython  # type: ignore[attr-defined]
+    from IPython.display import display
+
+    if get_ipython() is None:
+        return lambda result: print(result.summary, flush=True)
+    shown = display({"text/plain": "searching"}, raw=True, display_id=True)
+    return lambda result: shown.update({"text/plain": result.summary}, raw=True)  # type: ignore
 
 
 def _display() -> Any:

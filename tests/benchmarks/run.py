@@ -1,8 +1,8 @@
-"""python tests/benchmarks/run.py NAME [--quick] [--instances DIR]
+"""python tests/benchmarks/run.py NAME [--quick] [--instances DIR] [--data DIR] [--reading WHICH]
 
 Runs `main` of the benchmark NAME beside this file. Progress goes to stderr; the last line of
 stdout is {"name": NAME, "figures": {...}}. --quick takes small numbers: a smoke test, no figure.
---instances names a folder of instances for the benchmarks that read such.
+The other options are passed to the benchmarks that have them.
 """
 
 import argparse
@@ -12,11 +12,10 @@ import json
 import sys
 
 
-def run(name: str, quick: bool = False, instances: str | None = None) -> dict:
+def run(name: str, **options: object) -> dict:
     # Whatever a benchmark prints is progress: stdout is for the figures alone.
     with contextlib.redirect_stdout(sys.stderr):
-        more = {"instances": instances} if instances else {}
-        figures = importlib.import_module(name).main(quick=quick, **more)
+        figures = importlib.import_module(name).main(**options)
     return {"name": name, "figures": {key: round(value, 4) for key, value in figures.items()}}
 
 
@@ -24,6 +23,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Measure one benchmark of this folder.")
     parser.add_argument("name", help="a module beside this file, such as cells")
     parser.add_argument("--quick", action="store_true", help="small numbers, to see that it runs")
-    parser.add_argument("--instances", help="a folder, where the benchmark reads instances")
-    options = parser.parse_args()
-    print(json.dumps(run(options.name, options.quick, options.instances)), flush=True)
+    parser.add_argument("--instances", metavar="DIR", help="solve the instances of this folder")
+    parser.add_argument("--data", metavar="DIR", help="judge on the data files of this folder")
+    parser.add_argument("--reading", choices=["paper", "strict"], help="whether a failure counts")
+    options = {key: value for key, value in vars(parser.parse_args()).items() if value is not None}
+    print(json.dumps(run(**options)), flush=True)

@@ -1,0 +1,108 @@
+"""How long a spot machine lives, and what follows from it.
+
+Lifetimes that were observed become a model; a model says what a job will take and cost, on which
+machines to run it and when to save its state::
+
+    seen = preemption.google_2019()
+    model = preemption.fit("floor-hyperbolic", seen)
+    model.expected_lifetime(), model.survival(4.0)
+    preemption.turnaround(model, work=4.0, nodes=2).hours
+    preemption.next_checkpoint(remaining=3.2, age=5.0, cost=1 / 60, model=model)
+    print(preemption.select_server(offers, 64, run_hours=1.5))
+
+All times are hours, all prices USD. Everything is a pure function of its inputs and a seed, but
+`current`, which reads the tracker and the catalog. The starting point is the paper *SciSpot:
+Scientific Computing On Transient Cloud Servers*; where its formulas do not hold, both its form and
+the right one are here.
+"""
+
+from .bags import Bag, Event, Fleet, Outcome, Policy, never
+from .checkpoints import (
+    best_interval,
+    evaluate,
+    next_checkpoint,
+    plan_checkpoints,
+    young_daly,
+)
+from .constrained import Constrained, NormalisedConstrained
+from .empirical import KaplanMeier
+from .expected import expected_lifetime
+from .fitting import MODELS, Interval, bootstrap, fit, fit_least_squares, fit_proportional
+from .lifetimes import Lifetimes, google_2019
+from .models import Exponential, FloorHyperbolic, Model, Scaled, Weibull
+from .priors import Beliefs, Posterior, current, posterior
+from .proportional import Proportional
+from .recomputation import Recomputation
+from .reference import reference
+from .schedules import Schedule
+from .servers import (
+    FORMULAS,
+    Choice,
+    Expectation,
+    Shape,
+    cluster_shapes,
+    expected_cost,
+    select_server,
+)
+from .simulator import average, simulate, simulate_turnaround
+from .turnaround import (
+    Turnaround,
+    fresh_turnaround,
+    paper_turnaround,
+    preemption_chance_paper,
+    turnaround,
+)
+
+__all__ = [
+    "FORMULAS",
+    "MODELS",
+    "Bag",
+    "Beliefs",
+    "Choice",
+    "Constrained",
+    "Event",
+    "Expectation",
+    "Exponential",
+    "Fleet",
+    "FloorHyperbolic",
+    "Interval",
+    "KaplanMeier",
+    "Lifetimes",
+    "Model",
+    "NormalisedConstrained",
+    "Outcome",
+    "Policy",
+    "Posterior",
+    "Proportional",
+    "Recomputation",
+    "Scaled",
+    "Schedule",
+    "Shape",
+    "Turnaround",
+    "Weibull",
+    "average",
+    "best_interval",
+    "bootstrap",
+    "cluster_shapes",
+    "current",
+    "evaluate",
+    "expected_cost",
+    "expected_lifetime",
+    "fit",
+    "fit_least_squares",
+    "fit_proportional",
+    "fresh_turnaround",
+    "google_2019",
+    "never",
+    "next_checkpoint",
+    "paper_turnaround",
+    "plan_checkpoints",
+    "posterior",
+    "preemption_chance_paper",
+    "reference",
+    "select_server",
+    "simulate",
+    "simulate_turnaround",
+    "turnaround",
+    "young_daly",
+]

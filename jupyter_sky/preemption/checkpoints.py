@@ -1,0 +1,186 @@
+"""When to save a checkpoint: the best schedule, the classic rule, and what a policy is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from ..errors import SkyUsageError
+from . import checks
+from .models import Model
+from .schedules import Schedule, in_steps, make_grid, solve
+
+MINUTE = 1 / 60
+LARGEST = 2000
+"""Steps of work that a schedule may have: its tables take 8 bytes for each step and age, twice."""
+
+
+def plan_checkpoints(
+    model: Model,
+    work: float,
+    cost: float,
+    restart: float = 0.0,
+    step: float = MINUTE,
+) -> Schedule:
+    """The schedule that ends a job soonest on average; the same question is answered from memory.
+
+    Parameters
+    ----------
+    model
+        Lifetime of the machines.
+    work
+        Hours of work of the job.
+    cost
+        Hours that one checkpoint takes, above 0.
+    restart
+        Hours from a preemption until a new machine goes on.
+    step
+        Hours of the grid; `work` is a whole number of steps, which are made a little smaller or
+        larger for it.
+
+    Raises
+    ------
+    SkyUsageError
+        For times that make no sense, a job of more than `LARGEST` steps, or machines that do not
+        even live for a step and a checkpoint.
+
+    Examples
+    --------
+    >>> from jupyter_sky.preemption import FloorHyperbolic
+    >>> plan = plan_checkpoints(FloorHyperbolic(0.005, 0.41, 0.3, 24.0), 1.0, cost=1 / 60)
+    >>> [round(60 * hours) for hours in plan.intervals()]
+    [26, 34]
+    """
+    return _planned(model, *_checked(work, cost, restart, step))
+
+
+def evaluate(
+    policy: Callable[[np.ndarray, np.ndarray], np.ndarray] | Schedule | float,
+    model: Model,
+    work: float,
+    cost: float,
+    restart: float = 0.0,
+    step: float = MINUTE,
+) -> Schedule:
+    """What a policy is expected to take when machines live as a model says, exactly.
+
+    Parameters
+    ----------
+    policy
+        A schedule (planned with whatever model), hours between checkpoints, or a function from
+        arrays of remaining hours and ages in hours to hours of work until the next checkpoint.
+
+    The other parameters are those of `plan_checkpoints`.
+
+    Examples
+    --------
+    >>> from jupyter_sky.preemption import Exponential
+    >>> never = evaluate(1.0, Exponential(0.1), 1.0, cost=1 / 60)
+    >>> round(never.expected(), 4)  # (exp(0.1) - 1) / 0.1
+    1.0517
+    """
+    work, cost, restart, step = _checked(work, cost, restart, step)
+    grid = make_grid(model, work, cost, step)
+    return solve(grid, cost, restart, in_steps(policy, grid))
+
+
+def young_daly(cost: float, lifetime: float) -> float:
+    """Young's (1974) first-order interval, ``sqrt(2 C MTTF)``, in hours.
+
+    Right for machines that do not age and intervals far below their mean life.
+
+    Examples
+    --------
+    >>> round(60 * young_daly(1 / 60, 5.5))
+    26
+    """
+    cost = checks.number(cost, "checkpoint cost (hours)", above=0)
+    return math.sqrt(2 * cost * checks.number(lifetime, "mean lifetime (hours)", above=0))
+
+
+def best_interval(
+    model: Model, work: float, cost: float, restart: float = 0.0, step: float = MINUTE
+) -> float:
+    """The hours between checkpoints that are best on a new machine, if they must be all the same.
+
+    Tries each whole number of steps: seconds for 240 of them.
+    """
+    work, cost, restart, step = _checked(work, cost, restart, step)
+    grid = make_grid(model, work, cost, step)
+    found = [
+        solve(grid, cost, restart, in_steps(k * grid.step, grid)).hours[-1, 0]
+        for k in range(1, grid.work + 1)
+    ]
+    return (int(np.argmin(found)) + 1) * grid.step
+
+
+def next_checkpoint(
+    remaining: float,
+    age: float,
+    cost: float,
+    model: Model | None = None,
+    restart: float = 0.0,
+) -> float:
+    """Hours of work that a running job should do before its next checkpoint.
+
+    Schedules are kept, so that only the first question of a kind takes a second; jobs of more than
+    8 h are planned in steps of more than a minute.
+
+    Parameters
+    ----------
+    remaining
+        Hours of work left.
+    age
+        Hours that the machine has lived.
+    cost
+        Hours that one checkpoint takes.
+    model
+        Lifetime of the machine; Google's preemptible machines of 2019 unless given.
+
+    Returns
+    -------
+    float
+        `remaining` when the job should run to its end without another.
+
+    Examples
+    --------
+    >>> 0.2 < next_checkpoint(remaining=4.0, age=0.0, cost=1 / 60) < 0.8
+    True
+    >>> next_checkpoint(remaining=0.0, age=3.0, cost=1 / 60)
+    0.0
+    """
+    from .reference import reference
+
+    left = checks.number(remaining, "remaining (hours)")
+    checks.number(age, "age (hours)")
+    if left == 0:
+        return 0.0
+    step = MINUTE
+    while left / step > 480:
+        step *= 2
+    whole = 240 if left / step <= 240 else 480
+    plan = plan_checkpoints(model or reference().base, whole * step, cost, restart, step)
+    return plan.next(left, age)
+
+
+def _checked(
+    work: float, cost: float, restart: float, step: float
+) -> tuple[float, float, float, float]:
+    work = checks.number(work, "work (hours)", above=0)
+    cost = checks.number(cost, "checkpoint cost (hours)", above=0)
+    restart = checks.number(restart, "restart (hours)")
+    step = checks.number(step, "step (hours)", above=0)
+    if work / step > LARGEST:
+        raise SkyUsageError(
+            f"a job of {work:g} h in steps of {60 * step:g} min has {work / step:.0f} steps",
+            hint=f"take steps of {work / LARGEST:.2g} h or more (step=...)",
+        )
+    return work, cost, restart, step
+
+
+@lru_cache(maxsize=32)
+def _planned(model: Model, work: float, cost: float, restart: float, step: float) -> Schedule:
+    return solve(make_grid(model, work, cost, step), cost, restart, None)

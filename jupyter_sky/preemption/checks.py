@@ -1,0 +1,43 @@
+"""What users may get wrong, said in one line with what to do next."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+from ..errors import SkyUsageError
+
+
+def number(value: Any, label: str, *, above: float | None = None, least: float = 0.0) -> float:
+    """A finite number of at least `least`, or strictly above `above`.
+
+    Raises
+    ------
+    SkyUsageError
+        For anything else, nan included.
+
+    Examples
+    --------
+    >>> number(4, "work (hours)", above=0)
+    4.0
+    """
+    wanted = f"above {above:g}" if above is not None else f"of at least {least:g}"
+    fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not fits or (value <= above if above is not None else value < least):
+        raise SkyUsageError(f"{label} is {value!r}", hint=f"give a finite number {wanted}")
+    return float(value)
+
+
+def count(value: Any, label: str, least: int = 1) -> int:
+    """A whole number of at least `least`.
+
+    Examples
+    --------
+    >>> count(3, "nodes")
+    3
+    """
+    known = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not known or value != math.floor(value) or value < least:
+        raise SkyUsageError(f"{label} is {value!r}", hint=f"give a whole number from {least}")
+    return int(float(value))

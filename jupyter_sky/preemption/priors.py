@@ -1,0 +1,290 @@
+"""Lifetimes of machines without data: priors, moved by what the tracker observes.
+
+A prior is a base model and a factor on its hazard, gamma distributed around 1 and worth one
+preemption (80 % of it between 0.1 and 2.3): what it rests on is rough. Observing machines moves it
+by Bayes' rule, exactly: a machine of age *t* adds the base's cumulative hazard *H(t)* to the
+exposure and, if it was preempted, 1 to the preemptions.
+
+The base is
+
+- for a spot machine with an interruption band (AWS) exponential, with the mean that the tracker
+  derives from the band: a band is one number and says nothing of a shape;
+- for any other spot machine the floor plus hyperbolic hazard of Google's machines of 2019, by size
+  (`reference`), because no other measurement is at hand. Zones of then say little about today. They
+  had a cap of 24 hours, which Spot machines of today do not: give `cap` where there is one;
+- on demand exponential, one loss in a year, as in the tracker.
+
+Observations fade, and neighbours lend, as they do in the tracker. An observation into which
+several were folded counts with their mean age: the exposure is then overstated a little where the
+hazard falls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..offers import Offer
+from ..tracker.estimates import (
+    LEVEL,
+    PRIOR_PREEMPTIONS,
+    Band,
+    half_life,
+    prior_hours,
+)
+from ..tracker.knowledge import OTHER_REGION, OTHER_TYPE, OTHER_ZONE, no_bands
+from ..tracker.observations import Observation, Place, age_weight, family
+from .models import Exponential, FloorHyperbolic, Model
+
+SIZES = (1.0, 64.0)
+"""vCPUs of the machines that `reference` was fitted on; others count as the nearest of these."""
+
+Bands = Callable[[str, str, str], Band | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """What is believed of a machine's lifetime: a base hazard times a gamma distributed factor.
+
+    Attributes
+    ----------
+    base : Model
+        The prior's best guess.
+    preemptions, exposure : float
+        Parameters of the factor's gamma distribution, the prior's 1 and 1 among them.
+    machines : int
+        Machines seen to end at the very place.
+    own, lent : float
+        Preemptions seen there and lent by neighbours, faded.
+    basis : str
+        What the prior rests on.
+
+    Examples
+    --------
+    >>> Posterior(Exponential(0.1), 3.0, 2.0, 2, 2.0, 0.0, "a guess").model
+    Exponential(rate=0.15000000000000002, cap=inf)
+    """
+
+    base: Model
+    preemptions: float
+    exposure: float
+    machines: int
+    own: float
+    lent: float
+    basis: str
+
+    @property
+    def ratio(self) -> float:
+        """The factor on the base's hazard, its mean."""
+        return self.preemptions / self.exposure
+
+    @property
+    def model(self) -> Model:
+        """The lifetime model with the factor at its mean."""
+        return self.base.times(self.ratio)
+
+    def survival(self, hours: float) -> float:
+        """The chance that one new machine lives so long, over all factors that may be."""
+        if hours >= getattr(self.base, "cap", math.inf):
+            return 0.0
+        spent = -math.log(max(float(self.base.reaching(hours)), 1e-300))
+        return (1 + spent / self.exposure) ** -self.preemptions
+
+    def models(self, level: float = LEVEL) -> tuple[Model, Model]:
+        """The short-lived and the long-lived model that bound the truth with this probability."""
+        from scipy.special import gammaincinv
+
+        tail = (1 - level) / 2
+        slow, fast = gammaincinv(self.preemptions, [tail, 1 - tail]) / self.exposure
+        return self.base.times(float(fast)), self.base.times(float(slow))
+
+    def interval(self, within: float = 24.0, level: float = LEVEL) -> tuple[float, float]:
+        """Bounds of the hours that a machine lives on average within its first `within` hours."""
+        short, long = self.models(level)
+        return short.expected_lifetime(within), long.expected_lifetime(within)
+
+    def __str__(self) -> str:
+        low, high = self.interval()
+        hours = self.model.expected_lifetime(24.0)
+        seen = (
+            f"{self.machines} machines seen there ({self.own:.1f} preemptions, faded), "
+            f"{self.lent:.1f} lent by neighbours"
+            if self.machines or self.lent
+            else "none seen"
+        )
+        return (
+            f"{hours:.1f} of the first 24 h ({low:.1f} to {high:.1f}); prior: {self.basis}; {seen}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    place: Place
+    hours: float
+    died: float
+    weight: float
+    machines: int
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """Priors and observations at one moment; pure, it asks no clock and reads no file.
+
+    Attributes
+    ----------
+    bands : callable
+        The interruption band of a cloud, region and instance type, or None; such as
+        ``catalog.load().interruption``.
+    caps : mapping of str to float
+        Age in hours that no spot machine of a cloud outlives.
+
+    Examples
+    --------
+    >>> there = Place("gcp", "us-west1", "us-west1-b", "n2-standard-8", spot=True)
+    >>> seen = [Observation("preempted", there, 0.0, seconds=1800.0)] * 3
+    >>> beliefs = Beliefs.of(seen, now=0.0)
+    >>> beliefs.posterior(there).ratio > 1 > Beliefs().posterior(there).ratio - 0.5
+    True
+    """
+
+    bands: Bands = no_bands
+    caps: Mapping[str, float] = field(default_factory=dict)
+    _ends: Mapping[tuple[str, ...], tuple[_End, ...]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        observations: Iterable[Observation],
+        now: float,
+        bands: Bands = no_bands,
+        caps: Mapping[str, float] | None = None,
+    ) -> Beliefs:
+        """What these observations tell at `now` (unix seconds); later ones are left out."""
+        ends: defaultdict[tuple[str, ...], list[_End]] = defaultdict(list)
+        for seen in observations:
+            if seen.kind not in ("preempted", "ended") or seen.at > now:
+                continue
+            weight = seen.weight * age_weight(now - seen.at, half_life(seen.kind))
+            died = weight if seen.kind == "preempted" else 0.0
+            one = _End(seen.place, (seen.seconds or 0.0) / 3600, died, weight, seen.events)
+            for key in _keys(seen.place):
+                ends[key].append(one)
+        return cls(bands, caps or {}, {key: tuple(found) for key, found in ends.items()})
+
+    def posterior(self, where: Offer | Place) -> Posterior:
+        """What is believed of one machine at a place; an offer also tells its size."""
+        place = Place.of(where)
+        base, basis = self._base(place, where.vcpus if isinstance(where, Offer) else 0.0)
+        own = [one for one in self._ends.get(_keys(place)[0], ()) if one.place == place]
+        died, spent = _told(base, own, lambda _: 1.0)
+        lent, lent_spent = _told(base, self._near(place), lambda other: _share(place, other))
+        worth = max(lent, lent_spent)
+        share = min(1.0, PRIOR_PREEMPTIONS / worth) if worth > 0 else 0.0
+        return Posterior(
+            base,
+            PRIOR_PREEMPTIONS + died + share * lent,
+            PRIOR_PREEMPTIONS + spent + share * lent_spent,
+            sum(one.machines for one in own),
+            died,
+            share * lent,
+            basis,
+        )
+
+    def __call__(self, offer: Offer) -> Model:
+        """The lifetime model of an offer's machines: what `select_server` takes."""
+        return self.posterior(offer).model
+
+    def _base(self, place: Place, vcpus: float) -> tuple[Model, str]:
+        from .reference import reference
+
+        if not place.spot:
+            return Exponential(1 / prior_hours(False, None)), "on demand, one loss in a year"
+        cap = float(self.caps.get(place.cloud, math.inf))
+        band = self.bands(place.cloud, place.region, place.instance_type)
+        if band is not None:
+            high = "more" if band.high_pct is None else f"{band.high_pct:g}"
+            basis = f"interruption band of {band.low_pct:g} to {high} % a month"
+            return Exponential(1 / prior_hours(True, band), cap), basis
+        size = min(max(vcpus or 8.0, SIZES[0]), SIZES[1])
+        found = reference().at(size)
+        model = FloorHyperbolic(found.floor, found.early, found.scale, cap)
+        return model, f"Google's preemptible machines of 2019 with {size:g} vCPUs"
+
+    def _near(self, place: Place) -> list[_End]:
+        near = {id(one): one for key in _keys(place) for one in self._ends.get(key, ())}
+        return [one for one in near.values() if one.place != place]
+
+
+def posterior(
+    where: Offer | Place,
+    observations: Iterable[Observation] = (),
+    now: float | None = None,
+    bands: Bands = no_bands,
+    caps: Mapping[str, float] | None = None,
+) -> Posterior:
+    """What is believed of one machine at a place: prior, and observations if there are any.
+
+    Who asks for many places makes `Beliefs` once.
+
+    Parameters
+    ----------
+    now
+        Unix seconds; the time of the newest observation unless given.
+
+    Examples
+    --------
+    >>> spot = Offer("azure", "westeurope", "Standard_D8s_v5", 8, 32, spot=True)
+    >>> posterior(spot).machines
+    0
+    """
+    seen = tuple(observations)
+    moment = max((one.at for one in seen), default=0.0) if now is None else now
+    return Beliefs.of(seen, moment, bands, caps).posterior(where)
+
+
+def _told(
+    base: Model, ends: Iterable[_End], share: Callable[[Place], float]
+) -> tuple[float, float]:
+    """Preemptions, and the base's cumulative hazard over the lives, each times its share."""
+    import numpy as np
+
+    ends = list(ends)
+    if not ends:
+        return 0.0, 0.0
+    shares = np.array([share(one.place) for one in ends])
+    hours = np.minimum([one.hours for one in ends], getattr(base, "cap", math.inf))
+    spent = base.cumulative_below(hours) * [one.weight for one in ends]
+    return float(shares @ [one.died for one in ends]), float(shares @ spent)
+
+
+def _keys(place: Place) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What neighbours have in common: the type in a cloud, or the family in a region."""
+    market = "spot" if place.spot else ""
+    kin = family(place.cloud, place.instance_type)
+    return (
+        ("type", place.cloud, place.instance_type, market),
+        ("family", place.cloud, place.region, kin, market),
+    )
+
+
+def _share(place: Place, other: Place) -> float:
+    """What an observation at another place counts for, as in the tracker."""
+    if place.instance_type != other.instance_type:
+        return OTHER_TYPE
+    return OTHER_ZONE if place.region == other.region else OTHER_REGION
+
+
+def current(now: float | None = None, caps: Mapping[str, float] | None = None) -> Beliefs:
+    """Beliefs from this user's tracker and the shipped catalog, as they are now.
+
+    The one function of this room that reads files and the clock.
+    """
+    import time
+
+    from .. import catalog, tracker
+
+    moment = time.time() if now is None else now
+    seen = tracker.current().observations()
+    return Beliefs.of(seen, moment, catalog.load().interruption, caps)

@@ -1,0 +1,322 @@
+"""Which machines to run a job on: SciSpot's server selection over offers of the catalog.
+
+A job needs a total *R* of something, such as 64 vCPUs. A cluster shape is an offer with r_i of it
+on each machine and the number n_i of machines, ``r_i n_i = R``. The base run time may differ by
+shape. What it will cost, failures included, decides (section 4.1 of the paper).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from ..errors import SkyNoOffer, SkyUsageError, suggest
+from ..offers import Offer
+from . import checks
+from .constrained import Constrained
+from .models import Model
+from .turnaround import (
+    Turnaround,
+    fresh_turnaround,
+    paper_turnaround,
+    preemption_chance_paper,
+    turnaround,
+)
+
+FORMULAS = ("replaced", "fresh", "paper", "paper-survival")
+"""How the turnaround is expected: only lost machines replaced, all of them replaced (exact),
+equations (5)-(9), and the same with the chance from the survival in place of equation (9)."""
+
+Hours = (
+    float | Mapping[str, float] | Mapping[tuple[str, int], float] | Callable[[Offer, int], float]
+)
+"""Base run time: one for all shapes, measured by instance type or by (instance type, nodes), or
+estimated by a function of offer and nodes."""
+LifetimesBy = Mapping[str, Model] | Callable[[Offer], Model]
+"""Lifetime of one machine, by instance type or by a function of the offer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """So many machines of one offer."""
+
+    offer: Offer
+    nodes: int
+
+    def __str__(self) -> str:
+        return f"{self.nodes} x {self.offer.place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a job is expected to take and cost on a cluster shape.
+
+    Attributes
+    ----------
+    base_hours, hours : float
+        Without failures and with them.
+    usd : float
+        Price of all machines for `hours`: equation (4).
+    chance : float
+        Probability that the first attempt is cut off.
+    lifetime : float
+        Expected hours of one machine, as the formula takes it.
+    """
+
+    shape: Shape
+    base_hours: float
+    hours: float
+    usd: float
+    chance: float
+    lifetime: float
+
+    @property
+    def overhead(self) -> float:
+        """Time lost to failures as a share of the base run time."""
+        return self.hours / self.base_hours - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Cluster shapes, the best first, and what was left out with the reason.
+
+    Its text explains the choice.
+    """
+
+    ranked: tuple[Expectation, ...]
+    skipped: tuple[tuple[Offer, str], ...]
+    minimize: str
+    formula: str
+
+    @property
+    def best(self) -> Expectation:
+        """The shape to take."""
+        return self.ranked[0]
+
+    def explain(self, rows: int = 10) -> str:
+        """Why: the best, what the next kind of shape would cost more, and a table."""
+        best = self.best
+        lines = [
+            f"{best.shape}: {best.hours:.2f} h and {best.usd:.2f} USD expected, "
+            f"{best.base_hours:.2f} h of it work; the first attempt is cut off with "
+            f"{100 * best.chance:.0f} % (least {self.minimize}, formula {self.formula})"
+        ]
+        other = next((one for one in self.ranked if _kind(one) != _kind(best)), None)
+        if other is not None:
+            lines.append(self._runner_up(other))
+        width = max(len(str(one.shape)) for one in self.ranked[:rows])
+        lines += ["", f"{'shape':<{width}}   work h  total h       USD   fails  lives h"]
+        for one in self.ranked[:rows]:
+            lines.append(
+                f"{one.shape!s:<{width}} {one.base_hours:8.2f} {one.hours:8.2f} {one.usd:9.3f} "
+                f"{100 * one.chance:5.0f} % {one.lifetime:7.1f}"
+            )
+        if len(self.ranked) > rows:
+            lines.append(f"and {len(self.ranked) - rows} more")
+        lines += [f"left out: {offer.place}, {why}" for offer, why in self.skipped[:rows]]
+        if len(self.skipped) > rows:
+            lines.append(f"left out: {len(self.skipped) - rows} more")
+        return "\n".join(lines)
+
+    def _runner_up(self, other: Expectation) -> str:
+        usd, hours = other.usd - self.best.usd, other.hours - self.best.hours
+        parts = [f"{abs(usd):.3f} USD {'more' if usd >= 0 else 'less'}"]
+        parts.append(f"{abs(hours):.2f} h {'longer' if hours >= 0 else 'shorter'}")
+        work = other.base_hours - self.best.base_hours
+        lost = (other.hours - other.base_hours) - (self.best.hours - self.best.base_hours)
+        return (
+            f"next kind: {other.shape}, {' and '.join(parts)} "
+            f"({work:+.2f} h of work, {lost:+.2f} h lost to failures)"
+        )
+
+    def __str__(self) -> str:
+        return self.explain()
+
+
+def _kind(one: Expectation) -> tuple[str, str, int]:
+    return (one.shape.offer.cloud, one.shape.offer.instance_type, one.shape.nodes)
+
+
+def cluster_shapes(offers: Iterable[Offer], total: float, resource: str = "vcpus") -> list[Shape]:
+    """The shapes with exactly the total of a resource: ``r_i n_i = R``.
+
+    Parameters
+    ----------
+    total
+        vCPUs, GiB of memory or accelerators that the job needs in all.
+    resource
+        ``vcpus``, ``memory`` or ``gpu_count``.
+
+    Examples
+    --------
+    >>> small = Offer("gcp", "us-central1", "n1-highcpu-16", 16, 14.4, spot=True, price=0.12)
+    >>> [shape.nodes for shape in cluster_shapes([small], 64)]
+    [4]
+    """
+    known = ("vcpus", "memory", "gpu_count")
+    if resource not in known:
+        raise SkyUsageError(f"no resource {resource!r}", hint=suggest(resource, known))
+    total = checks.number(total, f"total {resource}", above=0)
+    shapes = []
+    for offer in offers:
+        size = float(getattr(offer, resource) or 0)
+        nodes = round(total / size) if size > 0 else 0
+        if nodes >= 1 and math.isclose(nodes * size, total, rel_tol=1e-9):
+            shapes.append(Shape(offer, nodes))
+    return shapes
+
+
+def expected_cost(
+    shape: Shape,
+    base_hours: float,
+    model: Model,
+    formula: str = "replaced",
+    age: float = 0.0,
+    restart: float = 0.0,
+) -> Expectation:
+    """Equation (4), ``E[C] = n c E[T]``, with E[T] by one of `FORMULAS`.
+
+    Parameters
+    ----------
+    base_hours
+        Run time on this shape without failures.
+    model
+        Lifetime of one machine.
+    age, restart
+        Hours that the machines have lived, and from a failure to the next attempt; the paper's
+        formulas know neither.
+    """
+    price = checks.number(shape.offer.price, f"price of {shape.offer.place} (USD/h)")
+    base_hours = checks.number(base_hours, f"run time on {shape} (hours)", above=0)
+    took, lifetime = _expected(shape.nodes, base_hours, model, formula, age, restart)
+    usd = shape.nodes * price * took.hours if price else 0.0
+    return Expectation(shape, base_hours, took.hours, usd, took.chance, lifetime)
+
+
+def _expected(
+    nodes: int, work: float, model: Model, formula: str, age: float, restart: float
+) -> tuple[Turnaround, float]:
+    if formula in ("replaced", "fresh"):
+        how = turnaround if formula == "replaced" else fresh_turnaround
+        return how(model, work, nodes, age, restart), model.expected_lifetime(age=age)
+    if formula == "paper":
+        as_paper = isinstance(model, Constrained)
+        lifetime = model.expected_lifetime_paper() if as_paper else model.expected_lifetime()
+        chance = preemption_chance_paper(work, nodes, min(lifetime, 1e12))
+        return Turnaround(paper_turnaround(work, nodes, min(lifetime, 1e12)), chance, chance), (
+            lifetime
+        )
+    if formula == "paper-survival":
+        chance = 1 - float(model.survival(work)) ** nodes
+        return Turnaround(work + work / 2 * chance, chance, chance), model.expected_lifetime()
+    raise SkyUsageError(f"no formula {formula!r}", hint=suggest(formula, FORMULAS))
+
+
+def select_server(
+    offers: Iterable[Offer],
+    total: float,
+    run_hours: Hours,
+    lifetimes: LifetimesBy | None = None,
+    *,
+    resource: str = "vcpus",
+    minimize: str = "cost",
+    formula: str = "replaced",
+    restart: float = 0.0,
+) -> Choice:
+    """The cluster shape on which a job is expected to cost least, or to end soonest.
+
+    Parameters
+    ----------
+    offers
+        Offers of the catalog, such as ``sky.offers(...)``; spot and on-demand may be mixed.
+    total
+        How much of `resource` the job needs in all.
+    run_hours
+        Base run time in hours, see `Hours`.
+    lifetimes
+        See `LifetimesBy`; what is assumed without data (see `Beliefs`) unless given.
+    minimize
+        ``cost`` or ``time``; ties go to the other, then to fewer machines.
+    formula
+        One of `FORMULAS`.
+    restart
+        Hours from a failure to the next attempt.
+
+    Raises
+    ------
+    SkyNoOffer
+        When no shape is left.
+    SkyUsageError
+        For figures that make no sense.
+
+    Examples
+    --------
+    >>> sizes = [Offer("gcp", "r", f"n{n}", n, n, spot=True, price=n / 100) for n in (16, 64)]
+    >>> select_server(sizes, 64, {"n16": 1.2, "n64": 1.0}).best.shape.nodes
+    1
+    """
+    if minimize not in ("cost", "time"):
+        raise SkyUsageError(f"minimize={minimize!r}", hint=suggest(minimize, ("cost", "time")))
+    offers = list(offers)
+    shapes = cluster_shapes(offers, total, resource)
+    fitting = {id(shape.offer) for shape in shapes}
+    skipped = [
+        (offer, f"{getattr(offer, resource):g} {resource} do not divide {total:g}")
+        for offer in offers
+        if id(offer) not in fitting
+    ]
+    found: list[Expectation] = []
+    for shape in shapes:
+        base, why = _base_hours(run_hours, shape)
+        model = _model(lifetimes, shape.offer)
+        if shape.offer.price is None:
+            why = "its price is not known"
+        elif model is None:
+            why = "its lifetime is not known"
+        if base is None or model is None or why:
+            skipped.append((shape.offer, why))
+            continue
+        one = expected_cost(shape, base, model, formula, restart=restart)
+        if one.hours < math.inf:
+            found.append(one)
+        else:
+            skipped.append((shape.offer, f"{base:g} h of work never end there"))
+    if not found:
+        reasons = "; ".join(sorted({why for _, why in skipped})[:3]) or "no offers were given"
+        raise SkyNoOffer(
+            f"no cluster of exactly {total:g} {resource}: {reasons}",
+            hint="give other offers, run times for more of them, or another total",
+        )
+    return Choice(tuple(sorted(found, key=_order(minimize))), tuple(skipped), minimize, formula)
+
+
+def _order(minimize: str) -> Callable[[Expectation], tuple]:
+    def key(one: Expectation) -> tuple:
+        figures = (one.usd, one.hours) if minimize == "cost" else (one.hours, one.usd)
+        return (*figures, one.shape.nodes, one.shape.offer.place)
+
+    return key
+
+
+def _base_hours(run_hours: Hours, shape: Shape) -> tuple[float | None, str]:
+    """Hours, or the reason why there are none."""
+    kind = shape.offer.instance_type
+    if isinstance(run_hours, Mapping):
+        table: Mapping = run_hours
+        hours = table.get((kind, shape.nodes), table.get(kind))
+        if hours is None:
+            return None, "it was not measured"
+    else:
+        hours = run_hours(shape.offer, shape.nodes) if callable(run_hours) else run_hours
+    return checks.number(hours, f"run time on {shape} (hours)", above=0), ""
+
+
+def _model(lifetimes: LifetimesBy | None, offer: Offer) -> Model | None:
+    from .priors import Beliefs
+
+    if lifetimes is None:
+        return Beliefs().posterior(offer).model
+    if isinstance(lifetimes, Mapping):
+        return lifetimes.get(offer.instance_type)
+    return lifetimes(offer)

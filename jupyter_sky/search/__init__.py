@@ -1,0 +1,95 @@
+"""Which configuration to try next: CloudBandit, models that know of providers, and baselines.
+
+Pure functions of what was tried and of a seed: nothing is launched here.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .bandit import CloudBandit, first_budget, round_budgets, total_budget
+    from .baselines import Independent, RisingBandits
+    from .components import (
+        COMPONENTS,
+        RBF,
+        BayesianForest,
+        BayesianGP,
+        Cheapest,
+        RandomSearch,
+        RandomWithRepeats,
+        component,
+    )
+    from .flat import FlatGP
+    from .measure import Measurement
+    from .methods import METHODS, method
+    from .offers import on_sale
+    from .optimizer import STATISTICS, Optimizer, Remembering
+    from .result import SearchResult, Try
+    from .run import Search, Stop
+    from .smac import SMAC
+    from .space import Point, Space
+    from .tpe import TPE
+    from .transfer import Transfer
+
+_NAMES = {
+    "bandit": "CloudBandit first_budget round_budgets total_budget",
+    "baselines": "Independent RisingBandits",
+    "components": (
+        "COMPONENTS RBF BayesianForest BayesianGP Cheapest RandomSearch RandomWithRepeats component"
+    ),
+    "flat": "FlatGP",
+    "measure": "Measurement",
+    "methods": "METHODS method",
+    "offers": "on_sale",
+    "optimizer": "STATISTICS Optimizer Remembering",
+    "result": "SearchResult Try",
+    "run": "Search Stop",
+    "smac": "SMAC",
+    "space": "Point Space",
+    "tpe": "TPE",
+    "transfer": "Transfer",
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+
+__all__ = [
+    "COMPONENTS",
+    "METHODS",
+    "RBF",
+    "SMAC",
+    "STATISTICS",
+    "TPE",
+    "BayesianForest",
+    "BayesianGP",
+    "Cheapest",
+    "CloudBandit",
+    "FlatGP",
+    "Independent",
+    "Measurement",
+    "Optimizer",
+    "Point",
+    "RandomSearch",
+    "RandomWithRepeats",
+    "Remembering",
+    "RisingBandits",
+    "Search",
+    "SearchResult",
+    "Space",
+    "Stop",
+    "Transfer",
+    "Try",
+    "component",
+    "first_budget",
+    "method",
+    "on_sale",
+    "round_budgets",
+    "total_budget",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # numpy is for those who search: loading the extension must not cost it
+    if name in _HOMES:
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

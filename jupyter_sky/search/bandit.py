@@ -1,0 +1,275 @@
+"""CloudBandit: which arm is worth searching is decided while it is searched.
+
+Algorithm 1 of Lazuka, Parnell, Anghel, Pozidis, "Search-based Methods for Multi-Cloud
+Configuration" (IEEE CLOUD 2022), with the variants of its appendices B, E and F.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import SkyUsageError
+from .components import component
+from .optimizer import Remembering, Seed, Statistic, checked, reducer
+from .space import Space
+
+Mode = Literal["continuous", "intermittent"]
+
+
+def round_budgets(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> list[int]:
+    """Pulls of each active arm, round by round: b1, b1·eta, b1·eta² and so on, rounded down.
+
+    Examples
+    --------
+    >>> round_budgets(3)
+    [1, 2, 4]
+    >>> round_budgets(3, eta=4, keep=2)
+    [1, 4]
+    """
+    _check(arms, b1, eta, keep)
+    return [int(b1 * eta**k + 1e-9) for k in range(arms - keep + 1)]
+
+
+def total_budget(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> int:
+    """Evaluations in all: the sum over rounds i = 1, 2, ... of (n - i + 1) b1 eta^(i - 1).
+
+    Section 3.1 of the paper for one best arm; with ``keep=2`` the rounds end when two are left
+    (appendix E).
+
+    Examples
+    --------
+    >>> total_budget(3), total_budget(3, b1=4), total_budget(3, eta=4, keep=2)
+    (11, 44, 11)
+    """
+    return sum((arms - k) * pulls for k, pulls in enumerate(round_budgets(arms, b1, eta, keep)))
+
+
+def first_budget(arms: int, budget: int, eta: float = 2, keep: int = 1) -> int:
+    """The largest b1 whose total is within a budget.
+
+    Raises
+    ------
+    SkyUsageError
+        When even b1 = 1 costs more.
+
+    Examples
+    --------
+    >>> first_budget(3, 44)
+    4
+    """
+    least = total_budget(arms, 1, eta, keep)
+    if budget < least:
+        raise SkyUsageError(
+            f"a budget of {budget} for {arms} arms: CloudBandit with eta={eta:g} needs {least}",
+            hint=f"give {least} or more, or a smaller eta (eta=1 needs "
+            f"{total_budget(arms, 1, 1, keep)}), or method='gp', which needs no more than one",
+        )
+    b1 = 1
+    while total_budget(arms, b1 + 1, eta, keep) <= budget:
+        b1 += 1
+    return b1
+
+
+def _check(arms: int, b1: int, eta: float, keep: int) -> None:
+    if b1 < 1 or b1 != int(b1):
+        raise SkyUsageError(f"b1={b1}: every arm is pulled once at least", hint="give 1 or more")
+    if not 1 <= eta < float("inf"):
+        raise SkyUsageError(
+            f"eta={eta}: the budget of a round may not shrink", hint="give 1 or more; 2 is usual"
+        )
+    if not 1 <= keep <= arms:
+        raise SkyUsageError(f"keep={keep} of {arms} arms", hint=f"give a number from 1 to {arms}")
+
+
+@dataclass
+class _Arm:
+    """What is known of an arm."""
+
+    name: str
+    members: np.ndarray
+    optimizer: Remembering | None = None
+    values: dict[int, list[float]] = field(default_factory=dict)
+    left: int = 0
+    pending: int = 0
+    out: int | None = None  # the round after which it was eliminated
+
+
+class CloudBandit:
+    """Best-arm identification with an optimizer in each arm.
+
+    Round k pulls every active arm b1·eta^(k-1) times, then eliminates the arm whose best value so
+    far is worst. A pull is one step of the arm's component optimizer. An arm whose points are all
+    tried gives the rest of its pulls back: the budget is never exceeded, and may not be used up.
+
+    Parameters
+    ----------
+    space : Space
+        Its arms are the bandit's.
+    component : str
+        What searches within an arm, see `jupyter_sky.search.COMPONENTS`.
+    b1, eta, keep
+        First budget, its growth, and how many arms to keep: 2 gives two candidates that were
+        searched equally well (appendix E).
+    mode
+        ``continuous``: a component keeps what it learned in earlier rounds; ``intermittent``: it
+        starts anew in each round, as in the main part of the paper (appendix B).
+    statistic
+        What several values of one point amount to (appendix F).
+    spare : int
+        Pulls that the formula leaves of a larger budget; the last round has them as well.
+    seed
+        Same seed, same trace.
+    **options
+        For the component.
+
+    Examples
+    --------
+    >>> space = Space.of({"A": {"nodes": [1, 2, 4]}, "B": {"nodes": [1, 2]}})
+    >>> bandit = CloudBandit(space, "random", b1=1)
+    >>> while (index := bandit.ask()) is not None:
+    ...     bandit.tell(index, 5.0 - index)
+    >>> bandit.arm, str(space[bandit.best[0]])
+    ('B', 'B nodes=2')
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        component: str | type[Remembering] = "rbf",
+        *,
+        b1: int = 1,
+        eta: float = 2,
+        keep: int = 1,
+        mode: Mode = "continuous",
+        statistic: Statistic = "mean",
+        spare: int = 0,
+        seed: Seed = 0,
+        **options: Any,
+    ) -> None:
+        if mode not in ("continuous", "intermittent"):
+            raise SkyUsageError(f"mode={mode!r}", hint="give 'continuous' or 'intermittent'")
+        self.space, self.mode, self.keep = space, mode, keep
+        self.budgets = round_budgets(len(space.arms), b1, eta, keep)
+        self.budget = total_budget(len(space.arms), b1, eta, keep) + spare
+        self.round, self._spare = -1, spare
+        self._component, self._options, self._by = component, options, statistic
+        self._amount = reducer(statistic)
+        self._seed = [seed] if isinstance(seed, int) else list(seed)
+        self._random = np.random.default_rng([*self._seed, 0])
+        self._arms = [_Arm(name, space.members(name)) for name in space.arms]
+        self._advance()
+
+    @classmethod
+    def for_budget(
+        cls, space: Space, budget: int, component: str | type[Remembering] = "rbf", **options: Any
+    ) -> CloudBandit:
+        """The bandit with the largest b1 that a budget allows; the last round has what is left."""
+        shape = (options.get("eta", 2), options.get("keep", 1))
+        b1 = first_budget(len(space.arms), budget, *shape)
+        spare = budget - total_budget(len(space.arms), b1, *shape)
+        return cls(space, component, b1=b1, spare=spare, **options)
+
+    # -- asking and telling --------------------------------------------------------------------
+
+    def ask(self) -> int | None:
+        """The next point, in the arm that fewest tries are under way in; None to wait or end."""
+        while True:
+            ready = [arm for arm in self.active if arm.left]
+            if not ready:
+                return None
+            arm = min(ready, key=lambda one: one.pending)
+            assert arm.optimizer is not None
+            index = arm.optimizer.ask()
+            if index is not None:
+                arm.left, arm.pending = arm.left - 1, arm.pending + 1
+                return index
+            arm.left = 0
+            self._advance()
+
+    def tell(self, index: int, value: float | None) -> None:
+        if not 0 <= index < len(self.space):
+            raise SkyUsageError(
+                f"point {index} of a space of {len(self.space)}", hint="tell what ask gave"
+            )
+        arm = self._arms[int(self.space.arm_of[index])]
+        assert arm.optimizer is not None
+        arm.optimizer.tell(index, value)
+        arm.pending = max(0, arm.pending - 1)
+        if (good := checked(value)) is not None:
+            arm.values.setdefault(index, []).append(good)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Begin the next round once all of this one is told, and again if that has no pulls."""
+        while not self.finished and not any(arm.left or arm.pending for arm in self.active):
+            if self.round >= 0:
+                self._eliminate()
+            self.round += 1
+            if not self.finished:
+                self._begin()
+
+    def _eliminate(self) -> None:
+        if self.round == len(self.budgets) - 1:
+            return
+        worst = max(self.reward(arm.name) for arm in self.active)
+        equal = [arm for arm in self.active if self.reward(arm.name) == worst]
+        equal[int(self._random.integers(len(equal)))].out = self.round
+
+    def _begin(self) -> None:
+        pulls = self.budgets[self.round]
+        last = self.round == len(self.budgets) - 1
+        for place, arm in enumerate(self.active):
+            share, more = divmod(self._spare, len(self.active))
+            arm.left = pulls + (share + (place < more) if last else 0)
+            if arm.optimizer is None or self.mode == "intermittent":
+                number = self.space.arms.index(arm.name)
+                seed = [*self._seed, number + 1, self.round if self.mode == "intermittent" else 0]
+                arm.optimizer = component(
+                    self._component, self.space, arm.members, seed, self._by, **self._options
+                )
+
+    # -- what is known -------------------------------------------------------------------------
+
+    @property
+    def active(self) -> list[_Arm]:
+        """Arms that are not eliminated."""
+        return [arm for arm in self._arms if arm.out is None]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds are over."""
+        return self.round >= len(self.budgets)
+
+    def _best_in(self, arm: _Arm) -> tuple[int, float] | None:
+        known = {index: self._amount(np.array(values)) for index, values in arm.values.items()}
+        return min(known.items(), key=lambda item: item[1]) if known else None
+
+    def reward(self, arm: str) -> float:
+        """The best value of an arm so far; infinite when nothing succeeded there."""
+        found = self._best_in(self._arms[self.space.arms.index(arm)])
+        return found[1] if found else float("inf")
+
+    @property
+    def ranking(self) -> list[tuple[str, int | None, float]]:
+        """Arms from the best to the first eliminated, each with its best point and value."""
+        rows = []
+        for arm in self._arms:
+            found = self._best_in(arm)
+            index, value = found if found else (None, float("inf"))
+            rows.append((arm.out if arm.out is not None else len(self.budgets), value, arm, index))
+        rows.sort(key=lambda row: (-row[0], row[1]))
+        return [(arm.name, index, value) for _, value, arm, index in rows]
+
+    @property
+    def arm(self) -> str:
+        """The best arm."""
+        return self.ranking[0][0]
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """The best configuration of the best arm, and its value; None when nothing succeeded."""
+        _, index, value = self.ranking[0]
+        return None if index is None else (index, value)

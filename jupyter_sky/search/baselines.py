@@ -1,0 +1,169 @@
+"""Methods that CloudBandit is measured against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import SkyUsageError
+from .components import component
+from .optimizer import Remembering, Seed, Statistic
+from .space import Space
+
+
+class _InArms:
+    """An optimizer of its own in each arm, pulled in an order that subclasses decide."""
+
+    def __init__(
+        self, space: Space, name: str | type[Remembering], seed: Seed, by: Statistic, options: Any
+    ) -> None:
+        self.space = space
+        seeds = [seed] if isinstance(seed, int) else list(seed)
+        self._optimizers = {
+            arm: component(name, space, space.members(arm), [*seeds, number], by, **options)
+            for number, arm in enumerate(space.arms)
+        }
+        self._asked = dict.fromkeys(space.arms, 0)
+
+    @property
+    def _exhausted(self) -> set[str]:
+        """Arms that have nothing left to try."""
+        return {arm for arm, one in self._optimizers.items() if not len(one.left)}
+
+    def _pull(self, arm: str) -> int | None:
+        index = self._optimizers[arm].ask()
+        self._asked[arm] += index is not None
+        return index
+
+    def tell(self, index: int, value: float | None) -> None:
+        self._optimizers[self.space[index].arm].tell(index, value)
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """The best point of all arms and its value."""
+        found = [one.best for one in self._optimizers.values()]
+        return min((best for best in found if best), key=lambda best: best[1], default=None)
+
+
+class Independent(_InArms):
+    """Each provider searched for itself with an equal share of the budget; the best is taken.
+
+    The search of Ramamurthy, Saurabh, Gharote, Lodha, "Selection of Cloud Service Providers for
+    Hosting Web Applications in a Multi-cloud Environment" (2020), called RM by the paper.
+
+    Parameters
+    ----------
+    budget : int
+        Evaluations in all.
+    component, seed, statistic, **options
+        As of `CloudBandit`.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        budget: int,
+        component: str | type[Remembering] = "rbf",
+        *,
+        seed: Seed = 0,
+        statistic: Statistic = "mean",
+        **options: Any,
+    ) -> None:
+        super().__init__(space, component, seed, statistic, options)
+        if budget < len(space.arms):
+            raise SkyUsageError(
+                f"a budget of {budget} for {len(space.arms)} arms: each needs one evaluation",
+                hint=f"give {len(space.arms)} or more, or method='gp', which needs one",
+            )
+        share, more = divmod(budget, len(space.arms))
+        self._shares = {arm: share + (n < more) for n, arm in enumerate(space.arms)}
+
+    def ask(self) -> int | None:
+        for arm, share in self._shares.items():
+            if self._asked[arm] < share:
+                index = self._pull(arm)
+                if index is not None:
+                    return index
+                self._shares[arm] = self._asked[arm]
+        return None
+
+    @property
+    def finished(self) -> bool:
+        done = self._exhausted
+        return all(self._asked[a] >= n or a in done for a, n in self._shares.items())
+
+
+class RisingBandits(_InArms):
+    """Arms are pulled in turn until their rewards cannot catch up with another's.
+
+    Li, Jiang, Gao, Shao, Zhang, Cui, "Efficient Automatic CASH via Rising Bandits" (AAAI 2020). A
+    reward, here the best value with its sign turned, is taken to rise ever more slowly. So an arm
+    can gain no more than its present slope times the pulls that remain; when even then it stays
+    below what another arm has already, it is eliminated.
+
+    Parameters
+    ----------
+    budget : int
+        Evaluations in all: the horizon up to which slopes are drawn on.
+    window : int
+        Pulls over which a slope is measured.
+    component, seed, statistic, **options
+        As of `CloudBandit`; the paper has Bayesian optimization.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        budget: int,
+        component: str | type[Remembering] = "bo-rf",
+        *,
+        window: int = 5,
+        seed: Seed = 0,
+        statistic: Statistic = "mean",
+        **options: Any,
+    ) -> None:
+        super().__init__(space, component, seed, statistic, options)
+        if budget < len(space.arms) or window < 1:
+            raise SkyUsageError(
+                f"a budget of {budget} for {len(space.arms)} arms, a window of {window}",
+                hint=f"give a budget of {len(space.arms)} or more, and a window of 1 or more",
+            )
+        self._budget, self._window = budget, window
+        self._curves: dict[str, list[float]] = {arm: [] for arm in space.arms}
+        self.active = list(space.arms)
+
+    def ask(self) -> int | None:
+        if sum(self._asked.values()) >= self._budget:
+            return None
+        done = self._exhausted
+        ready = [arm for arm in self.active if arm not in done]
+        if not ready:
+            return None
+        return self._pull(min(ready, key=lambda arm: self._asked[arm]))
+
+    def tell(self, index: int, value: float | None) -> None:
+        super().tell(index, value)
+        arm = self.space[index].arm
+        best = self._optimizers[arm].best
+        self._curves[arm].append(best[1] if best else float("inf"))
+        if len({len(self._curves[arm]) for arm in self.active}) == 1:
+            self._eliminate()
+
+    def _eliminate(self) -> None:
+        pulls = len(self._curves[self.active[0]])
+        if pulls <= self._window:
+            return
+        ahead = (self._budget - sum(map(len, self._curves.values()))) / len(self.active)
+        present = {arm: self._curves[arm][-1] for arm in self.active}
+        reach = {}
+        for arm in self.active:
+            before = self._curves[arm][-1 - self._window]
+            fell = before - present[arm]
+            slope = fell / self._window if fell == fell else 0.0  # nothing has succeeded yet
+            reach[arm] = present[arm] - slope * ahead
+        leader = min(present, key=lambda arm: present[arm])
+        self.active = [a for a in self.active if a == leader or reach[a] < present[leader]]
+
+    @property
+    def finished(self) -> bool:
+        done = self._exhausted
+        return sum(self._asked.values()) >= self._budget or all(a in done for a in self.active)

@@ -1,0 +1,219 @@
+"""Component optimizers: what runs inside an arm of CloudBandit, or alone over a whole space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import SkyUsageError, suggest
+from .optimizer import Remembering, Seed, Statistic, expected_improvement, filled
+from .space import Space
+
+
+class RandomSearch(Remembering):
+    """Random search that never tries a point twice."""
+
+    def _choose(self, left: np.ndarray) -> int:
+        return self.random.choice(left)
+
+
+class RandomWithRepeats(RandomSearch):
+    """Random search as the paper has it: every point is as likely each time."""
+
+    repeats = True
+
+
+class Cheapest(Remembering):
+    """The lowest price first, without a model; what has no price comes last."""
+
+    def _choose(self, left: np.ndarray) -> int:
+        prices = self.space.prices[left]
+        return self._first(-np.where(np.isnan(prices), np.inf, prices).clip(max=1e300), left)
+
+
+class RBF(Remembering):
+    """An interpolant of radial basis functions, searched at a cycle of distances.
+
+    A linear spline goes through the logarithms of all values seen. The next point has the least
+    weighted sum of the interpolant and of nearness to what was tried, each scaled to 0..1; the
+    weight of the interpolant cycles, from mostly exploring to mostly descending. This is the
+    scheme MSRSM of Regis and Shoemaker ("A stochastic radial basis function method for the global
+    optimization of expensive functions", 2007) over the points of a finite space of numbers and
+    categories. The first points lie as far from each other as they can.
+
+    Parameters
+    ----------
+    starts : int
+        Points before the interpolant is trusted.
+    weights : tuple of float
+        The cycle.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        members: Any = None,
+        seed: Seed = 0,
+        statistic: Statistic = "mean",
+        *,
+        starts: int = 3,
+        weights: tuple[float, ...] = (0.3, 0.5, 0.8, 0.95),
+    ) -> None:
+        super().__init__(space, members, seed, statistic)
+        self.starts, self.weights, self._turn = starts, weights, 0
+        x = space.features(self.members)
+        square = (x * x).sum(1)
+        self._distance = np.sqrt(np.maximum(square[:, None] + square[None, :] - 2 * x @ x.T, 0.0))
+
+    def _places_of(self, points: Any) -> np.ndarray:
+        return np.array([self._place[int(point)] for point in points], int)
+
+    def _choose(self, left: np.ndarray) -> int:
+        points, values = self.told
+        seen = self._places_of([*points, *self.pending])
+        if not len(seen):
+            return self.random.choice(left)
+        candidates = self._places_of(left)
+        near = self._distance[np.ix_(candidates, seen)].min(1)
+        if len(seen) < self.starts or not np.isfinite(values).any():
+            return self._first(near, left)
+        height = self._interpolant(self._places_of(points), filled(values), candidates)
+        weight = self.weights[self._turn % len(self.weights)]
+        self._turn += 1
+        return self._first(-weight * _unit(height) + (1 - weight) * _unit(near), left)
+
+    def _interpolant(self, at: np.ndarray, values: np.ndarray, where: np.ndarray) -> np.ndarray:
+        size = len(at)
+        system = np.ones((size + 1, size + 1))
+        system[:size, :size], system[size, size] = self._distance[np.ix_(at, at)], 0.0
+        solution = np.linalg.lstsq(system, np.append(values, 0.0), rcond=None)[0]
+        return self._distance[np.ix_(where, at)] @ solution[:size] + solution[size]
+
+
+def _unit(values: np.ndarray) -> np.ndarray:
+    span = np.ptp(values)
+    return (values - values.min()) / span if span > 0 else np.zeros(len(values))
+
+
+class _Bayesian(Remembering):
+    """Expected improvement under a model of scikit-learn, after some random points."""
+
+    starts = 3
+
+    def __init__(
+        self,
+        space: Space,
+        members: Any = None,
+        seed: Seed = 0,
+        statistic: Statistic = "mean",
+        *,
+        starts: int | None = None,
+    ) -> None:
+        super().__init__(space, members, seed, statistic)
+        self.starts = type(self).starts if starts is None else starts
+        self._features = space.features(self.members)
+
+    def _rows(self, points: Any) -> np.ndarray:
+        return self._features[[self._place[int(point)] for point in points]]
+
+    def _choose(self, left: np.ndarray) -> int:
+        points, values = self.told
+        if len(points) < max(1, self.starts) or not np.isfinite(values).any():
+            return self.random.choice(left)
+        y = filled(values)
+        x = self._rows(points)
+        if self.pending:  # believed to come out as well as the best so far
+            x = np.vstack([x, self._rows(self.pending)])
+            y = np.append(y, np.full(len(self.pending), y.min()))
+        mean, spread = self._predict(x, y, self._rows(left))
+        return self._first(expected_improvement(y.min(), mean, spread), left)
+
+    def _predict(
+        self, x: np.ndarray, y: np.ndarray, where: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        raise NotImplementedError
+
+
+class BayesianGP(_Bayesian):
+    """Bayesian optimization with a Gaussian process: Matérn 5/2, fitted by maximum likelihood."""
+
+    def _predict(
+        self, x: np.ndarray, y: np.ndarray, where: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        import warnings
+
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.gaussian_process import GaussianProcessRegressor
+        from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+        kernel = ConstantKernel(1.0, (0.05, 20.0)) * Matern(1.0, (0.2, 10.0), nu=2.5)
+        model = GaussianProcessRegressor(
+            kernel + WhiteKernel(0.01, (1e-4, 0.5)), normalize_y=True, random_state=0
+        )
+        with warnings.catch_warnings():  # a length at its bound is no news to the user
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(x, y)
+        mean, spread = model.predict(where, return_std=True)  # type: ignore[misc]
+        return np.asarray(mean), np.asarray(spread)
+
+
+class BayesianForest(_Bayesian):
+    """Bayesian optimization with a random forest, whose trees' spread is the uncertainty.
+
+    Three random points first, as Bilal et al. ("Do the best cloud configurations grow on trees?",
+    2020) found best for clouds.
+    """
+
+    trees = 30
+
+    def _predict(
+        self, x: np.ndarray, y: np.ndarray, where: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        seed = int(self.random.integers(2**31))
+        forest = ExtraTreesRegressor(self.trees, random_state=seed, bootstrap=True).fit(x, y)
+        each = np.array([tree.predict(where) for tree in forest.estimators_])
+        return each.mean(0), each.std(0) + 1e-3
+
+
+def component(
+    name: str | type[Remembering],
+    space: Space,
+    members: Any = None,
+    seed: Seed = 0,
+    statistic: Statistic = "mean",
+    **options: Any,
+) -> Remembering:
+    """Make a component optimizer by its name.
+
+    Raises
+    ------
+    SkyUsageError
+        For a name that is none of `COMPONENTS`, and for options that it does not take.
+
+    Examples
+    --------
+    >>> component("rbf", Space.of({"A": {"nodes": [2, 3]}})).ask() in (0, 1)
+    True
+    """
+    kinds = _components()
+    if isinstance(name, str) and name not in kinds:
+        raise SkyUsageError(f"there is no component {name!r}", hint=suggest(name, kinds))
+    kind: Any = kinds[name] if isinstance(name, str) else name
+    try:
+        return kind(space, members, seed, statistic, **options)
+    except TypeError as error:
+        raise SkyUsageError(f"{name}: {error}", hint="see the parameters of its class") from None
+
+
+COMPONENTS = ("random", "random-repeats", "cheapest", "rbf", "bo-gp", "bo-rf", "tpe")
+"""Names that `component` knows; ``bo-gp`` and ``bo-rf`` need scikit-learn, ``tpe`` optuna."""
+
+
+def _components() -> dict[str, type[Remembering]]:
+    from .tpe import TPE
+
+    kinds = (RandomSearch, RandomWithRepeats, Cheapest, RBF, BayesianGP, BayesianForest, TPE)
+    return dict(zip(COMPONENTS, kinds, strict=True))

@@ -1,0 +1,118 @@
+"""The log of a search, one line of JSON for each event: what it takes to go on later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import SkyUsageError
+from .measure import Measurement
+
+_VERSION = 1
+
+
+class Log:
+    """Events of a search, in a file or nowhere.
+
+    The first line says which search it is; then come ``ask`` lines, before a point is measured,
+    and ``run`` lines, after. A search that is killed between the two measures the point again.
+
+    Parameters
+    ----------
+    path
+        The file, made when it does not exist; None to keep nothing.
+    header
+        What must be the same for the search to go on.
+
+    Raises
+    ------
+    SkyUsageError
+        When the file holds another search, or no search, or cannot be written.
+    """
+
+    def __init__(self, path: str | Path | None, header: Mapping[str, Any]) -> None:
+        self.path = None if path is None else Path(path)
+        self.events: list[dict[str, Any]] = []
+        self._file = None
+        if self.path is None:
+            return
+        wanted = {"search": _VERSION, **json.loads(json.dumps(header, default=str))}
+        try:
+            text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+            lines = self._whole_lines(text)
+            self._check(lines, wanted)
+            self.events = lines[1:]
+            self._file = self.path.open("w", encoding="utf-8")  # without a line cut short
+            for line in lines or [wanted]:
+                self._write(line)
+        except (OSError, UnicodeDecodeError) as error:
+            raise SkyUsageError(
+                f"log={str(self.path)!r}: {error}", hint="give the path of a file in a folder"
+            ) from None
+
+    def _whole_lines(self, text: str) -> list[dict[str, Any]]:
+        """The lines; the last one is left out when the writer was killed in the middle of it."""
+        lines = []
+        for number, line in enumerate(text.splitlines()):
+            try:
+                lines.append(json.loads(line))
+                if not isinstance(lines[-1], dict):
+                    raise ValueError("not an event")
+            except ValueError:
+                if number and number == len(text.splitlines()) - 1:
+                    break
+                raise SkyUsageError(
+                    f"{self.path}, line {number + 1} is not of a search",
+                    hint="give the log of a search, or a path where there is no file yet",
+                ) from None
+        return lines
+
+    def _check(self, lines: list[dict[str, Any]], wanted: dict[str, Any]) -> None:
+        if not lines:
+            return
+        found = lines[0]
+        differ = [key for key in wanted | found if found.get(key) != wanted.get(key)]
+        if differ:
+            words = [f"{key} {found.get(key)!r}, not {wanted.get(key)!r}" for key in differ]
+            raise SkyUsageError(
+                f"{self.path} is the log of another search: {'; '.join(words)}",
+                hint="ask for the same search, or give another file",
+            )
+
+    def _write(self, event: Mapping[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(event) + "\n")
+            self._file.flush()
+
+    def ask(self, number: int, index: int) -> None:
+        """Note that a try begins."""
+        self._write({"ask": number, "point": index})
+
+    def run(self, number: int, run: Measurement) -> None:
+        """Note one run of a try."""
+        self._write({"run": number, "seconds": run.seconds, "usd": run.usd, "error": run.error})
+
+    def replay(self) -> Iterator[tuple[int, int | Measurement]]:
+        """What the file told: number and point of each try that began, number and run of each
+        that ended.
+        """
+        for event in self.events:
+            try:
+                if "ask" in event:
+                    yield int(event["ask"]), int(event["point"])
+                else:
+                    run = Measurement(event["seconds"], event["usd"], event["error"])
+                    yield int(event["run"]), run
+            except (KeyError, TypeError, ValueError):
+                raise SkyUsageError(
+                    f"{self.path}: {event} is no event of a search",
+                    hint="give another file and begin anew",
+                ) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

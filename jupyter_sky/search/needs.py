@@ -1,0 +1,26 @@
+"""Libraries that only some optimizers need."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from ..errors import SkyUsageError
+
+
+def needed(module: str, what: str) -> Any:
+    """Import a library, or say who needs it and how to get it.
+
+    Raises
+    ------
+    SkyUsageError
+        When it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = {"sklearn": "scikit-learn"}.get(module, module)
+        raise SkyUsageError(
+            f"{what} needs {package}, which cannot be imported: {error}",
+            hint=f"pip install {package}, or choose another one",
+        ) from None

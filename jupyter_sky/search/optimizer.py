@@ -1,0 +1,205 @@
+"""What every optimizer is: it is asked for a configuration and told what came of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ..errors import SkyUsageError, suggest
+from .space import Space
+
+Seed = int | Sequence[int]
+Statistic = str | Callable[[np.ndarray], float]
+
+STATISTICS: dict[str, Callable[[np.ndarray], float]] = {
+    "mean": lambda values: float(np.mean(values)),
+    "median": lambda values: float(np.median(values)),
+    "p90": lambda values: float(np.percentile(values, 90)),
+    "max": lambda values: float(np.max(values)),
+    "min": lambda values: float(np.min(values)),
+}
+"""What several measurements of one configuration amount to; the paper's appendix F has three."""
+
+_TINY = 1e-12
+
+
+class Optimizer(Protocol):
+    """Chooses what to try next; smaller values are better.
+
+    Points are named by their place in the space. `ask` may be called again before what it gave
+    was told: that is how several tries run at once.
+    """
+
+    space: Space
+
+    def ask(self) -> int | None:
+        """The next point; None when there is none now: all is tried, or tells must come first."""
+        ...
+
+    def tell(self, index: int, value: float | None) -> None:
+        """What a point gave; None when the try failed."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing will ever be asked for again."""
+        ...
+
+
+def reducer(name: Statistic) -> Callable[[np.ndarray], float]:
+    """The function of a statistic's name.
+
+    Raises
+    ------
+    SkyUsageError
+        For a name that is not one of `STATISTICS`.
+
+    Examples
+    --------
+    >>> reducer("median")(np.array([1.0, 2.0, 9.0]))
+    2.0
+    """
+    if callable(name):
+        return name
+    if name not in STATISTICS:
+        raise SkyUsageError(f"statistic {name!r} is not known", hint=suggest(name, STATISTICS))
+    return STATISTICS[name]
+
+
+class Remembering:
+    """An optimizer over some points of a space that never asks for one of them twice.
+
+    Subclasses say in `_choose` which of the points that are left to try next.
+
+    Parameters
+    ----------
+    space : Space
+        What can be tried.
+    members : sequence of int, optional
+        The points to choose from, as those of one arm; all unless given.
+    seed
+        Of the generator of random numbers: the same seed gives the same trace.
+    statistic
+        What several values of one point amount to.
+    """
+
+    repeats = False
+
+    def __init__(
+        self,
+        space: Space,
+        members: Sequence[int] | np.ndarray | None = None,
+        seed: Seed = 0,
+        statistic: Statistic = "mean",
+    ) -> None:
+        self.space = space
+        self.members = np.arange(len(space)) if members is None else np.asarray(members)
+        self.random = np.random.default_rng(seed)
+        self._amount = reducer(statistic)
+        self._told: dict[int, list[float | None]] = {}
+        self._pending: Counter[int] = Counter()
+
+    # -- asking and telling --------------------------------------------------------------------
+
+    def ask(self) -> int | None:
+        left = self.left
+        if not len(left):
+            return None
+        index = int(self._choose(left))
+        self._pending[index] += 1
+        return index
+
+    def tell(self, index: int, value: float | None) -> None:
+        if index not in self._place:
+            raise SkyUsageError(
+                f"point {index} is none of the {len(self.members)} that are searched",
+                hint="tell what ask gave",
+            )
+        if self._pending[index]:
+            self._pending[index] -= 1
+        self._told.setdefault(index, []).append(checked(value))
+
+    @property
+    def finished(self) -> bool:
+        return not self.repeats and len(self._told) == len(self.members) and not self.pending
+
+    # -- what is known -------------------------------------------------------------------------
+
+    @property
+    def _place(self) -> dict[int, int]:
+        if not hasattr(self, "_places"):
+            self._places = {int(index): place for place, index in enumerate(self.members)}
+        return self._places
+
+    @property
+    def pending(self) -> list[int]:
+        """Points that were asked for and not told yet."""
+        return [index for index, count in self._pending.items() if count]
+
+    @property
+    def left(self) -> np.ndarray:
+        """Points that may be asked for."""
+        if self.repeats:
+            return self.members
+        busy = self._told.keys() | set(self.pending)
+        return np.array([index for index in self.members.tolist() if index not in busy], int)
+
+    def value(self, index: int) -> float | None:
+        """What the values of a point amount to; None when all of its tries failed."""
+        good = [value for value in self._told.get(index, []) if value is not None]
+        return self._amount(np.array(good)) if good else None
+
+    @property
+    def told(self) -> tuple[np.ndarray, np.ndarray]:
+        """Points that were told, by their first try, and their values; NaN for failed ones."""
+        points = list(self._told)
+        values = [self.value(index) for index in points]
+        return np.array(points, int), np.array([np.nan if v is None else v for v in values], float)
+
+    @property
+    def best(self) -> tuple[int, float] | None:
+        """The best point and its value; None as long as none succeeded."""
+        points, values = self.told
+        if not np.isfinite(values).any():
+            return None
+        place = int(np.nanargmin(values))
+        return int(points[place]), float(values[place])
+
+    # -- for subclasses ------------------------------------------------------------------------
+
+    def _choose(self, left: np.ndarray) -> int:
+        raise NotImplementedError
+
+    def _first(self, scores: np.ndarray, left: np.ndarray) -> int:
+        """The point with the highest score; one at random of those that are equally good."""
+        return int(self.random.choice(left[scores >= scores.max() - 1e-9 * abs(scores.max())]))
+
+
+def checked(value: float | None) -> float | None:
+    """A value that was told; what is not a finite number of 0 or more counts as a failure."""
+    return value if value is not None and 0 <= value < float("inf") else None
+
+
+def log_values(values: np.ndarray) -> np.ndarray:
+    """Logarithms, in which run times and costs have errors of one size."""
+    return np.log(np.maximum(values, _TINY))
+
+
+def filled(values: np.ndarray) -> np.ndarray:
+    """Logarithms where a failure, NaN, is as bad as the worst success; 0 when none succeeded."""
+    good = np.isfinite(values)
+    if not good.any():
+        return np.zeros(len(values))
+    return log_values(np.where(good, values, values[good].max()))
+
+
+def expected_improvement(best: float, mean: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """Mean of ``max(0, best - Y)`` for normal Y of some means and standard deviations."""
+    from scipy.special import ndtr
+
+    spread = np.maximum(spread, _TINY)
+    z = (best - mean) / spread
+    return spread * (z * ndtr(z) + np.exp(-z * z / 2) / np.sqrt(2 * np.pi))

@@ -1,0 +1,236 @@
+"""What a search found, tried and spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from .measure import Measurement
+from .space import Point, Space
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from ..widgets.table import Table
+
+Target = Literal["cost", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One configuration tried.
+
+    Attributes
+    ----------
+    number, index : int
+        Its turn, from 1, and the point's place in the space.
+    point : Point
+        The configuration.
+    value : float, optional
+        USD or seconds, whichever is minimized; None when it failed.
+    runs : tuple of Measurement
+        Its runs, of which more than one are for their statistic.
+    """
+
+    number: int
+    index: int
+    point: Point
+    value: float | None
+    runs: tuple[Measurement, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Time of all runs together."""
+        return sum(run.seconds for run in self.runs)
+
+    @property
+    def usd(self) -> float | None:
+        """Cost of all runs together; None when that of any is not known."""
+        known = [run.usd for run in self.runs if run.usd is not None]
+        return sum(known) if len(known) == len(self.runs) else None
+
+    @property
+    def error(self) -> str:
+        """Why it failed; empty when it succeeded."""
+        return "; ".join(dict.fromkeys(run.error for run in self.runs if run.error))
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search has tried so far, or in all.
+
+    Attributes
+    ----------
+    space : Space
+        What was searched.
+    minimize : str
+        ``cost`` or ``time``.
+    budget : int
+        Tries that were allowed.
+    tries : tuple of Try
+        In the order in which they ended.
+    stopped : str
+        Why it ended; empty while it goes on.
+    """
+
+    space: Space
+    minimize: Target
+    budget: int
+    tries: tuple[Try, ...] = ()
+    stopped: str = ""
+
+    @property
+    def best(self) -> Try | None:
+        """The best try; None as long as none succeeded."""
+        good = [one for one in self.tries if one.value is not None]
+        return min(good, key=lambda one: one.value or 0.0, default=None)
+
+    def best_in(self, arm: str) -> Try | None:
+        """The best try of an arm: with two arms kept, the second candidate."""
+        good = [one for one in self.tries if one.value is not None and one.point.arm == arm]
+        return min(good, key=lambda one: one.value or 0.0, default=None)
+
+    @property
+    def seconds(self) -> float:
+        """What the search took, in seconds of runs, failed ones too."""
+        return sum(one.seconds for one in self.tries)
+
+    @property
+    def usd(self) -> float | None:
+        """What the search cost in USD, failed runs too; None when any is not known."""
+        spent = [one.usd for one in self.tries]
+        return None if any(usd is None for usd in spent) else sum(usd or 0.0 for usd in spent)
+
+    @property
+    def curve(self) -> np.ndarray:
+        """Best value after each try; infinite until one succeeds."""
+        values = [np.inf if one.value is None else one.value for one in self.tries]
+        return np.minimum.accumulate(np.array(values, float)) if values else np.zeros(0)
+
+    def regret(self, optimum: float | None = None) -> np.ndarray:
+        """How far the best so far lies above the optimum after each try, in percent.
+
+        Parameters
+        ----------
+        optimum
+            The best value there is, when it is known; else the best that was found.
+        """
+        best = self.best
+        if optimum is None:
+            optimum = best.value if best and best.value is not None else np.inf
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return 100 * (self.curve / optimum - 1)
+
+    def history(self) -> dict[str, float | None]:
+        """Seconds by configuration, None for failures: what `Transfer` learns from.
+
+        Examples
+        --------
+        >>> SearchResult(Space.of({"A": {"nodes": [1]}}), "time", 1).history()
+        {}
+        """
+        found: dict[str, float | None] = {}
+        for one in self.tries:
+            good = [run.seconds for run in one.runs if run.ok]
+            found[str(one.point)] = sum(good) / len(good) if good else None
+        return found
+
+    # -- showing -------------------------------------------------------------------------------
+
+    def table(self) -> Table:
+        """Every try with what it gave and what it cost, the best one marked."""
+        from ..widgets.table import Table
+
+        best, rows = self.best, []
+        for one in self.tries:
+            rows.append(
+                (
+                    one.number,
+                    str(one.point),
+                    _seconds(one.seconds),
+                    _usd(one.usd),
+                    one.error[:80] or ("best" if one is best else "ok"),
+                )
+            )
+        columns = ("try", "configuration", "time", "cost", "result")
+        title = f"Search for the least {self.minimize}"
+        return Table(title, columns, tuple(rows), note=self.summary, empty="nothing tried yet")
+
+    def to_pandas(self) -> DataFrame:
+        """The tries as a pandas DataFrame, with a column for each parameter."""
+        from pandas import DataFrame
+
+        rows = [
+            {
+                "try": one.number,
+                "arm": one.point.arm,
+                **one.point.values,
+                "usd_h": one.point.price,
+                "seconds": one.seconds,
+                "usd": one.usd,
+                "value": one.value,
+                "best": best,
+                "error": one.error,
+            }
+            for one, best in zip(self.tries, self.curve.tolist(), strict=True)
+        ]
+        return DataFrame(rows)
+
+    @property
+    def summary(self) -> str:
+        """What was found and what it cost to find it, in a line."""
+        best, failed = self.best, sum(one.value is None for one in self.tries)
+        found = "nothing succeeded so far"
+        if best is not None:
+            amount = _usd(best.value) if self.minimize == "cost" else _seconds(best.value or 0.0)
+            found = f"best: {best.point}, {amount}"
+        tried = f"{len(self.tries)} of {self.budget} tries" + (f", {failed} failed" * bool(failed))
+        spent = f"the search took {_seconds(self.seconds)} and cost {_usd(self.usd)}"
+        return "; ".join(filter(None, [found, tried, spent, self.stopped]))
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self._picture() + self.table()._repr_html_()
+
+    def _repr_pretty_(self, printer: object, cycle: bool) -> None:
+        printer.text(str(self))  # type: ignore[attr-defined]
+
+    def _picture(self) -> str:
+        """The best value so far, try by try, as a step curve."""
+        curve = self.curve
+        shown = np.isfinite(curve)
+        if shown.sum() < 2:
+            return ""
+        top, low = float(curve[shown].max()), float(curve[shown].min())
+        span = top - low or 1.0
+        wide, high = 420, 90
+        step = wide / max(1, len(curve) - 1)
+        path, before = [], None
+        for place in np.flatnonzero(shown).tolist():
+            x, y = place * step, 6 + (high - 12) * (1 - (float(curve[place]) - low) / span)
+            path.append(f"{'L' if path else 'M'}{x:.1f} {(y if before is None else before):.1f}")
+            path.append(f"L{x:.1f} {y:.1f}")
+            before = y
+        ends = [_usd(v) if self.minimize == "cost" else _seconds(v) for v in (top, low)]
+        label = f"best {self.minimize} so far: from {ends[0]} to {ends[1]} in {len(curve)} tries"
+        line = f'<path d="{"".join(path)}" fill="none" stroke="currentColor" stroke-width="1.5"/>'
+        return (
+            f'<svg role="img" aria-label="{label}" width="{wide}" height="{high}" '
+            f'viewBox="-2 0 {wide + 4} {high}" style="display: block; opacity: 0.85">'
+            f"<title>{label}</title>{line}</svg>"
+            f'<div style="font-size: 0.92em; opacity: 0.85">{label}</div>'
+        )
+
+
+def _usd(usd: float | None) -> str:
+    if usd is None:
+        return "unknown"
+    return f"${usd:.2f}" if usd >= 1 else f"${usd:.4f}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 3600:.2f} h"

@@ -1,0 +1,111 @@
+"""SMAC: sequential model-based algorithm configuration, where it is installed."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from .needs import needed
+from .optimizer import Remembering, Seed, Statistic, filled
+from .space import Space
+
+
+class SMAC(Remembering):
+    """SMAC3's facade for hyperparameters over a space of arms, each with its own parameters.
+
+    The arm is a choice, and an arm's parameters exist only in it: SMAC knows that hierarchy. What
+    it suggests and does not exist, or was tried already, is told as the worst value so far and
+    not measured; after many such suggestions a point is drawn.
+
+    Parameters
+    ----------
+    budget : int
+        Evaluations in all; SMAC lays out its first design by it.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        members: Any = None,
+        seed: Seed = 0,
+        statistic: Statistic = "mean",
+        *,
+        budget: int = 50,
+    ) -> None:
+        super().__init__(space, members, seed, statistic)
+        configspace = needed("ConfigSpace", "the method 'smac'")
+        smac = needed("smac", "the method 'smac'")
+        self._runhistory = needed("smac.runhistory.dataclasses", "the method 'smac'")
+        self._folder = tempfile.TemporaryDirectory(prefix="sky-smac-")
+        self._names: dict[str, tuple[str, list]] = {}
+        number = int(self.random.integers(2**31 - 1))
+        scenario = smac.Scenario(
+            self._design(configspace, number),
+            n_trials=10 * budget,  # suggestions, many of which do not exist
+            seed=number,
+            deterministic=True,
+            output_directory=self._folder.name,
+        )
+        facade = smac.HyperparameterOptimizationFacade
+        self._smac = facade(
+            scenario,
+            target_function=lambda config, seed: 0.0,  # it is asked and told instead
+            initial_design=facade.get_initial_design(
+                scenario, n_configs=max(1, min(10, budget // 3))
+            ),
+            overwrite=True,
+            logging_level=False,
+        )
+        self._index = {str(space[int(i)]): int(i) for i in self.members}
+        self._infos: dict[int, Any] = {}
+
+    def _design(self, configspace: Any, seed: int) -> Any:
+        points = [self.space[int(index)] for index in self.members]
+        arms = list(dict.fromkeys(point.arm for point in points))
+        design = configspace.ConfigurationSpace(seed=seed)
+        chosen = configspace.CategoricalHyperparameter("arm", [f"a{n}" for n in range(len(arms))])
+        design.add(chosen)
+        self._arms = {f"a{number}": arm for number, arm in enumerate(arms)}
+        for label, arm in self._arms.items():
+            of_arm = [point for point in points if point.arm == arm]
+            for name in dict.fromkeys(name for point in of_arm for name in point.values):
+                values = list(dict.fromkeys(p.values[name] for p in of_arm if name in p.values))
+                key = f"{label}.{name}"
+                parameter = configspace.CategoricalHyperparameter(key, list(range(len(values))))
+                design.add(parameter)
+                if len(arms) > 1:
+                    design.add(configspace.EqualsCondition(parameter, chosen, label))
+                self._names[key] = (name, values)
+        return design
+
+    def _choose(self, left: np.ndarray) -> int:
+        allowed = set(left.tolist())
+        for _ in range(40):
+            info = self._smac.ask()
+            index = self._index.get(self._text(dict(info.config)))
+            if index is not None and index in allowed:
+                self._infos[index] = info
+                return index
+            known = self.value(index) if index in self._told else None
+            self._report(info, known)
+        return self.random.choice(left)
+
+    def _text(self, config: dict[str, Any]) -> str:
+        label = str(config.pop("arm"))
+        found = {self._names[key][0]: self._names[key][1][int(v)] for key, v in config.items()}
+        arm = self._arms[label]
+        order = next(p.values for p in self.space.points if p.arm == arm)
+        words = [f"{name}={found[name]}" for name in order if name in found]
+        return " ".join([arm, *words])
+
+    def tell(self, index: int, value: float | None) -> None:
+        super().tell(index, value)
+        if (info := self._infos.pop(index, None)) is not None:
+            self._report(info, self.value(index))
+
+    def _report(self, info: Any, value: float | None) -> None:
+        worst = float(filled(self.told[1]).max()) if self._told else 0.0
+        cost = worst if value is None else float(np.log(max(value, 1e-12)))
+        self._smac.tell(info, self._runhistory.TrialValue(cost=cost))

@@ -1,0 +1,161 @@
+"""What earlier workloads teach about a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import SkyUsageError
+from .flat import FlatGP, Target, predict
+from .kernels import Setting
+from .optimizer import Seed, Statistic, log_values
+from .space import Space
+
+Earlier = Mapping[str, float | None]
+"""Of one earlier workload: seconds by configuration, as ``str(point)`` writes it; None: failed."""
+
+_WEIGHT = 0.6  # of the workloads' own covariance, the rest is the kernel's
+_LEVEL = 25.0  # variance of a workload's overall level, in units of a configuration's
+_EACH = 0.2  # variance of a configuration's peculiarity in a new workload, in the same units
+_BELIEF = 4.0  # values that the earlier spread is believed as firmly as
+_SETTING = Setting(level=0.0, arm=0.3, shared=0.3, own=0.4, each=0.0)
+
+
+class Transfer(FlatGP):
+    """`FlatGP` whose prior is what earlier workloads did on the same configurations.
+
+    Its mean is how fast each configuration was beside the others, on average; its covariance that
+    of the workloads, shrunk towards the kernel of `FlatGP`; its chance of success how often each
+    configuration succeeded. An earlier workload needs not have seen every configuration: where
+    none has, the kernel speaks.
+
+    Parameters
+    ----------
+    history : sequence of mappings
+        For each earlier workload its seconds by configuration, see `Earlier`. What was not tried
+        there is not in the mapping.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        members: Any = None,
+        seed: Seed = 0,
+        statistic: Statistic = "mean",
+        *,
+        history: Sequence[Earlier] = (),
+        minimize: Target = "cost",
+        prices: bool = True,
+    ) -> None:
+        super().__init__(
+            space, members, seed, statistic, minimize=minimize, prices=prices, settings=(_SETTING,)
+        )
+        if minimize == "cost" and not self.by_price:
+            raise SkyUsageError(
+                "earlier run times say nothing of cost where prices are not known",
+                hint="give every point a price above 0, or minimize='time'",
+            )
+        table = _table(space, history)
+        seen = np.isfinite(table)
+        useful = seen.sum(1) >= 2
+        if not useful.any():
+            raise SkyUsageError(
+                f"none of {len(history)} earlier workloads shares two successful configurations "
+                "with the space",
+                hint="give histories of the same space, or method='gp'",
+            )
+        self._starts, self._order = [], None
+        kernel = np.stack([self._like.column(i, _SETTING) for i in range(len(space))], axis=1)
+        self._mean, self._covariance = _prior(table[useful], kernel)
+        self._rate = _success(space, history)
+
+    def _start(self, left: np.ndarray) -> np.ndarray:
+        return self._mean[left] + self._offset[left]
+
+    def _chance(self, points: np.ndarray) -> np.ndarray:
+        return self._rate[points]
+
+    def _prior_success(self, left: np.ndarray) -> np.ndarray:
+        return self._rate[left]
+
+    def _predict(
+        self,
+        setting: Setting,
+        points: np.ndarray,
+        y: np.ndarray,
+        left: np.ndarray,
+        pending: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        covariance = self._covariance
+        surprise = y - self._mean[points]
+        ones = np.linalg.solve(covariance[np.ix_(points, points)], np.ones(len(points)))
+        level = float(surprise @ ones / ones.sum())
+        under_way = None
+        if len(pending):
+            parts = ((pending, pending), (points, pending), (left, pending))
+            under_way = tuple(covariance[np.ix_(*part)] for part in parts)
+        mean, spread, likely = predict(
+            covariance[np.ix_(points, points)],
+            covariance[np.ix_(left, points)],
+            covariance[left, left],
+            surprise - level,
+            (1.0, _BELIEF),
+            under_way,  # type: ignore[arg-type]
+        )
+        return mean + self._mean[left] + level, spread, likely
+
+
+def _table(space: Space, history: Sequence[Earlier]) -> np.ndarray:
+    """Logarithms of seconds, a row for each workload; NaN for what failed or was not tried."""
+    table = np.full((len(history), len(space)), np.nan)
+    for row, earlier in enumerate(history):
+        for place, point in enumerate(space.points):
+            seconds = earlier.get(str(point))
+            if seconds is not None and 0 <= seconds < float("inf"):
+                table[row, place] = log_values(np.array([seconds]))[0]
+    return table
+
+
+def _success(space: Space, history: Sequence[Earlier]) -> np.ndarray:
+    """How often each configuration succeeded, between nine in ten and what was seen."""
+    tried, worked = np.zeros(len(space)), np.zeros(len(space))
+    for earlier in history:
+        for place, point in enumerate(space.points):
+            if str(point) in earlier:
+                seconds = earlier[str(point)]
+                tried[place] += 1
+                worked[place] += seconds is not None and 0 <= seconds < float("inf")
+    return (worked + 2 * 0.9) / (tried + 2)
+
+
+def _prior(table: np.ndarray, kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of a new workload's logarithms, up to its level.
+
+    A row is taken as its level plus the configurations' common means plus a rest. The covariance
+    of the rests is shrunk towards the kernel, and where a workload lacks a configuration the
+    kernel stands in for it.
+    """
+    seen = np.isfinite(table)
+    count = seen.sum(0)
+    mean = np.zeros(table.shape[1])
+    level = np.zeros(len(table))
+    for _ in range(20):  # alternating means: the least squares fit of rows plus columns
+        level = np.where(seen, table - mean, 0).sum(1) / seen.sum(1)
+        mean = np.where(seen, table - level[:, None], 0).sum(0) / np.maximum(count, 1)
+    rest = np.where(seen, table - level[:, None] - mean, 0.0)
+    covariance = rest.T @ rest / len(table)
+    variance = float((rest**2).sum() / seen.sum()) or 0.1
+    missing = np.sqrt(1 - count / len(table))
+    shape = (1 - _WEIGHT) + _WEIGHT * np.outer(missing, missing)
+    whole = _WEIGHT * covariance + variance * shape * kernel
+    unknown = count == 0
+    if unknown.any():  # means of what nobody tried, from its neighbours
+        near = kernel[np.ix_(~unknown, ~unknown)] + 0.1 * np.eye(int((~unknown).sum()))
+        centre = mean[~unknown].mean()
+        weights = np.linalg.solve(near, mean[~unknown] - centre)
+        mean[unknown] = centre + kernel[np.ix_(unknown, ~unknown)] @ weights
+    whole += variance * (_LEVEL + _EACH * np.eye(len(whole)))
+    # whole is in units of squared logarithms: the scale that is integrated out starts at 1
+    return mean, whole
