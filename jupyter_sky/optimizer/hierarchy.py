@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -49,6 +50,15 @@ class Hierarchy:
     @property
     def places(self) -> int:
         return self.nodes.shape[1]
+
+    @cached_property
+    def price_class(self) -> Ints:
+        """For each level, the same number for places that pay the same from there on up; H x P."""
+        classes = []
+        for level in range(len(self.nodes)):
+            prices = self.inside[:, level:].transpose(2, 0, 1).reshape(self.places, -1)
+            classes.append(_classes(np.column_stack([prices, self.row_class.astype(np.float64)])))
+        return np.stack(classes)
 
     def forward(self, h: Floats, scale: Floats, table: Ints) -> Floats:
         """min over i of h[e, i] + scale[e] M[table[e]][i, j], for each edge e and place j."""

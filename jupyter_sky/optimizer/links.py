@@ -115,8 +115,12 @@ class Links:
       the price. *The relaxation is as tight as the one with a variable for each pair:* any way
       to couple the two distributions moves at least X_u(a) - X_v(a) out of each a, and matching
       within the leaves first, then within their parents, and so on, attains all of these at once;
-    * or one w for each pair of places left, with both distributions as its sums, when that is
-      fewer, or when the tables are no tree.
+    * or, where what a place pays to leave a node depends on the place, one w for each node and
+      price in it; of what reaches a node from below at one price, no more can leave it at that
+      price. Where the way out of the coarsest node also depends on where it leads, one w for each
+      pair of such classes takes over;
+    * or one w for each pair of places left, with both distributions as its sums, where that is
+      fewer.
 
     Attributes
     ----------
@@ -141,7 +145,7 @@ class Links:
         ends: tuple[tuple[Ints, Ints], tuple[Ints, Ints]],
         tables: list[Floats],
         scale: float,
-        shape: tuple[Tree, list[int]] | None,
+        shape: tuple[Tree | Hierarchy, list[int]] | None,
     ) -> None:
         """Write one edge.
 
@@ -155,8 +159,8 @@ class Links:
             For each kind, amounts between any two places; ``inf`` for what cannot be.
         scale : float
             What to multiply them by.
-        shape : (Tree, list of int), optional
-            The tree, and which of its tables stands for each kind.
+        shape : (Tree or Hierarchy, list of int), optional
+            The structure of the tables, and which of them stands for each kind.
         """
         (left, from_), (right, to) = ends
         a, at_a = np.unique(from_, return_inverse=True)
@@ -168,10 +172,19 @@ class Links:
             self._linear(edge, left, [part[at_a, 0] for part in small])
         elif len(a) == 1:
             self._linear(edge, right, [part[0, at_b] for part in small])
-        elif shape is None or len(a) * len(b) <= self._nodes(shape[0], a, b).size:
+        elif shape is None or len(a) * len(b) <= self._size(shape[0], a, b):
             self._pairs(edge, (left, at_a), (right, at_b), small)
-        else:
+        elif isinstance(shape[0], Tree):
             self._tree(edge, ends, (a, b), scale, shape)
+        else:
+            self._levels(edge, ends, a, scale, shape)
+
+    def _size(self, shape: Tree | Hierarchy, a: Ints, b: Ints) -> int:
+        """About how many variables the structure would take."""
+        if isinstance(shape, Tree):
+            return self._nodes(shape, a, b).size
+        rows, columns = (np.unique(part).size for part in (shape.row_class[a], shape.column_class))
+        return len(a) * 2 + (0 if _flat(shape) else rows * columns)
 
     def _linear(self, edge: int, columns: Ints, amounts: list[Floats]) -> None:
         for (over_s, _), values in zip(self.terms, amounts, strict=True):
@@ -213,3 +226,100 @@ class Links:
         for (over_s, over_w), k in zip(self.terms, which, strict=True):
             over_s.add(edge, left, scale * whole.base[k, from_])
             over_w.add(edge, w, scale * whole.weight[k, nodes])
+
+    def _levels(self, edge: int, ends, a: Ints, scale: float, shape) -> None:
+        """The same with prices that differ within a node: what leaves keeps its price."""
+        hier, which = shape
+        (left, from_), (right, to) = ends
+        for (over_s, _), k in zip(self.terms, which, strict=True):
+            over_s.add(edge, left, scale * hier.inside[k, 0, from_])
+        below = self._leave_places(edge, ends, a, scale, shape)
+        top = len(hier.nodes) - 1
+        for level in range(1, top + (hier.nodes[top].max() > 0)):
+            now = np.empty_like(below)
+            for node in np.unique(hier.nodes[level][a]):
+                here = np.flatnonzero(hier.nodes[level][a] == node)
+                row = self.less_rows
+                self.less_rows += 1
+                for columns, at, sign in ((left, from_, 1.0), (right, to, -1.0)):
+                    self.less.add(row, columns[hier.nodes[level][at] == node], sign)
+                classes = hier.price_class[level][a[here]]
+                for one in np.unique(classes):
+                    members = here[classes == one]
+                    now[members] = self._leave(row, np.unique(below[members]))
+            self._price(edge, level, now, a, scale, shape)
+            below = now
+        if hier.nodes[top].max() and not _flat(hier):
+            self._across(edge, (a, below), (right, to), scale, shape)
+
+    def _leave_places(self, edge: int, ends, a: Ints, scale: float, shape) -> Ints:
+        """One variable for what leaves each place: no less than needed, no more than is there."""
+        (left, from_), (right, to) = ends
+        count = len(a)
+        w = self.variables + np.arange(count)
+        least = self.less_rows + np.arange(count)
+        most = least + count
+        self.variables += count
+        self.less_rows += 2 * count
+        at = np.searchsorted(a, from_)
+        self.less.add(least[at], left, 1.0)
+        self.less.add(most[at], left, -1.0)
+        shared = np.isin(to, a)
+        self.less.add(least[np.searchsorted(a, to[shared])], right[shared], -1.0)
+        self.less_w.add(least, w, 1.0)
+        self.less_w.add(most, w, -1.0)
+        self._price(edge, 0, w, a, scale, shape)
+        return w
+
+    def _leave(self, row: int, came: Ints) -> int:
+        """A variable for what leaves a node at one price; no more than came there at it."""
+        w, bound = np.array([self.variables]), self.less_rows
+        self.variables += 1
+        self.less_rows += 1
+        self.less_w.add(row, w, 1.0)
+        self.less_w.add(bound, w, -1.0)
+        self.less_w.add(bound, came, 1.0)
+        return int(w[0])
+
+    def _price(self, edge: int, level: int, w: Ints, a: Ints, scale: float, shape) -> None:
+        """What each variable adds to what was paid for the levels below."""
+        hier, which = shape
+        w, first = np.unique(w, return_index=True)
+        places = a[first]
+        for (_, over_w), k in zip(self.terms, which, strict=True):
+            if level < len(hier.nodes) - 1:
+                out = hier.inside[k, level + 1, places]
+            elif _flat(hier):
+                out = hier.across[k].min(1)[hier.row_class[places]]
+            else:
+                out = 0.0
+            over_w.add(edge, w, scale * (out - hier.inside[k, level, places]))
+
+    def _across(self, edge: int, tail, head: tuple[Ints, Ints], scale: float, shape) -> None:
+        """From the classes that left the coarsest nodes to those that they go to."""
+        hier, which = shape
+        right, to = head
+        targets = np.unique(hier.column_class[to])
+        into = {int(c): self.less_rows + k for k, c in enumerate(targets)}
+        self.less_rows += len(targets)
+        for c, row in into.items():
+            self.less.add(row, right[hier.column_class[to] == c], -1.0)
+        places, below = tail
+        for w, first in zip(*np.unique(below, return_index=True), strict=True):
+            place = places[first]
+            finite = np.isfinite(hier.across[:, hier.row_class[place]]).all(0)
+            self.equal_w.add(self.equal_rows, np.array([w]), -1.0)
+            for c in targets[finite[targets]]:
+                y = np.array([self.variables])
+                self.variables += 1
+                self.equal_w.add(self.equal_rows, y, 1.0)
+                self.less_w.add(into[int(c)], y, -1.0)
+                for (_, over_w), k in zip(self.terms, which, strict=True):
+                    over_w.add(edge, y, scale * hier.across[k, hier.row_class[place], c])
+            self.equal_rows += 1
+
+
+def _flat(hier: Hierarchy) -> bool:
+    """Whether to leave the coarsest node costs the same wherever it leads, and the most."""
+    out = _leaving_top(hier)
+    return out is not None and bool((out >= hier.inside[:, -1]).all())

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jupyter_sky.optimizer.additive import possible
-from jupyter_sky.optimizer.hierarchy import hierarchy
+from jupyter_sky.optimizer.hierarchy import Hierarchy, hierarchy
 from jupyter_sky.optimizer.links import Links, Tree, Triplets, tree
 from jupyter_sky.optimizer.problem import Floats, Ints, ModelVariables, Objective, Problem
 
@@ -72,14 +72,14 @@ class Outcome:
 
 @dataclass(eq=False)
 class Structure:
-    """Transfer tables of a problem by kind, and their tree if they have one."""
+    """Transfer tables of a problem by kind, and their structure, a tree if they have one."""
 
-    tree: Tree | None
+    found: Tree | Hierarchy | None
     which: dict[str, list[int]]
 
 
 def structure(problem: Problem, kinds: Sequence[str]) -> Structure:
-    """The tree that all tables of these kinds (``usd``, ``hours``, ``gco2``) share."""
+    """The structure that all tables of these kinds (``usd``, ``hours``, ``gco2``) share."""
     stack, which = [], {}
     for kind in kinds:
         which[kind] = list(range(len(stack), len(stack) + len(problem.tables)))
@@ -87,7 +87,8 @@ def structure(problem: Problem, kinds: Sequence[str]) -> Structure:
     if not stack:
         return Structure(None, which)
     capped = [np.where(np.isfinite(part), part, 0.0) for part in stack]
-    return Structure(tree(hierarchy(capped, problem.places.levels)), which)
+    levels = hierarchy(capped, problem.places.levels)
+    return Structure(tree(levels) or levels, which)
 
 
 def amounts(problem: Problem, table: int, kind: str) -> Floats:
@@ -143,7 +144,7 @@ class Builder:
             if k not in tables:
                 tables[k] = [amounts(self.problem, k, kind) for kind in self.kinds]
             which = [shape.which[kind][k] for kind in self.kinds]
-            made.add(e, ends, tables[k], scale, (shape.tree, which) if shape.tree else None)
+            made.add(e, ends, tables[k], scale, (shape.found, which) if shape.found else None)
         return made
 
     def side_rows(self) -> tuple[Triplets, list[float], Triplets, int]:
@@ -191,7 +192,7 @@ class Builder:
         s = cp.Variable(self.total, boolean=not relaxed, name="chosen")
         ones = Triplets()
         ones.add(self.owner, np.arange(self.total), 1.0)
-        rules = [ones.matrix(n, self.total) @ s == 1]
+        rules: list[Any] = [ones.matrix(n, self.total) @ s == 1]
         upper = floor = None
         if parametric:
             upper = cp.Parameter(self.total, nonneg=True, name="open", value=np.ones(self.total))

@@ -311,12 +311,12 @@ class _Watch:
 @lru_cache(maxsize=1)
 def _library() -> Any:
     """The library under swiglpk; None where its inside cannot be reached, as on Windows."""
-    import swiglpk
+    from swiglpk import _swiglpk  # pyright: ignore[reportAttributeAccessIssue]
 
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     try:
-        library = ctypes.CDLL(swiglpk._swiglpk.__file__)  # type: ignore[attr-defined]
+        library = ctypes.CDLL(_swiglpk.__file__)  # type: ignore[attr-defined]
         library.glp_ios_best_node.argtypes = [ctypes.c_void_p]
         library.glp_ios_node_bound.argtypes = [ctypes.c_void_p, ctypes.c_int]
         library.glp_ios_node_bound.restype = ctypes.c_double
