@@ -289,7 +289,10 @@ def test_a_space_is_built_from_labels_of_the_catalog() -> None:
     assert found.best.point.offer and found.best.point.offer.cloud == found.best.point.arm
 
 
-def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("IPython.get_ipython", lambda: None)  # another test may have made one
     sky.search(seconds, SPACE, 3, "time")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 and "best: " in lines[0] and "3 of 3 tries" in lines[-1]
