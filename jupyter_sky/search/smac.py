@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
 import tempfile
+import warnings
+import weakref
 from typing import Any
 
 import numpy as np
@@ -37,8 +41,10 @@ class SMAC(Remembering):
         super().__init__(space, members, seed, statistic)
         configspace = needed("ConfigSpace", "the method 'smac'")
         smac = needed("smac", "the method 'smac'")
+        logging.getLogger("smac").setLevel(logging.CRITICAL)  # it warns of what is handled here
         self._runhistory = needed("smac.runhistory.dataclasses", "the method 'smac'")
-        self._folder = tempfile.TemporaryDirectory(prefix="sky-smac-")
+        folder = tempfile.mkdtemp(prefix="sky-smac-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._names: dict[str, tuple[str, list]] = {}
         number = int(self.random.integers(2**31 - 1))
         scenario = smac.Scenario(
@@ -46,7 +52,7 @@ class SMAC(Remembering):
             n_trials=10 * budget,  # suggestions, many of which do not exist
             seed=number,
             deterministic=True,
-            output_directory=self._folder.name,
+            output_directory=folder,
         )
         facade = smac.HyperparameterOptimizationFacade
         self._smac = facade(
@@ -60,6 +66,7 @@ class SMAC(Remembering):
         )
         self._index = {str(space[int(i)]): int(i) for i in self.members}
         self._infos: dict[int, Any] = {}
+        self._exhausted = False
 
     def _design(self, configspace: Any, seed: int) -> Any:
         points = [self.space[int(index)] for index in self.members]
@@ -83,7 +90,9 @@ class SMAC(Remembering):
     def _choose(self, left: np.ndarray) -> int:
         allowed = set(left.tolist())
         for _ in range(40):
-            info = self._smac.ask()
+            info = self._suggested()
+            if info is None:
+                break
             index = self._index.get(self._text(dict(info.config)))
             if index is not None and index in allowed:
                 self._infos[index] = info
@@ -91,6 +100,19 @@ class SMAC(Remembering):
             known = self.value(index) if index in self._told else None
             self._report(info, known)
         return self.random.choice(left)
+
+    def _suggested(self) -> Any:
+        """What SMAC would try next; None once it has found nothing new, which it does not mend."""
+        if self._exhausted:
+            return None
+        ended = needed("smac.main.exceptions", "the method 'smac'")
+        with warnings.catch_warnings():  # it averages times that it did not measure
+            warnings.simplefilter("ignore", RuntimeWarning)
+            try:
+                return self._smac.ask()
+            except (ended.ConfigurationSpaceExhaustedException, StopIteration):
+                self._exhausted = True
+                return None
 
     def _text(self, config: dict[str, Any]) -> str:
         label = str(config.pop("arm"))

@@ -50,7 +50,14 @@ class Transfer(FlatGP):
         prices: bool = True,
     ) -> None:
         super().__init__(
-            space, members, seed, statistic, minimize=minimize, prices=prices, settings=(_SETTING,)
+            space,
+            members,
+            seed,
+            statistic,
+            minimize=minimize,
+            prices=prices,
+            speedup=0.0,  # how much more helps is in the history
+            settings=(_SETTING,),
         )
         if minimize == "cost" and not self.by_price:
             raise SkyUsageError(

@@ -1,0 +1,156 @@
+"""The search notebook, headless: the papers' figures stand beside ours, and ours make sense."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pandas as pd
+import pytest
+from bs4 import BeautifulSoup
+from nbclient import NotebookClient
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "search.ipynb"
+KEYS = {
+    "crashed =": "data",
+    "Silverman": "figure2",
+    "table1 =": "table1",
+    "bandit_regret(w": "exact",
+    "table2 =": "table2",
+    "table10 =": "table10",
+    "drawn =": "beyond",
+    "def train": "own",
+    "def larger": "again",
+}
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
+    """The code cells after a run, by a word of their source."""
+    notebook: Any = nbformat.read(NOTEBOOK, as_version=4)
+    data = tmp_path_factory.mktemp("search-notebook")
+    env = {**os.environ, **sky_env, "SKY_DATA_DIR": str(data), "OMP_NUM_THREADS": "1"}
+    client = NotebookClient(notebook, timeout=600, kernel_name="python3")
+    client.execute(env=env, cwd=str(NOTEBOOK.parent))
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    found = {KEYS[word]: cell for word in KEYS for cell in code if word in cell.source}
+    assert len(found) == len(code) == len(KEYS)
+    return found
+
+
+def tables(cell: Any, levels: int, index: int = 1) -> list[pd.DataFrame]:
+    """Tables that a cell shows, as a reader of their HTML sees them."""
+    found = [out.data["text/html"] for out in cell.outputs if "text/html" in out.get("data", {})]
+    return [_table(BeautifulSoup(html, "html.parser"), levels, index) for html in found]
+
+
+def _table(soup: BeautifulSoup, levels: int, index: int) -> pd.DataFrame:
+    heads = [_wide(row)[index:] for row in soup.select("thead tr")[:levels]]
+    names, rows, above = [], [], []
+    for row in soup.select("tbody tr"):
+        labels = [cell.text for cell in row.select("th")]
+        above = [*above[: index - len(labels)], *labels]  # a label may span several rows
+        names.append(tuple(above) if index > 1 else float(above[0]))
+        rows.append([float(cell.text) for cell in row.select("td")])
+    columns = heads[0] if levels == 1 else pd.MultiIndex.from_arrays(heads)
+    return pd.DataFrame(
+        rows, index=pd.MultiIndex.from_tuples(names) if index > 1 else names, columns=columns
+    )
+
+
+def _wide(row: Any) -> list[str]:
+    """Texts of a row of heads; one that spans several columns stands in each."""
+    cells = row.select("th")
+    return [cell.text for cell in cells for _ in range(int(cell.get("colspan", 1)))]
+
+
+def pictures(cell: Any) -> list[bytes]:
+    found = [out.data for out in cell.outputs if "image/png" in out.get("data", {})]
+    return [base64.b64decode(data["image/png"]) for data in found]
+
+
+def test_nothing_is_printed_on_stderr(cells: dict[str, Any]) -> None:
+    for name, cell in cells.items():
+        assert [o.text for o in cell.outputs if o.get("name") == "stderr"] == [], name
+
+
+def test_the_crashed_optima_are_named(cells: dict[str, Any]) -> None:
+    (said,) = [out.text for out in cells["data"].outputs if out.output_type == "stream"]
+    assert said.startswith("20 workloads, 1598 configurations, 170 of them")
+    (html,) = [
+        o.data["text/html"] for o in cells["data"].outputs if "text/html" in o.get("data", {})
+    ]
+    assert html.count("santander-polynomial_features") == 2
+    assert "creditcard-polynomial_features" in html
+
+
+def test_distributions_and_curves_are_drawn(cells: dict[str, Any]) -> None:
+    for name in ("figure2", "beyond"):
+        (picture,) = pictures(cells[name])
+        assert picture.startswith(b"\x89PNG") and len(picture) > 20_000
+
+
+def test_table_1_stands_beside_the_papers(cells: dict[str, Any]) -> None:
+    cost, time = tables(cells["table1"], 3)
+    assert list(cost["RBF", "in CB", "paper"]) == [48.0, 18.1, 7.0, 0.5]
+    assert list(time["RS", "alone", "paper"]) == [38.7, 24.0, 16.8, 12.9]
+    for table in (cost, time):
+        ours = table.xs("ours", axis=1, level=2)
+        assert (ours.iloc[2].dropna() >= 0).all() and ours.loc[33].notna().all()
+        assert ours["RS", "in CB"].sum() < ours["RS", "alone"].sum()
+        assert ours["RBF", "in CB"].sum() < ours["RS", "in CB"].sum()
+        assert (ours["RBF", "in CB"].iloc[1:] < [18, 13, 11]).all(), "the paper's are twice that"
+
+
+def test_samples_lie_around_the_exact_mean(cells: dict[str, Any]) -> None:
+    (table,) = tables(cells["exact"], 1, index=2)
+    for target in ("cost", "time"):
+        exact = table.loc[(target, "RS in CB, exactly")]
+        sampled = table.loc[(target, "RS in CB, sampled")]
+        assert ((exact - sampled).abs() < 0.2 * exact + 2).all()
+        assert table.loc[(target, "RS in CB without repeats")].sum() < exact.sum()
+
+
+def test_table_2_stands_beside_the_papers(cells: dict[str, Any]) -> None:
+    for table in tables(cells["table2"], 2):
+        ours = table.xs("regret, ours", axis=1, level=1)
+        spent = table.xs("search, ours", axis=1, level=1)
+        assert set(ours.columns) == {"CB", "SMAC", "RB", "RM"}
+        three = ["CB", "RB", "RM"]
+        assert (ours.loc[44, three] < ours.loc[11, three]).all()
+        assert (spent[three].diff().iloc[1:] > 0).all(axis=None)
+        assert spent[three].stack().between(1, 70).all()
+
+
+def test_two_candidates_are_searched_alike(cells: dict[str, Any]) -> None:
+    for table in tables(cells["table10"], 3):
+        ours = table.xs("ours", axis=1, level=2)
+        assert ours["2 best", "option 2"].sum() < ours["1 best", "option 2"].sum()
+        assert ours["1 best", "option 1"].iloc[-1] < ours["1 best", "option 1"].iloc[0]
+
+
+def test_what_is_known_beforehand_helps(cells: dict[str, Any]) -> None:
+    (table,) = tables(cells["beyond"], 1, index=2)
+    assert (table["44"] <= table["11"]).all()
+    for target in ("cost", "time"):
+        model = table.loc[(target, "one model of all providers")]
+        assert (model < table.loc[(target, "random, no repeats")]).all()
+        assert table.loc[(target, "… and a history")].iloc[2] < model.iloc[2]
+    assert table.loc[("cost", "… that knows prices")].iloc[2] < 10
+
+
+def test_a_search_of_ones_own_shows_what_was_tried_and_spent(cells: dict[str, Any]) -> None:
+    for name in ("own", "again"):
+        last = cells[name].outputs[-1]
+        assert last.output_type == "execute_result"
+        text, html = last.data["text/plain"], last.data["text/html"]
+        assert "Search for the least cost" in text and "the search took" in text
+        assert "<svg" in html and "best" in text
+    shown = cells["own"].outputs[0].data["text/plain"]
+    assert (
+        shown.startswith("best: ") and "MemoryError" in cells["own"].outputs[-1].data["text/plain"]
+    )
