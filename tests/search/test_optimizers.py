@@ -138,12 +138,20 @@ def test_a_price_that_is_not_known_leaves_all_prices_out() -> None:
 
 
 def test_failures_are_kept_away_from() -> None:
+    class Careless(FlatGP):
+        def _succeeding(self, points, good, left):  # type: ignore[no-untyped-def]
+            return np.ones(len(left))
+
     space, values = grid(), seconds(grid())
     bad = [n for n, p in enumerate(space.points) if p["size"] == 2]  # the fastest all fail
     values[bad] = np.nan
-    asked = trace(FlatGP(space, seed=2, minimize="time"), values, 16)
-    assert np.isnan(values[asked]).sum() < 8
-    assert np.nanmin(values[asked]) == np.nanmin(values)
+    failed = {FlatGP: 0, Careless: 0}
+    for kind in failed:
+        for seed in range(4):
+            asked = trace(kind(space, seed=seed, minimize="time"), values, 16)
+            failed[kind] += int(np.isnan(values[asked]).sum())
+            assert kind is Careless or np.nanmin(values[asked]) == np.nanmin(values)
+    assert failed[FlatGP] < 0.8 * failed[Careless]
 
 
 def test_what_is_under_way_is_not_asked_for_again_nor_its_neighbour_first() -> None:
