@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
-from nbclient import NotebookClient
+
+from tests.notebooks import execute, printed, read, texts
 
 pytestmark = pytest.mark.slow
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "catalog.ipynb"
@@ -31,35 +30,19 @@ KEYS = {
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
     """The code cells after a run, by a word of their source."""
-    notebook: Any = nbformat.read(NOTEBOOK, as_version=4)
     data = tmp_path_factory.mktemp("catalog-notebook")
-    env = {**os.environ, **sky_env, "SKY_DATA_DIR": str(data)}
-    NotebookClient(notebook, timeout=180, kernel_name="python3").execute(env=env, cwd=str(data))
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    found = {KEYS[word]: cell for word in KEYS for cell in code if word in cell.source}
-    assert len(found) == len(code) == len(KEYS)
-    return found
-
-
-def printed(cell: Any) -> str:
-    return "".join(out.text for out in cell.outputs if out.output_type == "stream")
+    return execute(read(NOTEBOOK), KEYS, sky_env | {"SKY_DATA_DIR": str(data)}, cwd=data)
 
 
 def table(cell: Any, levels: int = 1) -> pd.DataFrame:
     """The table that a cell ends with, as a reader of its HTML sees it."""
     (html,) = [out.data["text/html"] for out in cell.outputs if out.output_type == "execute_result"]
     soup = BeautifulSoup(html, "html.parser")
-    heads = [_texts(row)[1:] for row in soup.select("thead tr")[:levels]]
-    body = [_texts(row) for row in soup.select("tbody tr")]
+    heads = [texts(row)[1:] for row in soup.select("thead tr")[:levels]]
+    body = [texts(row) for row in soup.select("tbody tr")]
     columns = heads[0] if levels == 1 else pd.MultiIndex.from_arrays(heads)
     frame = pd.DataFrame([row[1:] for row in body], [row[0] for row in body], columns)
     return frame.apply(_numbers)
-
-
-def _texts(row: Any) -> list[str]:
-    """Texts of a row's cells; one that spans several columns stands in each."""
-    cells = row.select("th, td")
-    return [cell.text for cell in cells for _ in range(int(cell.get("colspan", 1)))]
 
 
 def _numbers(column: pd.Series) -> pd.Series:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
+
+from tests.notebooks import execute, read
 
 pytestmark = pytest.mark.slow
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "placement.ipynb"
@@ -29,22 +29,17 @@ KEYS = {
     "clean =": "carbon",
     'deadline="4h"': "no plan",
     "refused =": "refused",
+    "def points": "checks",
 }
 
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
     """The code cells after a run, by a word of their source."""
-    notebook: Any = nbformat.read(NOTEBOOK, as_version=4)
-    checks = nbformat.v4.new_code_cell(CHECKS)
-    notebook.cells.append(checks)
+    notebook = read(NOTEBOOK)
+    notebook.cells.append(nbformat.v4.new_code_cell(CHECKS))
     data = tmp_path_factory.mktemp("placement-notebook")
-    env = {**os.environ, **sky_env, "SKY_DATA_DIR": str(data)}
-    NotebookClient(notebook, timeout=180, kernel_name="python3").execute(env=env, cwd=str(data))
-    code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell is not checks]
-    found = {KEYS[word]: cell for word in KEYS for cell in code if word in cell.source}
-    assert len(found) == len(code) == len(KEYS)
-    return found | {"checks": checks}
+    return execute(notebook, KEYS, sky_env | {"SKY_DATA_DIR": str(data)}, cwd=data)
 
 
 CHECKS = """

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from tests.conftest import ANSI, processes_of
 from tests.emulators.hosts import USABLE, SshHost
+from tests.notebooks import execute, read
 
 pytestmark = pytest.mark.slow
 QUICKSTART = Path(__file__).parents[1] / "notebooks" / "quickstart.ipynb"
+KEYS = {
+    "load_ext": "load",
+    "load_digits": "data",
+    "tqdm(grid": "search",
+    "scores.iloc": "best",
+    "ConfusionMatrixDisplay": "picture",
+    "--bg forest": "background",
+    "meanwhile": "meanwhile",
+    "forest.result()": "result",
+    "raise ValueError": "error",
+    "%sky cost": "cost",
+    "%sky down": "down",
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,30 +38,11 @@ def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> 
 
 def run(data: Path, sky_env: dict[str, str], options: str = "") -> dict[str, Any]:
     """Run the notebook, with `options` after every ``%%sky``; return its code cells."""
-    notebook: Any = nbformat.read(QUICKSTART, as_version=4)
+    notebook = read(QUICKSTART)
     for cell in notebook.cells:
         cell.source = cell.source.replace("%%sky", f"%%sky {options}".rstrip())
-    client = NotebookClient(notebook, timeout=180, kernel_name="python3")
-    env = {**os.environ, **sky_env, "SKY_DATA_DIR": str(data)}
-    env.pop("JPY_SESSION_NAME", None)
-    client.execute(env=env)
+    found = execute(notebook, KEYS, sky_env | {"SKY_DATA_DIR": str(data)})
     assert processes_of(data) == [], "the notebook ends its clusters itself"
-    keys = {
-        "load_ext": "load",
-        "load_digits": "data",
-        "tqdm(grid": "search",
-        "scores.iloc": "best",
-        "ConfusionMatrixDisplay": "picture",
-        "--bg forest": "background",
-        "meanwhile": "meanwhile",
-        "forest.result()": "result",
-        "raise ValueError": "error",
-        "%sky cost": "cost",
-        "%sky down": "down",
-    }
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    found = {keys[word]: cell for word in keys for cell in code if word in cell.source}
-    assert len(found) == len(code) == len(keys)
     return found
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-import os
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup
-from nbclient import NotebookClient
+
+from tests.notebooks import execute, read, texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "search.ipynb"
@@ -31,15 +30,9 @@ KEYS = {
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
     """The code cells after a run, by a word of their source."""
-    notebook: Any = nbformat.read(NOTEBOOK, as_version=4)
     data = tmp_path_factory.mktemp("search-notebook")
-    env = {**os.environ, **sky_env, "SKY_DATA_DIR": str(data), "OMP_NUM_THREADS": "1"}
-    client = NotebookClient(notebook, timeout=600, kernel_name="python3")
-    client.execute(env=env, cwd=str(NOTEBOOK.parent))
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    found = {KEYS[word]: cell for word in KEYS for cell in code if word in cell.source}
-    assert len(found) == len(code) == len(KEYS)
-    return found
+    env = sky_env | {"SKY_DATA_DIR": str(data), "OMP_NUM_THREADS": "1"}
+    return execute(read(NOTEBOOK), KEYS, env, cwd=NOTEBOOK.parent, timeout=600)
 
 
 def tables(cell: Any, levels: int, index: int = 1) -> list[pd.DataFrame]:
@@ -49,7 +42,7 @@ def tables(cell: Any, levels: int, index: int = 1) -> list[pd.DataFrame]:
 
 
 def _table(soup: BeautifulSoup, levels: int, index: int) -> pd.DataFrame:
-    heads = [_wide(row)[index:] for row in soup.select("thead tr")[:levels]]
+    heads = [texts(row, "th")[index:] for row in soup.select("thead tr")[:levels]]
     names, rows, above = [], [], []
     for row in soup.select("tbody tr"):
         labels = [cell.text for cell in row.select("th")]
@@ -60,12 +53,6 @@ def _table(soup: BeautifulSoup, levels: int, index: int) -> pd.DataFrame:
     return pd.DataFrame(
         rows, index=pd.MultiIndex.from_tuples(names) if index > 1 else names, columns=columns
     )
-
-
-def _wide(row: Any) -> list[str]:
-    """Texts of a row of heads; one that spans several columns stands in each."""
-    cells = row.select("th")
-    return [cell.text for cell in cells for _ in range(int(cell.get("colspan", 1)))]
 
 
 def pictures(cell: Any) -> list[bytes]:

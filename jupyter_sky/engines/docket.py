@@ -55,6 +55,11 @@ class Docket:
         _attempt(self._file, _END)
 
 
+def path_of(directory: Path, rank: int) -> Path:
+    """The file of an engine, in the directory of its cluster."""
+    return directory / f"engine-{rank}.cell"
+
+
 def _attempt(file: int, data: bytes) -> None:
     try:
         os.pwrite(file, data, 0)

@@ -57,7 +57,7 @@ def main(argv: list[str]) -> None:
 
     from ipyparallel.engine import app as engine_app
 
-    from .docket import Docket
+    from .docket import Docket, path_of
     from .kernel import SkyKernel
     from .streams import Publisher
 
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> None:
     # ipyparallel names these classes in this module only; there are no traits for them.
     engine_app.Kernel = SkyKernel  # type: ignore[misc]
     engine_app.IOPubThread = Publisher  # type: ignore[misc]
-    SkyKernel.docket = Docket(directory / f"engine-{rank}.cell")
+    SkyKernel.docket = Docket(path_of(directory, rank))
     # as in a notebook's kernel, forked processes can be ended and what they print is shown
     os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
     engine_app.IPEngine.launch_instance(

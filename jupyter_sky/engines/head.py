@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from .docket import Entry
+from .docket import path_of as docket_of
 from .docket import read as read_docket
-from .guardian import PR_SET_PDEATHSIG, cause, descendants, kill_all, marked, prctl, tail
+from .guardian import cause, descendants, kill_all, marked, tail
 from .guardian import write_private as write
 from .journal import Journal
-from .patient import memory, start_engine
+from .patient import begin, memory, start_engine
 from .runs import Run, Runs
 from .wards import Far, Wards
 
@@ -100,9 +101,6 @@ class Head:
         started = start_engine(self.directory, self.config_path, rank, self._spawned)
         return Engine(rank, *started)
 
-    def _docket(self, rank: int) -> Path:
-        return self.directory / f"engine-{rank}.cell"
-
     def tell_nurses(self) -> None:
         """Write down what other nodes need to know; somebody brings it there."""
         if self.wards is not None:
@@ -154,7 +152,7 @@ class Head:
             if isinstance(engine.process, Far):
                 now = engine.process.cell
             else:
-                now = read_docket(self._docket(engine.rank))
+                now = read_docket(docket_of(self.directory, engine.rank))
             if now == before:
                 continue
             engine.cell = now
@@ -364,11 +362,7 @@ def _facts(header: dict[str, Any]) -> dict[str, Any] | None:
 def main(argv: list[str]) -> None:
     """Start the engines at once, and the controller while they load."""
     path = Path(argv[0])
-    config = json.loads(path.read_text())
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    directory = Path(config["directory"])
-    for name in ("security", "work", "profile"):
-        (directory / name).mkdir(mode=0o700, exist_ok=True)
+    config = begin(path)
     from .controller import serve
 
     head = Head(config, path)

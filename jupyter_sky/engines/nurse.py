@@ -19,10 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from .docket import path_of as docket_of
 from .docket import read as read_docket
-from .guardian import PR_SET_PDEATHSIG, kill_all, marked, prctl, tail
+from .guardian import kill_all, marked, tail
 from .guardian import write_private as write
-from .patient import memory, start_engine
+from .patient import begin, memory, start_engine
 
 TICK_MS = 50
 TELL_SECONDS = 1.0
@@ -108,7 +109,7 @@ class Nurse:
         """Tell the head how the engine is, when that changes and now and then."""
         process = self.process
         code = process.poll() if process else None
-        cell = read_docket(self.directory / f"engine-{self.rank}.cell")
+        cell = read_docket(docket_of(self.directory, self.rank))
         words = ""
         if code is not None and code > 0:
             words = tail(self.directory / f"engine-{self.rank}.log", self.log_start)
@@ -153,16 +154,12 @@ class Nurse:
 def main(argv: list[str]) -> None:
     """Look after an engine until the head is gone."""
     path = Path(argv[0])
-    config = json.loads(path.read_text())
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    directory = Path(config["directory"])
-    for name in ("security", "work", "profile"):
-        (directory / name).mkdir(mode=0o700, exist_ok=True)
+    config = begin(path)
     nurse = Nurse(config, path)
     signal.signal(signal.SIGTERM, lambda *_: setattr(nurse, "left", "stopped"))
     reason = nurse.run() if nurse.connect() else nurse.left
     with suppress(OSError):
-        write(directory / "ended.json", {"time": time.time(), "reason": reason})
+        write(nurse.directory / "ended.json", {"time": time.time(), "reason": reason})
 
 
 if __name__ == "__main__":

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from . import docket
+from .guardian import PR_SET_PDEATHSIG, prctl
+
+
+def begin(path: Path) -> dict[str, Any]:
+    """Read the order of who looks after engines, make its folders, and end with its guardian."""
+    config = json.loads(path.read_text())
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    for name in ("security", "work", "profile"):
+        (Path(config["directory"]) / name).mkdir(mode=0o700, exist_ok=True)
+    return config
 
 
 def start_engine(
@@ -20,7 +35,7 @@ def start_engine(
         Its process, what tells its descendants by their environment, and where its part of the
         log begins.
     """
-    (directory / f"engine-{rank}.cell").unlink(missing_ok=True)
+    docket.path_of(directory, rank).unlink(missing_ok=True)
     path = directory / f"engine-{rank}.log"
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     name, value = "JUPYTER_SKY_ENGINE", f"{directory}:{serial}"

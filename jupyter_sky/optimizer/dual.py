@@ -129,14 +129,19 @@ class Dual:
             )
         return theta
 
+    def _reached(self, batch: Batch, x: np.ndarray) -> Floats:
+        """Cost of each place for the tasks of a batch, with transfers from where others are."""
+        p, e = self.problem, batch.entering
+        costs = p.unary[batch.tasks].copy()
+        if len(e):
+            moved = p.hier.tables[p.table[e], x[p.src[e]]] * p.scale[e, None]
+            costs[batch.entered] += np.add.reduceat(moved, batch.entering_starts, axis=0)
+        return costs
+
     def _down(self) -> None:
         p, x = self.problem, np.zeros(len(self.problem.unary), np.int64)
         for batch in self.batches:
-            guess = p.unary[batch.tasks].copy()
-            if len(batch.entering):
-                e = batch.entering
-                moved = p.hier.tables[p.table[e], x[p.src[e]]] * p.scale[e, None]
-                guess[batch.entered] += np.add.reduceat(moved, batch.entering_starts, axis=0)
+            guess = self._reached(batch, x)
             if len(batch.leaving):
                 e = batch.leaving
                 guess[batch.left] += np.add.reduceat(self.back[e], batch.leaving_starts, axis=0)
@@ -221,11 +226,7 @@ class Dual:
         current = self.best
         for _ in range(20):
             for batch in self.batches:
-                costs = p.unary[batch.tasks].copy()
-                if len(batch.entering):
-                    e = batch.entering
-                    moved = p.hier.tables[p.table[e], x[p.src[e]]] * p.scale[e, None]
-                    costs[batch.entered] += np.add.reduceat(moved, batch.entering_starts, axis=0)
+                costs = self._reached(batch, x)
                 if len(batch.leaving):
                     e = batch.leaving
                     moved = p.hier.tables[p.table[e], :, x[p.dst[e]]] * p.scale[e, None]

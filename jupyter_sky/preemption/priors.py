@@ -30,18 +30,15 @@ from ..offers import Offer
 from ..tracker.estimates import (
     LEVEL,
     PRIOR_PREEMPTIONS,
-    Band,
     half_life,
     prior_hours,
 )
-from ..tracker.knowledge import OTHER_REGION, OTHER_TYPE, OTHER_ZONE, no_bands
-from ..tracker.observations import Observation, Place, age_weight, family
+from ..tracker.knowledge import Bands, kinships, no_bands, share_of
+from ..tracker.observations import Observation, Place, age_weight
 from .models import Exponential, FloorHyperbolic, Model
 
 SIZES = (1.0, 64.0)
 """vCPUs of the machines that `reference` was fitted on; others count as the nearest of these."""
-
-Bands = Callable[[str, str, str], Band | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +166,7 @@ class Beliefs:
             weight = seen.weight * age_weight(now - seen.at, half_life(seen.kind))
             died = weight if seen.kind == "preempted" else 0.0
             one = _End(seen.place, (seen.seconds or 0.0) / 3600, died, weight, seen.events)
-            for key in _keys(seen.place):
+            for key in kinships(seen.place):
                 ends[key].append(one)
         return cls(bands, caps or {}, {key: tuple(found) for key, found in ends.items()})
 
@@ -177,9 +174,9 @@ class Beliefs:
         """What is believed of one machine at a place; an offer also tells its size."""
         place = Place.of(where)
         base, basis = self._base(place, where.vcpus if isinstance(where, Offer) else 0.0)
-        own = [one for one in self._ends.get(_keys(place)[0], ()) if one.place == place]
+        own = [one for one in self._ends.get(kinships(place)[0], ()) if one.place == place]
         died, spent = _told(base, own, lambda _: 1.0)
-        lent, lent_spent = _told(base, self._near(place), lambda other: _share(place, other))
+        lent, lent_spent = _told(base, self._near(place), lambda other: share_of(place, other))
         worth = max(lent, lent_spent)
         share = min(1.0, PRIOR_PREEMPTIONS / worth) if worth > 0 else 0.0
         return Posterior(
@@ -213,7 +210,7 @@ class Beliefs:
         return model, f"Google's preemptible machines of 2019 with {size:g} vCPUs"
 
     def _near(self, place: Place) -> list[_End]:
-        near = {id(one): one for key in _keys(place) for one in self._ends.get(key, ())}
+        near = {id(one): one for key in kinships(place) for one in self._ends.get(key, ())}
         return [one for one in near.values() if one.place != place]
 
 
@@ -257,23 +254,6 @@ def _told(
     hours = np.minimum([one.hours for one in ends], getattr(base, "cap", math.inf))
     spent = base.cumulative_below(hours) * [one.weight for one in ends]
     return float(shares @ [one.died for one in ends]), float(shares @ spent)
-
-
-def _keys(place: Place) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What neighbours have in common: the type in a cloud, or the family in a region."""
-    market = "spot" if place.spot else ""
-    kin = family(place.cloud, place.instance_type)
-    return (
-        ("type", place.cloud, place.instance_type, market),
-        ("family", place.cloud, place.region, kin, market),
-    )
-
-
-def _share(place: Place, other: Place) -> float:
-    """What an observation at another place counts for, as in the tracker."""
-    if place.instance_type != other.instance_type:
-        return OTHER_TYPE
-    return OTHER_ZONE if place.region == other.region else OTHER_REGION
 
 
 def current(now: float | None = None, caps: Mapping[str, float] | None = None) -> Beliefs:

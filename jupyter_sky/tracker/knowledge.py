@@ -67,7 +67,7 @@ class Knowledge:
         tallies = estimates.tally(seen, now)
         kin: defaultdict[tuple[str, ...], list[Place]] = defaultdict(list)
         for place in tallies:
-            for key in _keys(place):
+            for key in kinships(place):
                 kin[key].append(place)
         return cls(now, blocked(seen, now), tallies, bands, dict(kin))
 
@@ -103,9 +103,9 @@ class Knowledge:
     def _near(self, place: Place) -> Tally:
         """What neighbours have to lend, before it is limited."""
         shares: dict[Place, float] = {}
-        for key in _keys(place):
+        for key in kinships(place):
             for other in self._kin.get(key, ()):
-                shares[other] = _share(place, other)
+                shares[other] = share_of(place, other)
         shares.pop(place, None)
         near = Tally()
         for other, share in shares.items():
@@ -113,7 +113,7 @@ class Knowledge:
         return near
 
 
-def _keys(place: Place) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def kinships(place: Place) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What neighbours have in common: the type in a cloud, or the family in a region."""
     market = "spot" if place.spot else ""
     kin = family(place.cloud, place.instance_type)
@@ -123,7 +123,8 @@ def _keys(place: Place) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
-def _share(place: Place, other: Place) -> float:
+def share_of(place: Place, other: Place) -> float:
+    """What an observation at another place counts for."""
     if place.instance_type != other.instance_type:
         return OTHER_TYPE
     return OTHER_ZONE if place.region == other.region else OTHER_REGION

@@ -1,0 +1,43 @@
+"""Example notebooks run headless, and read as their readers see them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+
+def read(path: Path) -> Any:
+    """A notebook that can be changed before it is run."""
+    return nbformat.read(path, as_version=4)
+
+
+def execute(
+    notebook: Any,
+    keys: Mapping[str, str],
+    env: Mapping[str, str],
+    cwd: Path | None = None,
+    timeout: int = 180,
+) -> dict[str, Any]:
+    """Run a notebook; return its code cells by the names that `keys` give to a word of each."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    client = NotebookClient(notebook, timeout=timeout, kernel_name="python3")
+    outside = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
+    client.execute(env=outside | dict(env), **({"cwd": str(cwd)} if cwd else {}))
+    found = {keys[word]: cell for word in keys for cell in code if word in cell.source}
+    assert len(found) == len(code) == len(keys)
+    return found
+
+
+def printed(cell: Any) -> str:
+    """All that a cell has printed."""
+    return "".join(out.text for out in cell.outputs if out.output_type == "stream")
+
+
+def texts(row: Any, cells: str = "th, td") -> list[str]:
+    """Texts of the cells of a table's row; one that spans several columns stands in each."""
+    return [cell.text for cell in row.select(cells) for _ in range(int(cell.get("colspan", 1)))]
