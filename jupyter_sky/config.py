@@ -73,6 +73,18 @@ class Sky(SingletonConfigurable):
     hosts = Unicode(
         "", help="File that lists the machines of the ssh cloud; hosts.toml in data_dir if empty."
     ).tag(config=True)
+    lease = Unicode(
+        "3d",
+        help="A machine of a cloud ends after this long at the latest, in use or not, even if this "
+        "machine is gone by then.",
+    ).tag(config=True)
+    login = Unicode("sky", help="Name of the user that we are on machines of a cloud.").tag(
+        config=True
+    )
+    ssh_from = Unicode(
+        "0.0.0.0/0",
+        help="Networks that may reach machines of a cloud by SSH, such as '203.0.113.0/24'.",
+    ).tag(config=True)
     keep = Bool(False, help="Keep clusters that a headless run would stop at its end.").tag(
         config=True
     )
@@ -84,6 +96,10 @@ class Sky(SingletonConfigurable):
     @validate("idle")
     def _check_idle(self, proposal: dict[str, Any]) -> str:
         return _checked(parse_duration, proposal["value"], "idle")
+
+    @validate("lease")
+    def _check_lease(self, proposal: dict[str, Any]) -> str:
+        return _checked(parse_duration, proposal["value"], "lease")
 
     @validate("cloud")
     def _check_cloud(self, proposal: dict[str, Any]) -> str:

@@ -55,7 +55,20 @@ class SkyNoPlan(SkyNoOffer):
 
 
 class SkyNoCapacity(SkyError):
-    """Places that sell what was asked have none left now."""
+    """Places that sell what was asked have none left now, or none for this account.
+
+    Attributes
+    ----------
+    cause, width : str
+        What it says of the place and how much around it: see `jupyter_sky.clouds.base.Trouble`.
+    """
+
+    cause: str = "capacity"
+    width: str = "zone"
+
+
+class SkyPermission(SkyError):
+    """A cloud does not let us do what is needed: credentials, roles, regions not enabled."""
 
 
 class SkyBudget(SkyError):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .keeper import Node
 
 State = Literal["starting", "running", "ended"]
+Cause = Literal["capacity", "quota", "permission", "invalid", "throttled", "transient", "unknown"]
+Width = Literal["zone", "region", "family", "market"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,14 @@ class Machine:
         Unix seconds at which it ended, where the cloud says so.
     reason : str
         Why it ended, in words for the user.
+    preempted : bool
+        Whether the cloud took it back.
+    address, private : str
+        Where it is reached from here, and from the other nodes; empty until known.
+    token, owner : str
+        Of the order that it was launched by, and whose it is.
+    lease_end : float or None
+        Unix seconds at which it ends at the latest, whatever happens here.
     """
 
     id: str
@@ -40,6 +50,12 @@ class Machine:
     started: float
     ended: float | None = None
     reason: str = ""
+    preempted: bool = False
+    address: str = ""
+    private: str = ""
+    token: str = ""
+    owner: str = ""
+    lease_end: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +70,10 @@ class Launch:
         Lease in seconds: the machines end by themselves when nobody has been heard of for so
         long.
     owner, notebook : str
-        Written on the machines, so that what is left can be traced.
+        Written on the machines, so that what is left can be traced. The owner is one user of one
+        installation: what another installation launched is not taken for a stray.
+    lease : float
+        Seconds after which the machines end at the latest, in use or not.
     """
 
     token: str
@@ -64,6 +83,73 @@ class Launch:
     idle: float
     owner: str
     notebook: str
+    lease: float = 3 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """What the machines of an order are born with, the same on every cloud.
+
+    Attributes
+    ----------
+    user : str
+        Who we are on them.
+    public_key : str
+        Lets us in, as ``ssh-ed25519 AAAA...``.
+    user_data : str
+        A document for cloud-init: user, host key, and what ends the machine by itself.
+    disk : float
+        GiB of the boot disk.
+    lease_end : float
+        Unix seconds at which they end at the latest.
+    tags : dict
+        Written on all that is made; see `TAGS`. Clouds with a narrower alphabet make them fit.
+    ssh_from : tuple of str
+        Networks (CIDR) that may reach port 22.
+    """
+
+    user: str
+    public_key: str
+    user_data: str
+    disk: float
+    lease_end: float
+    tags: Mapping[str, str] = field(hash=False)
+    ssh_from: tuple[str, ...] = ("0.0.0.0/0",)
+
+
+TAGS = (
+    "jupyter-sky-owner",
+    "jupyter-sky-cluster",
+    "jupyter-sky-token",
+    "jupyter-sky-notebook",
+    "jupyter-sky-lease-end",
+)
+"""Names of the tags; the lease's end is in whole unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What an error of a cloud's SDK means.
+
+    Attributes
+    ----------
+    cause : str
+        ``capacity`` and ``quota`` speak of the place and another is tried; ``permission`` and
+        ``invalid`` of us and are told; ``throttled`` and ``transient`` pass and are tried again.
+    code, message : str
+        In the cloud's own words.
+    width : str
+        How much around the place is refused too: the zone alone, the whole region, all types of
+        the family, or everything of the market (spot, or on-demand) in the region.
+    fix : str
+        What to do about it, with the command where there is one.
+    """
+
+    cause: Cause
+    code: str
+    message: str
+    width: Width = "zone"
+    fix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +217,70 @@ class Cloud(Protocol):
 
     def mine(self) -> list[Machine]:
         """List every machine launched by this user that has not ended."""
+        ...
+
+
+class Driver(Protocol):
+    """What differs between clouds that rent machines; `rented.RentedCloud` does the rest.
+
+    Methods raise what their SDK raises, and ModuleNotFoundError where it is not installed.
+    """
+
+    name: str
+
+    def configured(self) -> str:
+        """Return in words which credentials would be used, empty without any; asks nobody."""
+        ...
+
+    def identify(self) -> str:
+        """Prove the credentials by one request; return who that is: account, project..."""
+        ...
+
+    def explain(self, error: Exception) -> Trouble | None:
+        """Say what an error means; None for one that is not of this cloud's SDK."""
+        ...
+
+    def ending(self, order: Launch) -> str:
+        """Return shell commands by which a machine ends itself, before it is powered off."""
+        ...
+
+    def create(self, order: Launch, birth: Birth, tick: Callable[[], None]) -> list[Machine]:
+        """Create all machines of an order in one zone, or none; also network and firewall.
+
+        The same order sent again gives the same machines. What it needs around them is made when
+        missing. It returns when the cloud has accepted them all, and calls `tick` about ten times
+        a second while it waits; when `tick` raises, it stops and lets that through, and what has
+        been made is removed by its token.
+        """
+        ...
+
+    def machines(
+        self, *, owner: str = "", token: str = "", regions: Collection[str] | None = None
+    ) -> list[Machine]:
+        """List machines that have not ended, of an owner or an order, in all regions or some.
+
+        What is stopped but kept (and billed for its disk) has not ended.
+        """
+        ...
+
+    def describe(self, ids: Sequence[str]) -> list[Machine]:
+        """Say how machines are; those that the cloud no longer knows are left out."""
+        ...
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Ask for the end of machines and all that is theirs; returns without waiting."""
+        ...
+
+    def leftovers(self, owner: str, regions: Collection[str] | None = None) -> list[str]:
+        """Delete what no machine uses and costs money (disks, addresses, groups); say what."""
+        ...
+
+    def teardown(self, region: str) -> None:
+        """Delete the network and firewall that `create` made in a region, when nothing uses it."""
+        ...
+
+    def console(self, id: str) -> str:
+        """Return the end of what a machine has written to its console; empty if not known."""
         ...
 
 
