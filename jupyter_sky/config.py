@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from traitlets import Bool, Dict, Float, TraitError, Unicode, default, validate
+from traitlets import Bool, Dict, Float, Integer, TraitError, Unicode, default, validate
 from traitlets.config import Config, Configurable, SingletonConfigurable
 
 from jupyter_sky.errors import SkyUsageError, suggest
@@ -84,6 +84,14 @@ class Sky(SingletonConfigurable):
     ssh_from = Unicode(
         "0.0.0.0/0",
         help="Networks that may reach machines of a cloud by SSH, such as '203.0.113.0/24'.",
+    ).tag(config=True)
+    ssh_port = Integer(
+        22, min=1, max=65535, help="Port of SSH on machines of a cloud, where an image has another."
+    ).tag(config=True)
+    aws_scheduler_role = Unicode(
+        "",
+        help="ARN of a role with which EventBridge ends machines of AWS at the end of their lease; "
+        "without one they end by themselves.",
     ).tag(config=True)
     keep = Bool(False, help="Keep clusters that a headless run would stop at its end.").tag(
         config=True

@@ -13,9 +13,14 @@ from ..resources import Resources
 if TYPE_CHECKING:
     from .keeper import Node
 
+Tick = Callable[[], None]
 State = Literal["starting", "running", "ended"]
 Cause = Literal["capacity", "quota", "permission", "invalid", "throttled", "transient", "unknown"]
 Width = Literal["zone", "region", "family", "market"]
+
+
+def patient() -> None:
+    """Wait on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +202,13 @@ class Cloud(Protocol):
         """List what is on sale that bears on a request (it need not satisfy it)."""
         ...
 
-    def launch(self, order: Launch) -> list[Machine]:
+    def launch(self, order: Launch, tick: Tick = patient) -> list[Machine]:
         """Launch all nodes of an order, or none.
+
+        Parameters
+        ----------
+        tick
+            Called about ten times a second where a cloud takes its time; it may raise to give up.
 
         Raises
         ------
@@ -215,8 +225,14 @@ class Cloud(Protocol):
         """End machines; ending one that has ended is no error."""
         ...
 
-    def mine(self) -> list[Machine]:
-        """List every machine launched by this user that has not ended."""
+    def mine(self, everywhere: bool = False) -> list[Machine]:
+        """List every machine launched by this user that has not ended.
+
+        Parameters
+        ----------
+        everywhere
+            Look also where nothing is noted to have been launched.
+        """
         ...
 
 
@@ -296,8 +312,14 @@ class Here(Cloud, Protocol):
 class ReachedBySsh(Protocol):
     """A cloud whose machines are reached by SSH."""
 
-    def nodes(self, machines: Sequence[Machine]) -> list[Node]:
-        """Return the slots that machines are, by rank."""
+    def nodes(self, machines: Sequence[Machine], say: Callable[[str], None]) -> list[Node]:
+        """Return the slots that machines are, by rank, once they answer.
+
+        Parameters
+        ----------
+        say
+            Called with what is being waited for, again and again; it may raise to give up.
+        """
         ...
 
     def limits(self, machines: Sequence[Machine]) -> dict[str, object]:

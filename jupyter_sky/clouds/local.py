@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import processes
 from ..config import Sky
 from ..engines import guardian
 from ..engines.guardian import write_private
 from ..errors import SkyClusterLost, SkyNoCapacity
 from ..offers import Offer
 from ..resources import Amount, Resources
-from .base import Credentials, Launch, Machine
+from .base import Credentials, Launch, Machine, Tick, patient
 
 PASSED = (
     "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE PYTHONPATH VIRTUAL_ENV "
@@ -83,7 +84,7 @@ class LocalHost:
         )
         os.close(log)
         _reap_later(process)
-        write_private(self.directory / "guardian.json", _identity(process.pid))
+        write_private(self.directory / "guardian.json", processes.identity(process.pid))
 
     def connection(self, timeout: float, alive: Callable[[], None]) -> Path:
         """Wait for the controller's client file."""
@@ -125,7 +126,7 @@ class LocalCloud:
             )
         ]
 
-    def launch(self, order: Launch) -> list[Machine]:
+    def launch(self, order: Launch, tick: Tick = patient) -> list[Machine]:
         """Make the cluster's directory; its processes start with its head."""
         root = _root()
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -183,7 +184,7 @@ class LocalCloud:
         for identity in filter(_alive, guardians):  # it is frozen, perhaps
             guardian.kill_all([*guardian.descendants(identity["pid"]), identity["pid"]])
 
-    def mine(self) -> list[Machine]:
+    def mine(self, everywhere: bool = False) -> list[Machine]:
         """List the machines whose guardians live."""
         root = _root()
         directories = sorted(root.iterdir()) if root.is_dir() else []
@@ -208,6 +209,7 @@ class LocalCloud:
                 started=record.get("started", 0.0),
                 ended=ended.get("time"),
                 reason=ended.get("reason", ""),
+                token=directory.name,
             )
             for rank in range(record.get("nodes", 1))
         ]
@@ -256,35 +258,11 @@ def _environment(directory: Path) -> dict[str, str]:
     }
 
 
-def _identity(pid: int) -> dict[str, Any]:
-    return {"pid": pid, "born": _born(pid) or 0.0}
-
-
-def _born(pid: int) -> float | None:
-    """Return when a live process was born, by a clock that nobody can set; None for others."""
-    if sys.platform == "linux":
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return None
-        return None if fields[0] == "Z" else float(fields[19])
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except psutil.Error:
-        return None
-
-
 def _alive(identity: dict[str, Any]) -> bool:
-    """Whether the process lives and is the same one (numbers of processes are used again)."""
-    if not identity:
-        return False
+    """Whether a guardian lives."""
     for child in _children:
         child.poll()  # no zombies
-    born = _born(identity["pid"])
-    return born is not None and abs(born - identity["born"]) < 1.0
+    return processes.is_alive(identity)
 
 
 def _read(path: Path) -> dict[str, Any]:

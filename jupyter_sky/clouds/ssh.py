@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,17 +11,14 @@ from typing import Any
 
 from .. import ssh
 from ..config import Sky
-from ..engines.guardian import write_private
 from ..errors import SkyError, SkyNoCapacity, SkyUnreachable, SkyUsageError
 from ..offers import Offer
 from ..resources import Resources, plain_number
 from . import keeper
-from .base import Credentials, Launch, Machine
+from .base import Credentials, Launch, Machine, Tick, patient
 from .keeper import Node
 from .pool import PoolHost, read
-
-KEEP_DAYS = 7.0
-"""What is known of clusters that ended longer ago is forgotten at the next launch."""
+from .records import Records
 
 
 class SshCloud:
@@ -58,12 +54,12 @@ class SshCloud:
         """Offer slots, those of one size under one name; by its own name if that is asked for."""
         return list(_groups(resources))
 
-    def launch(self, order: Launch) -> list[Machine]:
+    def launch(self, order: Launch, tick: Tick = patient) -> list[Machine]:
         """Take a slot for each node, of as many machines as there are, or take none."""
-        folder = root() / order.token
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _forget_old(root())
+        records, token = _records(), order.token
         record: dict[str, Any] = {
+            "cloud": self.name,
+            "region": order.offer.region,
             "cluster": order.cluster,
             "started": time.time(),
             "owner": order.owner,
@@ -72,31 +68,30 @@ class SshCloud:
             "memory": order.offer.memory if order.resources.memory else None,
             "nodes": [],
         }
-        write_private(folder / "machines.json", record)
+        record = records.open(token, record)
         note = {name: record[name] for name in ("cluster", "owner", "notebook", "started")}
         taken: list[Node] = []
         try:
             for node in _take(_places(order), order, note):
                 taken.append(node)
-                record["nodes"] = [asdict(each) for each in taken]
-                write_private(folder / "machines.json", record)
+                record = records.write(token, record | {"nodes": [asdict(each) for each in taken]})
         except BaseException:
             keeper.end(taken)
-            write_private(folder / "machines.json", record | {"ended": {"time": time.time()}})
+            records.close(token, {"time": time.time()})
             raise
-        return [_machine(order.token, record, node, "starting") for node in taken]
+        return [_machine(token, record, node, "starting") for node in taken]
 
-    def nodes(self, machines: Sequence[Machine]) -> list[Node]:
+    def nodes(self, machines: Sequence[Machine], say: Callable[[str], None]) -> list[Node]:
         """Return the slots that machines are, by rank."""
-        return _nodes(_record(_token(machines[0].id)))
+        return _nodes(_records().read(_token(machines[0].id)))
 
     def folder(self, machines: Sequence[Machine]) -> Path:
         """Return where on this machine a cluster is noted."""
-        return root() / _token(machines[0].id)
+        return _records().folder(_token(machines[0].id))
 
     def limits(self, machines: Sequence[Machine]) -> dict[str, object]:
         """Return what engines are held to: their share of a machine that is shared."""
-        record = _record(_token(machines[0].id))
+        record = _records().read(_token(machines[0].id))
         nodes, hosts = _nodes(record), read(pool_file())
         cpus: list[list[int] | None] = []
         memory = record.get("memory")
@@ -119,35 +114,34 @@ class SshCloud:
 
     def terminate(self, ids: Sequence[str]) -> None:
         """Give slots back, with what cells there have printed brought home before."""
+        records = _records()
         for token in dict.fromkeys(map(_token, ids)):
-            record = _record(token)
+            record = records.read(token)
             nodes = _nodes(record)
             if not nodes or "ended" in record:
                 continue
             try:
-                keeper.fetch_journal(nodes[0], root() / token / "journal")
+                keeper.fetch_journal(nodes[0], records.folder(token) / "journal")
             except SkyUnreachable:
                 pass  # said below
             keeper.end(nodes)
-            _close(token, record, {"time": time.time(), "reason": "stopped"})
+            records.close(token, {"time": time.time(), "reason": "stopped"})
 
-    def mine(self) -> list[Machine]:
+    def mine(self, everywhere: bool = False) -> list[Machine]:
         """List the slots that this user holds, as the machines themselves say."""
-        tokens = [path.parent.name for path in sorted(root().glob("*/machines.json"))]
         found: list[Machine] = []
-        for token in tokens:
-            if "ended" not in _record(token):
-                found += [machine for machine in self._described(token) if machine.state != "ended"]
+        for token, _ in _records().unfinished():
+            found += [machine for machine in self._described(token) if machine.state != "ended"]
         return found
 
     def _described(self, token: str) -> list[Machine]:
-        record = _record(token)
+        record = _records().read(token)
         nodes, ended = _nodes(record), record.get("ended")
         if ended is None and nodes:
             states = _states(nodes)
             if all(state is not None and "unknown" not in state for state in states):
                 ended = states[0] or {}
-                _close(token, record, ended)
+                _records().close(token, ended)
         else:
             states = [ended or {}] * len(nodes)
         return [
@@ -172,6 +166,10 @@ def pool_file() -> Path:
 def root() -> Path:
     """Return the folder where this user's clusters on machines reached by SSH are noted."""
     return Path(Sky.load().data_dir) / "ssh"
+
+
+def _records() -> Records:
+    return Records(root())
 
 
 def _address(host: PoolHost) -> ssh.Address:
@@ -296,19 +294,8 @@ def _token(identity: str) -> str:
     return identity.rpartition("/")[0]
 
 
-def _record(token: str) -> dict[str, Any]:
-    try:
-        return json.loads((root() / token / "machines.json").read_text())
-    except (OSError, ValueError):
-        return {}
-
-
 def _nodes(record: dict[str, Any]) -> list[Node]:
     return [Node.load(node) for node in record.get("nodes", [])]
-
-
-def _close(token: str, record: dict[str, Any], ended: dict[str, Any]) -> None:
-    write_private(root() / token / "machines.json", record | {"ended": ended})
 
 
 def _states(nodes: Sequence[Node]) -> list[dict[str, Any] | None]:
@@ -337,6 +324,7 @@ def _machine(
     more = more or {}
     return Machine(
         id=f"{token}/{node.rank}",
+        token=token,
         cloud="ssh",
         cluster=record.get("cluster", ""),
         rank=node.rank,
@@ -345,12 +333,3 @@ def _machine(
         ended=more.get("time"),
         reason=more.get("reason", ""),
     )
-
-
-def _forget_old(folder: Path) -> None:
-    import shutil
-
-    for path in folder.glob("*/machines.json"):
-        ended = _record(path.parent.name).get("ended", {}).get("time")
-        if ended and time.time() - ended > KEEP_DAYS * 86400:
-            shutil.rmtree(path.parent, ignore_errors=True)

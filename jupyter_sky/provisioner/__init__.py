@@ -10,20 +10,30 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .. import clouds, tracker
 from ..clouds import Cloud, Launch, Machine
 from ..clouds.base import ReachedBySsh
-from ..errors import SkyClusterLost, SkyError, SkyNoCapacity, SkyStoreError, SkyUnreachable
+from ..errors import (
+    SkyCancelled,
+    SkyClusterLost,
+    SkyError,
+    SkyNoCapacity,
+    SkyStoreError,
+    SkyUnreachable,
+)
 from ..offers import Offer
 from ..resources import format_duration
-from .remote import bring_up
+from ..tracker import Place
+from .remote import STAGES, bring_up
+from .stages import Stages
 
 START_SECONDS = 120.0
+TICK_SECONDS = 0.1
 
 _CAUSES: dict[type[SkyError], str] = {
     SkyNoCapacity: "capacity",
@@ -34,6 +44,8 @@ _CAUSES: dict[type[SkyError], str] = {
 
 Report = Callable[[str, str], None]
 """Called with a stage and a detail, again and again while waiting."""
+Launched = Callable[[list[Machine]], None]
+"""Called with machines as soon as there are any: from then on they cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +57,7 @@ class Lease:
     connection: Path
 
 
-def provision(order: Launch, report: Report) -> Lease:
+def provision(order: Launch, report: Report, launched: Launched = lambda _: None) -> Lease:
     """Launch the machines of an order, start the head there, wait for its controller.
 
     The tracker is told how it went, and a place that it knows to be blocked is not asked.
@@ -56,6 +68,8 @@ def provision(order: Launch, report: Report) -> Lease:
         What to launch; its offer says where.
     report
         Called about ten times a second while waiting.
+    launched
+        Called with the machines once the cloud has accepted them all.
 
     Raises
     ------
@@ -66,11 +80,35 @@ def provision(order: Launch, report: Report) -> Lease:
     """
     _skip_blocked(order.offer)
     try:
-        return _bring_up(order, report)
+        return _bring_up(order, report, launched)
     except tuple(_CAUSES) as error:
-        cause = next(cause for kind, cause in _CAUSES.items() if isinstance(error, kind))
-        observe("refused", order.offer, cause=cause, why=error.message)
+        observe("refused", refused(order.offer, error), cause=cause_of(error), why=error.message)
         raise
+
+
+def cause_of(error: SkyError) -> str:
+    """Return what a failure says about its place: ``capacity``, ``quota`` or ``transient``."""
+    if isinstance(error, SkyNoCapacity):
+        return error.cause
+    return next(cause for kind, cause in _CAUSES.items() if isinstance(error, kind))
+
+
+def refused(offer: Offer, error: SkyError) -> Place:
+    """Return how much around an offer a failure speaks of.
+
+    Examples
+    --------
+    >>> offer = Offer("aws", "us-east-1", "g5.xlarge", 4, 16, zone="us-east-1a", spot=True)
+    >>> error = SkyNoCapacity("no more spot machines")
+    >>> error.width = "market"
+    >>> str(refused(offer, error))
+    'aws us-east-1 spot'
+    """
+    place, width = Place.of(offer), getattr(error, "width", "zone")
+    if width == "zone":
+        return place
+    kind = "" if width == "market" else place.instance_type
+    return replace(place, zone="", instance_type=kind)
 
 
 def _skip_blocked(offer: Offer) -> None:
@@ -93,13 +131,23 @@ def observe(kind: str, offer: Offer, **seen: Any) -> None:
         tracker.observe(kind, offer, **seen)
 
 
-def _bring_up(order: Launch, report: Report) -> Lease:
+def _bring_up(order: Launch, report: Report, launched: Launched) -> Lease:
     cloud, begun = clouds.get(order.offer.cloud), time.monotonic()
     since = time.time()
-    report("booting", "")
     machines: list[Machine] = []
+
+    stop = threading.Event()
+
+    def tick() -> None:
+        if stop.is_set():
+            raise SkyCancelled("it was interrupted")
+
+    def launch() -> None:
+        machines.extend(cloud.launch(order, tick))
+        launched(machines)
+
     try:
-        unbroken(lambda: machines.extend(cloud.launch(order)))
+        unbroken(launch, lambda: report("booting", ""), stop)
         config = {
             "cluster": order.cluster,
             "nodes": order.resources.nodes,
@@ -108,7 +156,10 @@ def _bring_up(order: Launch, report: Report) -> Lease:
         if isinstance(cloud, ReachedBySsh):
             folder = cloud.folder(machines)
             config |= cloud.limits(machines)
-            connection = bring_up(cloud.nodes(machines), config, folder, report, since)
+            stages = Stages(folder / STAGES)
+            stages.note("machines", since)
+            nodes = cloud.nodes(machines, stages.telling(report))
+            connection = bring_up(nodes, config, folder, report, stages)
         else:
             connection = _start_here(cloud, machines, config, report)
         # here, where an interrupt still gives back what has come up
@@ -134,10 +185,21 @@ def _start_here(
     return host.connection(START_SECONDS, alive)
 
 
-def unbroken(work: Callable[[], object]) -> None:
+def unbroken(
+    work: Callable[[], object],
+    meanwhile: Callable[[], object] | None = None,
+    stop: threading.Event | None = None,
+) -> None:
     """Do something to its end, and let an interrupt through only then.
 
     An interrupt in the middle of a launch would lose track of what has been launched.
+
+    Parameters
+    ----------
+    meanwhile
+        Called about ten times a second; what it raises counts as an interrupt.
+    stop
+        Set when an interrupt has come: work that looks at it may undo what it did and end early.
     """
     outcome: Future[object] = Future()
 
@@ -147,16 +209,21 @@ def unbroken(work: Callable[[], object]) -> None:
         except BaseException as error:
             outcome.set_exception(error)
 
-    thread, interrupt = threading.Thread(target=go, name="sky-unbroken", daemon=True), None
+    thread = threading.Thread(target=go, name="sky-unbroken", daemon=True)
+    interrupt: BaseException | None = None
     try:
         thread.start()
     except KeyboardInterrupt as error:
         interrupt = error
     while not outcome.done():
         try:
-            outcome.exception()
-        except KeyboardInterrupt as error:
+            wait([outcome], timeout=TICK_SECONDS)
+            if interrupt is None and meanwhile is not None and not outcome.done():
+                meanwhile()
+        except BaseException as error:
             interrupt = error
+            if stop is not None:
+                stop.set()
     if interrupt is not None:
         raise interrupt
     outcome.result()

@@ -53,7 +53,7 @@ def bring_up(
     config: dict[str, Any],
     folder: Path,
     report: Callable[[str, str], None],
-    begun: float,
+    stages: Stages,
 ) -> Path:
     """Make nodes ready and start the cluster on them; return the file that says how to reach it.
 
@@ -67,11 +67,9 @@ def bring_up(
         Where the cluster is noted on this machine.
     report
         Called with ``booting`` and what is being done.
-    begun
-        When the launch of the machines began, in unix seconds.
+    stages
+        Where it is written down how long everything takes.
     """
-    stages = Stages(folder / STAGES)
-    stages.note("machines", begun)
     pythons = _staged(stages, report, lambda stage: prepare(nodes, stage))
     head = nodes[0]
     stages.begin("controller")
@@ -107,12 +105,7 @@ def _staged(
 ) -> dict[int, str]:
     stages.begin("environment")
 
-    def stage(what: str) -> None:
-        if what:
-            stages.begin(what.partition(" (")[0])
-        report("booting", what)
-
-    return work(stage)
+    return work(stages.telling(report))
 
 
 def _go(node: Node, python: str, module: str, config: dict[str, Any]) -> None:

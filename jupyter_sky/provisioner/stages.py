@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -31,6 +32,16 @@ class Stages:
         if name != self._name:
             self.end()
             self._name, self._begun = name, time.time()
+
+    def telling(self, report: Callable[[str, str], None]) -> Callable[[str], None]:
+        """Return what begins a stage and also shows it; ``(3 of 4 nodes)`` is shown only."""
+
+        def say(what: str) -> None:
+            if what:
+                self.begin(what.partition(" (")[0])
+            report("booting", what)
+
+        return say
 
     def end(self) -> None:
         """End the stage that is being done."""

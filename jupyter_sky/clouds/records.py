@@ -1,0 +1,104 @@
+"""What this machine notes of the machines it launches: a folder for each order, written before.
+
+A launch that loses its answer, or this process, leaves a note that says where to look for what may
+have come up. Nothing here is a secret but the keys, which only this user can read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import processes
+from ..engines.guardian import write_private
+
+FILE = "machines.json"
+KEEP_DAYS = 7.0
+"""What is known of orders that ended longer ago is forgotten at the next launch."""
+
+
+class Records:
+    """The notes below one folder.
+
+    Examples
+    --------
+    >>> records = Records(Path("machines"))  # doctest: +SKIP
+    >>> records.open("train-3f2a91c0", {"cloud": "aws", "region": "us-east-1"})  # doctest: +SKIP
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, token: str) -> Path:
+        """Return the folder of an order."""
+        return self.root / token
+
+    def open(self, token: str, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Note an order that is about to be sent, and by which process; forget old ones."""
+        self.folder(token).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._forget_old()
+        return self.write(token, dict(record) | {"launching": processes.identity()})
+
+    def read(self, token: str) -> dict[str, Any]:
+        """Return the note of an order; empty if there is none."""
+        try:
+            return json.loads((self.folder(token) / FILE).read_text())
+        except (OSError, ValueError):
+            return {}
+
+    def write(self, token: str, record: dict[str, Any]) -> dict[str, Any]:
+        """Write a note anew."""
+        write_private(self.folder(token) / FILE, record)
+        return record
+
+    def close(self, token: str, ended: Mapping[str, Any]) -> None:
+        """Note that the cloud has confirmed the end of all machines of an order."""
+        if record := self.read(token):
+            self.write(token, record | {"ended": dict(ended)})
+
+    def unfinished(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield orders whose machines are not known to have ended."""
+        for path in sorted(self.root.glob(f"*/{FILE}")):
+            record = self.read(path.parent.name)
+            if record and "ended" not in record:
+                yield path.parent.name, record
+
+    def _forget_old(self) -> None:
+        for path in self.root.glob(f"*/{FILE}"):
+            ended = self.read(path.parent.name).get("ended", {}).get("time")
+            if ended and time.time() - ended > KEEP_DAYS * 86400:
+                shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def is_launching(record: Mapping[str, Any]) -> bool:
+    """Whether the process that noted an order is still at it."""
+    at_it = record.get("launching")
+    return bool(at_it) and processes.is_alive(at_it)
+
+
+def identity(data_dir: Path) -> str:
+    """Return the name of this user of this installation, made at first use.
+
+    It is written on machines, so that only who launched them takes them for their own.
+    """
+    import getpass
+    import re
+
+    path = data_dir / "identity"
+    if not path.exists():
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        user = re.sub(r"[^a-z0-9]+", "-", getpass.getuser().lower()).strip("-")[:24] or "user"
+        partial = data_dir / f"identity.{os.getpid()}"
+        partial.write_text(f"{user}-{secrets.token_hex(4)}")
+        try:
+            os.link(partial, path)  # the first of several at once decides
+        except FileExistsError:
+            pass
+        partial.unlink()
+    return path.read_text().strip()

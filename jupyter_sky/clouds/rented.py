@@ -1,0 +1,389 @@
+"""What clouds that rent machines share: journal, retries, waiting, confirmed ends.
+
+A cloud itself is a `Driver`: the calls of its SDK and what their errors mean.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .. import ssh
+from ..config import Sky
+from ..errors import (
+    SkyClusterLost,
+    SkyError,
+    SkyNoCapacity,
+    SkyPermission,
+    SkyUnreachable,
+    SkyUsageError,
+)
+from ..offers import Offer
+from ..resources import Resources
+from . import birth, keeper
+from .base import Credentials, Driver, Launch, Machine, Tick, Trouble, patient
+from .keeper import Node
+from .records import Records, identity, is_launching
+
+TRIES = 5
+"""How often a request is sent that the cloud throttles, or whose answer is lost."""
+FIRST_WAIT_SECONDS = 0.5
+UP_SECONDS = 600.0
+"""A machine that does not answer by then is given up."""
+GONE_SECONDS = 300.0
+NEW_SECONDS = 60.0
+"""A machine that was just launched may not be in the cloud's listings yet."""
+LOST = {"throttled", "transient"}
+
+T = TypeVar("T")
+
+
+class RentedCloud:
+    """A cloud whose machines are rented by the second, through its driver.
+
+    Parameters
+    ----------
+    driver
+        What differs between clouds.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver, self.name = driver, driver.name
+
+    # -- before anything is launched ---------------------------------------------------------
+
+    def usable(self) -> bool:
+        """Whether there are credentials to try; asks nobody."""
+        return bool(self._installed(self.driver.configured))
+
+    def check(self) -> Credentials:
+        """Prove the credentials by one request."""
+        try:
+            found = self._installed(self.driver.configured)
+            if not found:
+                raise SkyPermission("no credentials", hint=_HOW.get(self.name, ""))
+            who = self.ask(self.driver.identify)
+        except SkyError as error:
+            return Credentials(self.name, False, error.message, error.hint or "")
+        return Credentials(self.name, True, f"{found}: {who}")
+
+    def offers(self, resources: Resources) -> list[Offer]:
+        """List what the catalog has of this cloud that meets a request, the cheapest first."""
+        from .. import catalog
+
+        if resources.clouds and self.name not in resources.clouds:
+            return []
+        if not self.usable():
+            return []
+        need = replace(resources, clouds=(self.name,))
+        return list(catalog.load().filter(need)[:SHOWN])
+
+    # -- launching ---------------------------------------------------------------------------
+
+    def launch(self, order: Launch, tick: Tick = patient) -> list[Machine]:
+        """Launch all machines of an order, or none; what is noted before says where to look."""
+        records = records_of()
+        note = {
+            "cloud": self.name,
+            "region": order.offer.region,
+            "cluster": order.cluster,
+            "offer": asdict(order.offer),
+            "owner": order.owner,
+            "notebook": order.notebook,
+            "started": time.time(),
+            "lease_end": time.time() + order.lease,
+            "machines": [],
+        }
+        record = records.open(order.token, note)
+        try:
+            folder = records.folder(order.token)
+            born = birth.birth(order, folder, self.driver.ending(order), time.time())
+            machines = self.ask(lambda: self.driver.create(order, born, tick), order.offer, tick)
+            record["machines"] = [asdict(machine) for machine in machines]
+            records.write(order.token, record)
+            return machines
+        except BaseException:
+            self.undo(order.token, order.offer.region)
+            raise
+
+    def undo(self, token: str, region: str) -> None:
+        """End all that an order has made, whatever was heard of it, and see that it is gone."""
+        machines = self.ask(lambda: self.driver.machines(token=token, regions=[region]))
+        self._end([machine.id for machine in machines])
+        records_of().close(token, {"time": time.time(), "reason": "it was not used"})
+
+    # -- from machines to nodes --------------------------------------------------------------
+
+    def nodes(self, machines: Sequence[Machine], say: Callable[[str], None]) -> list[Node]:
+        """Wait until machines answer; take the one slot of each.
+
+        Raises
+        ------
+        SkyClusterLost
+            A machine has ended, or does not answer; with the last of its console.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        machines = self._running(machines, say)
+        folder = self.folder(machines)
+        note = {"cluster": machines[0].cluster, "owner": machines[0].owner}
+        note |= {"started": machines[0].started}
+
+        def one(machine: Machine) -> Node:
+            where = birth.address(folder, machine.address)
+            node = Node(
+                machine.rank,
+                token=f"{machine.token}.{machine.rank}",
+                host=machine.id,
+                address=where,
+                private=machine.private,
+            )
+            self._answers(machine, where)
+            return keeper.take(node, note)
+
+        for machine in machines:
+            birth.address(folder, machine.address)  # one after the other: they share a file
+        say("first contact")
+        with ThreadPoolExecutor(len(machines)) as workers:
+            nodes = list(workers.map(one, machines))
+        self._note(machines, nodes=[asdict(node) for node in nodes], launching=None)
+        return nodes
+
+    def limits(self, machines: Sequence[Machine]) -> dict[str, object]:
+        """Return what engines are held to: nothing, the machine is all theirs."""
+        return {}
+
+    def folder(self, machines: Sequence[Machine]) -> Path:
+        """Return where on this machine a cluster is noted."""
+        return records_of().folder(machines[0].token)
+
+    def _running(self, machines: Sequence[Machine], say: Callable[[str], None]) -> list[Machine]:
+        ids, begun = [machine.id for machine in machines], time.monotonic()
+        wait = 0.1
+        while True:
+            found = {machine.id: machine for machine in self._ask_states(ids)}
+            for machine in found.values():
+                if machine.state == "ended":
+                    raise self._never_up(machine, machine.reason or "it ended as it started")
+            if len(found) == len(ids) and all(
+                machine.state == "running" and machine.address for machine in found.values()
+            ):
+                up = [replace(found[old.id], token=old.token, rank=old.rank) for old in machines]
+                self._note(up, machines=[asdict(machine) for machine in up])
+                return up
+            if time.monotonic() - begun > UP_SECONDS:
+                late = next((m for m in machines if m.id not in found), machines[0])
+                raise self._never_up(late, f"it is not running after {UP_SECONDS:g} s")
+            until = time.monotonic() + wait
+            while time.monotonic() < until:
+                say("machine starting")
+                time.sleep(min(0.1, wait))
+            wait = min(wait * 1.3, 3.0)
+
+    def _answers(self, machine: Machine, where: ssh.Address) -> None:
+        """Wait for the first answer by SSH, which may come a while after the machine runs."""
+        begun = time.monotonic()
+        while True:
+            try:
+                ssh.run(where, "true", timeout=20)
+                return
+            except SkyUnreachable as error:
+                passed = time.monotonic() - begun
+                if passed > UP_SECONDS or ("another host key" in error.message and passed > 60):
+                    raise self._never_up(machine, error.message) from None
+            for seen in self._ask_states([machine.id]):
+                if seen.state == "ended":
+                    raise self._never_up(seen, seen.reason or "it ended as it started")
+            time.sleep(0.2)
+
+    def _ask_states(self, ids: Sequence[str]) -> list[Machine]:
+        return self.ask(lambda: self.driver.describe(ids))
+
+    def _never_up(self, machine: Machine, why: str) -> SkyClusterLost:
+        last = ""
+        with suppress(Exception):  # it is only to explain
+            lines = self.driver.console(machine.id).strip().splitlines()[-8:]
+            last = "".join(f"\n    {line}" for line in lines)
+        error = SkyClusterLost(f"{machine.id} on {self.name} did not come up: {why}{last}")
+        return error
+
+    def _note(self, machines: Sequence[Machine], **values: Any) -> None:
+        records, token = records_of(), machines[0].token
+        records.write(token, records.read(token) | values)
+
+    # -- afterwards --------------------------------------------------------------------------
+
+    def describe(self, ids: Sequence[str]) -> list[Machine]:
+        """Say how machines are; of those that cannot be asked about, that they run."""
+        noted = {machine.id: machine for machine in _noted(self.name)}
+        try:
+            found = {machine.id: machine for machine in self._ask_states(ids)}
+        except SkyError as error:
+            return [
+                replace(noted[name], state="running", reason=error.message)
+                for name in ids
+                if name in noted
+            ]
+        now, answers = time.time(), list[Machine]()
+        for name in ids:
+            old = noted.get(name)
+            if seen := found.get(name):
+                token = seen.token or (old.token if old else "")
+                answers.append(replace(seen, token=token, rank=old.rank if old else seen.rank))
+            elif old is not None:
+                new = now - old.started < NEW_SECONDS and old.state != "ended"
+                why = "" if new else "the cloud no longer knows it"
+                answers.append(replace(old, state="starting" if new else "ended", reason=why))
+        return answers
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """End machines, with what cells there have printed brought home before; see them gone."""
+        records = records_of()
+        mine = {token: record for token, record in records.unfinished() if _has(record, ids)}
+        for token, record in mine.items():
+            if nodes := record.get("nodes"):
+                with suppress(SkyError):
+                    node = Node.load(nodes[0])
+                    keeper.fetch_journal(node, records.folder(token) / "journal")
+        self._end(ids)
+        for token, record in mine.items():
+            if all(machine["id"] in ids for machine in record["machines"]):
+                records.close(token, {"time": time.time(), "reason": "stopped"})
+
+    def mine(self, everywhere: bool = False) -> list[Machine]:
+        """List machines of this user of this installation that have not ended.
+
+        Parameters
+        ----------
+        everywhere
+            Ask in all regions, not only where something was launched lately.
+        """
+        if not self.usable():
+            return []
+        owner = identity(Path(Sky.load().data_dir))
+        regions: Collection[str] | None = None
+        if not everywhere:
+            regions = {
+                record["region"]
+                for _, record in records_of().unfinished()
+                if record["cloud"] == self.name
+            }
+            if not regions:
+                return []
+        return self.ask(lambda: self.driver.machines(owner=owner, regions=regions))
+
+    def leftovers(self, everywhere: bool = False) -> list[str]:
+        """Delete what no machine uses and costs money; say what."""
+        owner = identity(Path(Sky.load().data_dir))
+        return self.ask(lambda: self.driver.leftovers(owner)) if self.usable() else []
+
+    def _end(self, ids: Sequence[str]) -> None:
+        """Ask for the end of machines until the cloud says that they have ended."""
+        begun, wait, left = time.monotonic(), 0.1, list(ids)
+        if left:
+            self.ask(lambda: self.driver.remove(left))
+        while left:
+            alive = {m.id for m in self._ask_states(left) if m.state != "ended"}
+            left = [name for name in left if name in alive]
+            if left and time.monotonic() - begun > GONE_SECONDS:
+                raise SkyUnreachable(
+                    f"{', '.join(left)} on {self.name} did not end within {GONE_SECONDS:g} s",
+                    hint="look again with %sky reap, or end it in the cloud's own console",
+                )
+            if left:
+                time.sleep(wait)
+                wait = min(wait * 1.5, 3.0)
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        request: Callable[[], T],
+        offer: Offer | None = None,
+        tick: Tick = patient,
+    ) -> T:
+        """Send a request; again where that helps; turn what is refused into our own errors.
+
+        Requests can be sent twice: they carry a token, or change nothing the second time.
+        """
+        for attempt in range(TRIES):
+            try:
+                return self._installed(request)
+            except SkyError:
+                raise
+            except Exception as error:
+                trouble = self.driver.explain(error)
+                if trouble is None:
+                    raise
+                if trouble.cause not in LOST or attempt == TRIES - 1:
+                    raise self._refusal(trouble, offer) from None
+                until = time.monotonic() + FIRST_WAIT_SECONDS * 2**attempt * random.uniform(0.5, 1)
+                while time.monotonic() < until:
+                    tick()
+                    time.sleep(0.05)
+        raise AssertionError
+
+    def _installed(self, request: Callable[[], T]) -> T:
+        try:
+            return request()
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in ("boto3", "botocore", "google", "azure"):
+                raise
+            raise SkyUsageError(
+                f"{self.name}: its SDK is not installed (there is no {error.name})",
+                hint=f"pip install 'jupyter_sky[{self.name}]'",
+            ) from None
+
+    def _refusal(self, trouble: Trouble, offer: Offer | None) -> SkyError:
+        where = offer.place if offer else self.name
+        message = f"{where}: {trouble.message} ({trouble.code})"
+        if trouble.cause in ("capacity", "quota"):
+            refused = SkyNoCapacity(message, hint=trouble.fix or None)
+            refused.cause, refused.width = trouble.cause, trouble.width
+            return refused
+        if trouble.cause == "permission":
+            return SkyPermission(message, hint=trouble.fix or "see %sky check")
+        if trouble.cause == "invalid":
+            return SkyUsageError(message, hint=trouble.fix or None)
+        return SkyUnreachable(message, hint=trouble.fix or None)
+
+
+SHOWN = 300
+"""How many of a cloud's offers are looked at: the cheapest; more are asked when those refuse."""
+
+_HOW = {
+    "aws": "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gcp": "gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT",
+    "azure": "az login, and set AZURE_SUBSCRIPTION_ID",
+}
+
+
+def records_of() -> Records:
+    """Return the notes of what was launched on clouds that rent machines."""
+    return Records(Path(Sky.load().data_dir) / "machines")
+
+
+def launching(token: str) -> bool:
+    """Whether a living process is still launching an order."""
+    return is_launching(records_of().read(token))
+
+
+def _noted(cloud: str) -> list[Machine]:
+    records = records_of()
+    paths = sorted(records.root.glob("*/machines.json"))
+    found = [records.read(path.parent.name) for path in paths]
+    return [
+        Machine(**machine)
+        for record in found
+        if record.get("cloud") == cloud
+        for machine in record["machines"]
+    ]
+
+
+def _has(record: dict[str, Any], ids: Collection[str]) -> bool:
+    return any(machine["id"] in ids for machine in record["machines"])
