@@ -1,0 +1,214 @@
+"""How Google Cloud is reached: credentials, project, address, and one client of each kind.
+
+Of the SDK's own ways two are left aside. It signs requests itself with a service account's key;
+asked for a token instead, Google says in words what is wrong with a key or a clock. And its futures
+poll the public address even where another is set, so operations are polled here.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from .base import Tick, patient
+from .gcp_errors import NoProject, explain, is_code, operation_error
+
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+PROJECTS = ("GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT")
+ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"
+ONCE: dict[str, Any] = {"retry": None, "timeout": 60.0}
+"""How each request is sent: once, for so many seconds; whoever asks may ask again."""
+PAGE = 500
+SETTLE_SECONDS = 600.0
+"""An operation that takes longer is given up."""
+MISSED_POLLS = 5
+"""So many looks at an operation may fail one after the other."""
+
+
+def configured() -> str:
+    """Return in words which credentials would be used, empty without any; asks nobody."""
+    if path := os.environ.get(KEY_FILE):
+        return f"{KEY_FILE}={path}"
+    path = _gcloud_file()
+    return f"gcloud's application default credentials ({path})" if path.is_file() else ""
+
+
+def connect() -> Access:
+    """Return the access that the environment describes now; the same while it stays the same.
+
+    Raises
+    ------
+    google.auth.exceptions.DefaultCredentialsError
+        There are no credentials, or their file cannot be read.
+    NoProject
+        No project is set.
+    """
+    path = Path(os.environ.get(KEY_FILE) or _gcloud_file())
+    changed = path.stat().st_mtime_ns if path.is_file() else 0
+    project = next((value for name in PROJECTS if (value := os.environ.get(name))), "")
+    with _connecting:
+        return _connect(str(path), changed, project, os.environ.get(ENDPOINT, ""))
+
+
+_connecting = threading.Lock()
+
+
+@lru_cache(maxsize=4)
+def _connect(path: str, changed: int, project: str, endpoint: str) -> Access:
+    import google.auth
+    from google.auth.exceptions import DefaultCredentialsError
+
+    if not configured():  # google-auth would ask the network for a machine's own
+        raise DefaultCredentialsError("there are no application default credentials")
+    credentials, found = google.auth.default(scopes=[SCOPE])
+    if not (project or found):
+        raise NoProject(f"no project is set with the credentials in {path}")
+    address = urlsplit(endpoint)
+    host = f"{address.scheme}://{address.netloc}" if address.netloc else ""
+    return Access(credentials, project or str(found), host)
+
+
+def _gcloud_file() -> Path:
+    folder = os.environ.get("CLOUDSDK_CONFIG")
+    if not folder and os.name == "nt":
+        folder = os.path.join(os.environ.get("APPDATA", ""), "gcloud")
+    root = Path(folder) if folder else Path.home() / ".config" / "gcloud"
+    return root / "application_default_credentials.json"
+
+
+class Access:
+    """Clients of one project.
+
+    Parameters
+    ----------
+    credentials : google.auth.credentials.Credentials
+    project : str
+    host : str
+        Scheme and host of another address than Google's own; empty for that.
+    """
+
+    def __init__(self, credentials: Any, project: str, host: str = "") -> None:
+        self.credentials, self.project, self.host = credentials, project, host
+        self._clients: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def who(self) -> str:
+        """Whose credentials they are, as far as they say."""
+        email = getattr(self.credentials, "service_account_email", "")
+        return str(email or getattr(self.credentials, "account", "") or "your gcloud account")
+
+    def client(self, kind: str) -> Any:
+        """Return the client called ``{kind}Client`` in the SDK."""
+        import google.cloud.compute_v1 as compute_v1
+
+        with self._lock:
+            if kind not in self._clients:
+                made = getattr(compute_v1, f"{kind}Client")
+                options: dict[str, Any] = {"host": self.host} if self.host else {}
+                transport = made.get_transport_class("rest")(
+                    credentials=self.credentials, **options
+                )
+                self._clients[kind] = made(transport=transport)
+            return self._clients[kind]
+
+    def call(self, kind: str, method: str, **request: Any) -> Any:
+        """Send one request; of a list, all pages are read as they are needed."""
+        asked = {"project": self.project, **request}
+        return getattr(self.client(kind), method)(request=asked, **ONCE)
+
+    def everywhere(self, kind: str, member: str, filter: str) -> Iterator[tuple[str, Any]]:
+        """Yield zone and entry of all that a project has in all zones, and a filter lets through.
+
+        Raises
+        ------
+        google.api_core.exceptions.ServiceUnavailable
+            A zone does not answer: what it holds may not be taken for gone.
+        """
+        from google.api_core.exceptions import ServiceUnavailable
+
+        asked = {"filter": filter, "max_results": PAGE}
+        for scope, found in self.call(kind, "aggregated_list", **asked):
+            if found.warning.code == "UNREACHABLE":
+                raise ServiceUnavailable(f"{scope} does not answer: {found.warning.message}")
+            for each in getattr(found, member):
+                yield scope.removeprefix("zones/"), each
+
+    def settle(self, operations: Sequence[Any], zone: str = "", tick: Tick = patient) -> None:
+        """Wait until operations are done, of a zone or global ones.
+
+        Raises
+        ------
+        google.api_core.exceptions.GoogleAPICallError
+            The first that failed; see `gcp_errors.operation_error`.
+        """
+        kind, place = ("ZoneOperations", {"zone": zone}) if zone else ("GlobalOperations", {})
+        pending, wait, missed = list(operations), 0.1, 0
+        until = time.monotonic() + SETTLE_SECONDS
+        while True:
+            for operation in pending:
+                if operation.error.errors or operation.http_error_status_code >= 400:
+                    raise operation_error(operation)
+            pending = [operation for operation in pending if operation.status.name != "DONE"]
+            if not pending:
+                return
+            if time.monotonic() > until:
+                raise _late(pending[0].name)
+            self._pause(wait, tick)
+            wait = min(wait * 1.3, 1.0)
+            try:
+                names = [operation.name for operation in pending]
+                pending = [self.call(kind, "get", operation=name, **place) for name in names]
+                missed = 0
+            except Exception as error:
+                missed += 1
+                if missed > MISSED_POLLS or not passes(error):
+                    raise
+
+    def until_ready(self, request: Callable[[], Any], tick: Tick = patient) -> Any:
+        """Send a request again while what it needs is not ready yet."""
+        until = time.monotonic() + SETTLE_SECONDS
+        while True:
+            try:
+                return request()
+            except Exception as error:
+                if not is_code(error, "resourceNotReady") or time.monotonic() > until:
+                    raise
+            self._pause(0.5, tick)
+
+    def _pause(self, seconds: float, tick: Tick) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            tick()
+            time.sleep(min(left, 0.1))
+        tick()
+
+
+def passes(error: Exception) -> bool:
+    """Whether an error is one that passes by itself."""
+    trouble = explain(error)
+    return trouble is not None and trouble.cause in ("transient", "throttled")
+
+
+def any_of(field: str, values: Collection[str]) -> str:
+    """Return the filter of lists that lets through what has one of some values.
+
+    Examples
+    --------
+    >>> any_of("name", ["a", "b"])
+    '(name = "a") OR (name = "b")'
+    """
+    return " OR ".join(f'({field} = "{value}")' for value in values)
+
+
+def _late(name: str) -> Exception:
+    from google.api_core.exceptions import GatewayTimeout
+
+    return GatewayTimeout(f"{name} is not done after {SETTLE_SECONDS:g} s")

@@ -1,0 +1,156 @@
+"""The network of our machines on Google Cloud, and who may reach them.
+
+One network for all, made when it is missing. Each set of networks that may reach port 22 has one
+rule, each cluster of several nodes another, by which they reach each other and nobody else does.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any
+
+from . import gcp_machine as machine
+from .base import Birth, Launch, Tick
+from .gcp_access import Access, any_of
+from .gcp_errors import is_code
+
+YOUNG_SECONDS = 900.0
+"""A rule or a disk that is younger may belong to machines that are just being made."""
+
+
+def ensure(access: Access, order: Launch, birth: Birth, tick: Tick) -> None:
+    """Make the network and the rules of an order, those that are missing."""
+    wanted = {rule.name: rule for rule in _rules(order, birth)}
+    for there in access.call("Firewalls", "list", filter=any_of("name", wanted)):
+        wanted.pop(there.name, None)
+    if not wanted:  # a network with rules exists
+        return
+    _ensure_network(access, tick)
+    made = []
+    for rule in wanted.values():
+        with suppress_code("alreadyExists"):  # another notebook was faster
+            asked = {"firewall_resource": rule}
+            made.append(
+                access.until_ready(
+                    lambda asked=asked: access.call("Firewalls", "insert_unary", **asked), tick
+                )
+            )
+    access.settle(made, tick=tick)
+
+
+def remove_rule(access: Access, name: str) -> bool:
+    """Delete a rule; say whether it was there."""
+    try:
+        access.call("Firewalls", "delete_unary", firewall=name)
+    except Exception as error:
+        if is_code(error, "404", "resourceNotReady"):
+            return False
+        raise
+    return True
+
+
+def unused_rules(access: Access, owner: str, alive: Collection[str]) -> list[str]:
+    """List rules of an owner's clusters of which no machine is left.
+
+    Parameters
+    ----------
+    alive
+        Tokens of the orders whose machines have not ended.
+    """
+    old = time.time() - YOUNG_SECONDS
+    return [
+        rule.name
+        for rule in access.call("Firewalls", "list")
+        if rule.network.endswith(f"/{machine.NETWORK}")
+        and (noted := _noted(rule)).get(machine.OWNER) == owner
+        and noted.get(machine.TOKEN) not in alive
+        and machine.seconds(rule.creation_timestamp) < old
+    ]
+
+
+def teardown(access: Access) -> None:
+    """Delete all rules and the network; a network that is in use stays."""
+    rules = [
+        rule.name
+        for rule in access.call("Firewalls", "list")
+        if rule.network.endswith(f"/{machine.NETWORK}")
+    ]
+    with suppress_code("404", "resourceInUseByAnotherResource", "resourceNotReady"):
+        deleted = []
+        for name in rules:
+            with suppress_code("404"):
+                deleted.append(access.call("Firewalls", "delete_unary", firewall=name))
+        access.settle(deleted)
+        asked = {"network": machine.NETWORK}
+        access.settle([access.call("Networks", "delete_unary", **asked)])
+
+
+def _ensure_network(access: Access, tick: Tick) -> None:
+    import google.cloud.compute_v1 as compute_v1
+
+    network = compute_v1.Network(name=machine.NETWORK, auto_create_subnetworks=True)
+    try:
+        made = access.call("Networks", "insert_unary", network_resource=network)
+    except Exception as error:
+        if not is_code(error, "alreadyExists"):
+            raise
+        return  # while it is being made, rules are not taken yet: see `until_ready`
+    access.settle([made], tick=tick)
+
+
+def _rules(order: Launch, birth: Birth) -> list[Any]:
+    import google.cloud.compute_v1 as compute_v1
+
+    network, ssh, cluster = (
+        f"global/networks/{machine.NETWORK}",
+        machine.ssh_tag(birth),
+        machine.stem(order.token),
+    )
+    port = compute_v1.Allowed(I_p_protocol="tcp", ports=["22"])
+    rules = []
+    if birth.ssh_from:
+        rules.append(
+            compute_v1.Firewall(
+                name=ssh,
+                network=network,
+                description="SSH to machines of jupyter_sky",
+                source_ranges=list(birth.ssh_from),
+                target_tags=[ssh],
+                allowed=[port],
+            )
+        )
+    if order.resources.nodes > 1:
+        noted = {key: birth.tags[key] for key in (machine.OWNER, machine.TOKEN)}
+        rules.append(
+            compute_v1.Firewall(
+                name=cluster,
+                network=network,
+                description=json.dumps(noted),
+                source_tags=[cluster],
+                target_tags=[cluster],
+                allowed=[compute_v1.Allowed(I_p_protocol="all")],
+            )
+        )
+    return rules
+
+
+def _noted(rule: Any) -> dict[str, str]:
+    try:
+        noted = json.loads(rule.description)
+    except ValueError:
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+class suppress_code(suppress):
+    """Suppress errors with one of some codes or HTTP statuses."""
+
+    def __init__(self, *wanted: str) -> None:
+        super().__init__()
+        self._wanted = wanted
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        return error is not None and is_code(error, *self._wanted)
