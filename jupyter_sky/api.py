@@ -91,7 +91,38 @@ def up(name: str | None = None, *, idle: str | float | None = None, **labels: An
 
 def down(name: str = "all") -> list[str]:
     """End a cluster, or all of them; return the names of those that were ended."""
-    return _sessions.current().down(name)
+    return list(_sessions.current().down(name))
+
+
+def reap(everywhere: bool = True) -> Table:
+    """End machines that nobody needs, and say what was found.
+
+    What each cloud says is ours is compared with the clusters that are up: machines of a notebook
+    that was killed, and such as are past their lease, are ended. What nobody uses and still costs
+    (disks, addresses) is deleted.
+
+    Parameters
+    ----------
+    everywhere
+        Ask in all regions, not only where something was launched from here.
+
+    Examples
+    --------
+    >>> sky.reap()  # doctest: +SKIP
+    """
+    rows = tuple(
+        (
+            found.cloud,
+            found.what,
+            found.cluster,
+            found.why,
+            "gone" if found.gone else f"not ended: {found.trouble}",
+        )
+        for found in _sessions.current().reap(everywhere)
+    )
+    return Table(
+        "Reaped", ("cloud", "what", "cluster", "why", "now"), rows, empty="nothing to reap"
+    )
 
 
 def status(cluster: str | None = None) -> Table:
@@ -243,12 +274,14 @@ def handle(which: str) -> SkyRun:
 
 def check() -> Table:
     """Say which clouds can be used from here, and how to mend those that cannot."""
+    from concurrent.futures import ThreadPoolExecutor
+
     from . import clouds
 
-    rows = []
-    for name in clouds.launchable():
-        found = clouds.get(name).check()
-        rows.append((found.cloud, "yes" if found.usable else "no", found.found, found.fix))
+    names = clouds.launchable()
+    with ThreadPoolExecutor(len(names)) as workers:
+        every = list(workers.map(lambda name: clouds.get(name).check(), names))
+    rows = [(one.cloud, "yes" if one.usable else "no", one.found, one.fix) for one in every]
     return Table("Clouds", ("cloud", "usable", "found", "to do"), tuple(rows))
 
 
@@ -334,7 +367,7 @@ def _cannot_launch(clouds_used: Iterable[str]) -> list[str]:
     """What to know before a plan is carried out."""
     from . import clouds
 
-    missing = [cloud for cloud in clouds_used if cloud not in clouds.launchable()]
+    missing = [cloud for cloud in clouds_used if not clouds.is_ready(cloud)]
     return [f"{', '.join(missing)}: cannot launch here yet, see %sky check"] if missing else []
 
 

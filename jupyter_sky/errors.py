@@ -83,16 +83,16 @@ class SkyCancelled(SkyError):
     """The work was cancelled before it ended."""
 
 
-class SkyPreempted(SkyError):
-    """The cloud took a spot machine back."""
-
-
 class SkyEngineLost(SkyError):
     """An engine died while it ran the cell."""
 
 
 class SkyClusterLost(SkyError):
     """The whole cluster is gone or cannot be reached."""
+
+
+class SkyPreempted(SkyClusterLost):
+    """The cloud took a spot machine back."""
 
 
 class SkyUnreachable(SkyError):

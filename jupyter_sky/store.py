@@ -60,6 +60,11 @@ _MIGRATIONS = (
     CREATE TABLE tracker_state (compacted REAL NOT NULL);
     INSERT INTO tracker_state VALUES (0)
     """,
+    # a cluster is written down before its machines are launched, and its name is taken from then on
+    """
+    DROP INDEX clusters_live;
+    CREATE UNIQUE INDEX clusters_live ON clusters (name) WHERE state IN ('starting', 'up')
+    """,
 )
 
 _LATEST = "(SELECT id FROM clusters WHERE name = ? ORDER BY created DESC LIMIT 1)"
@@ -82,7 +87,7 @@ class ClusterRow:
     """A cluster: what was asked for, what came up, how to reach it (paths and ids, no secrets)."""
 
     name: str
-    state: str  # 'up', 'down' or 'lost'
+    state: str  # 'starting', 'up', 'down' or 'lost'
     cloud: str
     region: str
     instance_type: str
@@ -211,14 +216,14 @@ class Store:
         Raises
         ------
         SkyStoreError
-            When another cluster of this name is up.
+            When another cluster of this name is up or starting.
         """
         values = {f.name: getattr(row, f.name) for f in fields(row)}
         values |= {name: json.dumps(values[name]) for name in _JSON}
         # What an earlier cluster of this name left open must not go on costing.
         tidy = (
             "UPDATE intervals SET ended = last_beat WHERE ended IS NULL AND cluster_id IN (SELECT "
-            "id FROM clusters WHERE name = ? AND created < ? AND state != 'up')"
+            "id FROM clusters WHERE name = ? AND created < ? AND state NOT IN ('starting', 'up'))"
         )
         try:
             self._db.write((_PUT_CLUSTER, values), (tidy, (row.name, row.created)))
@@ -233,13 +238,23 @@ class Store:
 
     def clusters(self, live_only: bool = True) -> list[ClusterRow]:
         """The clusters that are up, or all that ever were, oldest first."""
-        where = "WHERE state = 'up' " if live_only else ""
-        sql = f"SELECT {_CLUSTER_COLUMNS} FROM clusters {where}ORDER BY created"
+        return self._clusters("WHERE state = 'up'" if live_only else "")
+
+    def starting(self) -> list[ClusterRow]:
+        """The clusters that somebody is launching, or was when it was killed."""
+        return self._clusters("WHERE state = 'starting'")
+
+    def _clusters(self, where: str) -> list[ClusterRow]:
+        sql = f"SELECT {_CLUSTER_COLUMNS} FROM clusters {where} ORDER BY created"
         return [_cluster(row) for row in self._db.read(sql)]
+
+    def drop_cluster(self, name: str, created: float) -> None:
+        """Forget a cluster of which no machine ever came up."""
+        self._db.write(("DELETE FROM clusters WHERE name = ? AND created = ?", (name, created)))
 
     def set_cluster_state(self, name: str, state: str, at: float) -> None:
         """Set the state of the latest cluster of this name; ``'down'`` ends its billing at `at`."""
-        ended = None if state == "up" else at
+        ended = None if state in ("starting", "up") else at
         update = f"UPDATE clusters SET state = ?, ended = ? WHERE id = {_LATEST}"
         close = [(_CLOSE, (at, name))] if state == "down" else []
         self._db.write((update, (state, ended, name)), *close)

@@ -8,15 +8,25 @@ from importlib import import_module
 from ..errors import SkyUsageError, suggest
 from .base import Cloud, Credentials, Host, Launch, Machine
 
-__all__ = ["Cloud", "Credentials", "Host", "Launch", "Machine", "get", "launchable"]
+__all__ = ["Cloud", "Credentials", "Host", "Launch", "Machine", "get", "is_ready", "launchable"]
 
-MODULES = {"local": "jupyter_sky.clouds.local", "ssh": "jupyter_sky.clouds.ssh"}
+MODULES = {name: f"jupyter_sky.clouds.{name}" for name in ("local", "ssh", "aws", "gcp", "azure")}
 """Clouds that can launch, with the module of each."""
 
 
 def launchable() -> tuple[str, ...]:
     """Return the names of the clouds that can launch machines."""
     return tuple(MODULES)
+
+
+def is_ready(name: str) -> bool:
+    """Whether a cloud can launch and there is something to launch with; asks nobody."""
+    if name not in MODULES:
+        return False
+    from .rented import RentedCloud
+
+    cloud = get(name)
+    return cloud.usable() if isinstance(cloud, RentedCloud) else True
 
 
 @cache

@@ -46,8 +46,10 @@ if ! [ -d "$directory" ]; then
   mkdir "$directory" "$directory/work" || exit 73
   echo "$slot" >"$directory/slot"
   printf %s "$note" >"$directory/note"
-  printf '{"record": "%s", "remove": ["%s", "%s"]}' \
-    "$base/ended/$token.json" "$directory" "$locks/$slot" >"$directory/leave.json"
+  lease=${JUPYTER_SKY_LEASE:-/run/jupyter-sky} # of a rented machine, which ends with its cluster
+  [ -d "$lease" ] && end=$lease/end || end=
+  printf '{"record": "%s", "remove": ["%s", "%s"], "end": "%s"}' \
+    "$base/ended/$token.json" "$directory" "$locks/$slot" "$end" >"$directory/leave.json"
   exec 8>"$directory/alive"
   flock -n 8 || exit 73
   # shellcheck disable=SC2016

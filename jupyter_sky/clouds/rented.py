@@ -263,24 +263,34 @@ class RentedCloud:
         everywhere
             Ask in all regions, not only where something was launched lately.
         """
-        if not self.usable():
+        noted = {
+            record["region"]
+            for _, record in records_of().unfinished()
+            if record["cloud"] == self.name
+        }
+        if not noted and not (everywhere and self.usable()):
             return []
+        if not self.usable():
+            raise SkyPermission(
+                f"{self.name}: machines may be up in {', '.join(sorted(noted))}, and there are no "
+                "credentials to ask with",
+                hint=_HOW.get(self.name, ""),
+            )
         owner = identity(Path(Sky.load().data_dir))
-        regions: Collection[str] | None = None
-        if not everywhere:
-            regions = {
-                record["region"]
-                for _, record in records_of().unfinished()
-                if record["cloud"] == self.name
-            }
-            if not regions:
-                return []
+        regions: Collection[str] | None = None if everywhere else noted
         return self.ask(lambda: self.driver.machines(owner=owner, regions=regions))
 
-    def leftovers(self, everywhere: bool = False) -> list[str]:
+    def leftovers(self) -> list[str]:
         """Delete what no machine uses and costs money; say what."""
         owner = identity(Path(Sky.load().data_dir))
         return self.ask(lambda: self.driver.leftovers(owner)) if self.usable() else []
+
+    def settle(self) -> None:
+        """Close the notes of orders that have no machine any more, once the cloud has said so."""
+        alive = {machine.token for machine in self.mine()}
+        for token, record in list(records_of().unfinished()):
+            if record["cloud"] == self.name and token not in alive and not is_launching(record):
+                records_of().close(token, {"time": time.time(), "reason": "it has ended"})
 
     def _end(self, ids: Sequence[str]) -> None:
         """Ask for the end of machines until the cloud says that they have ended."""
@@ -366,11 +376,6 @@ _HOW = {
 def records_of() -> Records:
     """Return the notes of what was launched on clouds that rent machines."""
     return Records(Path(Sky.load().data_dir) / "machines")
-
-
-def launching(token: str) -> bool:
-    """Whether a living process is still launching an order."""
-    return is_launching(records_of().read(token))
 
 
 def _noted(cloud: str) -> list[Machine]:

@@ -163,7 +163,7 @@ def _say_why(directory: Path, asked: list[int], returncode: int) -> None:
 
 
 def leave(directory: Path) -> None:
-    """Where the machine is somebody's own, take away all but the word of how it ended."""
+    """Take away all but the word of how it ended; a rented machine ends too."""
     import shutil
 
     try:
@@ -182,6 +182,11 @@ def leave(directory: Path) -> None:
                 path.unlink()
             except OSError:  # another user's
                 pass
+    if order.get("end"):
+        try:
+            Path(order["end"]).touch()
+        except OSError:
+            pass
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from .docket import read as read_docket
 from .guardian import cause, descendants, kill_all, marked, tail
 from .guardian import write_private as write
 from .journal import Journal
+from .lease import Lease
 from .patient import begin, memory, start_engine
 from .runs import Run, Runs
 from .wards import Far, Wards
@@ -75,6 +76,7 @@ class Head:
         self.idle = float(config["idle"])
         self.last_beat = time.monotonic()
         self.runs = Runs()
+        self.lease = Lease()
         self.stopping = ""
         self.parent = os.getppid()
         self._spawned = 0
@@ -115,6 +117,7 @@ class Head:
         """Look after the engines, the limits of runs and the lease."""
         if self.stopping:
             return
+        self.lease.renew()
         if self.wards is not None:
             self.wards.listen()
             if lost := self.wards.lost():

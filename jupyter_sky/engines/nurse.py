@@ -23,6 +23,7 @@ from .docket import path_of as docket_of
 from .docket import read as read_docket
 from .guardian import kill_all, marked, tail
 from .guardian import write_private as write
+from .lease import Lease
 from .patient import begin, memory, start_engine
 
 TICK_MS = 50
@@ -48,6 +49,7 @@ class Nurse:
         self.process: subprocess.Popen | None = None
         self.serial, self.mark, self.log_start, self.verdict = 0, "", 0, ""
         self.left = ""
+        self.lease = Lease()
         self._told: dict[str, Any] = {}
         self._told_at = self._measured = 0.0
         # it loads while the head does, and waits for its file
@@ -77,6 +79,7 @@ class Nurse:
     def run(self) -> str:
         """Work until told to leave; return why it ends."""
         while not self.left:
+            self.lease.renew()
             if self._socket.poll(TICK_MS):
                 self._heard = time.monotonic()
                 self._obey(json.loads(self._socket.recv()))

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import re
 import threading
 import time
-import uuid
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from .. import clouds
-from ..clouds import Launch, Machine
-from ..config import Sky
+from ..clouds import Machine
 from ..errors import SkyClusterLost, SkyError, SkyStoreError, SkyUsageError
 from ..offers import Offer
-from ..optimizer.candidates import candidates, no_offer
-from ..provisioner import Lease, Report, observe, provision, unbroken
-from ..resources import Resources, parse_duration
+from ..provisioner import Report, observe
+from ..resources import Resources
 from ..store import ClusterRow, RunRow, Store
 from .cluster import ANOTHER, Cluster
+from .launching import abandon, await_other, is_being_launched, start
 
 
 class Clusters:
@@ -46,12 +43,17 @@ class Clusters:
     # -- finding ---------------------------------------------------------------------------
 
     def obtain(
-        self, resources: Resources, name: str | None, idle: float | None, report: Report
+        self,
+        resources: Resources,
+        name: str | None,
+        idle: float | None,
+        report: Report,
+        until_up: bool = False,
     ) -> tuple[Cluster, list[str]]:
         """Return a cluster for a request, live or new, and what the user should know about it.
 
         With a `name`, that cluster; else any live cluster of this notebook that satisfies the
-        request; else a new one.
+        request; else a new one. With `until_up`, a new one is asked for until there is one.
 
         Raises
         ------
@@ -64,12 +66,7 @@ class Clusters:
             notes: list[str] = []
             live = self._live(resources, name, notes)
             if live is None:
-                try:
-                    live = self.start(resources, name, idle, report)
-                except SkyStoreError:
-                    live = self._live(resources, name, notes)  # another notebook was quicker
-                    if live is None:
-                        raise
+                live = self._started(resources, name, idle, report, until_up, notes)
             if idle is not None and idle != live.row.idle:
                 live.link.head("beat", idle=idle)
                 live.row = replace(live.row, idle=idle)
@@ -152,98 +149,30 @@ class Clusters:
 
     # -- starting --------------------------------------------------------------------------
 
-    def plan(self, resources: Resources) -> list[Offer]:
-        """Return the offers that can meet a request, best first.
-
-        Raises
-        ------
-        SkyNoOffer
-            There is none; says which label stands in the way.
-        """
-        on_sale = [
-            offer for name in clouds.launchable() for offer in clouds.get(name).offers(resources)
-        ]
-        found = candidates(resources, on_sale)
-        if not found:
-            raise no_offer(resources, on_sale)
-        return found
-
-    def _choose(self, resources: Resources) -> Offer:
-        """Return where a new cluster goes, by the optimizer where there is a choice."""
-        found = self.plan(resources)
-        if len(found) == 1:
-            return found[0]
-        from ..optimizer.plan import plan
-
-        return plan(resources, offers=found).tasks[0].offer
-
-    def start(
-        self, resources: Resources, name: str | None, idle: float | None, report: Report
+    def _started(
+        self,
+        resources: Resources,
+        name: str | None,
+        idle: float | None,
+        report: Report,
+        until_up: bool,
+        notes: list[str],
     ) -> Cluster:
-        """Launch a new cluster for a request."""
-        report("placing", "")
-        offer = self._choose(resources)
-        config = Sky.load()
-        idle = idle if idle is not None else parse_duration(config.idle, "Sky.idle")
-        cluster = name or self.name_for(resources)
-        order = Launch(
-            token=f"{cluster}-{uuid.uuid4().hex[:8]}",
-            cluster=cluster,
-            offer=offer,
-            resources=resources,
-            idle=idle,
-            owner=getpass.getuser(),
-            notebook=self.notebook,
-        )
-        lease = provision(order, report)
-        row = None
-        try:
-            row = self._remember(lease, named=bool(name))
-            live = self.connected[cluster] = Cluster(row, self.store)
-
-            def alive() -> None:
-                report("booting", "")
-                live.check_alive()
-
-            live.link.wait_ranks(range(row.nodes), 120.0, alive)
-        except BaseException:
-            unbroken(lambda: self._give_back(lease, row))
-            raise
-        self.started.append(cluster)
-        return live
-
-    def _remember(self, lease: Lease, named: bool) -> ClusterRow:
-        """Write a new cluster into the store, and open its account."""
-        order, now = lease.order, time.time()
-        offer, nodes = order.offer, order.resources.nodes
-        row = ClusterRow(
-            name=order.cluster,
-            state="up",
-            cloud=offer.cloud,
-            region=offer.region,
-            instance_type=offer.instance_type,
-            spot=offer.spot,
-            price=None if offer.price is None else offer.price * nodes,
-            nodes=nodes,
-            resources=order.resources.command_line(),
-            offer=asdict(offer),
-            machines=[asdict(machine) for machine in lease.machines],
-            connection={"file": str(lease.connection), "named": named},
-            notebook=self.notebook,
-            created=now,
-            idle=order.idle,
-            price_source=offer.source,
-            price_date=offer.date,
-        )
-        self.store.put_cluster(row)
-        self.store.open_interval(row.name, row.price, now)
-        return row
-
-    def _give_back(self, lease: Lease, row: ClusterRow | None) -> None:
-        """End a cluster that has not come up."""
-        clouds.get(lease.order.offer.cloud).terminate([machine.id for machine in lease.machines])
-        if row is not None:
-            self.bury(row, None)
+        """Start a cluster, or take the one that another notebook starts at the same moment."""
+        for last in (False, False, True):
+            try:
+                live, more = start(self, resources, name, idle, report, until_up)
+                notes += more
+                return live
+            except SkyStoreError:
+                known = name or self.name_for(resources)
+                await_other(self, known, report)
+                if live := self._live(resources, name, notes):
+                    return live
+                row = self.store.cluster(known)
+                if last or (row is not None and row.state == "up"):
+                    raise
+        raise AssertionError
 
     def name_for(self, resources: Resources) -> str:
         """Return the name of this notebook's own cluster for a request."""
@@ -253,8 +182,8 @@ class Clusters:
 
     # -- ending ----------------------------------------------------------------------------
 
-    def down(self, name: str) -> None:
-        """Terminate a cluster and close its account.
+    def down(self, name: str) -> ClusterRow:
+        """Terminate a cluster and close its account; return what it was.
 
         Raises
         ------
@@ -263,11 +192,15 @@ class Clusters:
         """
         with self._lock:
             row = self.store.cluster(name)
+            if row is not None and row.state == "starting" and not is_being_launched(row):
+                abandon(self, row)
+                return row
             if row is None or row.state != "up":
                 up = ", ".join(r.name for r in self.store.clusters()) or "none"
                 raise SkyUsageError(f"no cluster {name!r} is up (up now: {up})")
             clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
             self.bury(row, None, "it was ended")
+            return row
 
     def forget(self, name: str, lost: str = "") -> None:
         """Close this process's connection to a cluster; say why to those who wait for it."""
@@ -279,7 +212,7 @@ class Clusters:
 
     def bury(self, row: ClusterRow, gone: Machine | None, why: str = "") -> None:
         """Record that a cluster has ended, at the time its cloud says, or now."""
-        if gone is not None and row.nodes > 1:  # what is left of it is of no use
+        if gone is not None:  # what is left of it is of no use
             with suppress(SkyError):
                 clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
         self.forget(row.name, why or (gone.reason if gone else "") or "it has ended")
@@ -290,8 +223,9 @@ class Clusters:
             if run.session != self.session:
                 self.store.close_run_at_beat(run.run_id)
         if ended is not None:  # how long machines live is learned from those that were given back
-            for _ in row.machines:
-                observe("ended", Offer(**row.offer), seconds=max(0.0, ended - row.created))
+            kind = "preempted" if gone is not None and gone.preempted else "ended"
+            for machine in row.machines if kind == "ended" else row.machines[:1]:
+                observe(kind, Offer(**row.offer), seconds=max(0.0, ended - machine["started"]))
 
     def reconcile(self) -> list[ClusterRow]:
         """Compare what is remembered with what the clouds say; return what is up."""
@@ -306,11 +240,13 @@ class Clusters:
     def orphans(self) -> dict[str, list[Machine]]:
         """Return machines of this user that run and that no remembered cluster has."""
         known = {m["id"] for row in self.store.clusters() for m in row.machines}
+        tokens = {row.connection["token"] for row in self.store.starting()}
         found: dict[str, list[Machine]] = {}
         for name in clouds.launchable():
-            for machine in clouds.get(name).mine():
-                if machine.id not in known:
-                    found.setdefault(machine.cluster, []).append(machine)
+            with suppress(SkyError):  # one that cannot be asked: the reaper says so
+                for machine in clouds.get(name).mine():
+                    if machine.id not in known and machine.token not in tokens:
+                        found.setdefault(machine.cluster, []).append(machine)
         return found
 
     def unfinished(self, cluster: str) -> list[RunRow]:

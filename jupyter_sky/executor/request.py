@@ -45,6 +45,7 @@ class CellOptions:
     background: bool = False
     name: str | None = None
     dry_run: bool = False
+    retry_until_up: bool = False
     yes: bool = False
 
     def with_defaults(self, config: Sky) -> CellOptions:

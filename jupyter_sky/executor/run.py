@@ -159,7 +159,11 @@ class SkyRun:
         sending = collect(self.options, self.code, self.values, self.session.config)
         refuse_large(self, sending)
         self.cluster, notes = self.session.clusters.obtain(
-            self.options.resources, self.options.cluster, self.options.idle, self.report
+            self.options.resources,
+            self.options.cluster,
+            self.options.idle,
+            self.report,
+            self.options.retry_until_up,
         )
         self.notes += notes
         self.session.after_connect(self.cluster, self.notes, self.display)

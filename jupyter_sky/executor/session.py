@@ -27,6 +27,7 @@ from . import transfer
 from .clusters import Cluster, Clusters
 from .display import Display, NoDisplay
 from .inputs import names_made
+from .reaper import Finding, reap
 from .relay import Relay
 from .request import CellOptions, Origin
 from .run import SkyRun
@@ -162,19 +163,26 @@ class Session:
         cluster, _ = self.clusters.obtain(resources, name, idle, lambda stage, detail: None)
         return cluster
 
-    def down(self, name: str = "all") -> list[str]:
-        """End a cluster, or all clusters of this user; return the names of those ended."""
+    def down(self, name: str = "all") -> dict[str, str]:
+        """End a cluster, or all clusters of this user; return where those were that ended.
+
+        Each is gone when this returns: its cloud has said so.
+        """
         if name != "all":
-            self.clusters.down(name)
-            return [name]
-        ended = []
+            row = self.clusters.down(name)
+            return {name: self.place(row)}
+        ended = {}
         for row in self.clusters.reconcile():
+            ended[row.name] = self.place(row)
             self.clusters.down(row.name)
-            ended.append(row.name)
         for name, machines in self.clusters.orphans().items():
             clouds.get(machines[0].cloud).terminate([machine.id for machine in machines])
-            ended.append(name)
+            ended[name] = f"{machines[0].cloud}, not in the store"
         return ended
+
+    def reap(self, everywhere: bool = True) -> list[Finding]:
+        """End machines that nobody needs: see `jupyter_sky.executor.reaper`."""
+        return reap(self.clusters, everywhere)
 
     def status(self) -> list[tuple[ClusterRow, int]]:
         """Return the clusters that are up, each with how many of its cells are running."""

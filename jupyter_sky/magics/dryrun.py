@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import clouds
-from ..errors import SkyError, SkyNoOffer
+from ..errors import SkyError, SkyNoOffer, SkyPermission
 from ..executor import session as sessions
 from ..executor.inputs import collect
 from ..executor.request import CellOptions
@@ -13,6 +12,7 @@ from ..ledger import format_rate
 from ..offers import Offer
 from ..optimizer.plan import plan
 from ..optimizer.planned import Plan
+from ..provisioner import broker
 from ..resources import Resources
 
 
@@ -37,25 +37,28 @@ def _planned(session: Any, options: CellOptions) -> Plan:
     for row in session.clusters._found(need, options.cluster):
         up = plan(need, offers=(), warm=[Offer(**row.offer)])
         return up.with_notes(f"on cluster {row.name}, which is up")
-    on_sale = [offer for name in clouds.launchable() for offer in clouds.get(name).offers(need)]
     try:
-        return plan(need, offers=on_sale).with_notes(*_elsewhere(need))
-    except SkyNoOffer:
-        if need.clouds and set(need.clouds) <= set(clouds.launchable()):
+        found = broker.planned(need)
+        return found.with_notes(*_elsewhere(need, found.tasks[0].offer))
+    except (SkyNoOffer, SkyPermission) as error:
+        if need.clouds and set(need.clouds) <= set(("local", "ssh")):
             raise
-        found = plan(need)
+        found, why = plan(need), error
     names = ", ".join(found.clouds)
-    return found.with_notes(f"{names}: cannot launch here yet, see %sky check")
+    reason = why.message.splitlines()[0] if isinstance(why, SkyPermission) else "see %sky check"
+    return found.with_notes(f"{names}: cannot launch here yet: {reason}")
 
 
-def _elsewhere(need: Resources) -> list[str]:
-    """What the clouds that cannot launch here yet would ask."""
+def _elsewhere(need: Resources, chosen: Offer) -> list[str]:
+    """What the clouds that are not used from here would ask."""
+    if chosen.cloud not in ("local", "ssh"):
+        return []
     try:
         best = plan(need)
     except SkyError:  # the catalog has nothing for it, as for --cloud local
         return []
     offer = best.tasks[0].offer
-    if offer.cloud in clouds.launchable() or offer.price is None:
+    if offer.price is None:
         return []
     price = format_rate(offer.price * need.nodes)
-    return [f"in the clouds: {offer.place} at {price}; {offer.cloud} cannot launch here yet"]
+    return [f"in the clouds: {offer.place} at {price}"]

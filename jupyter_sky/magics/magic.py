@@ -160,9 +160,30 @@ def load(shell: Any) -> None:
     if settings not in shell.configurables:
         shell.configurables.append(settings)
     shell.register_magics(SkyMagics(shell))
+    _reap_aside(settings)
     if id(shell) not in _MATCHERS and getattr(shell, "Completer", None) is not None:
         _MATCHERS[id(shell)] = make_matcher(_Sources(shell))
         shell.Completer.custom_matchers.append(_MATCHERS[id(shell)])
+
+
+def _reap_aside(settings: Sky) -> None:
+    """Where a launch has left a note that is not closed, look after it in a process of its own."""
+    import os
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    notes = Path(settings.data_dir).glob("machines/*/machines.json")
+    if any('"ended"' not in note.read_text() for note in notes):
+        quiet = subprocess.DEVNULL
+        subprocess.Popen(
+            [sys.executable, "-m", "jupyter_sky.cli", "reap", "--here"],
+            env={**os.environ, "SKY_DATA_DIR": settings.data_dir},
+            stdin=quiet,
+            stdout=quiet,
+            stderr=quiet,
+            start_new_session=True,
+        )
 
 
 def unload(shell: Any) -> None:

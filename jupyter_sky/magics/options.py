@@ -127,6 +127,10 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, Complete], ...]] = {
         ("--bg", "[NAME]", "Run in the background, as NAME.", "--bg train", ""),
         ("--name", "NAME", "Name of the cell.", "--name train", ""),
         ("--dry-run", "", "Show what would run where, for how much.", "--dry-run", ""),
+        (
+            *("--retry-until-up", "", "When every place refuses, wait and ask again."),
+            *("--retry-until-up", ""),
+        ),
         ("--yes", "", "Send large values without asking.", "--yes", ""),
     ),
 }
@@ -201,6 +205,7 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         background="bg" in given,
         name=_run_name(given),
         dry_run="dry_run" in given,
+        retry_until_up="retry_until_up" in given,
         yes="yes" in given,
     )
 

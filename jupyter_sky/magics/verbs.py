@@ -68,11 +68,23 @@ def _up(words: list[str]) -> Any:
 
 
 def _down(words: list[str]) -> Any:
+    from ..executor import session as sessions
+
+    names, _ = _flags(words, {"--yes": False, "--all": False}, "down")
+    ended = sessions.current().down(_one(names, "down") or "all")
+    for name, place in ended.items():
+        print(f"ended: {name} ({place})")
+    if not ended:
+        print("no cluster is up")
+
+
+def _reap(words: list[str]) -> Any:
     from .. import api
 
-    names, _ = _flags(words, {"--yes": False}, "down")
-    ended = api.down(_one(names, "down") or "all")
-    print(f"ended: {', '.join(ended)}" if ended else "no cluster is up")
+    names, given = _flags(words, {"--here": False}, "reap")
+    if names:
+        raise SkyUsageError(f"%sky reap: {names[0]} is not understood", hint="%sky reap")
+    return api.reap(everywhere="--here" not in given)
 
 
 def _cost(words: list[str]) -> Any:
@@ -323,6 +335,12 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "status": Verb(_status, "status [CLUSTER]", "clusters that are up", "status"),
         "up": Verb(_up, "up [OPTIONS]", "bring a cluster up", "up -c train --cpus 2"),
         "down": Verb(_down, "down [CLUSTER|all]", "end a cluster, or all", "down train"),
+        "reap": Verb(
+            _reap,
+            "reap [--here]",
+            "end machines that nobody needs; --here: only where we launched",
+            "reap",
+        ),
         "cost": Verb(_cost, "cost [--by WHAT] [--since WHEN]", "what was spent", "cost --by day"),
         "logs": Verb(_logs, "logs [CELL] [-f|--provision]", "all that a cell printed", "logs 7"),
         "ssh": Verb(_ssh, "ssh [CLUSTER]", "how to open a shell on its head node", "ssh train"),

@@ -52,6 +52,7 @@ def plan(
     gap: float = 0.0,
     catalog: Catalog | None = None,
     offers: Sequence[Offer] | None = None,
+    own: Sequence[Offer] = (),
     warm: Sequence[Offer] = (),
     tracked: bool = True,
     recompute: Callable[..., Any] = facts.expected_runs,
@@ -85,6 +86,8 @@ def plan(
         Where prices come from; what is installed unless given.
     offers
         Only these offers, in place of the catalog's.
+    own
+        Offers beside the catalog's: machines of one's own.
     warm
         Clusters that are up: offers without spin-up.
     tracked
@@ -108,7 +111,7 @@ def plan(
     """
     graph = graph_of(what, labels)
     objective = objective_of(minimize, deadline, budget, carbon_cap)
-    market, blocks = _market(catalog, offers, warm, tracked)
+    market, blocks = _market(catalog, offers, (*own, *warm), tracked)
     first = len(market.own) - len(warm)
     demands = (*constraints, *([Avoid(blocks)] if blocks else ()))
     indices = frozenset(range(first, len(market.own)))
@@ -120,7 +123,7 @@ def plan(
 def _market(
     catalog: Catalog | None,
     offers: Sequence[Offer] | None,
-    warm: Sequence[Offer],
+    beside: Sequence[Offer],
     tracked: bool,
 ) -> tuple[Market, tuple]:
     """What can be had, and which places are blocked."""
@@ -135,7 +138,7 @@ def _market(
         with suppress(SkyStoreError):  # what is remembered helps; it is not needed
             now = time.time()
             known, prices = tracker.knowledge(now), tracker.current().prices(now)
-    own = tuple(offers or ()) + tuple(warm)
+    own = tuple(offers or ()) + tuple(beside)
     market = Market(shelf, own, offers is None, known, prices)
     return market, tuple(block.scope for block in known.blocks) if known else ()
 

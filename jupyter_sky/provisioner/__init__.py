@@ -23,6 +23,7 @@ from ..errors import (
     SkyClusterLost,
     SkyError,
     SkyNoCapacity,
+    SkyPreempted,
     SkyStoreError,
     SkyUnreachable,
 )
@@ -234,4 +235,5 @@ def check_alive(cloud: Cloud, machines: list[Machine], cluster: str) -> None:
     for machine in cloud.describe([machine.id for machine in machines]):
         if machine.state == "ended":
             why = machine.reason or "its machine has ended"
-            raise SkyClusterLost(f"cluster {cluster} is gone: {why}")
+            kind = SkyPreempted if machine.preempted else SkyClusterLost
+            raise kind(f"cluster {cluster} is gone: {why}")

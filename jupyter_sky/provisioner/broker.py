@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from .. import clouds
 from ..clouds.rented import RentedCloud
@@ -24,10 +24,12 @@ from ..errors import (
 )
 from ..offers import Offer
 from ..optimizer.candidates import candidates, no_offer
-from ..optimizer.planned import Plan
 from ..resources import Resources, format_duration
 from ..tracker.blocks import block_seconds, scope
 from . import Report, cause_of, refused
+
+if TYPE_CHECKING:
+    from ..optimizer.planned import Plan
 
 RETRY_SECONDS = (5.0, 300.0)
 """With ``--retry-until-up``: the shortest and the longest time until all places are asked again."""
@@ -85,7 +87,7 @@ def place(
     """
     attempts: list[Attempt] = []
     report("placing", "")
-    choice: Any = first_choice(need)
+    choice = first_choice(need)
     while True:
         offer = choice if isinstance(choice, Offer) else choice.tasks[0].offer
         if attempts:
@@ -134,7 +136,7 @@ def first_choice(need: Resources) -> Offer | Plan:
 def planned(need: Resources) -> Plan:
     """Return the plan by which a request would be launched now."""
     choice = first_choice(need)
-    if isinstance(choice, Plan):
+    if not isinstance(choice, Offer):
         return choice
     from ..optimizer.plan import plan
 
@@ -183,12 +185,16 @@ def _nothing(need: Resources, own: Sequence[Offer]) -> SkyError:
 
 
 def _next(
-    need: Resources, choice: Any, attempts: list[Attempt], report: Report, until_up: bool
+    need: Resources,
+    choice: Offer | Plan | None,
+    attempts: list[Attempt],
+    report: Report,
+    until_up: bool,
 ) -> Offer | Plan:
     last = attempts[-1]
     while True:
         try:
-            if isinstance(choice, Plan):
+            if choice is not None and not isinstance(choice, Offer):
                 return choice.replan([scope(last.cause, refused(last.offer, last.error))])
         except SkyNoOffer:
             pass

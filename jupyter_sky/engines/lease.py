@@ -1,0 +1,38 @@
+"""What keeps a rented machine alive: somebody on it who writes the time, again and again.
+
+A script that belongs to root ends the machine when nobody does: see `jupyter_sky.clouds.birth`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+RENEW_SECONDS = 10.0
+
+
+def place() -> Path:
+    """Return the folder of the machine's lease; machines of one's own have none."""
+    return Path(os.environ.get("JUPYTER_SKY_LEASE", "/run/jupyter-sky"))
+
+
+class Lease:
+    """The lease of the machine that this process is on."""
+
+    def __init__(self) -> None:
+        self._folder, self._renewed = place(), 0.0
+
+    def renew(self) -> None:
+        """Say that this machine is needed; at most every few seconds it is written down."""
+        now = time.monotonic()
+        if self._renewed and now - self._renewed < RENEW_SECONDS:
+            return
+        self._renewed = now
+        if self._folder.is_dir():
+            with suppress(OSError):  # a full disk must not end the work: it has minutes yet
+                up = Path("/proc/uptime").read_text().partition(".")[0]
+                partial = self._folder / "renewed.partial"
+                partial.write_text(up)
+                partial.replace(self._folder / "renewed")

@@ -1,0 +1,181 @@
+"""How a notebook's cluster comes up: noted, launched by the broker, connected to, or given back."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import clouds, processes
+from ..clouds import Launch, Machine
+from ..clouds.birth import lease_seconds
+from ..clouds.records import identity
+from ..config import Sky
+from ..offers import Offer
+from ..provisioner import Lease, Report, broker, provision, unbroken
+from ..resources import Resources, parse_duration
+from ..store import ClusterRow
+from .cluster import Cluster
+
+if TYPE_CHECKING:
+    from .clusters import Clusters
+
+ENGINES_SECONDS = 120.0
+
+
+def start(
+    known: Clusters,
+    need: Resources,
+    name: str | None,
+    idle: float | None,
+    report: Report,
+    until_up: bool = False,
+) -> tuple[Cluster, list[str]]:
+    """Launch a new cluster for a request; return it, and what the user should know.
+
+    Raises
+    ------
+    SkyStoreError
+        Another notebook is launching, or has launched, one of this name.
+    """
+    settings = Sky.load()
+    idle = idle if idle is not None else parse_duration(settings.idle, "Sky.idle")
+    cluster = name or known.name_for(need)
+
+    def launch(offer: Offer) -> Cluster:
+        order = Launch(
+            token=f"{cluster}-{uuid.uuid4().hex[:8]}",
+            cluster=cluster,
+            offer=offer,
+            resources=need,
+            idle=idle,
+            owner=identity(Path(settings.data_dir)),
+            notebook=known.notebook,
+            lease=lease_seconds(),
+        )
+        return _Start(known, order, named=bool(name)).run(report)
+
+    live, refusals = broker.place(need, launch, report, until_up)
+    known.started.append(cluster)
+    return live, [broker.summary(refusals, Offer(**live.row.offer))] if refusals else []
+
+
+class _Start:
+    """One attempt at one place: what is noted of it, and the machines that may be up."""
+
+    def __init__(self, known: Clusters, order: Launch, named: bool) -> None:
+        self.known, self.order = known, order
+        self.row = _row(known, order, named)
+        self.machines: list[Machine] = []
+
+    def run(self, report: Report) -> Cluster:
+        """Go all the way, or leave nothing behind."""
+        # before the launch: whatever happens to this process, it is known what to look for
+        self.known.store.put_cluster(self.row)
+        try:
+            lease = provision(self.order, report, self._launched)
+        except BaseException:
+            unbroken(self._ended)  # its machines are gone already
+            raise
+        try:
+            return self._connected(lease, report)
+        except BaseException:
+            unbroken(self._give_back)
+            raise
+
+    def _launched(self, machines: list[Machine]) -> None:
+        """Open the account: from now on it costs."""
+        self.machines = machines
+        self._put(machines=[asdict(machine) for machine in machines])
+        self.known.store.open_interval(self.row.name, self.row.price, time.time())
+
+    def _connected(self, lease: Lease, report: Report) -> Cluster:
+        connection = {**self.row.connection, "file": str(lease.connection)}
+        del connection["launcher"]
+        self._put(state="up", connection=connection)
+        live = self.known.connected[self.row.name] = Cluster(self.row, self.known.store)
+
+        def alive() -> None:
+            report("booting", "")
+            live.check_alive()
+
+        live.link.wait_ranks(range(self.row.nodes), ENGINES_SECONDS, alive)
+        return live
+
+    def _give_back(self) -> None:
+        try:
+            clouds.get(self.row.cloud).terminate([machine.id for machine in self.machines])
+        finally:
+            self._ended()
+
+    def _ended(self) -> None:
+        if self.machines:
+            self.known.bury(self.row, None)
+        else:
+            self.known.store.drop_cluster(self.row.name, self.row.created)
+
+    def _put(self, **values: object) -> None:
+        self.row = replace(self.row, **values)
+        self.known.store.put_cluster(self.row)
+
+
+def _row(known: Clusters, order: Launch, named: bool) -> ClusterRow:
+    """What the store knows of a cluster before it is launched."""
+    offer, nodes = order.offer, order.resources.nodes
+    return ClusterRow(
+        name=order.cluster,
+        state="starting",
+        cloud=offer.cloud,
+        region=offer.region,
+        instance_type=offer.instance_type,
+        spot=offer.spot,
+        price=None if offer.price is None else offer.price * nodes,
+        nodes=nodes,
+        resources=order.resources.command_line(),
+        offer=asdict(offer),
+        machines=[],
+        connection={"named": named, "token": order.token, "launcher": processes.identity()},
+        notebook=known.notebook,
+        created=time.time(),
+        idle=order.idle,
+        price_source=offer.source,
+        price_date=offer.date,
+    )
+
+
+def is_being_launched(row: ClusterRow) -> bool:
+    """Whether the process that noted a cluster is still launching it."""
+    return processes.is_alive(row.connection.get("launcher", {}))
+
+
+def await_other(known: Clusters, name: str, report: Report) -> None:
+    """Wait while another notebook launches a cluster of a name; forget one that was abandoned."""
+    while True:
+        row = next((row for row in known.store.starting() if row.name == name), None)
+        if row is None:
+            return
+        if not is_being_launched(row):
+            abandon(known, row)
+            return
+        report("placing", f"another notebook is launching {name}")
+        time.sleep(0.1)
+
+
+def abandon(known: Clusters, row: ClusterRow) -> list[Machine]:
+    """End what a process that was killed has launched; return the machines that were up.
+
+    Raises
+    ------
+    SkyError
+        The cloud cannot be asked now; the row stays.
+    """
+    cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
+    strays = [machine for machine in cloud.mine() if machine.token == token]
+    cloud.terminate([machine.id for machine in strays])
+    if row.machines or strays:
+        known.bury(row, None)
+    else:
+        known.store.drop_cluster(row.name, row.created)
+    return strays

@@ -1,0 +1,122 @@
+"""The reaper: compares what each cloud says is ours with what is remembered, and ends strays.
+
+Nothing is forgotten here before a cloud has said that it is gone. A machine is kept when a cluster
+that is up has it, or when the process that launches it lives; any other is a stray, and one that is
+past its lease is ended whoever has it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .. import clouds
+from ..clouds import Machine
+from ..clouds.rented import RentedCloud
+from ..errors import SkyError
+from .launching import abandon, is_being_launched
+
+if TYPE_CHECKING:
+    from .clusters import Clusters
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that the reaper found.
+
+    Attributes
+    ----------
+    cloud, what : str
+        Where, and the machine's name there (or what else costs money).
+    cluster : str
+        Of which cluster it is; empty if not known.
+    why : str
+        Why it should not be there.
+    gone : bool
+        Whether the cloud has confirmed its end.
+    trouble : str
+        Why it could not be ended, or the cloud not be asked.
+    """
+
+    cloud: str
+    what: str
+    cluster: str
+    why: str
+    gone: bool
+    trouble: str = ""
+
+
+def reap(known: Clusters, everywhere: bool = True) -> list[Finding]:
+    """End what nobody needs any more; return what was found.
+
+    Parameters
+    ----------
+    everywhere
+        Ask in all regions of all clouds with credentials, not only where something was launched.
+    """
+    found: list[Finding] = []
+    for row in known.store.starting():
+        if not is_being_launched(row):
+            why = "its notebook was killed while it launched it"
+            try:
+                strays = abandon(known, row)
+                found += [_ended(machine, why) for machine in strays]
+            except SkyError as error:
+                found.append(Finding(row.cloud, row.name, row.name, why, False, error.message))
+    known.reconcile()
+    rows = known.store.clusters()
+    needed = {machine["id"] for row in rows for machine in row.machines}
+    tokens = {row.connection.get("token", "") for row in known.store.starting()}
+    for name in clouds.launchable():
+        found += _in(name, needed, tokens, everywhere)
+    return found
+
+
+def strays(
+    machines: Iterable[Machine], needed: Collection[str], tokens: Collection[str], now: float
+) -> Iterator[tuple[Machine, str]]:
+    """Yield the machines that should not be there, each with the reason.
+
+    Parameters
+    ----------
+    needed
+        Names of the machines of clusters that are up.
+    tokens
+        Of orders that somebody is launching.
+    now
+        Unix seconds.
+    """
+    for machine in machines:
+        if machine.lease_end is not None and machine.lease_end < now:
+            yield machine, "its lease has ended"
+        elif machine.id not in needed and machine.token not in tokens:
+            yield machine, "no cluster that is up has it"
+
+
+def _in(
+    name: str, needed: Collection[str], tokens: Collection[str], everywhere: bool
+) -> list[Finding]:
+    """Reap in one cloud; what it says of itself is no reason to leave out the others."""
+    found: list[Finding] = []
+    try:
+        cloud = clouds.get(name)
+        for machine, why in strays(cloud.mine(everywhere), needed, tokens, time.time()):
+            try:
+                cloud.terminate([machine.id])
+                found.append(_ended(machine, why))
+            except SkyError as error:
+                found.append(Finding(name, machine.id, machine.cluster, why, False, error.message))
+        if isinstance(cloud, RentedCloud):
+            cloud.settle()
+            if everywhere:
+                left = cloud.leftovers()
+                found += [Finding(name, what, "", "no machine uses it", True) for what in left]
+    except SkyError as error:
+        found.append(Finding(name, "", "", "it cannot be asked", False, error.message))
+    return found
+
+
+def _ended(machine: Machine, why: str) -> Finding:
+    return Finding(machine.cloud, machine.id, machine.cluster, why, True)
