@@ -13,11 +13,52 @@ Machines end with the process that made them, however that ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import getpass
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+from .hosts import SSHD, answers, free_port
+from .isolation import ip
 
 Rule = tuple[str, int]
 """Who may reach what: a network (CIDR) and a TCP port, 0 for every port and protocol."""
+
+FLEETS = 250
+NUMBERS = range(10, 250)
+"""Of machines in one fleet, at the same time."""
+END_SECONDS = 20.0
+_MACHINE = Path(__file__).with_name("machine.py")
+_PROBE = """
+ip rule add pref 9 iif lo ipproto tcp dport 1-2 lookup local && mount -t tmpfs probe /mnt &&
+mkdir /mnt/upper /mnt/work /mnt/root &&
+mount -t overlay probe -o lowerdir=/usr,upperdir=/mnt/upper,workdir=/mnt/work /mnt/root
+"""
+
+
+@cache
+def isolation_works() -> bool:
+    """Say whether machines can be isolated here: by root, with a kernel that has what it takes."""
+    words = "unshare --mount --net --pid --fork sh -ec".split()
+    tools = all(map(shutil.which, ("unshare", "ip", "nsenter")))
+    return (
+        sys.platform == "linux"
+        and os.geteuid() == 0
+        and tools
+        and subprocess.run([*words, _PROBE], capture_output=True).returncode == 0
+    )
 
 
 class Fleet:
@@ -32,6 +73,9 @@ class Fleet:
 
     Attributes
     ----------
+    isolated : bool
+    user : str
+        The only user that its machines know, where they are beside us; else empty.
     network : str
         The private network of all its machines (CIDR), for rules between nodes.
     gateway : str
@@ -46,12 +90,23 @@ class Fleet:
     True
     """
 
-    network: str
-    gateway: str
-
     def __init__(self, *, isolated: bool | None = None, minute: float = 60.0) -> None:
+        self.isolated = isolation_works() if isolated is None else isolated
         self.minute = minute
-        raise NotImplementedError("comes within the hour")
+        self.user = "" if self.isolated else getpass.getuser()
+        self._number, self._lock = _own_number()
+        self._hosts: dict[int, Host] = {}
+        self._next = iter(NUMBERS)
+        self._changing = threading.Lock()
+        self._switch: Switch | None = None
+        if self.isolated:
+            self.network = f"10.213.{self._number}.0/24"
+            self.gateway = f"198.18.{self._number}.1"
+            self._switch = Switch(f"sky{self._number}", self.gateway)
+        else:
+            self.network, self.gateway = "127.0.0.0/8", "127.0.0.1"
+            for left in Path(tempfile.gettempdir()).glob(f"sky-fleet{self._number}-*"):
+                shutil.rmtree(left, ignore_errors=True)
 
     def launch(
         self,
@@ -81,10 +136,10 @@ class Fleet:
             Whether its metadata service calls it a spot machine.
         metadata
             What its metadata service tells: ``cloud`` (``aws``, ``gcp`` or ``azure``: which
-            service is there), ``id``, ``type``, ``region``, ``zone``, ``image``, ``account`` (project,
-            subscription), ``group`` (Azure), ``tags`` (dict), ``attributes`` (GCP's own metadata,
-            a dict), ``identity_token`` (Azure and GCP: the token of the machine's own identity;
-            without it the machine has no identity). Addresses are filled in.
+            service is there), ``id``, ``type``, ``region``, ``zone``, ``image``, ``account``
+            (project, subscription), ``group`` (Azure), ``tags`` (dict), ``attributes`` (GCP's own
+            metadata, a dict), ``identity_token`` (Azure and GCP: the token of the machine's own
+            identity; without it the machine has none). Addresses are filled in.
         on_end
             Called once, from a thread of its own, when the machine ends without `Host.kill` and
             `close`: with ``shutdown`` (it powered itself off), ``preempted`` (after a notice)
@@ -97,15 +152,67 @@ class Fleet:
         authority
             A certificate authority (PEM) that it trusts besides its own.
         """
-        raise NotImplementedError
+        with self._changing:
+            number = self._free()
+            private = address = f"127.{self._number}.77.{number}"
+            folder, port = "", 22
+            if self.isolated:
+                private = f"10.213.{self._number}.{number}"
+                address = f"198.18.{self._number}.{number}"
+            else:
+                folder = tempfile.mkdtemp(prefix=f"sky-fleet{self._number}-")
+                port = 22 if _may_listen(address, 22) else free_port(address)
+            known = dict(metadata or {})
+            spec = {
+                "address": address,
+                "authority": authority,
+                "cache": _uv_cache(),
+                "folder": folder,
+                "ingress": [list(rule) for rule in ingress],
+                "isolated": self.isolated,
+                "metadata": known | {"address": address, "private": private, "spot": spot},
+                "minute": self.minute,
+                "name": name,
+                "names": dict(names or {}),
+                "port": port,
+                "prefix": os.path.realpath(sys.base_prefix),
+                "private": private,
+                "public_key": public_key.strip(),
+                "python": _python(),
+                "sshd": SSHD,
+                "user": self.user or user or "ubuntu",
+                "user_data": user_data,
+            }
+            spec["metadata"].setdefault("name", name)
+            host = self._hosts[number] = Host(spec, self._switch, number, on_end)
+        return host
+
+    def _free(self) -> int:
+        """Return a number that no machine has, one that was used long ago if there is any."""
+        for _ in NUMBERS:
+            number = next(self._next, None)
+            if number is None:
+                self._next = iter(NUMBERS)
+                number = next(self._next)
+            if number not in self._hosts or not self._hosts[number].running:
+                return number
+        raise RuntimeError(f"a fleet has {len(NUMBERS)} machines at most")
 
     def hosts(self) -> list[Host]:
         """List the machines that have not ended."""
-        raise NotImplementedError
+        with self._changing:
+            return [host for host in self._hosts.values() if host.running]
 
     def close(self) -> None:
         """End all machines and leave nothing of them; calls no `on_end`."""
-        raise NotImplementedError
+        hosts = self.hosts()
+        for host in hosts:
+            host.kill(wait=False)
+        for host in hosts:
+            host.kill()
+        if self._switch:
+            self._switch.close()
+        self._lock.close()
 
     def __enter__(self) -> Fleet:
         return self
@@ -124,50 +231,269 @@ class Host:
         Where it is reached from here, and by the other machines of the fleet. Known at once.
     port : int
         Of its SSH server; 22 where that is possible.
+    folder : Path or None
+        Where its files are, if it is beside us.
     """
 
-    name: str
-    address: str
-    private: str
-    port: int
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        switch: Switch | None,
+        number: int,
+        on_end: Callable[[str], None] | None,
+    ) -> None:
+        self.name, self.address, self.private = spec["name"], spec["address"], spec["private"]
+        self.port = spec["port"]
+        self.folder = Path(spec["folder"]) if spec["folder"] else None
+        self._switch, self._number, self._on_end = switch, number, on_end
+        self._up, self._booted, self._gone = (threading.Event() for _ in range(3))
+        self._console, self._first = bytearray(), 0
+        self._reason, self._changing = "", threading.RLock()
+        words = "unshare --mount --net --pid --uts --ipc --fork --kill-child".split()
+        self._process = subprocess.Popen(
+            [*(words if switch else []), spec["python"], "-I", "-S", str(_MACHINE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+            cwd="/",
+            start_new_session=True,
+        )
+        self._tell(spec)
+        self._reader = threading.Thread(target=self._read, name=f"{self.name}-console", daemon=True)
+        self._reader.start()
+        threading.Thread(target=self._live, name=self.name, daemon=True).start()
 
     @property
     def running(self) -> bool:
         """Whether it has not ended; it may still boot."""
-        raise NotImplementedError
+        return not self._gone.is_set()
 
     def ready(self, timeout: float = 0.0) -> bool:
         """Say whether its SSH server answers, waiting at most so many seconds for it."""
-        raise NotImplementedError
+        deadline = time.monotonic() + timeout
+        self._up.wait(timeout)  # a packet sent earlier is sent again only after a second
+        while self._up.is_set() and self.running:
+            if answers(self.address, self.port):
+                return True
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.01)
+        return False
 
     def booted(self, timeout: float = 0.0) -> bool:
-        """Say whether cloud-init has done all, ``runcmd`` too; as on real machines, that is later."""
-        raise NotImplementedError
+        """Say whether cloud-init has done all, ``runcmd`` too; that is later, as in the clouds."""
+        return self._booted.wait(timeout)
 
     def console(self) -> str:
         """Return what it has written to its console; kept after its end."""
-        raise NotImplementedError
+        return self._console.decode(errors="replace")
 
-    def kill(self) -> None:
+    def kill(self, wait: bool = True) -> None:
         """Cut its power; when this returns, its processes and connections are gone."""
-        raise NotImplementedError
+        self._on_end = None
+        self._end("killed")
+        if wait and not self._gone.wait(END_SECONDS):
+            raise TimeoutError(f"{self.name} does not end: {self.console()}")
 
     def shutdown(self) -> None:
         """Press its power button: it powers itself off, and `on_end` is called."""
-        raise NotImplementedError
+        self._tell({"do": "shutdown"})
 
     def notice(self, seconds: float) -> None:
         """Announce by its metadata service that the cloud takes it back, and do so then."""
-        raise NotImplementedError
+        self.describe(notice=time.time() + seconds)
+        timer = threading.Timer(seconds, self._end, ["preempted"])
+        timer.daemon = True
+        timer.start()
 
     def describe(self, **metadata: Any) -> None:
         """Change what its metadata service tells."""
-        raise NotImplementedError
+        self._tell({"do": "metadata", "facts": metadata})
 
     def admit(self, ingress: Sequence[Rule]) -> None:
         """Change who may reach it; connections that are open and no longer allowed fall silent."""
-        raise NotImplementedError
+        if self._switch:
+            self._tell({"do": "admit", "ingress": [list(rule) for rule in ingress]})
 
     def unplug(self, silent: bool = True) -> None:
         """Let its network fall silent, or come back (False)."""
-        raise NotImplementedError
+        if self._switch:
+            self._switch.turn(self._number, not silent)
+        else:
+            self._tell({"do": "silent", "silent": silent})
+
+    def _tell(self, order: dict[str, Any]) -> None:
+        with self._changing, contextlib.suppress(OSError, ValueError):  # it may have ended
+            assert self._process.stdin
+            self._process.stdin.write((json.dumps(order) + "\n").encode())
+            self._process.stdin.flush()
+
+    def _live(self) -> None:
+        """Follow it from birth to end."""
+        for event in self._events():
+            match event["event"]:
+                case "born":
+                    self._born(event["pid"])
+                case "up":
+                    self._up.set()
+                case "booted":
+                    self._booted.set()
+                case "shutdown" | "crashed":
+                    self._reason = self._reason or event["event"]
+        self._process.wait()
+        with self._changing:
+            self._reason = self._reason or "crashed"
+            self._up.set()
+            if self._first:
+                os.close(self._first)
+                self._first = 0
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()  # pyright: ignore[reportOptionalMemberAccess]
+        self._reader.join()
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        tell = self._on_end
+        self._gone.set()
+        if tell:
+            tell(self._reason)
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        assert self._process.stdout
+        with self._process.stdout as lines:
+            for line in lines:
+                yield json.loads(line)
+
+    def _born(self, pid: int) -> None:
+        with self._changing, contextlib.suppress(ProcessLookupError):
+            self._first = os.pidfd_open(pid)
+            if self._reason:
+                self._cut()
+        try:
+            if self._switch:
+                self._switch.plug(self._number, self._process.pid)
+            self._tell({"do": "link"})
+        except OSError as error:
+            self._console += f"{error}\n".encode()
+            self._end("crashed")
+
+    def _end(self, reason: str) -> None:
+        """Cut its power now, or as soon as it is born."""
+        with self._changing:
+            self._reason = self._reason or reason
+            self._cut()
+
+    def _cut(self) -> None:
+        if not self._first:
+            return
+        if self._switch:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+        else:
+            with contextlib.suppress(OSError):  # at the end of its input it takes all with it
+                self._process.stdin.close()  # pyright: ignore[reportOptionalMemberAccess]
+
+    def _read(self) -> None:
+        assert self._process.stderr
+        with self._process.stderr as console:
+            while chunk := console.read1(65536):  # pyright: ignore[reportAttributeAccessIssue]
+                self._console += chunk
+
+
+class Switch:
+    """What the machines of a fleet are plugged into, in a network of its own.
+
+    It is there as long as the process that holds it, and that as long as ours: a fleet whose
+    owner was killed leaves no links behind. This machine's own packet filter is not on the way
+    between its machines.
+
+    Parameters
+    ----------
+    name
+        Of the link on this machine.
+    gateway
+        This machine's address on it.
+    """
+
+    def __init__(self, name: str, gateway: str) -> None:
+        self._name = name
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", "echo; exec cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._holder.stdout
+        self._holder.stdout.readline()
+        with contextlib.suppress(OSError):
+            ip(f"link del {name}")  # of one that was killed a moment ago
+        ip(
+            f"link add {name} type veth peer name way netns {self._holder.pid}",
+            f"addr add {gateway}/24 dev {name}",
+            f"link set {name} up",
+        )
+        self._ip("link add hub type bridge", "link set way master hub", "link set way up")
+        self._ip("link set hub up")
+
+    def plug(self, number: int, process: int) -> None:
+        """Give a process's network a link, ``eth0`` there."""
+        with contextlib.suppress(OSError):
+            self._ip(f"link del h{number}")  # of a machine that has just ended
+        self._ip(
+            f"link add h{number} type veth peer name eth0 netns {process}",
+            f"link set h{number} master hub up",
+        )
+
+    def turn(self, number: int, on: bool) -> None:
+        """Let a machine's link carry packets, or not."""
+        self._ip(f"link set h{number} {'up' if on else 'down'}")
+
+    def close(self) -> None:
+        """Take it down."""
+        with contextlib.suppress(OSError):
+            ip(f"link del {self._name}")  # the kernel would take a moment
+        self._holder.kill()
+        self._holder.communicate()
+
+    def _ip(self, *lines: str) -> None:
+        ip(*lines, within=self._holder.pid)
+
+
+def _own_number() -> tuple[int, socket.socket]:
+    """Return a number that no other fleet on this machine has; it is ours until the lock closes.
+
+    The lock is a name that the kernel forgets with its process, and that belongs to the same
+    network as the addresses do.
+    """
+    for step in range(FLEETS):
+        number = 1 + (os.getpid() + step) % FLEETS
+        lock = socket.socket(socket.AF_UNIX)
+        try:
+            lock.bind(f"\0jupyter_sky-fleet-{number}")
+            return number, lock
+        except OSError:
+            lock.close()
+    raise RuntimeError(f"there are {FLEETS} fleets on this machine")
+
+
+def _may_listen(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True
+
+
+def _uv_cache() -> str:
+    """Return where uv keeps packages on this machine."""
+    if given := os.environ.get("UV_CACHE_DIR"):
+        return os.path.realpath(given)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return os.path.realpath(Path(base) / "uv")
+
+
+def _python() -> str:
+    """Return the Python that this one is built on, outside of any environment."""
+    name = "python{}.{}".format(*sys.version_info)
+    return str(Path(os.path.realpath(sys.base_prefix)) / "bin" / name)
