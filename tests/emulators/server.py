@@ -11,7 +11,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -95,7 +95,7 @@ class Emulator:
             def do_GET(self) -> None:
                 emulator._serve(self)
 
-            do_POST = do_GET
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -144,15 +144,7 @@ class Emulator:
     # -- the server
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
-        address = urlsplit(handler.path)
-        length = int(handler.headers.get("Content-Length") or 0)
-        request = Request(
-            handler.command,
-            address.path,
-            {name: values[-1] for name, values in parse_qs(address.query).items()},
-            {name.lower(): value for name, value in handler.headers.items()},
-            handler.rfile.read(length),
-        )
+        request = self._read(handler)
         described = self.describe(request)
         with self._lock:
             self.requests.append(described)
@@ -161,13 +153,31 @@ class Emulator:
             response = self.fail(kind, request)
         else:
             response = self.answer(request)
-        body = response.body[: len(response.body) // 2] if kind == "garble" else response.body
+        if kind == "garble":
+            response = replace(response, body=response.body[: len(response.body) // 2])
+        self._write(handler, response, cut=kind == "cut")
+
+    def _read(self, handler: BaseHTTPRequestHandler) -> Request:
+        address = urlsplit(handler.path)
+        length = int(handler.headers.get("Content-Length") or 0)
+        return Request(
+            handler.command,
+            address.path,
+            {name: values[-1] for name, values in parse_qs(address.query).items()},
+            {name.lower(): value for name, value in handler.headers.items()},
+            handler.rfile.read(length),
+        )
+
+    def _write(
+        self, handler: BaseHTTPRequestHandler, response: Response, cut: bool = False
+    ) -> None:
+        body = response.body
         handler.send_response(response.status)
         for name, value in {"Content-Type": "text/plain", **response.headers}.items():
             handler.send_header(name, value)
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
-        if kind == "cut":
+        if cut:
             handler.wfile.write(body[: len(body) // 2])
             handler.wfile.flush()
             handler.close_connection = True

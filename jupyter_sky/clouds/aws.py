@@ -1,0 +1,339 @@
+"""Amazon Web Services: EC2 machines by boto3.
+
+One request makes all machines of an order, in one zone, or none. Around them stands a security
+group of the order in the default VPC, nothing else. What AWS charges for ends with the machine: it
+terminates when it is powered off, and its disk goes with it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import threading
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from datetime import UTC, datetime
+from typing import Any
+
+from ..config import Sky
+from . import aws_access, aws_images, aws_network
+from .aws_errors import explain
+from .aws_network import CLUSTER, LEASE_END, OWNER, TOKEN, code, filtered
+from .base import Birth, Launch, Machine, Tick, Trouble
+from .rented import RentedCloud
+
+log = logging.getLogger(__name__)
+
+SCHEDULED_TRIES = 20
+"""How often EventBridge tries to end machines; they may be gone long since."""
+_BILLED = ("pending", "running", "stopping", "stopped")
+_STATES = {"pending": "starting", "shutting-down": "ended", "terminated": "ended"}
+_REASONS = {
+    "Server.SpotInstanceTermination": "AWS took the spot machine back",
+    "Server.SpotInstanceShutdown": "AWS took the spot machine back",
+    "Client.InstanceInitiatedShutdown": "the machine powered itself off",
+    "Client.UserInitiatedShutdown": "it was terminated on request",
+}
+_TAGGED = ("instance", "volume", "network-interface")
+_PAUSES = (0.2, 0.4, 0.8, 1.6, 3.2, 0.0)
+"""Seconds between tries where AWS does not know everywhere yet what was made a moment ago."""
+_NAMESPACE = uuid.UUID("1c1a0a7e-52f6-4b8e-9d5b-6a3d2f0c9b11")
+
+
+class AwsDriver:
+    """EC2 as a cloud that rents machines.
+
+    Examples
+    --------
+    >>> AwsDriver().name
+    'aws'
+    """
+
+    name = "aws"
+
+    def __init__(self) -> None:
+        self._access = aws_access.Access()
+        self._client = self._access.client
+
+    def configured(self) -> str:
+        """Return in words which credentials boto3 would take, empty without any; asks nobody."""
+        return aws_access.configured()
+
+    def identify(self) -> str:
+        """Ask AWS who we are."""
+        answer = self._client("sts", self._access.home()).get_caller_identity()
+        return f"account {answer['Account']}, {answer['Arn']}"
+
+    def explain(self, error: Exception) -> Trouble | None:
+        """Say what an error of boto3 means; None for any other."""
+        return explain(error)
+
+    def ending(self, order: Launch) -> str:
+        """Powering a machine off is enough: that terminates it."""
+        return ""
+
+    # -- launching ---------------------------------------------------------------------------
+
+    def create(self, order: Launch, birth: Birth, tick: Tick) -> list[Machine]:
+        """Launch all machines of an order by one request, which AWS carries out once.
+
+        It is sent from a thread, so that `tick` can give up while AWS thinks about it; what comes
+        of it after that is terminated.
+        """
+        given_up = threading.Event()
+        worker = ThreadPoolExecutor(1, thread_name_prefix="jupyter-sky-aws")
+        future = worker.submit(self._create, order, birth, given_up)
+        try:
+            while not wait([future], timeout=0.1).done:
+                tick()
+        except BaseException:
+            given_up.set()
+            future.add_done_callback(self._unwanted)
+            raise
+        finally:
+            worker.shutdown(wait=False)
+        return future.result()
+
+    def _create(self, order: Launch, birth: Birth, given_up: threading.Event) -> list[Machine]:
+        region = order.offer.region
+        try:
+            request = self._request(order, birth)
+            found = self._run(order, request, given_up)
+        except Exception as error:
+            if closed := self._access.closed(region, error):
+                raise closed from None
+            raise
+        role = Sky.load().aws_scheduler_role
+        if role and found:
+            self._schedule(order, birth, [machine.id for machine in found], role)
+        return sorted(found, key=lambda machine: machine.rank)
+
+    def _unwanted(self, future: Future[list[Machine]]) -> None:
+        if future.exception() is None:
+            self.remove([machine.id for machine in future.result()])
+
+    def _request(self, order: Launch, birth: Birth) -> dict[str, Any]:
+        """What is asked of RunInstances, with what it needs made or found before."""
+        offer, nodes = order.offer, order.resources.nodes
+        image = aws_images.find(self._client, offer)
+        size = max(math.ceil(birth.disk), image.gib)
+        disk = {"VolumeSize": size, "VolumeType": "gp3", "DeleteOnTermination": True}
+        tags = aws_network.tags(birth.tags, Name=f"jupyter-sky {order.cluster}")
+        tagged = (*_TAGGED, "spot-instances-request") if offer.spot else _TAGGED
+        where = (offer.region, offer.zone, offer.instance_type, offer.spot)
+        request = {
+            "ImageId": image.id,
+            "InstanceType": offer.instance_type,
+            "MinCount": nodes,
+            "MaxCount": nodes,
+            "ClientToken": unique(order.token, *where),
+            "SecurityGroupIds": [
+                aws_network.group(self._client("ec2", offer.region), order, birth)
+            ],
+            "UserData": birth.user_data,
+            "InstanceInitiatedShutdownBehavior": "terminate",
+            "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
+            "BlockDeviceMappings": [{"DeviceName": image.root, "Ebs": disk}],
+            "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in tagged],
+        }
+        if offer.zone:
+            request["Placement"] = {"AvailabilityZone": offer.zone}
+        if offer.spot:
+            terms = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
+            request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": terms}
+        return request
+
+    def _run(
+        self, order: Launch, request: dict[str, Any], given_up: threading.Event
+    ) -> list[Machine]:
+        """Send the request; the first machines of an order are its only ones."""
+        region, zone = order.offer.region, order.offer.zone
+        ec2 = self._client("ec2", region, once=True)
+        for pause in _PAUSES:
+            if given_up.is_set():
+                break
+            try:
+                return [machine(region, m) for m in ec2.run_instances(**request)["Instances"]]
+            except ec2.exceptions.ClientError as error:
+                if code(error) == "IdempotentParameterMismatch":
+                    # sent before with another lease or image, and carried out
+                    found = self.machines(token=order.token, regions=[region])
+                    if len(found) == order.resources.nodes:
+                        return found
+                elif code(error) == "MissingInput" and zone:
+                    aws_network.subnet(ec2, zone)
+                elif not code(error).startswith("InvalidGroup"):
+                    raise
+                if not pause:
+                    raise
+            given_up.wait(pause)
+        return []
+
+    def _schedule(self, order: Launch, birth: Birth, ids: Sequence[str], role: str) -> None:
+        """Let EventBridge terminate the machines at the end of their lease.
+
+        They end by themselves too, so that a refusal is told and no reason to launch nothing.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        region = order.offer.region
+        when = datetime.fromtimestamp(math.ceil(birth.lease_end), UTC)
+        client = self._client("scheduler", region)
+        arn = f"arn:{self._access.partition(region)}:scheduler:::aws-sdk:ec2:terminateInstances"
+        try:
+            client.create_schedule(
+                Name=_scheduled(order.token),
+                Description=f"ends the machines of {order.token}"[:512],
+                ScheduleExpression=f"at({when:%Y-%m-%dT%H:%M:%S})",
+                FlexibleTimeWindow={"Mode": "OFF"},
+                ActionAfterCompletion="DELETE",
+                ClientToken=unique(order.token, "schedule"),
+                Target={
+                    "Arn": arn,
+                    "RoleArn": role,
+                    "Input": json.dumps({"InstanceIds": [each.split("/")[1] for each in ids]}),
+                    "RetryPolicy": {"MaximumRetryAttempts": SCHEDULED_TRIES},
+                },
+            )
+        except client.exceptions.ConflictException:
+            pass  # the order was sent before
+        except (BotoCoreError, ClientError) as error:
+            log.warning("%s: EventBridge will not end it at %s: %s", order.token, when, error)
+
+    # -- afterwards --------------------------------------------------------------------------
+
+    def machines(
+        self, *, owner: str = "", token: str = "", regions: Collection[str] | None = None
+    ) -> list[Machine]:
+        """List machines that have not ended, of an owner or an order, in all regions or some."""
+        wanted = [filtered("instance-state-name", *_BILLED), *aws_network.ours(owner, token)]
+        return self._access.everywhere(lambda region: self._found(region, wanted), regions)
+
+    def describe(self, ids: Sequence[str]) -> list[Machine]:
+        """Say how machines are; those that AWS no longer knows are left out."""
+        found: list[Machine] = []
+        for region, names in _by_region(ids):
+            for start in range(0, len(names), 200):  # as many as a filter takes
+                these = filtered("instance-id", *names[start : start + 200])
+                found += self._found(region, [these])
+        return found
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Ask for the end of machines, and so of their disks and interfaces."""
+        for region, names in _by_region(ids):
+            ec2 = self._client("ec2", region)
+            try:
+                ec2.terminate_instances(InstanceIds=names)
+            except ec2.exceptions.ClientError as error:
+                if not code(error).startswith("InvalidInstanceID"):
+                    raise
+                if len(names) > 1:  # one that is not known saves the others: each by itself
+                    for name in names:
+                        self.remove([f"{region}/{name}"])
+
+    def leftovers(self, owner: str, regions: Collection[str] | None = None) -> list[str]:
+        """Delete disks, interfaces and security groups that no machine uses; say what."""
+        return self._access.everywhere(lambda region: self._sweep(region, owner), regions)
+
+    def teardown(self, region: str) -> None:
+        """Delete the security groups that `create` made in a region and no machine uses."""
+        self._sweep(region, "")
+
+    def console(self, id: str) -> str:
+        """Return the end of what a machine has written to its console."""
+        region, name = id.split("/")
+        ec2 = self._client("ec2", region)
+        try:
+            answer = ec2.get_console_output(InstanceId=name, Latest=True)
+        except ec2.exceptions.ClientError as error:
+            if code(error) != "UnsupportedOperation":
+                raise
+            answer = ec2.get_console_output(InstanceId=name)  # an old type: minutes late
+        return answer.get("Output", "")
+
+    def _found(self, region: str, wanted: Sequence[Mapping[str, Any]]) -> list[Machine]:
+        pages = self._client("ec2", region).get_paginator("describe_instances")
+        return [
+            machine(region, instance)
+            for page in pages.paginate(Filters=wanted, PaginationConfig={"PageSize": 1000})
+            for reservation in page["Reservations"]
+            for instance in reservation["Instances"]
+        ]
+
+    def _sweep(self, region: str, owner: str) -> list[str]:
+        seen = self._found(region, aws_network.ours(owner))
+        alive = {each.token for each in seen if each.state != "ended"}
+        ended = {each.token for each in seen} - alive
+        ec2, gone = self._client("ec2", region), []
+        for kind, id, token in aws_network.sweep(ec2, owner, alive, ended):
+            gone.append(f"{kind} {id} in {region}")
+            if kind == "security group" and Sky.load().aws_scheduler_role:
+                scheduler = self._client("scheduler", region)
+                try:
+                    scheduler.delete_schedule(Name=_scheduled(token))
+                except scheduler.exceptions.ResourceNotFoundException:
+                    pass  # it has ended them, or there was no role then
+        return gone
+
+
+def machine(region: str, instance: Mapping[str, Any]) -> Machine:
+    """Read a machine as EC2 describes it."""
+    words, why = aws_network.read(instance), instance.get("StateReason", {})
+    state = _STATES.get(instance["State"]["Name"], "running")
+    told = instance.get("StateTransitionReason", "")
+    reason = _REASONS.get(why.get("Code", "")) or why.get("Message") or told
+    if instance["State"]["Name"].startswith("stop"):
+        reason = "it is stopped, and its disk costs money"
+    lease = words.get(LEASE_END, "")
+    return Machine(
+        id=f"{region}/{instance['InstanceId']}",
+        cloud="aws",
+        cluster=words.get(CLUSTER, ""),
+        rank=instance.get("AmiLaunchIndex", 0),
+        state=state,
+        started=instance["LaunchTime"].timestamp(),
+        ended=_time_in(told) if state == "ended" else None,
+        reason=reason if state == "ended" or instance["State"]["Name"].startswith("stop") else "",
+        preempted=why.get("Code", "").startswith("Server.Spot"),
+        address=instance.get("PublicIpAddress", ""),
+        private=instance.get("PrivateIpAddress", ""),
+        token=words.get(TOKEN, ""),
+        owner=words.get(OWNER, ""),
+        lease_end=float(lease) if lease.isdigit() else None,
+    )
+
+
+def unique(token: str, *words: object) -> str:
+    """Return the same name for the same things, in the few signs that AWS takes for tokens.
+
+    Examples
+    --------
+    >>> unique("train-1", "us-east-1") == unique("train-1", "us-east-1")
+    True
+    """
+    return str(uuid.uuid5(_NAMESPACE, json.dumps([token, *words])))
+
+
+def _scheduled(token: str) -> str:
+    return f"jupyter-sky-{unique(token)}"
+
+
+def _time_in(reason: str) -> float | None:
+    """The time that EC2 writes into a reason: ``User initiated (2026-11-22 10:11:12 GMT)``."""
+    found = re.search(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", reason)
+    return datetime.fromisoformat(f"{found[1]}+00:00").timestamp() if found else None
+
+
+def _by_region(ids: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Names of machines by region, from ``us-east-1/i-0abc``."""
+    regions: dict[str, list[str]] = {}
+    for id in ids:
+        region, _, name = id.partition("/")
+        regions.setdefault(region, []).append(name)
+    yield from regions.items()
+
+
+cloud = RentedCloud(AwsDriver())
