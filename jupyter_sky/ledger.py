@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
+from .billing import billed_seconds
 from .store import ClusterRow, IntervalRow, RunRow, SpendRow, Store
 
 _HOUR = 3600.0
@@ -115,8 +116,13 @@ def cost(price: float | None, seconds: float) -> float | None:
 def interval_line(
     row: IntervalRow, now: float, since: float = -math.inf, until: float = math.inf
 ) -> LedgerLine:
-    """What an interval cost between `since` and `until`; an open one ends now."""
-    ended = max(row.started, now if row.ended is None else row.ended)
+    """What an interval cost between `since` and `until`; an open one ends now.
+
+    It ends where its cloud's billing does: after whole units of time, and no fewer than a least
+    one.
+    """
+    lasted = max(0.0, (now if row.ended is None else row.ended) - row.started)
+    ended = row.started + billed_seconds(row.cloud, lasted)
     start, end = max(row.started, since), min(ended, until)
     seconds = max(0.0, end - start)
     return LedgerLine(
@@ -144,7 +150,7 @@ def run_usd(run: RunRow, now: float, intervals: Iterable[IntervalRow] = ()) -> f
     0.526
     """
     ended = now if run.ended is None else run.ended
-    pieces = [interval_line(row, now, run.started, ended) for row in intervals]
+    pieces = [interval_line(row, ended, run.started, ended) for row in intervals]
     uncovered = ended - run.started - sum(piece.seconds for piece in pieces)
     # Below a microsecond it is rounding of the clock, which must not make a cost unknown.
     rest = cost(run.price, uncovered) if uncovered > 1e-6 else 0.0

@@ -267,3 +267,28 @@ def test_cells_never_cost_more_than_their_cluster(tmp_path: Path, seed: int) -> 
     by_day = sum_usd(line.usd for line in ledger.summary("day"))
     assert by_day == pytest.approx(whole)
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("cloud", "seconds", "billed"),
+    [("aws", 10.0, 60.0), ("aws", 90.4, 91.0), ("verda", 601.0, 1200.0), ("ssh", 10.5, 10.5)],
+)
+def test_clouds_bill_whole_units_and_a_least_time(
+    store: Store, cloud: str, seconds: float, billed: float
+) -> None:
+    put_cluster(store, "short", 3.6, cloud=cloud)
+    store.close_interval("short", NOON + seconds)
+    ledger = Ledger(store)
+    assert ledger.cluster_usd("short", NOON + HOUR) == pytest.approx(billed * 0.001)
+    (line,) = ledger.summary("cloud", now=NOON + HOUR)
+    assert line.seconds == pytest.approx(billed)
+    assert line.usd == pytest.approx(billed * 0.001)
+
+
+def test_a_cell_pays_for_the_time_that_it_ran_not_for_the_least_that_is_billed(
+    store: Store,
+) -> None:
+    put_cluster(store, "short", 3.6)
+    run = put_run(store, "r1", "short", 3.6, NOON + 1, NOON + 6)
+    store.close_interval("short", NOON + 10)
+    assert Ledger(store).run_usd(run, NOON + HOUR) == pytest.approx(5 * 0.001)

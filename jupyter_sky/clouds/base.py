@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from .keeper import Node
 
 Tick = Callable[[], None]
+Say = Callable[[str], None]
 State = Literal["starting", "running", "ended"]
 Cause = Literal["capacity", "quota", "permission", "invalid", "throttled", "transient", "unknown"]
 Width = Literal["zone", "region", "family", "market"]
 
 
-def patient() -> None:
-    """Wait on."""
+def patient(_: str = "") -> None:
+    """Wait on, whatever is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +313,7 @@ class Here(Cloud, Protocol):
 class ReachedBySsh(Protocol):
     """A cloud whose machines are reached by SSH."""
 
-    def nodes(self, machines: Sequence[Machine], say: Callable[[str], None]) -> list[Node]:
+    def nodes(self, machines: Sequence[Machine], say: Say = patient) -> list[Node]:
         """Return the slots that machines are, by rank, once they answer.
 
         Parameters

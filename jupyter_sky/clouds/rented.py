@@ -26,7 +26,7 @@ from ..errors import (
 from ..offers import Offer
 from ..resources import Resources
 from . import birth, keeper
-from .base import Credentials, Driver, Launch, Machine, Tick, Trouble, patient
+from .base import Credentials, Driver, Launch, Machine, Say, Tick, Trouble, patient
 from .keeper import Node
 from .records import Records, identity, is_launching
 
@@ -119,7 +119,7 @@ class RentedCloud:
 
     # -- from machines to nodes --------------------------------------------------------------
 
-    def nodes(self, machines: Sequence[Machine], say: Callable[[str], None]) -> list[Node]:
+    def nodes(self, machines: Sequence[Machine], say: Say = patient) -> list[Node]:
         """Wait until machines answer; take the one slot of each.
 
         Raises
@@ -162,7 +162,7 @@ class RentedCloud:
         """Return where on this machine a cluster is noted."""
         return records_of().folder(machines[0].token)
 
-    def _running(self, machines: Sequence[Machine], say: Callable[[str], None]) -> list[Machine]:
+    def _running(self, machines: Sequence[Machine], say: Say) -> list[Machine]:
         ids, begun = [machine.id for machine in machines], time.monotonic()
         wait = 0.1
         while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from ..errors import SkyError, SkyNoCapacity, SkyUnreachable, SkyUsageError
 from ..offers import Offer
 from ..resources import Resources, plain_number
 from . import keeper
-from .base import Credentials, Launch, Machine, Tick, patient
+from .base import Credentials, Launch, Machine, Say, Tick, patient
 from .keeper import Node
 from .pool import PoolHost, read
 from .records import Records
@@ -81,7 +81,7 @@ class SshCloud:
             raise
         return [_machine(token, record, node, "starting") for node in taken]
 
-    def nodes(self, machines: Sequence[Machine], say: Callable[[str], None]) -> list[Node]:
+    def nodes(self, machines: Sequence[Machine], say: Say = patient) -> list[Node]:
         """Return the slots that machines are, by rank."""
         return _nodes(_records().read(_token(machines[0].id)))
 

@@ -10,21 +10,9 @@ import math
 import numpy as np
 
 from .. import accelerators
+from ..billing import BILLING
 from ..offers import Offer
 from .problem import Floats
-
-BILLING: dict[str, tuple[float, float]] = {
-    "aws": (1.0, 60.0),
-    "azure": (1.0, 0.0),
-    "gcp": (1.0, 60.0),
-    "hyperstack": (60.0, 60.0),
-    "lambda": (60.0, 60.0),
-    "nebius": (1.0, 0.0),
-    "runpod": (1.0, 0.0),
-    "vast": (1.0, 0.0),
-    "verda": (600.0, 600.0),
-}
-"""Seconds that a machine is billed in steps of, and at least, by the clouds' pricing pages."""
 
 SPIN_UP_HOURS = 2 / 60
 """Assumed from the order of a machine to its first work, where the tracker has timed no launch."""

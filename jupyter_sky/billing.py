@@ -1,0 +1,33 @@
+"""By which steps clouds bill a machine's time, for plans and for the ledger."""
+
+from __future__ import annotations
+
+import math
+
+BILLING: dict[str, tuple[float, float]] = {
+    "aws": (1.0, 60.0),
+    "azure": (1.0, 0.0),
+    "gcp": (1.0, 60.0),
+    "hyperstack": (60.0, 60.0),
+    "lambda": (60.0, 60.0),
+    "nebius": (1.0, 0.0),
+    "runpod": (1.0, 0.0),
+    "vast": (1.0, 0.0),
+    "verda": (600.0, 600.0),
+}
+"""Seconds that a machine is billed in steps of, and at least, by the clouds' pricing pages."""
+
+
+def billed_seconds(cloud: str, seconds: float) -> float:
+    """Seconds that are paid for, rounded up to the billing unit.
+
+    Examples
+    --------
+    >>> billed_seconds("aws", 12.4), billed_seconds("verda", 700), billed_seconds("local", 0.5)
+    (60.0, 1200.0, 0.5)
+    """
+    unit, least = BILLING.get(cloud, (0.0, 0.0))
+    if not unit or seconds <= 0:
+        return seconds
+    # a stretch of exactly so many units must not be billed one more for the sake of rounding
+    return max(math.ceil(seconds / unit - 1e-6) * unit, least)
