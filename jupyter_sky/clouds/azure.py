@@ -1,0 +1,421 @@
+"""Azure: each cluster is a resource group of its own, and deleting the group is its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from . import azure_account
+from . import azure_bodies as bodies
+from .azure_account import Account
+from .azure_errors import explain, passes
+from .azure_waits import Stop, idle, together
+from .base import TAGS, Birth, Launch, Machine, Tick, Trouble
+from .rented import RentedCloud
+
+FRESH_SECONDS = 900.0
+"""A group without machines that is younger may be one that is being made."""
+POLL_SECONDS = 2.0
+"""Most seconds between two looks at an operation; Azure itself asks for ten and more."""
+_GOING_SECONDS = 300.0  # a group of the same name that is being deleted is waited for
+_OWNER, _CLUSTER, _TOKEN, _, _LEASE_END = TAGS
+
+log = logging.getLogger(__name__)
+
+
+class AzureDriver:
+    """The calls of azure-mgmt-compute, -network and -resource.
+
+    Parameters
+    ----------
+    poll
+        Most seconds between two looks at an operation that takes time.
+
+    Examples
+    --------
+    >>> AzureDriver().name
+    'azure'
+    """
+
+    name = "azure"
+
+    def __init__(self, poll: float = POLL_SECONDS) -> None:
+        self.poll = poll
+        self._account: Account | None = None
+        self._lock = threading.Lock()
+
+    # -- who we are --------------------------------------------------------------------------
+
+    def configured(self) -> str:
+        """Return in words which credentials would be used, empty without any; asks nobody."""
+        return azure_account.configured()
+
+    def identify(self) -> str:
+        """Prove the credentials by one request; return the subscription."""
+        return self._use().identify()
+
+    def explain(self, error: Exception) -> Trouble | None:
+        """Say what an error means; None for one that is not of Azure's SDK."""
+        return explain(error)
+
+    def ending(self, order: Launch) -> str:
+        """Return shell commands by which a machine deletes its group, hence itself."""
+        account = self._use()
+        group = bodies.group_name(order.token)
+        return bodies.ending(account.manager, account.subscription, group)
+
+    # -- making ------------------------------------------------------------------------------
+
+    def create(self, order: Launch, birth: Birth, tick: Tick) -> list[Machine]:
+        """Create all machines of an order in one zone, or none, in a group of their own.
+
+        What an answer that was lost has made is kept, since the same order comes again and finds
+        it; all else that stands in the way takes the group with it.
+        """
+        account, group = self._use(), bodies.group_name(order.token)
+        self._make_group(account, order, birth, tick)
+        try:
+            together(
+                [
+                    partial(_make_network, account, group, order, birth),
+                    partial(_make_firewall, account, group, order, birth),
+                ],
+                self.poll,
+                tick,
+            )
+            made = together(
+                [
+                    partial(_make_machine, account, group, order, birth, rank)
+                    for rank in range(order.resources.nodes)
+                ],
+                self.poll,
+                tick,
+            )
+        except _Failed as failed:
+            self._forsake(account, group)
+            raise failed.error from None
+        except BaseException as error:
+            if not passes(error):
+                self._forsake(account, group)
+            raise
+        return [_machine(group, seen, "", "") for seen in made]
+
+    def _make_group(self, account: Account, order: Launch, birth: Birth, tick: Tick) -> None:
+        from azure.core.exceptions import HttpResponseError
+        from azure.mgmt.resource.resources.models import ResourceGroup
+
+        written = bodies.tags(birth) | {bodies.MADE: str(int(time.time()))}
+        body = ResourceGroup(location=order.offer.region, tags=written)
+        name = bodies.group_name(order.token)
+        put = partial(account.resource.resource_groups.create_or_update, name, body)
+        until = time.monotonic() + _GOING_SECONDS
+        while True:
+            try:
+                together([lambda stop: put()], self.poll, tick)
+                return
+            except HttpResponseError as error:
+                trouble = explain(error)
+                going = trouble is not None and trouble.code == "ResourceGroupBeingDeleted"
+                if not going or time.monotonic() > until:
+                    raise
+            idle(min(self.poll, 1.0), tick)
+
+    def _forsake(self, account: Account, group: str) -> None:
+        """Ask for the end of a group, whatever is in the way: its order looks for it later."""
+        try:
+            _delete_group(account, group)
+        except Exception as error:
+            log.warning("azure: %s was not deleted yet: %s", group, error)
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def machines(
+        self, *, owner: str = "", token: str = "", regions: Collection[str] | None = None
+    ) -> list[Machine]:
+        """List machines that have not ended, of an owner or an order, in all regions or some."""
+        account = self._use()
+        groups = [
+            group.name
+            for group in _groups(account, owner, token)
+            if regions is None or group.location in regions
+        ]
+        found = together([partial(_members, account, name) for name in groups], self.poll)
+        return [machine for members in found for machine in members if machine.state != "ended"]
+
+    def describe(self, ids: Sequence[str]) -> list[Machine]:
+        """Say how machines are; those that Azure no longer knows are left out."""
+        account, wanted = self._use(), {name.lower() for name in ids}
+        groups = sorted({name.partition("/")[0] for name in ids})
+        found = together([partial(_members, account, name) for name in groups], self.poll)
+        return [one for members in found for one in members if one.id.lower() in wanted]
+
+    def console(self, id: str) -> str:
+        """Return the end of what a machine has written to its serial console."""
+        from azure.core.exceptions import ResourceNotFoundError
+
+        account = self._use()
+        group, _, name = id.partition("/")
+        try:
+            where = account.compute.virtual_machines.retrieve_boot_diagnostics_data(group, name)
+        except ResourceNotFoundError:
+            return ""
+        blob = where.serial_console_log_blob_uri
+        return account.download(blob)[-65536:] if blob else ""
+
+    # -- ending ------------------------------------------------------------------------------
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Ask for the end of machines; the last of a group takes the group with it."""
+        account = self._use()
+        groups: dict[str, set[str]] = {}
+        for id in ids:
+            group, _, name = id.partition("/")
+            groups.setdefault(group, set()).add(name.lower())
+        together([partial(_remove, account, *each) for each in groups.items()], self.poll)
+
+    def leftovers(self, owner: str, regions: Collection[str] | None = None) -> list[str]:
+        """Delete the groups without a machine, with the disks and addresses in them."""
+        account, gone = self._use(), []
+        for group in _groups(account, owner):
+            made = float((group.tags or {}).get(bodies.MADE) or 0)
+            if regions is not None and group.location not in regions:
+                continue
+            if time.time() - made < FRESH_SECONDS:
+                continue
+            if all(one.state == "ended" for one in _members(account, group.name)):
+                _delete_group(account, group.name)
+                gone.append(f"resource group {group.name} in {group.location}")
+        return gone
+
+    def teardown(self, region: str) -> None:
+        """Do nothing: network and firewall are in the group of their cluster and go with it."""
+
+    # -- the account -------------------------------------------------------------------------
+
+    def _use(self) -> Account:
+        """Return the clients for what the environment says now."""
+        key = tuple(os.environ.get(name) for name in azure_account.VARIABLES)
+        with self._lock:
+            if self._account is None or self._account.key != key:
+                self._account = azure_account.connect(key)
+            return self._account
+
+
+# -- making, each in a thread of its own -------------------------------------------------------
+
+
+class _Failed(Exception):
+    """A machine was not made after all, and what is there of it is of no use."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _make_network(account: Account, group: str, order: Launch, birth: Birth, stop: Stop) -> None:
+    body = bodies.virtual_network(order, birth)
+    networks = account.network.virtual_networks
+    networks.begin_create_or_update(group, bodies.NETWORK, body, polling=stop.poller()).result()
+
+
+def _make_firewall(account: Account, group: str, order: Launch, birth: Birth, stop: Stop) -> None:
+    body = bodies.firewall(order, birth)
+    firewalls = account.network.network_security_groups
+    firewalls.begin_create_or_update(group, bodies.FIREWALL, body, polling=stop.poller()).result()
+
+
+def _make_machine(
+    account: Account, group: str, order: Launch, birth: Birth, rank: int, stop: Stop
+) -> Any:
+    """Create one machine and wait until Azure has found a place for it, or none."""
+    from azure.core import MatchConditions
+    from azure.core.exceptions import HttpResponseError
+
+    name = bodies.machine_name(order.token, rank)
+    home = f"/subscriptions/{account.subscription}/resourceGroups/{group}"
+    body = bodies.virtual_machine(order, birth, rank, home)
+    machines, polling = account.compute.virtual_machines, stop.poller()
+    try:
+        poller = machines.begin_create_or_update(
+            group, name, body, match_condition=MatchConditions.IfMissing, polling=polling
+        )
+    except HttpResponseError as error:
+        if error.status_code != 412:
+            raise
+        return _settled(account, group, name, stop)  # it was made by an answer that got lost
+    _let_end_itself(account, home, polling.first)
+    try:
+        return poller.result()
+    except HttpResponseError as error:
+        raise _Failed(error) from None
+
+
+def _settled(account: Account, group: str, name: str, stop: Stop) -> Any:
+    """Wait for a machine that somebody else's request makes."""
+    from azure.core.exceptions import HttpResponseError, ODataV4Format
+
+    home = f"/subscriptions/{account.subscription}/resourceGroups/{group}"
+    seen = account.compute.virtual_machines.get(group, name, expand="instanceView")
+    _let_end_itself(account, home, seen)
+    while seen.properties.provisioning_state in ("Creating", "Updating"):
+        stop.sleep(stop.poll)
+        seen = account.compute.virtual_machines.get(group, name, expand="instanceView")
+    if seen.properties.provisioning_state != "Failed":
+        return seen
+    code, message = _failure(seen) or ("ProvisioningFailed", "the machine was not made")
+    error = HttpResponseError(message)
+    error.error = ODataV4Format({"code": code, "message": message})
+    raise _Failed(error)
+
+
+def _let_end_itself(account: Account, home: str, machine: Any) -> None:
+    """Give a machine the right to delete its own group, as far as we may give it."""
+    from azure.core.exceptions import HttpResponseError
+    from azure.mgmt.resource.resources.models import GenericResource
+
+    name = uuid.uuid5(uuid.NAMESPACE_URL, machine.id.lower())
+    path = f"{home}/providers/Microsoft.Authorization/roleAssignments/{name}"
+    roles = f"/subscriptions/{account.subscription}/providers/Microsoft.Authorization"
+    role = GenericResource(
+        properties={
+            "roleDefinitionId": f"{roles}/roleDefinitions/{bodies.CONTRIBUTOR}",
+            "principalId": machine.identity.principal_id,
+            "principalType": "ServicePrincipal",
+        }
+    )
+    try:
+        account.resource.resources.begin_create_or_update_by_id(
+            path, role, api_version="2022-04-01", polling=False
+        )
+    except HttpResponseError as error:
+        trouble = explain(error)
+        if trouble is not None and trouble.code == "RoleAssignmentExists":
+            return
+        if trouble is None or trouble.cause != "permission":
+            raise
+        log.warning(
+            "azure: %s may not delete itself (%s): when this machine is lost, it is powered off "
+            "and billed until %%sky reap; an owner of the subscription can let us assign roles",
+            machine.name,
+            trouble.code,
+        )
+
+
+# -- looking -----------------------------------------------------------------------------------
+
+
+def _groups(account: Account, owner: str = "", token: str = "") -> Iterator[Any]:
+    """Yield the groups of an owner or an order; Azure takes one tag at a time."""
+    name, value = (_TOKEN, token) if token else (_OWNER, owner)
+    wanted = f"tagName eq '{name}'"
+    if value:
+        wanted += " and tagValue eq '{}'".format(value[:256].replace("'", "''"))
+    for group in account.resource.resource_groups.list(filter=wanted):
+        if not owner or (group.tags or {}).get(_OWNER) == owner[:256]:
+            yield group
+
+
+def _members(account: Account, group: str, stop: Stop | None = None) -> list[Machine]:
+    """Return the machines of a group as they are."""
+    from azure.core.exceptions import ResourceNotFoundError
+
+    try:
+        seen = list(account.compute.virtual_machines.list(group, expand="instanceView"))
+        if not seen:
+            return []
+        inside = list(account.network.network_interfaces.list(group))
+        outside = list(account.network.public_ip_addresses.list(group))
+    except ResourceNotFoundError:
+        return []
+    public = {one.id.lower(): one.properties.ip_address or "" for one in outside}
+    addresses: dict[str, tuple[str, str]] = {}
+    for interface in inside:
+        owner, ways = interface.properties.virtual_machine, interface.properties.ip_configurations
+        if owner and ways:
+            way = ways[0].properties
+            ip = way.public_ip_address.id.lower() if way.public_ip_address else ""
+            addresses[owner.id.lower()] = public.get(ip, ""), way.private_ip_address or ""
+    return [_machine(group, one, *addresses.get(one.id.lower(), ("", ""))) for one in seen]
+
+
+def _machine(group: str, seen: Any, address: str, private: str) -> Machine:
+    about, written = seen.properties, seen.tags or {}
+    codes = [status.code or "" for status in _statuses(seen)]
+    power = next((code.partition("/")[2] for code in codes if code.startswith("PowerState/")), "")
+    reason, ended = "", False
+    if about.provisioning_state == "Failed" and power != "running":
+        ended, (_, reason) = True, _failure(seen) or ("", "Azure could not make it")
+    elif about.provisioning_state == "Deleting":
+        reason = "it is being deleted"
+    elif power in ("stopping", "stopped", "deallocating", "deallocated"):
+        reason = f"it is {power}, and still costs"
+    started = about.time_created.timestamp() if about.time_created else time.time()
+    lease_end = written.get(_LEASE_END, "")
+    return Machine(
+        id=f"{group}/{seen.name}",
+        cloud="azure",
+        cluster=written.get(_CLUSTER, ""),
+        rank=bodies.rank_of(seen.name),
+        state="ended" if ended else "running" if power and power != "starting" else "starting",
+        started=started,
+        reason=reason,
+        address=address,
+        private=private,
+        token=written.get(_TOKEN, ""),
+        owner=written.get(_OWNER, ""),
+        lease_end=float(lease_end) if lease_end.isdigit() else None,
+    )
+
+
+def _statuses(seen: Any) -> list[Any]:
+    view = seen.properties.instance_view
+    return (view.statuses or []) if view else []
+
+
+def _failure(seen: Any) -> tuple[str, str] | None:
+    """Return code and message of what kept a machine from being made."""
+    for status in _statuses(seen):
+        where, _, code = (status.code or "").partition("/failed/")
+        if where == "ProvisioningState" and code:
+            return code, status.message or code
+    return None
+
+
+# -- ending ------------------------------------------------------------------------------------
+
+
+def _remove(account: Account, group: str, names: set[str], stop: Stop) -> None:
+    from azure.core.exceptions import ResourceNotFoundError
+
+    machines = account.compute.virtual_machines
+    try:
+        there = {one.name for one in machines.list(group)}
+        going = {name for name in there if name.lower() in names}
+        if going == there:
+            _delete_group(account, group)
+            return
+        for name in going:
+            machines.begin_delete(group, name, force_deletion=True, polling=False)
+    except ResourceNotFoundError:
+        pass  # it is gone
+
+
+def _delete_group(account: Account, group: str) -> None:
+    """Ask for the end of a group and all in it, without the wait for systems to shut down."""
+    from azure.core.exceptions import ResourceNotFoundError
+
+    try:
+        account.resource.resource_groups.begin_delete(
+            group, force_deletion_types="Microsoft.Compute/virtualMachines", polling=False
+        )
+    except ResourceNotFoundError:
+        pass
+
+
+cloud = RentedCloud(AzureDriver())

@@ -1,0 +1,281 @@
+"""What is sent to Azure to make a cluster: pure functions from an order to the SDK's models.
+
+A cluster is one resource group: a network, a firewall, and the machines, each of which brings its
+own disk, interface and address, and takes them away. Deleting the group ends it all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any
+
+from ..offers import Offer
+from .base import Birth, Launch
+
+if TYPE_CHECKING:
+    from azure.mgmt.compute import models as compute
+    from azure.mgmt.network import models as network
+
+MADE = "jupyter-sky-made"
+"""Tag of a group: unix seconds at which it was made."""
+CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
+NETWORK, SUBNET, FIREWALL = "network", "nodes", "firewall"
+IMAGE_GIB = 30
+GPU_IMAGE_GIB = 128
+"""The image with drivers nearly fills the 64 GiB that it comes with."""
+_LONGEST = 50  # of a name: Azure allows 64 to a machine, of which its rank takes some
+_AMD = re.compile("MI300|V710|MI25")
+
+
+def stem(token: str) -> str:
+    """Return the name of an order in Azure's alphabet: ``[a-z][a-z0-9-]*``.
+
+    Examples
+    --------
+    >>> stem("train-3f2a91c0")
+    'train-3f2a91c0'
+    >>> stem("Ünruly name-3f2a91c0")
+    'sky-nruly-name-3f2a91c0-55e42e'
+    """
+    name = re.sub("[^a-z0-9]+", "-", token.lower()).strip("-")
+    if not re.match("[a-z]", name):
+        name = f"sky-{name}"
+    if name == token and len(name) <= _LONGEST:
+        return name
+    return f"{name[: _LONGEST - 7].rstrip('-')}-{hashlib.sha256(token.encode()).hexdigest()[:6]}"
+
+
+def group_name(token: str) -> str:
+    """Return the name of an order's resource group."""
+    return f"jupyter-sky-{stem(token)}"
+
+
+def machine_name(token: str, rank: int) -> str:
+    """Return the name of a machine of an order."""
+    return f"{stem(token)}-{rank}"
+
+
+def rank_of(name: str) -> int:
+    """Return the rank of a machine of ours by its name.
+
+    Examples
+    --------
+    >>> rank_of("train-3f2a91c0-12")
+    12
+    """
+    digits = name.rpartition("-")[2]
+    return int(digits) if digits.isdigit() else 0
+
+
+def zone_number(offer: Offer) -> str:
+    """Return the zone as Azure calls it within a region.
+
+    Examples
+    --------
+    >>> zone_number(Offer("azure", "eastus", "Standard_D2s_v5", 2, 8, zone="eastus-2"))
+    '2'
+    """
+    return (offer.zone or "").rpartition("-")[2]
+
+
+def image(offer: Offer) -> tuple[str, str, str]:
+    """Return publisher, offer and SKU: the latest Ubuntu LTS, with drivers where there are GPUs."""
+    if offer.gpu_count:
+        kind = (
+            "-gb200" if offer.arch == "arm64" else "-rocm" if _AMD.search(offer.gpu or "") else ""
+        )
+        return "microsoft-dsvm", "ubuntu-hpc", f"2404{kind}"
+    return "Canonical", "ubuntu-24_04-lts", "server-arm64" if offer.arch == "arm64" else "server"
+
+
+def tags(birth: Birth) -> dict[str, str]:
+    """Return the tags as Azure takes them: any text, 256 characters at most."""
+    return {name: value[:256] for name, value in birth.tags.items()}
+
+
+def virtual_network(order: Launch, birth: Birth) -> network.VirtualNetwork:
+    """Return a private network for one cluster."""
+    from azure.mgmt.network import models
+
+    subnet = models.Subnet(
+        name=SUBNET, properties=models.SubnetPropertiesFormat(address_prefix="10.77.0.0/16")
+    )
+    return models.VirtualNetwork(
+        location=order.offer.region,
+        tags=tags(birth),
+        properties=models.VirtualNetworkPropertiesFormat(
+            address_space=models.AddressSpace(address_prefixes=["10.77.0.0/16"]),
+            subnets=[subnet],
+        ),
+    )
+
+
+def firewall(order: Launch, birth: Birth) -> network.NetworkSecurityGroup:
+    """Return the firewall: SSH from where it may come; Azure itself lets the nodes meet."""
+    from azure.mgmt.network import models
+
+    ssh = models.SecurityRule(
+        name="ssh",
+        properties=models.SecurityRulePropertiesFormat(
+            protocol="Tcp",
+            access="Allow",
+            direction="Inbound",
+            priority=100,
+            source_address_prefixes=list(birth.ssh_from),
+            source_port_range="*",
+            destination_address_prefix="*",
+            destination_port_range="22",
+        ),
+    )
+    return models.NetworkSecurityGroup(
+        location=order.offer.region,
+        tags=tags(birth),
+        properties=models.NetworkSecurityGroupPropertiesFormat(security_rules=[ssh]),
+    )
+
+
+def virtual_machine(
+    order: Launch, birth: Birth, rank: int, group_id: str
+) -> compute.VirtualMachine:
+    """Return one machine with its disk, interface and address, which end with it."""
+    from azure.mgmt.compute import models
+
+    offer, name = order.offer, machine_name(order.token, rank)
+    zone = zone_number(offer)
+    market: dict[str, Any] = {}
+    if offer.spot:
+        market = {
+            "priority": "Spot",
+            "eviction_policy": "Delete",
+            "billing_profile": models.BillingProfile(max_price=-1),  # up to the on-demand price
+        }
+    return models.VirtualMachine(
+        location=offer.region,
+        zones=[zone] if zone else None,
+        tags=tags(birth),
+        identity=models.VirtualMachineIdentity(type="SystemAssigned"),
+        properties=models.VirtualMachineProperties(
+            hardware_profile=models.HardwareProfile(vm_size=offer.instance_type),
+            storage_profile=_storage(offer, birth, name),
+            os_profile=_system(birth, name),
+            network_profile=_interface(birth, name, group_id),
+            diagnostics_profile=models.DiagnosticsProfile(
+                boot_diagnostics=models.BootDiagnostics(enabled=True)
+            ),
+            **market,
+        ),
+    )
+
+
+def _storage(offer: Offer, birth: Birth, name: str) -> compute.StorageProfile:
+    from azure.mgmt.compute import models
+
+    publisher, product, sku = image(offer)
+    least = GPU_IMAGE_GIB if offer.gpu_count else IMAGE_GIB
+    return models.StorageProfile(
+        image_reference=models.ImageReference(
+            publisher=publisher, offer=product, sku=sku, version="latest"
+        ),
+        os_disk=models.OSDisk(
+            name=f"{name}-disk",
+            create_option="FromImage",
+            delete_option="Delete",
+            disk_size_gb=max(least, -int(-birth.disk // 1)),
+            # Premium disks are refused by sizes without an "s"
+            managed_disk=models.ManagedDiskParameters(storage_account_type="StandardSSD_LRS"),
+        ),
+    )
+
+
+def _system(birth: Birth, name: str) -> compute.OSProfile:
+    from azure.mgmt.compute import models
+
+    key = models.SshPublicKey(
+        path=f"/home/{birth.user}/.ssh/authorized_keys", key_data=birth.public_key
+    )
+    return models.OSProfile(
+        computer_name=name,
+        admin_username=birth.user,
+        custom_data=base64.b64encode(birth.user_data.encode()).decode(),
+        linux_configuration=models.LinuxConfiguration(
+            disable_password_authentication=True,
+            ssh=models.SshConfiguration(public_keys=[key]),
+        ),
+    )
+
+
+def _interface(birth: Birth, name: str, group_id: str) -> compute.NetworkProfile:
+    """Return the interface, which Azure makes with the machine, as is its address."""
+    from azure.mgmt.compute import models
+
+    around, written = f"{group_id}/providers/Microsoft.Network", tags(birth)
+    address = models.VirtualMachinePublicIPAddressConfiguration(
+        name=f"{name}-address",
+        tags=written,
+        sku=models.PublicIPAddressSku(name="Standard", tier="Regional"),
+        properties=models.VirtualMachinePublicIPAddressConfigurationProperties(
+            delete_option="Delete", public_ip_allocation_method="Static"
+        ),
+    )
+    inside = models.VirtualMachineNetworkInterfaceIPConfiguration(
+        name="inside",
+        properties=models.VirtualMachineNetworkInterfaceIPConfigurationProperties(
+            subnet=models.SubResource(id=f"{around}/virtualNetworks/{NETWORK}/subnets/{SUBNET}"),
+            primary=True,
+            public_ip_address_configuration=address,
+        ),
+    )
+    interface = models.VirtualMachineNetworkInterfaceConfiguration(
+        name=f"{name}-interface",
+        tags=written,
+        properties=models.VirtualMachineNetworkInterfaceConfigurationProperties(
+            primary=True,
+            delete_option="Delete",
+            network_security_group=models.SubResource(
+                id=f"{around}/networkSecurityGroups/{FIREWALL}"
+            ),
+            ip_configurations=[inside],
+        ),
+    )
+    return models.NetworkProfile(
+        network_api_version="2022-11-01", network_interface_configurations=[interface]
+    )
+
+
+def ending(manager: str, subscription: str, group: str) -> str:
+    """Return shell commands by which a machine deletes its resource group, hence itself.
+
+    A power-off alone would not do: Azure bills a machine that is off until it is deallocated.
+    """
+    path = f"/subscriptions/{subscription}/resourcegroups/{group}"
+    return _ENDING.format(
+        url=f"{manager}{path}?api-version=2021-04-01&forceDeletionTypes=Microsoft.Compute/"
+        "virtualMachines",
+        resource=f"{manager}/",
+    )
+
+
+_ENDING = """python3 - <<'EOF'
+import json, time, urllib.error, urllib.parse, urllib.request
+
+direct = urllib.request.build_opener(urllib.request.ProxyHandler({{}}))
+query = urllib.parse.urlencode({{"api-version": "2018-02-01", "resource": "{resource}"}})
+identity = "http://169.254.169.254/metadata/identity/oauth2/token?" + query
+for wait in (1, 5, 20, 0):
+    try:
+        asked = urllib.request.Request(identity, headers={{"Metadata": "true"}})
+        token = json.load(direct.open(asked, timeout=10))["access_token"]
+        sent = urllib.request.Request("{url}", method="DELETE")
+        sent.add_header("Authorization", "Bearer " + token)
+        urllib.request.urlopen(sent, timeout=30)
+        break
+    except urllib.error.HTTPError as error:
+        print("jupyter-sky: the group was not deleted:", error.code, error.read()[:500])
+        if error.code == 404:
+            break
+    except Exception as error:
+        print("jupyter-sky: the group was not deleted:", error)
+    time.sleep(wait)
+EOF"""
