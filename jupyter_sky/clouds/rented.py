@@ -151,7 +151,7 @@ class RentedCloud:
         say("first contact")
         with ThreadPoolExecutor(len(machines)) as workers:
             nodes = list(workers.map(one, machines))
-        self._note(machines, nodes=[asdict(node) for node in nodes], launching=None)
+        self._note(machines[0].token, nodes=[asdict(node) for node in nodes], launching=None)
         return nodes
 
     def limits(self, machines: Sequence[Machine]) -> dict[str, object]:
@@ -174,7 +174,7 @@ class RentedCloud:
                 machine.state == "running" and machine.address for machine in found.values()
             ):
                 up = [replace(found[old.id], token=old.token, rank=old.rank) for old in machines]
-                self._note(up, machines=[asdict(machine) for machine in up])
+                self._note(up[0].token, machines=[asdict(machine) for machine in up])
                 return up
             if time.monotonic() - begun > UP_SECONDS:
                 late = next((m for m in machines if m.id not in found), machines[0])
@@ -212,8 +212,8 @@ class RentedCloud:
         error = SkyClusterLost(f"{machine.id} on {self.name} did not come up: {why}{last}")
         return error
 
-    def _note(self, machines: Sequence[Machine], **values: Any) -> None:
-        records, token = records_of(), machines[0].token
+    def _note(self, token: str, **values: Any) -> None:
+        records = records_of()
         records.write(token, records.read(token) | values)
 
     # -- afterwards --------------------------------------------------------------------------
