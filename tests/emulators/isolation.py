@@ -24,6 +24,8 @@ OWN_PORTS = (50000, 60999)
 """From where its connections start, so that the firewall knows answers to them."""
 SECRETS = "ssh/ssh_host_* ssh/sshd_config.d/* pip.conf uv/* sudoers.d/* environment".split()
 CACHE = "/var/cache/uv"
+KEPT = ("archive-", "simple-", "wheels-")
+"""What uv only reads to install what it has; the rest of its cache it writes, and makes anew."""
 
 _RDONLY, _REMOUNT, _BIND, _REC = 1, 32, 4096, 16384
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -63,8 +65,10 @@ def enter(prefix: str, cache: str) -> None:
         _folder(root, prefix)
         mount(prefix, f"{root}{prefix}", "", _BIND | _REC)
         mount(prefix, f"{root}{prefix}", "", _BIND | _REMOUNT | _RDONLY)
-    if os.path.isdir(cache):
-        _layer(cache, root, root + CACHE)
+    _folder(root, CACHE)
+    for name in os.listdir(cache) if os.path.isdir(cache) else ():
+        if name.startswith(KEPT):
+            _layer(f"{cache}/{name}", root, f"{root}{CACHE}/{name}")
     _kernel(root)
     os.chroot(root)
     os.chdir("/")
@@ -143,11 +147,10 @@ def _write(path: str, text: str) -> None:
     Path(path).write_text(text)
 
 
-def lend_cache(uid: int) -> None:
-    """Let a user add to the packages that uv has kept, and use them."""
+def lend_cache(user: int) -> None:
+    """Let a user keep packages beside those that are there."""
     for path in (CACHE, *(entry.path for entry in os.scandir(CACHE))):
-        if os.path.isdir(path):
-            os.chmod(path, 0o777)
+        os.chown(path, user, user)
 
 
 # -- network ----------------------------------------------------------------------------------

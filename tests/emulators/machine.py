@@ -97,7 +97,7 @@ class Machine:
         at = "169.254.169.254" if self.own else self.spec["address"]
         self.service = f"{at}:{metadata.serve(self.metadata, at, 80 if self.own else 0)}"
         cloudinit.before_ssh(document, guest)
-        if self.own and os.path.isdir(isolation.CACHE):
+        if self.own:
             isolation.lend_cache(cloudinit.FIRST_UID)
         self._sshd(guest)
         tell(event="up")
@@ -158,10 +158,12 @@ class Machine:
                 path.write_text(text)
                 path.chmod(0o755)
         python = Path(self.spec["python"])
-        link = self.folder / ("usr/local/bin" if self.own else "bin") / python.name
-        if not link.exists():
-            link.unlink(missing_ok=True)
-            link.symlink_to(python)
+        path = self.folder / ("usr/local/bin" if self.own else "bin") / python.name
+        if path != python:
+            # no link: a Python looks for its library around the path that it is started by
+            path.unlink(missing_ok=True)
+            path.write_text(f'#!/bin/sh\nexec {python} "$@"\n')
+            path.chmod(0o755)
 
     def environment(self) -> dict[str, str]:
         """Return what is set in every session on it."""
