@@ -40,6 +40,7 @@ FLEETS = 250
 NUMBERS = range(10, 250)
 """Of machines in one fleet, at the same time."""
 END_SECONDS = 20.0
+MEMORY_BYTES = 2 << 30
 _MACHINE = Path(__file__).with_name("machine.py")
 _PROBE = """
 ip rule add pref 9 iif lo ipproto tcp dport 1-2 lookup local && mount -t tmpfs probe /mnt &&
@@ -105,7 +106,7 @@ class Fleet:
             self._switch = Switch(f"sky{self._number}", self.gateway)
         else:
             self.network, self.gateway = "127.0.0.0/8", "127.0.0.1"
-            for left in Path(tempfile.gettempdir()).glob(f"sky-fleet{self._number}-*"):
+            for left in scratch().glob(f"sky-fleet{self._number}-*"):
                 shutil.rmtree(left, ignore_errors=True)
 
     def launch(
@@ -160,7 +161,7 @@ class Fleet:
                 private = f"10.213.{self._number}.{number}"
                 address = f"198.18.{self._number}.{number}"
             else:
-                folder = tempfile.mkdtemp(prefix=f"sky-fleet{self._number}-")
+                folder = tempfile.mkdtemp(prefix=f"sky-fleet{self._number}-", dir=scratch())
                 port = 22 if _may_listen(address, 22) else free_port(address)
             known = dict(metadata or {})
             spec = {
@@ -249,6 +250,7 @@ class Host:
         self._up, self._booted, self._gone = (threading.Event() for _ in range(3))
         self._console, self._first = bytearray(), 0
         self._reason, self._changing = "", threading.RLock()
+        self._orders, self._done, self._obeyed = 0, 0, threading.Condition()
         words = "unshare --mount --net --pid --uts --ipc --fork --kill-child".split()
         self._process = subprocess.Popen(
             [*(words if switch else []), spec["python"], "-I", "-S", str(_MACHINE)],
@@ -259,7 +261,7 @@ class Host:
             cwd="/",
             start_new_session=True,
         )
-        self._tell(spec)
+        self._tell(spec, wait=False)
         self._reader = threading.Thread(target=self._read, name=f"{self.name}-console", daemon=True)
         self._reader.start()
         threading.Thread(target=self._live, name=self.name, daemon=True).start()
@@ -323,11 +325,22 @@ class Host:
         else:
             self._tell({"do": "silent", "silent": silent})
 
-    def _tell(self, order: dict[str, Any]) -> None:
+    def _tell(self, order: dict[str, Any], wait: bool = True) -> None:
+        """Give it an order, and wait until it is carried out or the machine has ended."""
         with self._changing, contextlib.suppress(OSError, ValueError):  # it may have ended
+            self._orders += 1
+            number = self._orders
             assert self._process.stdin
-            self._process.stdin.write((json.dumps(order) + "\n").encode())
+            self._process.stdin.write((json.dumps(order | {"number": number}) + "\n").encode())
             self._process.stdin.flush()
+        if wait:
+            with self._obeyed:
+                self._obeyed.wait_for(lambda: self._done >= number, END_SECONDS)
+
+    def _carried_out(self, number: int) -> None:
+        with self._obeyed:
+            self._done = number
+            self._obeyed.notify_all()
 
     def _live(self) -> None:
         """Follow it from birth to end."""
@@ -335,6 +348,8 @@ class Host:
             match event["event"]:
                 case "born":
                     self._born(event["pid"])
+                case "done":
+                    self._carried_out(event["number"])
                 case "up":
                     self._up.set()
                 case "booted":
@@ -345,6 +360,7 @@ class Host:
         with self._changing:
             self._reason = self._reason or "crashed"
             self._up.set()
+            self._carried_out(sys.maxsize)
             if self._first:
                 os.close(self._first)
                 self._first = 0
@@ -372,7 +388,7 @@ class Host:
         try:
             if self._switch:
                 self._switch.plug(self._number, self._process.pid)
-            self._tell({"do": "link"})
+            self._tell({"do": "link"}, wait=False)
         except OSError as error:
             self._console += f"{error}\n".encode()
             self._end("crashed")
@@ -474,6 +490,18 @@ def _own_number() -> tuple[int, socket.socket]:
         except OSError:
             lock.close()
     raise RuntimeError(f"there are {FLEETS} fleets on this machine")
+
+
+def scratch() -> Path:
+    """Return where files of machines beside us are: in memory, if that has room for engines.
+
+    On a disk, it takes seconds to remove an environment of Python.
+    """
+    memory = Path("/dev/shm")
+    if os.access(memory, os.W_OK) and not os.statvfs(memory).f_flag & os.ST_NOEXEC:
+        if shutil.disk_usage(memory).free > MEMORY_BYTES:
+            return memory
+    return Path(tempfile.gettempdir())
 
 
 def _may_listen(address: str, port: int) -> bool:

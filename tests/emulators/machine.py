@@ -67,6 +67,7 @@ class Machine:
         self.folder = Path(spec["folder"] or "/")
         self._ended: dict[int, int] = {}
         self._reaped, self._linked = threading.Condition(), threading.Event()
+        self._network, self._connected = threading.Lock(), False
         self.service = ""
         self._power: threading.Timer | None = None
         self.metadata = metadata.Metadata(spec["metadata"])
@@ -93,7 +94,9 @@ class Machine:
         guest.state.mkdir(parents=True, exist_ok=True)
         self._linked.wait()
         if self.own:
-            isolation.connect(self.spec)
+            with self._network:
+                isolation.connect(self.spec)
+                self._connected = True
         at = "169.254.169.254" if self.own else self.spec["address"]
         self.service = f"{at}:{metadata.serve(self.metadata, at, 80 if self.own else 0)}"
         cloudinit.before_ssh(document, guest)
@@ -108,19 +111,27 @@ class Machine:
         """Carry out orders until there are no more; return then, for the end."""
         for line in sys.stdin:
             order = json.loads(line)
-            match order.pop("do"):
-                case "link":
-                    self._linked.set()
-                case "metadata":
-                    self.metadata.change(order["facts"])
-                case "admit":
-                    isolation.admit(self.spec["ingress"], order["ingress"])
+            try:
+                self._do(order)
+            except Exception:
+                self.say(traceback.format_exc())
+            tell(event="done", number=order["number"])
+
+    def _do(self, order: dict[str, Any]) -> None:
+        match order["do"]:
+            case "link":
+                self._linked.set()
+            case "metadata":
+                self.metadata.change(order["facts"])
+            case "admit":
+                with self._network:
+                    if self._connected:
+                        isolation.admit(self.spec["ingress"], order["ingress"])
                     self.spec["ingress"] = order["ingress"]
-                case "shutdown":
-                    self.power_off()
-                case "silent":
-                    kind = signal.SIGSTOP if order["silent"] else signal.SIGCONT
-                    self._signal(kind)
+            case "shutdown":
+                threading.Thread(target=self.power_off, daemon=True).start()
+            case "silent":
+                self._signal(signal.SIGSTOP if order["silent"] else signal.SIGCONT)
 
     def say(self, text: str) -> None:
         """Write a line to the console."""
@@ -320,8 +331,8 @@ def main() -> None:
     machine = Machine(json.loads(sys.stdin.readline()))
     # in the numbers of the one who started us, while we still see its list of processes
     tell(event="born", pid=int(os.readlink("/proc/self")))
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(kind, lambda *_: None)  # were they ignored, all that it starts would too
 
     def boot() -> None:
         try:
