@@ -98,14 +98,9 @@ class AwsDriver:
         return future.result()
 
     def _create(self, order: Launch, birth: Birth, given_up: threading.Event) -> list[Machine]:
-        region = order.offer.region
-        try:
+        with self._access.at(order.offer.region):
             request = self._request(order, birth)
             found = self._run(order, request, given_up)
-        except Exception as error:
-            if closed := self._access.closed(region, error):
-                raise closed from None
-            raise
         role = Sky.load().aws_scheduler_role
         if role and found:
             self._schedule(order, birth, [machine.id for machine in found], role)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import configparser
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,8 @@ _VARIABLES = (
 )
 _KEYS = ("aws_access_key_id", "sso_session", "sso_start_url", "role_arn", "credential_process")
 _KEYS += ("login_session",)
+
+_NOBODY = ("AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException")
 
 T = TypeVar("T")
 
@@ -93,27 +96,40 @@ class Access:
             regions = [each["RegionName"] for each in answer["Regions"]]
         if not regions:
             return []
+
+        def one(region: str) -> list[T]:
+            with self.at(region):
+                return ask(region)
+
         with ThreadPoolExecutor(min(AT_ONCE, len(regions))) as workers:
-            return [each for answers in workers.map(ask, sorted(regions)) for each in answers]
+            return [each for answers in workers.map(one, sorted(regions)) for each in answers]
 
-    def closed(self, region: str, error: Exception) -> Exception | None:
-        """Return what an error really says where a region is not enabled, None elsewhere.
+    @contextmanager
+    def at(self, region: str) -> Iterator[None]:
+        """Say it where errors come from a region that is not enabled.
 
-        EC2 says there that we are nobody (``AuthFailure``), as it does to wrong keys.
+        AWS says there that we are nobody, as it does to wrong keys.
         """
+        from botocore.exceptions import ClientError
+
+        try:
+            yield
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in _NOBODY or not self._closed(region):
+                raise
+            told = f"the region {region} is not enabled for this account"
+            code = {"Error": {"Code": "OptInRequired", "Message": told}}
+            raise ClientError(code, error.operation_name) from None
+
+    def _closed(self, region: str) -> bool:
         from botocore.exceptions import BotoCoreError, ClientError
 
-        if not isinstance(error, ClientError) or error.response["Error"]["Code"] != "AuthFailure":
-            return None
         try:
             answer = self.client("ec2", self.home()).describe_regions(AllRegions=True)
         except (BotoCoreError, ClientError):
-            return None  # it does not know us elsewhere either
+            return False  # it does not know us elsewhere either
         off = {r["RegionName"] for r in answer["Regions"] if r["OptInStatus"] == "not-opted-in"}
-        if region not in off:
-            return None
-        told = f"the region {region} is not enabled for this account"
-        return ClientError({"Error": {"Code": "OptInRequired", "Message": told}}, "RunInstances")
+        return region in off
 
     def _current(self) -> Any:
         """The session; a new one when settings or files have changed."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from .ec2_account import Account
-from .ec2_refusals import error, scope, stranger
+from .ec2_refusals import error, nobody, scope, stranger
 from .server import Emulator, Request, Response, _authority
 
 ACTIONS = {
@@ -95,6 +95,7 @@ class Ec2(Emulator):
         self._account = Account(fleet, boot, minute)
         self.reset()
         super().__init__()
+        self._server.handle_error = lambda *_: None  # clients may not trust us, or hang up
         self._closing = threading.Event()
         self._ticking = threading.Thread(target=self._tick, daemon=True)
         self._ticking.start()
@@ -233,7 +234,7 @@ class Ec2(Emulator):
         keys = {KEY: (SECRET, ""), OLD: (SECRET, OLD_TOKEN)}
         refused = stranger(request, keys, {OLD}, time.time() + self.skew)
         if refused is None and region in self._account.closed:
-            refused = error(service, "AuthFailure" if service == "ec2" else "InvalidClientTokenId")
+            refused = nobody(service)
         if refused is not None:
             return refused
         form = request.form if not request.path.startswith("/schedules") else {}

@@ -121,6 +121,12 @@ def scope(request: Request) -> tuple[str, str, str]:
     return service, region, request.form.get("Action", "")
 
 
+def nobody(service: str) -> Response:
+    """What a service says to keys that it does not know; also where a region is not enabled."""
+    codes = {"ec2": "AuthFailure", "sts": "InvalidClientTokenId"}
+    return error(service, codes.get(service, "UnrecognizedClientException"))
+
+
 def stranger(
     request: Request, known: dict[str, tuple[str, str]], expired: set[str], now: float
 ) -> Response | None:
@@ -140,10 +146,8 @@ def stranger(
     if not found:
         return error("ec2", "MissingAuthenticationToken", "Request is missing a token", 403)
     key, names, signature = found[1], found[4].split(";"), found[5]
-    unknown = {"ec2": "AuthFailure", "sts": "InvalidClientTokenId"}
-    unknown_code = unknown.get(service, "UnrecognizedClientException")
     if key not in known:
-        return error(service, unknown_code)
+        return nobody(service)
     secret, token = known[key]
     sent = request.headers["x-amz-date"]
     when = datetime.strptime(sent, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
