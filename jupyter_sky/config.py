@@ -93,6 +93,11 @@ class Sky(SingletonConfigurable):
         help="ARN of a role with which EventBridge ends machines of AWS at the end of their lease; "
         "without one they end by themselves.",
     ).tag(config=True)
+    mirror = Bool(
+        True,
+        help="Install on machines elsewhere what a cell imports and they lack, in the versions "
+        "that are here.",
+    ).tag(config=True)
     keep = Bool(False, help="Keep clusters that a headless run would stop at its end.").tag(
         config=True
     )

@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import ANSI, processes_of
 from tests.emulators.hosts import USABLE, SshHost
+from tests.emulators.loopback import CLOUDS, loopback
 from tests.notebooks import execute, read
 
 pytestmark = pytest.mark.slow
@@ -113,6 +114,24 @@ def test_notebook_is_kept_without_outputs() -> None:
         assert not cell.get("outputs") and cell.get("execution_count") is None
 
 
+EVERYWHERE = ("load", "data", "search", "best", "picture", "background", "result", "error")
+
+
+@pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_on_a_cloud_the_outputs_are_the_same(
+    cloud: str, cells: dict[str, Any], tmp_path: Path, sky_env: dict[str, str]
+) -> None:
+    with loopback(cloud) as there:
+        found = run(tmp_path, sky_env | there.env, f"--cloud {cloud}")
+        assert there.machines() == []
+    for name in EVERYWHERE:
+        assert shown(found[name]) == shown(cells[name]), name
+    status = text_of(found["search"], "display_data")
+    assert f" {cloud} " in status and status.startswith("☁ done ")
+    assert text_of(found["cost"], "execute_result").count(f"{cloud}") == 4
+
+
 @pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
 def test_on_a_machine_reached_by_ssh_the_outputs_are_the_same(
     cells: dict[str, Any], tmp_path: Path, sky_env: dict[str, str]
@@ -124,7 +143,7 @@ def test_on_a_machine_reached_by_ssh_the_outputs_are_the_same(
         assert host.clusters() == [] and host.taken() == [] and not host.held()
     finally:
         host.close()
-    for name in ("load", "data", "search", "best", "picture", "background", "result", "error"):
+    for name in EVERYWHERE:
         assert shown(there[name]) == shown(cells[name]), name
     status = text_of(there["search"], "display_data")
     assert "ssh pool box" in status and status.startswith("☁ done ")
@@ -140,7 +159,7 @@ def shown(cell: Any) -> list[tuple[str, str]]:
             # a progress bar draws itself as often as there is time for it
             text = re.sub(r"search: .*?(?=\r|$)", "", output.text).replace("\r", "")
         elif output.output_type == "error":
-            text = ANSI.sub("", "\n".join(output.traceback)).replace(" --cloud ssh", "")
+            text = re.sub(r" --cloud \w+", "", ANSI.sub("", "\n".join(output.traceback)))
         elif data.get("text/plain", "").startswith("☁"):
             continue
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import itertools
 import sys
 import uuid
@@ -192,6 +194,12 @@ class Shelf:
         """Install packages over the engine's own, and import from there first."""
         self.workspace.add_paths([environment.ensure(content["packages"])])
 
+    def _op_missing(self, content: dict, *_: Any) -> dict:
+        """List the modules that cannot be imported here."""
+        importlib.invalidate_caches()
+        modules = content["modules"]
+        return {"missing": [name for name in modules if not _is_there(name)]}
+
     def _op_files(self, content: dict, *_: Any) -> dict:
         return {"missing": self.workspace.missing(content["manifest"])}
 
@@ -202,6 +210,13 @@ class Shelf:
         paths = content.get("paths", ())
         forgotten = self.workspace.settle(content["manifest"], content["written"], paths)
         return {"forgotten": forgotten}
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return module in sys.modules or importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _short_repr(value: Any, limit: int = 2000) -> str:

@@ -34,6 +34,8 @@ class Sending:
         Environment variables; they go to the engine and nowhere else.
     notes
         What the user should know.
+    types
+        Of the values, for what their packages are.
     """
 
     inline: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -41,6 +43,7 @@ class Sending:
     handles: dict[str, list[RemoteValue]] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    types: list[type] = field(default_factory=list)
 
 
 def collect(options: CellOptions, code: str, namespace: Mapping[str, Any], config: Sky) -> Sending:
@@ -67,6 +70,7 @@ def collect(options: CellOptions, code: str, namespace: Mapping[str, Any], confi
         if handles and all(isinstance(handle, RemoteValue) for handle in handles):
             sending.handles[item.name] = handles
             continue
+        sending.types.append(type(value))
         parcel = Parcel.of(value, item.expression)
         if is_inline(parcel):
             sending.inline[item.name] = parcel.inline()
@@ -111,7 +115,7 @@ def names_read(code: str, namespace: Mapping[str, Any]) -> list[str]:
     ['data', 'x']
     """
     try:
-        tree = ast.parse(_plain(code))
+        tree = ast.parse(plain(code))
     except SyntaxError:
         return []
     reading = _Reading()
@@ -133,7 +137,7 @@ def names_made(code: str) -> set[str]:
     ['re', 'x']
     """
     try:
-        tree = ast.parse(_plain(code))
+        tree = ast.parse(plain(code))
     except SyntaxError:
         return set()
     reading = _Reading()
@@ -142,7 +146,7 @@ def names_made(code: str) -> set[str]:
     return reading.made
 
 
-def _plain(code: str) -> str:
+def plain(code: str) -> str:
     """Return the code with IPython's own syntax turned into Python."""
     from IPython.core.inputtransformer2 import TransformerManager
 

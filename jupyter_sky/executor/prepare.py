@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import SkyTransferError, SkyUsageError
 from . import transfer
 from .inputs import Sending
+from .requirements import imported, made_of, pinned
 from .transfer import RemoteValue
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ def prepare(run: SkyRun, sending: Sending) -> None:
         root = run.session.folder
         transfer.sync(run.cluster, run.ranks, root, run.options.sync, progress(run, "files"))
     if run.options.pip:  # may name a file that has just been brought
-        _install(run)
+        _install(run, run.ranks, list(run.options.pip))
+    if run.session.config.mirror and run.cluster.row.cloud != "local":
+        _mirror(run, imported(run.code) | made_of(sending.types))
     for name, values in sending.handles.items():
         _bind(run, name, values)
     for name, parcel in sending.large.items():
@@ -30,12 +33,28 @@ def prepare(run: SkyRun, sending: Sending) -> None:
     run.notes += sending.notes
 
 
-def _install(run: SkyRun) -> None:
+def _install(run: SkyRun, ranks: Sequence[int], packages: list[str]) -> None:
     assert run.cluster is not None
-    link, packages = run.cluster.link, list(run.options.pip)
+    link = run.cluster.link
     run.report("syncing", f"installing {' '.join(packages)}")
+    # all at once: each takes its seconds on a machine of its own
+    for reply in [link.value(rank, "packages", packages=packages) for rank in ranks]:
+        link.content(link.wait(reply))
+
+
+def _mirror(run: SkyRun, modules: set[str]) -> None:
+    """Install what a cell imports here and the engines lack, in the versions that are here."""
+    assert run.cluster is not None
+    if not modules:
+        return
+    link, lacking = run.cluster.link, dict[tuple[str, ...], list[int]]()
     for rank in run.ranks:
-        link.ask(rank, "packages", packages=packages)
+        missing = link.ask(rank, "missing", modules=sorted(modules))["missing"]
+        lacking.setdefault(tuple(pinned(missing)), []).append(rank)
+    for packages, ranks in lacking.items():
+        if packages:
+            _install(run, ranks, list(packages))
+            run.notes.append(f"installed there as here: {', '.join(packages)}")
 
 
 def _bind(run: SkyRun, name: str, values: Sequence[RemoteValue]) -> None:
