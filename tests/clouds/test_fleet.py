@@ -6,13 +6,17 @@ import base64
 import contextlib
 import gzip
 import http.server
+import io
 import json
 import os
 import queue
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -23,6 +27,7 @@ from typing import Any
 
 import psutil
 import pytest
+import trustme
 
 from jupyter_sky import ssh
 from jupyter_sky.clouds import birth, keeper
@@ -163,7 +168,7 @@ def test_files_come_before_ssh_and_commands_after_it(fleet: Fleet, keys: Keys) -
     files = [
         {"path": "/var/lib/a", "content": "first\n"},
         {"path": "/var/lib/a", "content": packed, "encoding": "gz+b64", "append": True}
-        | {"permissions": "0640"},
+        | {"permissions": "0604"},
         {"path": "/usr/local/sbin/tool", "content": "#!/bin/sh\nid -u\n", "permissions": "0755"},
         {"path": "/var/lib/b", "content": "", "owner": "nobody-there"},
     ]
@@ -174,7 +179,7 @@ def test_files_come_before_ssh_and_commands_after_it(fleet: Fleet, keys: Keys) -
     ]
     born = Born(fleet, keys, document={"write_files": files, "runcmd": commands})
     inside = "" if fleet.isolated else str(born.host.folder)
-    assert born.sh('cat "$1"; stat -c %a "$1"', f"{inside}/var/lib/a") == "first\n" + "packed\n640"
+    assert born.sh('cat "$1"; stat -c %a "$1"', f"{inside}/var/lib/a") == "first\n" + "packed\n604"
     assert not born.host.booted()
     _as_root(born, fleet, f"touch {inside}/var/lib/go")
     assert born.host.booted(WAIT)
@@ -259,7 +264,7 @@ def test_spot_notice_and_then_it_is_gone(fleet: Fleet, keys: Keys) -> None:
     google = {"Metadata_Flavor": "Google"}
     assert born.fetch("/computeMetadata/v1/instance/preempted", **google) == (200, "FALSE")
     waiting = "/computeMetadata/v1/instance/preempted?wait_for_change=true&timeout_sec=15"
-    threading.Timer(0.3, born.host.notice, [2.0]).start()
+    threading.Timer(0.3, born.host.notice, [1.0]).start()
     assert born.fetch(waiting, **google) == (200, "TRUE")
     assert born.ends.get(timeout=WAIT) == "preempted"
     assert not born.host.running
@@ -410,6 +415,7 @@ def test_a_machine_that_cannot_boot_has_ended(isolated: Fleet) -> None:
 # -- network ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_isolation
 def test_only_those_get_in_whom_the_firewall_admits(isolated: Fleet, keys: Keys) -> None:
     born = Born(isolated, keys, ingress=[("192.0.2.0/24", 22)])
@@ -465,6 +471,27 @@ def test_it_sees_nothing_of_this_machine_but_programs(
     _as_root(born, isolated, "touch /usr/jupyter-sky-test /etc/jupyter-sky-test")
     assert not Path("/usr/jupyter-sky-test").exists()
     assert not Path("/etc/jupyter-sky-test").exists()
+
+
+def test_it_trusts_an_emulator_that_speaks_tls(fleet: Fleet, keys: Keys) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(fleet.gateway).configure_cert(context)
+    server = http.server.HTTPServer((fleet.gateway, 0), http.server.SimpleHTTPRequestHandler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"https://{fleet.gateway}:{server.server_port}/nothing-there"
+    pem = authority.cert_pem.bytes().decode()
+    script = f'{PYTHON} -c "$1" "$2" GET "{{}}" 2>&1 | tail -1'
+    knowing = Born(fleet, keys, authority=pem)
+    assert json.loads(knowing.sh(script, _FETCH, url))[0] == 404
+    assert "CERTIFICATE_VERIFY_FAILED" in Born(fleet, keys).sh(script, _FETCH, url)
+    told = {"runcmd": [f"curl -sS -o /dev/null -w '%{{http_code}} by root' {url}"]}
+    if shutil.which("curl"):
+        other = Born(fleet, keys, authority=pem, document=told)
+        _until(lambda: "404 by root" in other.host.console())
+    server.shutdown()
+    server.server_close()
 
 
 # -- nothing is left --------------------------------------------------------------------------
@@ -542,6 +569,41 @@ def _lives(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
+
+
+_ANYBODY = """
+mkdir -p box/tests && cd box && tar -xf - && touch tests/__init__.py
+export PYTHONPATH=$PWD
+exec %s - <<'END'
+from tests.emulators.fleet import Fleet, isolation_works
+assert not isolation_works()
+with Fleet() as fleet:
+    commands = ["id -un >/var/lib/who", "shutdown -P +1"]
+    import json, queue
+    ends = queue.Queue()
+    fleet.minute = 0.5
+    host = fleet.launch("n", "#cloud-config\\n" + json.dumps({"runcmd": commands}), on_end=ends.put)
+    assert host.ready(20), host.console()
+    assert host.booted(20), host.console()
+    print((host.folder / "var/lib/who").read_text().strip(), host.port, ends.get(timeout=20))
+    assert not host.folder.exists()
+END
+"""
+
+
+@needs_isolation
+def test_machines_beside_us_are_for_anybody(isolated: Fleet, keys: Keys) -> None:
+    born = Born(isolated, keys)
+    assert born.host.ready(WAIT)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.add(Path(__file__).parents[1] / "emulators", "tests/emulators")
+        tar.add(Path(psutil.__file__).parent, "psutil")
+    answer = ssh.run(born.address, _ANYBODY % PYTHON, data=buffer.getvalue())
+    assert answer.code == 0, answer.err
+    who, port, end = answer.text.split()
+    assert (who, end) == (born.user, "shutdown")
+    assert int(port) > 1023
 
 
 # -- our own clusters on them -----------------------------------------------------------------

@@ -45,7 +45,8 @@ _MACHINE = Path(__file__).with_name("machine.py")
 _PROBE = """
 ip rule add pref 9 iif lo ipproto tcp dport 1-2 lookup local && mount -t tmpfs probe /mnt &&
 mkdir /mnt/upper /mnt/work /mnt/root &&
-mount -t overlay probe -o lowerdir=/usr,upperdir=/mnt/upper,workdir=/mnt/work /mnt/root
+mount -t overlay probe -o lowerdir=/usr,upperdir=/mnt/upper,workdir=/mnt/work /mnt/root &&
+mount -t proc probe /mnt/work && mount -t sysfs probe /mnt/upper
 """
 
 
@@ -98,7 +99,7 @@ class Fleet:
         self._number, self._lock = _own_number()
         self._hosts: dict[int, Host] = {}
         self._next = iter(NUMBERS)
-        self._changing = threading.Lock()
+        self._changing, self._closed = threading.Lock(), False
         self._switch: Switch | None = None
         if self.isolated:
             self.network = f"10.213.{self._number}.0/24"
@@ -154,6 +155,8 @@ class Fleet:
             A certificate authority (PEM) that it trusts besides its own.
         """
         with self._changing:
+            if self._closed:
+                raise RuntimeError("the fleet is closed")
             number = self._free()
             private = address = f"127.{self._number}.77.{number}"
             folder, port = "", 22
@@ -206,6 +209,8 @@ class Fleet:
 
     def close(self) -> None:
         """End all machines and leave nothing of them; calls no `on_end`."""
+        with self._changing:
+            self._closed = True
         hosts = self.hosts()
         for host in hosts:
             host.kill(wait=False)
@@ -498,10 +503,9 @@ def scratch() -> Path:
     On a disk, it takes seconds to remove an environment of Python.
     """
     memory = Path("/dev/shm")
-    if os.access(memory, os.W_OK) and not os.statvfs(memory).f_flag & os.ST_NOEXEC:
-        if shutil.disk_usage(memory).free > MEMORY_BYTES:
-            return memory
-    return Path(tempfile.gettempdir())
+    usable = os.access(memory, os.W_OK) and not os.statvfs(memory).f_flag & os.ST_NOEXEC
+    roomy = usable and shutil.disk_usage(memory).free > MEMORY_BYTES
+    return memory if roomy else Path(tempfile.gettempdir())
 
 
 def _may_listen(address: str, port: int) -> bool:

@@ -7,6 +7,7 @@ its last process: nothing needs to be taken down. It runs under a bare Python.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -23,6 +24,8 @@ BARE_MOUNTS = ("/mnt", "/media", "/srv")
 OWN_PORTS = (50000, 60999)
 """From where its connections start, so that the firewall knows answers to them."""
 SECRETS = "ssh/ssh_host_* ssh/sshd_config.d/* pip.conf uv/* sudoers.d/* environment".split()
+BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+"""Where systems keep the authorities that they trust."""
 CACHE = "/var/cache/uv"
 KEPT = ("archive-", "simple-", "wheels-")
 """What uv only reads to install what it has; the rest of its cache it writes, and makes anew."""
@@ -124,10 +127,23 @@ def settle(spec: dict[str, Any]) -> None:
     _write("/etc/hostname", spec["name"] + "\n")
     _write("/etc/resolv.conf", "")
     _write("/etc/machine-id", os.urandom(16).hex() + "\n")
-    for path in ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"):
-        if os.path.exists(path) and spec["authority"]:
+    if spec["authority"]:
+        _trust(spec["authority"])
+
+
+def _trust(authority: str) -> None:
+    """Add to both forms in which programs look for authorities: one file, and files by hash."""
+    for path in BUNDLES:
+        if os.path.exists(path):
             with open(path, "a") as bundle:
-                bundle.write(spec["authority"])
+                bundle.write(f"\n{authority}")
+    if os.path.isdir("/etc/ssl/certs"):
+        own = "/etc/ssl/certs/emulator.pem"
+        _write(own, authority)
+        words = ["openssl", "x509", "-noout", "-subject_hash", "-in", own]
+        with contextlib.suppress(OSError):  # without openssl, what reads the one file has it
+            found = subprocess.run(words, capture_output=True, text=True)
+            os.symlink(own, f"/etc/ssl/certs/{found.stdout.strip()}.0")
 
 
 def _accounts() -> None:

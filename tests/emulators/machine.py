@@ -192,7 +192,9 @@ class Machine:
             }
             if self.spec["authority"]:
                 bundle = self.folder / "authority.pem"
-                bundle.write_text(self.spec["authority"])
+                known = next(filter(os.path.exists, isolation.BUNDLES), None)
+                system = Path(known).read_text() if known else ""
+                bundle.write_text(f"{system}\n{self.spec['authority']}")
                 found |= dict.fromkeys(
                     ("SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"), str(bundle)
                 )
