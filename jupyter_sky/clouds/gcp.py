@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from . import gcp_machine as machine
 from . import gcp_network as network
 from .base import Birth, Launch, Machine, Tick, Trouble
 from .gcp_access import Access, any_of, connect, passes
+from .rented import RentedCloud
 
 PREEMPTED = "compute.instances.preempted"
 """Operations of this type tell of machines that were taken back and are gone."""
@@ -263,8 +265,6 @@ def _zone(access: Access, order: Launch) -> str:
 
 
 def _unused_disks(access: Access, owner: str) -> Iterator[tuple[str, str]]:
-    import time
-
     old = time.time() - network.YOUNG_SECONDS
     filter = f'labels.{machine.OWNER} = "{machine.label(owner)}"'
     for zone, disk in access.everywhere("Disks", "disks", filter):

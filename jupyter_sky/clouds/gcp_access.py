@@ -1,8 +1,9 @@
 """How Google Cloud is reached: credentials, project, address, and one client of each kind.
 
-Of the SDK's own ways two are left aside. It signs requests itself with a service account's key;
-asked for a token instead, Google says in words what is wrong with a key or a clock. And its futures
-poll the public address even where another is set, so operations are polled here.
+Of the SDK's own ways three are left aside. It signs requests itself with a service account's key;
+asked for a token instead, Google says in words what is wrong with a key or a clock. Its futures
+poll the public address even where another is set, so operations are polled here. And behind each
+token it looks up, at a third address and with warnings, where requests may go.
 """
 
 from __future__ import annotations
@@ -75,6 +76,25 @@ def _connect(path: str, changed: int, project: str, endpoint: str) -> Access:
     return Access(credentials, project or str(found), host)
 
 
+def _tokens(credentials: Any) -> Any:
+    """Credentials that get their tokens from others, and ask for nothing else."""
+    from google.auth.credentials import Credentials
+
+    class Tokens(Credentials):
+        def __init__(self) -> None:
+            super().__init__()
+            self._universe_domain = credentials.universe_domain
+
+        def refresh(self, request: Any) -> None:
+            credentials.refresh(request)
+            self.token, self.expiry = credentials.token, credentials.expiry
+
+        def apply(self, headers: Any, token: str | None = None) -> None:
+            credentials.apply(headers, token)
+
+    return Tokens()
+
+
 def _gcloud_file() -> Path:
     folder = os.environ.get("CLOUDSDK_CONFIG")
     if not folder and os.name == "nt":
@@ -96,6 +116,7 @@ class Access:
 
     def __init__(self, credentials: Any, project: str, host: str = "") -> None:
         self.credentials, self.project, self.host = credentials, project, host
+        self._tokens = _tokens(credentials)
         self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -113,9 +134,7 @@ class Access:
             if kind not in self._clients:
                 made = getattr(compute_v1, f"{kind}Client")
                 options: dict[str, Any] = {"host": self.host} if self.host else {}
-                transport = made.get_transport_class("rest")(
-                    credentials=self.credentials, **options
-                )
+                transport = made.get_transport_class("rest")(credentials=self._tokens, **options)
                 self._clients[kind] = made(transport=transport)
             return self._clients[kind]
 

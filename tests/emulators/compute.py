@@ -1,0 +1,451 @@
+"""Google's Compute Engine: a machine API that keeps state, with the token server before it.
+
+Requests are checked against Google's discovery document, operations take their time and may fail
+late, lists have pages, tokens are given for real signatures. What goes wrong comes from a script.
+With a `Fleet` each machine is a real host.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+from . import compute_bodies as bodies
+from . import compute_errors as errors
+from . import google_tokens
+from .compute_bodies import Refused
+from .compute_world import World, sold
+from .fleet import Fleet
+from .google_tokens import Tokens
+from .server import Emulator, Request, Response, _authority
+
+PROJECT = "sky-test"
+CLOSED = {
+    "sky-no-api": "SERVICE_DISABLED",
+    "sky-no-billing": "BILLING_DISABLED",
+    "sky-no-role": "IAM_PERMISSION_DENIED",
+    "sky-of-others": "forbidden",
+}
+"""Projects that exist and refuse, each with its code."""
+_ROOT = re.compile(r"/compute/v1/projects/([^/]+)(?:/(.*))?")
+_ACTIONS = (
+    ("POST", r"zones/[^/]+/instances", "create"),
+    ("DELETE", r"zones/[^/]+/instances/[^/]+", "remove"),
+    ("GET", r"zones/[^/]+/instances(/[^/]+)?", "describe"),
+    ("GET", r"aggregated/instances", "list"),
+    ("GET", r"(zones/[^/]+|global)/operations/[^/]+", "poll"),
+    ("POST", r"global/(networks|firewalls)", "network"),
+    ("GET", r"zones/[^/]+/instances/[^/]+/serialPort", "console"),
+    ("GET", r"", "identify"),
+)
+_CONTROL = frozenset(
+    "refuse lose double slow throttle outage preempt expire machines wrong_env called".split()
+)
+
+
+@dataclass
+class Script:
+    """One thing that goes wrong with requests of an action."""
+
+    action: str
+    kind: str
+    times: float
+    code: str = ""
+    zone: str = ""
+    instance_type: str = ""
+    spot: bool | None = None
+    seconds: float = 0.0
+
+    def applies(self, action: str, request: Request, known: bool) -> bool:
+        """Whether it goes wrong with a request, which may have come before."""
+        if action != self.action or self.times <= 0:
+            return False
+        if action != "create":
+            return True
+        if self.kind == "refuse" and known:
+            return False  # what was decided about a request that comes again stays
+        body = json.loads(request.body or b"{}")
+        model = body.get("scheduling", {}).get("provisioningModel", "STANDARD")
+        kind = body.get("machineType", "").rpartition("/")[2]
+        return (
+            (not self.zone or f"/zones/{self.zone}/" in request.path)
+            and (not self.instance_type or self.instance_type.partition("+")[0] == kind)
+            and self.spot in (None, model == "SPOT")
+        )
+
+
+class Compute(Emulator):
+    """One account's Compute Engine.
+
+    Parameters
+    ----------
+    fleet
+        Starts a real host for each machine.
+    boot
+        Seconds that operations take.
+    minute
+        Seconds that a minute of a machine's limit of run time takes.
+
+    Attributes
+    ----------
+    page : int
+        Most entries of a page of a list, whatever is asked.
+    skew : float
+        Seconds that the token server's clock is ahead of this machine's.
+    """
+
+    def __init__(
+        self, fleet: Fleet | None = None, *, boot: float = 0.05, minute: float = 60.0
+    ) -> None:
+        self.world = World(PROJECT, fleet, boot, minute)
+        self.page, self.skew = 500, 0.0
+        self._scripts: list[Script] = []
+        self._dark = 0.0
+        self._folder = Path(tempfile.mkdtemp(prefix="sky-compute-"))
+        super().__init__()
+        self.tokens = Tokens(f"{self.url}/token", lambda: time.time() + self.skew)
+        self._key = self.tokens.write_key(self._folder / "right.json", PROJECT)
+        _authority().cert_pem.write_to_path(self._folder / "authority.pem")
+
+    def close(self) -> None:
+        """Stop; nothing is left."""
+        self.world.close()
+        super().close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # -- for tests ---------------------------------------------------------------------------
+
+    @property
+    def calls(self) -> list[str]:
+        """What was asked, as ``POST zones/us-central1-a/instances``."""
+        return list(self.requests)
+
+    def called(self) -> list[str]:
+        """`calls`, for other processes."""
+        return self.calls
+
+    def env(self) -> dict[str, str]:
+        """Environment that points a process here, with good credentials."""
+        authority = str(self._folder / "authority.pem")
+        here = "localhost,127.0.0.1"
+        return {
+            "GOOGLE_APPLICATION_CREDENTIALS": str(self._key),
+            "GOOGLE_CLOUD_PROJECT": PROJECT,
+            "CLOUDSDK_CONFIG": str(self._folder / "gcloud"),
+            "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{self.url}/compute/v1/",
+            "REQUESTS_CA_BUNDLE": authority,
+            "SSL_CERT_FILE": authority,
+            "NO_PROXY": here,
+            "no_proxy": here,
+        }
+
+    def wrong_env(self, kind: str) -> dict[str, str]:
+        """`env` with something wrong: ``none``, ``wrong`` (another's key), ``expired``,
+        ``missing`` (no such file), ``broken`` (not a key), ``project`` (none such), ``others``
+        (another's), ``no project``, ``api``, ``billing``, ``permission``."""
+        env, path = self.env(), self._folder / f"{kind}.json"
+        projects = {"project": "sky-nowhere", "others": "sky-of-others", "api": "sky-no-api",
+                    "billing": "sky-no-billing", "permission": "sky-no-role"}  # fmt: skip
+        if kind in projects:
+            return env | {"GOOGLE_CLOUD_PROJECT": projects[kind]}
+        if kind == "none":
+            return env | {"GOOGLE_APPLICATION_CREDENTIALS": ""}
+        if kind == "wrong":
+            self.tokens.write_key(path, PROJECT, key="wrong")
+        elif kind == "expired":
+            self.tokens.write_key(path, PROJECT, account="expired")
+            self.tokens.revoke("expired")
+        elif kind == "broken":
+            path.write_text('{"type": "service_account"')
+        elif kind == "no project":
+            key = json.loads(self._key.read_text())
+            path.write_text(json.dumps({**key, "project_id": ""}))
+            env |= {"GOOGLE_CLOUD_PROJECT": ""}
+        elif kind != "missing":
+            raise ValueError(kind)
+        return env | {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}
+
+    def refuse(
+        self,
+        code: str,
+        *,
+        zone: str = "",
+        instance_type: str = "",
+        spot: bool | None = None,
+        times: float = 1,
+        action: str = "create",
+    ) -> None:
+        """Refuse requests with a code of Google's: late where it is one of operations.
+
+        ``QUOTA_EXCEEDED:N2_CPUS`` names the quota; ``page:503`` is a page of HTML.
+        """
+        self._add(Script(action, "refuse", times, code, zone, instance_type, spot))
+
+    def lose(self, action: str, times: float = 1) -> None:
+        """Do what is asked and answer nothing."""
+        self._add(Script(action, "lose", times))
+
+    def double(self, action: str, times: float = 1) -> None:
+        """Take requests for having come twice; the second answer is sent."""
+        self._add(Script(action, "double", times))
+
+    def slow(self, action: str, seconds: float) -> None:
+        """Answer late from now on; 0 ends that."""
+        with self._lock:
+            self._scripts = [s for s in self._scripts if (s.action, s.kind) != (action, "slow")]
+        if seconds:
+            self._add(Script(action, "slow", float("inf"), seconds=seconds))
+
+    def throttle(self, action: str, times: float = 1) -> None:
+        """Refuse requests since there are too many of them."""
+        self.refuse("RATE_LIMIT_EXCEEDED", action=action, times=times)
+
+    def outage(self, seconds: float) -> None:
+        """Do nothing and answer nothing for some seconds."""
+        self._dark = time.monotonic() + seconds
+
+    def machines(self) -> list[dict[str, Any]]:
+        """Machines that are not gone: id, tags, state and when their lease ends."""
+        with self.world.lock:
+            return [
+                {
+                    "id": f"{zone}/{name}",
+                    "tags": dict(machine.get("labels", {})),
+                    "state": machine["status"],
+                    "lease_end": self.world._limits.get((zone, name)),
+                    "spot": machine["scheduling"].get("provisioningModel") == "SPOT",
+                }
+                for (zone, name), machine in self.world.instances.items()
+            ]
+
+    def preempt(self, id: str, notice: float = 30.0) -> None:
+        """Take a spot machine back after a notice of some seconds."""
+        zone, _, name = id.partition("/")
+        self.world.preempt((zone, name), notice)
+
+    def expire(self, now: float) -> list[str]:
+        """Delete the machines whose limit of run time is reached at a unix time."""
+        return self.world.expire(now)
+
+    # -- the server --------------------------------------------------------------------------
+
+    def describe(self, request: Request) -> str:
+        found = _ROOT.fullmatch(request.path)
+        return f"{request.method} {found[2] or '' if found else request.path}".strip()
+
+    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
+        request = self._read(handler)
+        if request.path.startswith("/_sky/"):
+            self._write(handler, self._control(request))
+            return
+        described, action = self.describe(request), self._action(request)
+        with self._lock:
+            self.requests.append(described)
+            script = self._script(action, request)
+        if time.monotonic() < self._dark:
+            self._hang_up(handler)
+            return
+        if slow := next(
+            (s for s in self._scripts if s.kind == "slow" and s.action == action), None
+        ):
+            time.sleep(slow.seconds)
+        response = self._respond(request, script)
+        if script and script.kind == "double":
+            response = self._respond(request, None)
+        if script and script.kind == "lose":
+            self._hang_up(handler)
+            return
+        self._write(handler, response)
+
+    def _hang_up(self, handler: BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+
+    def _respond(self, request: Request, script: Script | None) -> Response:
+        code = script.code if script and script.kind == "refuse" else ""
+        found = _ROOT.fullmatch(request.path)
+        project = found[1] if found else PROJECT
+        words = {"project": project, "resource": f"projects/{project}", "metric": "CPUS"}
+        words |= {"zone": "", "region": "us-central1"}
+        if code.startswith("page"):
+            return errors.refusal(code)
+        if request.path == "/token":
+            return google_tokens.refusal(code) if code else self.tokens.answer(request)
+        if refused := self.tokens.holder(request.headers.get("authorization", "")):
+            return errors.refusal(refused, **words)
+        if found is None:
+            return errors.error(404, "notFound", f"{request.path} was not found")
+        if project in CLOSED:
+            return errors.refusal(CLOSED[project], **words)
+        if project != PROJECT:
+            return errors.refusal("notFound", **words)
+        late = code.partition(":")[0] in errors.LATE
+        if code and not late:
+            return errors.refusal(code.partition(":")[0], **words)
+        try:
+            with self.world.lock:
+                answer = self._route(request, found[2] or "", code if late else "")
+                return Response.json(copy.deepcopy(answer))
+        except Refused as refusal:
+            return errors.error(refusal.status, refusal.reason, refusal.message, refusal.detail)
+
+    def _route(self, request: Request, path: str, fails: str) -> Any:
+        world, query = self.world, request.query
+        body = json.loads(request.body) if request.body else {}
+        parts = path.split("/") if path else []
+        match request.method, parts:
+            case "GET", []:
+                return {"kind": "compute#project", "id": "1", "name": PROJECT}
+            case "GET", ["aggregated", kind]:
+                return self._aggregated(kind, query)
+            case "POST", ["zones", zone, "instances"]:
+                return world.insert(zone, body, query.get("requestId"), fails)
+            case "GET", ["zones", zone, "instances"]:
+                held = [each for (place, _), each in world.instances.items() if place == zone]
+                return self._list("compute#instanceList", held, query)
+            case "GET", ["zones", zone, "instances", name]:
+                return world.instance((zone, name))
+            case "DELETE", ["zones", zone, "instances", name]:
+                return world.delete((zone, name))
+            case "GET", ["zones", zone, "instances", name, "serialPort"]:
+                said = world.console((zone, name))
+                return {"kind": "compute#serialPortOutput", "contents": said, "start": "0",
+                        "next": str(len(said))}  # fmt: skip
+            case "DELETE", ["zones", zone, "disks", name]:
+                return world.delete_disk((zone, name))
+            case "GET", ["zones", _, "operations"]:
+                scope = f"/{parts[0]}/{parts[1]}/"
+                held = [each for each in world.operations.values() if scope in each["selfLink"]]
+                return self._list("compute#operationList", held, query)
+            case "GET", [*_, "operations", name] if name in world.operations:
+                return world.operations[name]
+            case "POST", ["global", "networks"]:
+                return world.insert_network(body)
+            case "POST", ["global", "firewalls"]:
+                return world.insert_firewall(body)
+            case "GET", ["global", "firewalls"]:
+                return self._list("compute#firewallList", list(world.firewalls.values()), query)
+            case "DELETE", ["global", "networks" | "firewalls" as kind, name]:
+                return world.delete_global(kind, name)
+        raise Refused(404, "notFound", f"The resource 'projects/{PROJECT}/{path}' was not found")
+
+    def _list(self, kind: str, entries: list[Any], query: dict[str, str]) -> dict[str, Any]:
+        entries = self._ordered(entries, query)
+        page, token = self._paged(entries, query)
+        return {"kind": kind, "id": "list", "items": page, **token}
+
+    def _aggregated(self, kind: str, query: dict[str, str]) -> dict[str, Any]:
+        """Entries of all zones; a zone without any on this page has a warning instead."""
+        types, gpus = sold()
+        held: dict[str, Callable[[], list[tuple[str, Any]]]] = {
+            "instances": lambda: _by_zone(self.world.instances),
+            "disks": lambda: _by_zone(self.world.disks),
+            "machineTypes": lambda: [(z, {"name": n}) for z, all in types.items() for n in all],
+            "acceleratorTypes": lambda: [(z, {"name": n}) for z, all in gpus.items() for n in all],
+        }
+        if kind not in held:
+            raise Refused(404, "notFound", f"aggregated/{kind} was not found")
+        through = bodies.matcher(query.get("filter", ""))
+        entries = sorted(
+            ((zone, each) for zone, each in held[kind]() if through(each)),
+            key=lambda entry: (entry[0], entry[1]["name"]),
+        )
+        page, token = self._paged(entries, query)
+        nothing = {"code": "NO_RESULTS_ON_PAGE", "message": "There are no results for scope"}
+        items: dict[str, Any] = {f"zones/{zone}": {"warning": nothing} for zone in types}
+        for zone, each in page:
+            scope = items.setdefault(f"zones/{zone}", {})
+            scope.pop("warning", None)
+            scope.setdefault(kind, []).append(each)
+        return {"kind": f"compute#{kind[:-1]}AggregatedList", "id": "list", "items": items, **token}
+
+    def _ordered(self, entries: list[Any], query: dict[str, str]) -> list[Any]:
+        found = [each for each in entries if bodies.matcher(query.get("filter", ""))(each)]
+        if query.get("orderBy") == "creationTimestamp desc":
+            key = "insertTime" if found and "insertTime" in found[0] else "creationTimestamp"
+            return sorted(found, key=lambda each: each[key], reverse=True)
+        return sorted(found, key=lambda each: each["name"])
+
+    def _paged(self, entries: list[Any], query: dict[str, str]) -> tuple[list[Any], dict[str, str]]:
+        most = int(query.get("maxResults", "500"))
+        if not 0 <= most <= 500:
+            raise bodies.invalid("maxResults", most, "Must be between 0 and 500.")
+        most = min(most or 500, self.page)
+        start = int(query.get("pageToken") or 0)
+        more = start + most < len(entries)
+        return entries[start : start + most], {"nextPageToken": str(start + most)} if more else {}
+
+    # -- the script --------------------------------------------------------------------------
+
+    def _action(self, request: Request) -> str:
+        if request.path == "/token":
+            return "token"
+        found = _ROOT.fullmatch(request.path)
+        path = (found[2] or "") if found else request.path
+        for method, pattern, action in _ACTIONS:
+            if request.method == method and re.fullmatch(pattern, path):
+                return action
+        return "other"
+
+    def _add(self, script: Script) -> None:
+        with self._lock:
+            self._scripts.append(script)
+
+    def _script(self, action: str, request: Request) -> Script | None:
+        known = request.query.get("requestId") in self.world.requests
+        for script in self._scripts:
+            if script.kind != "slow" and script.applies(action, request, known):
+                script.times -= 1
+                return script
+        return None
+
+    def _control(self, request: Request) -> Response:
+        """Any of this emulator's methods, for other processes: ``POST /_sky/refuse`` and JSON."""
+        name = request.path.removeprefix("/_sky/")
+        if request.method != "POST" or name not in _CONTROL:
+            return Response.json({"error": f"no such method: {name}"}, 404)
+        try:
+            given = json.loads(request.body or b"{}")
+            return Response.json(getattr(self, name)(**given))
+        except (TypeError, ValueError, Refused) as error:
+            return Response.json({"error": str(error)}, 400)
+
+
+def _by_zone(held: dict[tuple[str, str], Any]) -> list[tuple[str, Any]]:
+    return [(zone, each) for (zone, _), each in held.items()]
+
+
+def main(argv: list[str]) -> None:
+    """Run until standard input ends; print the environment that points here, as JSON."""
+    import argparse
+    import signal
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--boot", type=float, default=0.05)
+    parser.add_argument("--minute", type=float, default=60.0)
+    parser.add_argument("--hosts", action="store_true", help="a real host for each machine")
+    given = parser.parse_args(argv)
+    fleet = Fleet(minute=given.minute) if given.hosts else None
+    compute = Compute(fleet, boot=given.boot, minute=given.minute)
+    over = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: over.set())
+    print(json.dumps(compute.env()), flush=True)
+    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+    over.wait()
+    compute.close()
+    if fleet is not None:
+        fleet.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
