@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import ssl
 import subprocess
 import sys
 import threading
@@ -21,16 +22,21 @@ import botocore.exceptions
 import botocore.session
 import pytest
 
+from jupyter_sky import ssh
 from jupyter_sky.clouds import aws_access, aws_images
+from jupyter_sky.clouds import birth as births
 from jupyter_sky.clouds.aws import AwsDriver
 from jupyter_sky.clouds.aws_errors import TABLE
 from jupyter_sky.clouds.base import TAGS, Birth, Launch, Machine, Trouble, patient
 from jupyter_sky.config import Sky
+from jupyter_sky.errors import SkyUnreachable
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
 from tests.conftest import wait_until
 from tests.emulators.ec2 import Ec2
 from tests.emulators.ec2_account import REGIONS
+from tests.emulators.hosts import USABLE
+from tests.emulators.loopback import loopback
 
 REGION = "us-east-1"
 HERE = {"cloud": "aws", "region": REGION, "instance_type": "m5.large", "arch": "x86_64"}
@@ -714,6 +720,50 @@ def test_a_refusal_speaks_of_the_place_it_was_asked_for(ec2: Ec2, driver: AwsDri
     assert trouble(driver, lambda: create(driver, order("b-1"))).cause == "throttled"
 
 
+# -- real machines behind the account ----------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
+def test_instances_are_machines_that_one_can_log_in_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    driver = AwsDriver()
+    with loopback("aws", minute=1.0) as cloud:
+        use(monkeypatch, cloud.env)
+        monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+        Sky.clear_instance()
+        asked = order(nodes=2, spot=True)
+        born = births.birth(asked, tmp_path, "", time.time())
+        head, other = running(driver, driver.create(asked, born, patient))
+        names = {}
+        for machine in (head, other):
+            where = births.address(tmp_path, machine.address)
+            wait_until(lambda where=where: answers(where))
+            names[machine.id] = ssh.run(where, "hostname").out.decode().strip()
+        if cloud.fleet.isolated:
+            assert names == {id: id.partition("/")[2] for id in (head.id, other.id)}
+            between = f"exec 3<>/dev/tcp/{other.private}/22; head -c 7 <&3"
+            where = births.address(tmp_path, head.address)
+            assert ssh.run(where, f"timeout 5 bash -c '{between}'").out == b"SSH-2.0"
+        public = (tmp_path / "host.pub").read_text().split()[1]
+        assert public in driver.console(head.id), "the key that it shows is on its console"
+        cloud.api.power_off(head.id)
+        cloud.api.preempt(other.id, 1.0)
+        wait_until(lambda: not cloud.machines(), 30)
+        found = {m.id: m for m in driver.describe([head.id, other.id])}
+        assert found[head.id].reason == "the machine powered itself off"
+        assert found[other.id].preempted and cloud.fleet.hosts() == []
+    Sky.clear_instance()
+
+
+def answers(where: ssh.Address) -> bool:
+    try:
+        return ssh.run(where, "true", timeout=5).code == 0
+    except SkyUnreachable:
+        return False
+
+
 # -- the emulator by itself --------------------------------------------------------------------
 
 
@@ -740,8 +790,6 @@ def test_the_account_in_a_process_of_its_own() -> None:
             text=True,
             check=True,
         )
-        import ssl
-
         trust = ssl.create_default_context(cafile=env["AWS_CA_BUNDLE"])
 
         def control(method: str, **words: Any) -> Any:
