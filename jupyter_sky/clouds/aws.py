@@ -12,6 +12,7 @@ import logging
 import math
 import re
 import threading
+import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -19,18 +20,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..config import Sky
+from ..offers import Offer
 from . import aws_access, aws_images, aws_network
 from .aws_errors import explain
 from .aws_network import CLUSTER, LEASE_END, OWNER, TOKEN, code, filtered
-from .base import Birth, Launch, Machine, Tick, Trouble
+from .base import Birth, Launch, Machine, State, Tick, Trouble
 from .rented import RentedCloud
 
 log = logging.getLogger(__name__)
 
 SCHEDULED_TRIES = 20
 """How often EventBridge tries to end machines; they may be gone long since."""
+IMAGE_SECONDS = 600.0
 _BILLED = ("pending", "running", "stopping", "stopped")
-_STATES = {"pending": "starting", "shutting-down": "ended", "terminated": "ended"}
+_STATES: dict[str, State] = {"pending": "starting", "shutting-down": "ended", "terminated": "ended"}
 _REASONS = {
     "Server.SpotInstanceTermination": "AWS took the spot machine back",
     "Server.SpotInstanceShutdown": "AWS took the spot machine back",
@@ -57,6 +60,7 @@ class AwsDriver:
     def __init__(self) -> None:
         self._access = aws_access.Access()
         self._client = self._access.client
+        self._images: dict[tuple[str | None, ...], tuple[float, aws_images.Image]] = {}
 
     def configured(self) -> str:
         """Return in words which credentials boto3 would take, empty without any; asks nobody."""
@@ -100,7 +104,15 @@ class AwsDriver:
     def _create(self, order: Launch, birth: Birth, given_up: threading.Event) -> list[Machine]:
         with self._access.at(order.offer.region):
             request = self._request(order, birth)
-            found = self._run(order, request, given_up)
+            ec2 = self._client("ec2", order.offer.region)
+            request["SecurityGroupIds"] = [group := aws_network.group(ec2, order, birth)]
+            try:
+                found = self._run(order, request, given_up)
+            except ec2.exceptions.ClientError:
+                aws_network.drop(ec2, group)  # nothing stays in a place that refuses
+                raise
+            if not found:
+                aws_network.drop(ec2, group)
         role = Sky.load().aws_scheduler_role
         if role and found:
             self._schedule(order, birth, [machine.id for machine in found], role)
@@ -111,9 +123,9 @@ class AwsDriver:
             self.remove([machine.id for machine in future.result()])
 
     def _request(self, order: Launch, birth: Birth) -> dict[str, Any]:
-        """What is asked of RunInstances, with what it needs made or found before."""
+        """What is asked of RunInstances, but for the security group."""
         offer, nodes = order.offer, order.resources.nodes
-        image = aws_images.find(self._client, offer)
+        image = self._image(offer)
         size = max(math.ceil(birth.disk), image.gib)
         disk = {"VolumeSize": size, "VolumeType": "gp3", "DeleteOnTermination": True}
         tags = aws_network.tags(birth.tags, Name=f"jupyter-sky {order.cluster}")
@@ -140,6 +152,15 @@ class AwsDriver:
             terms = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
             request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": terms}
         return request
+
+    def _image(self, offer: Offer) -> aws_images.Image:
+        """The image for an offer; looked up again after a while, since there are new ones."""
+        key = (offer.region, offer.instance_type, offer.arch, offer.gpu)
+        until, image = self._images.get(key, (0.0, None))
+        if image is None or time.monotonic() > until:
+            image = aws_images.find(self._client, offer)
+            self._images[key] = (time.monotonic() + IMAGE_SECONDS, image)
+        return image
 
     def _run(
         self, order: Launch, request: dict[str, Any], given_up: threading.Event
@@ -280,9 +301,8 @@ def machine(region: str, instance: Mapping[str, Any]) -> Machine:
     state = _STATES.get(instance["State"]["Name"], "running")
     told = instance.get("StateTransitionReason", "")
     reason = _REASONS.get(why.get("Code", "")) or why.get("Message") or told
-    if instance["State"]["Name"].startswith("stop"):
-        reason = "it is stopped, and its disk costs money"
-    lease = words.get(LEASE_END, "")
+    lease, stopped = words.get(LEASE_END, ""), instance["State"]["Name"].startswith("stop")
+    reason = "it is stopped, and its disk costs money" if stopped else reason
     return Machine(
         id=f"{region}/{instance['InstanceId']}",
         cloud="aws",
@@ -291,7 +311,7 @@ def machine(region: str, instance: Mapping[str, Any]) -> Machine:
         state=state,
         started=instance["LaunchTime"].timestamp(),
         ended=_time_in(told) if state == "ended" else None,
-        reason=reason if state == "ended" or instance["State"]["Name"].startswith("stop") else "",
+        reason=reason if stopped or state == "ended" else "",
         preempted=why.get("Code", "").startswith("Server.Spot"),
         address=instance.get("PublicIpAddress", ""),
         private=instance.get("PrivateIpAddress", ""),

@@ -15,47 +15,51 @@ MADE = "jupyter-sky-made"
 YOUNG_SECONDS = 900.0
 """A group that no machine uses may belong to a launch that is under way for so long."""
 
+Left = tuple[str, str, str]
+"""What was left of an order and is deleted: kind, id, and the token of the order."""
+
 
 def group(ec2: Any, order: Launch, birth: Birth) -> str:
     """Make the security group of an order, or find it; return its id."""
     from botocore.exceptions import ClientError
 
-    home, name = _vpc(ec2), f"jupyter-sky-{plain(order.token)}"[:255]
+    name = f"jupyter-sky-{plain(order.token)}"[:255]
     labels = tags(birth.tags, **{MADE: str(int(time.time()))})
+    wanted = {
+        "GroupName": name,
+        "Description": f"machines of {plain(order.cluster)}"[:255],
+        "TagSpecifications": [{"ResourceType": "security-group", "Tags": labels}],
+    }
     try:
-        id = ec2.create_security_group(
-            GroupName=name,
-            Description=f"machines of {plain(order.cluster)}"[:255],
-            VpcId=home,
-            TagSpecifications=[{"ResourceType": "security-group", "Tags": labels}],
-        )["GroupId"]
+        id = ec2.create_security_group(**wanted)["GroupId"]
     except ClientError as error:
-        if code(error) != "InvalidGroup.Duplicate":
+        if code(error) == "VPCIdNotSpecified":
+            _quietly("DefaultVpcAlreadyExists", ec2.create_default_vpc)
+            id = ec2.create_security_group(**wanted)["GroupId"]
+        elif code(error) == "InvalidGroup.Duplicate":
+            asked = [filtered("group-name", name), *ours(token=order.token)]
+            id = ec2.describe_security_groups(Filters=asked)["SecurityGroups"][0]["GroupId"]
+        else:
             raise
-        asked = [filtered("group-name", name), filtered("vpc-id", home)]
-        id = ec2.describe_security_groups(Filters=asked)["SecurityGroups"][0]["GroupId"]
     for rule in _rules(birth.ssh_from, id if order.resources.nodes > 1 else ""):
-        try:
-            ec2.authorize_security_group_ingress(GroupId=id, IpPermissions=[rule])
-        except ClientError as error:
-            if code(error) != "InvalidPermission.Duplicate":
-                raise
+        admit = ec2.authorize_security_group_ingress
+        _quietly("InvalidPermission.Duplicate", admit, GroupId=id, IpPermissions=[rule])
     return id
+
+
+def drop(ec2: Any, group: str) -> bool:
+    """Delete a security group; False if it is gone, or a machine that is ending still has it."""
+    return _gone(ec2.delete_security_group, GroupId=group)
 
 
 def subnet(ec2: Any, zone: str) -> None:
     """Make the default subnet of a zone again, where it was deleted."""
-    from botocore.exceptions import ClientError
-
-    try:
-        ec2.create_default_subnet(AvailabilityZone=zone)
-    except ClientError as error:
-        if code(error) != "DefaultSubnetAlreadyExistsInAvailabilityZone":
-            raise
+    there = "DefaultSubnetAlreadyExistsInAvailabilityZone"
+    _quietly(there, ec2.create_default_subnet, AvailabilityZone=zone)
 
 
-def sweep(ec2: Any, owner: str, alive: Collection[str], ended: Collection[str]) -> Iterator[tuple]:
-    """Delete disks, interfaces and groups that no machine uses; yield kind, id and token of each.
+def sweep(ec2: Any, owner: str, alive: Collection[str], ended: Collection[str]) -> Iterator[Left]:
+    """Delete disks, interfaces and groups that no machine uses; yield them.
 
     Parameters
     ----------
@@ -83,7 +87,7 @@ def sweep(ec2: Any, owner: str, alive: Collection[str], ended: Collection[str]) 
         young = time.time() - float(words.get(MADE, 0)) < YOUNG_SECONDS
         if words[TOKEN] in alive or (young and words[TOKEN] not in ended):
             continue
-        if _gone(ec2.delete_security_group, GroupId=each["GroupId"]):
+        if drop(ec2, each["GroupId"]):
             yield "security group", each["GroupId"], words[TOKEN]
 
 
@@ -100,29 +104,24 @@ def _gone(delete: Callable[..., Any], **which: str) -> bool:
     return True
 
 
-def _vpc(ec2: Any) -> str:
-    """The default VPC of a region; it is made again where it was deleted."""
+def _quietly(allowed: str, request: Callable[..., Any], **words: Any) -> None:
+    """Send a request that may be refused with one code: somebody else was faster."""
     from botocore.exceptions import ClientError
 
-    for last in (False, True):
-        found = ec2.describe_vpcs(Filters=[filtered("is-default", "true")])["Vpcs"]
-        if found:
-            return found[0]["VpcId"]
-        try:
-            return ec2.create_default_vpc()["Vpc"]["VpcId"]
-        except ClientError as error:
-            if last or code(error) != "DefaultVpcAlreadyExists":
-                raise
-    raise AssertionError
+    try:
+        request(**words)
+    except ClientError as error:
+        if code(error) != allowed:
+            raise
 
 
 def _rules(ssh_from: Collection[str], group: str) -> Iterator[dict[str, Any]]:
     """What may come in: SSH, and everything from the machines of the same group."""
-    ranges = [{"CidrIp": net} for net in ssh_from if ":" not in net]
-    ranges6 = [{"CidrIpv6": net} for net in ssh_from if ":" in net]
-    for kind, nets in (("IpRanges", ranges), ("Ipv6Ranges", ranges6)):
-        for net in nets:
-            yield {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, kind: [net]}
+    for net in ssh_from:
+        nets = (
+            {"Ipv6Ranges": [{"CidrIpv6": net}]} if ":" in net else {"IpRanges": [{"CidrIp": net}]}
+        )
+        yield {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, **nets}
     if group:
         yield {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
 

@@ -199,6 +199,16 @@ class Account:
                 self._mark(self._lives[name])  # moto has just written its own words
         return response
 
+    def _before_CreateSecurityGroup(
+        self, _: Request, region: str, form: dict[str, str]
+    ) -> Response | None:
+        if "VpcId" in form or any(
+            vpc.is_default == "true" or vpc.is_default is True
+            for vpc in self.moto.backend("ec2")[self.number][region].vpcs.values()
+        ):
+            return None
+        return error("ec2", "VPCIdNotSpecified", "No default VPC for this user")
+
     def _before_DeleteSecurityGroup(
         self, _: Request, region: str, form: dict[str, str]
     ) -> Response | None:
