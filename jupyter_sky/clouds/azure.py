@@ -26,6 +26,8 @@ POLL_SECONDS = 2.0
 _GOING_SECONDS = 300.0  # a group of the same name that is being deleted is waited for
 _OWNER, _CLUSTER, _TOKEN, _, _LEASE_END = TAGS
 
+_GOING = {"ResourceGroupNotFound", "ResourceGroupBeingDeleted", "ResourceNotFound"}
+
 log = logging.getLogger(__name__)
 
 
@@ -408,14 +410,16 @@ def _remove(account: Account, group: str, names: set[str], stop: Stop) -> None:
 
 def _delete_group(account: Account, group: str) -> None:
     """Ask for the end of a group and all in it, without the wait for systems to shut down."""
-    from azure.core.exceptions import ResourceNotFoundError
+    from azure.core.exceptions import HttpResponseError
 
     try:
         account.resource.resource_groups.begin_delete(
             group, force_deletion_types="Microsoft.Compute/virtualMachines", polling=False
         )
-    except ResourceNotFoundError:
-        pass
+    except HttpResponseError as error:
+        trouble = explain(error)
+        if trouble is None or trouble.code not in _GOING:
+            raise
 
 
 cloud = RentedCloud(AzureDriver())

@@ -81,11 +81,17 @@ def zone_number(offer: Offer) -> str:
 
 
 def image(offer: Offer) -> tuple[str, str, str]:
-    """Return publisher, offer and SKU: the latest Ubuntu LTS, with drivers where there are GPUs."""
+    """Return publisher, offer and SKU: the latest Ubuntu LTS, with drivers where there are GPUs.
+
+    Examples
+    --------
+    >>> image(Offer("azure", "eastus", "Standard_NC4as_T4_v3", 4, 28, gpu="T4", gpu_count=1))
+    ('microsoft-dsvm', 'ubuntu-hpc', '2404')
+    """
     if offer.gpu_count:
-        kind = (
-            "-gb200" if offer.arch == "arm64" else "-rocm" if _AMD.search(offer.gpu or "") else ""
-        )
+        kind = "-gb200" if offer.arch == "arm64" else ""
+        if _AMD.search(offer.gpu or ""):
+            kind = "-rocm"
         return "microsoft-dsvm", "ubuntu-hpc", f"2404{kind}"
     return "Canonical", "ubuntu-24_04-lts", "server-arm64" if offer.arch == "arm64" else "server"
 

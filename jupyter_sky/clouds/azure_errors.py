@@ -1,7 +1,8 @@
-"""What the errors of Azure mean: one table of the codes that its Resource Manager and Entra send."""
+"""What the errors of Azure mean: a table of the codes that its Resource Manager and Entra send."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -24,6 +25,7 @@ _SIZE = "az vm list-skus --location REGION --output table, or %sky catalog refre
 _DISK = "ask for a smaller --disk: a boot disk of Azure has 4095 GiB at most"
 _PLACE = "leave out --region, or name another"
 _POLICY = "ask who owns the policy, or leave out what it forbids: --region, --instance-type"
+_AUTHORITY = "if it is your proxy, set REQUESTS_CA_BUNDLE to the file of its authority"
 _PROXY = "look at HTTPS_PROXY, or try where no proxy is in between"
 
 TABLE: dict[str, tuple[Cause, Width, str]] = {
@@ -59,6 +61,8 @@ TABLE: dict[str, tuple[Cause, Width, str]] = {
     "AADSTS53003": ("permission", "zone", "a rule of the tenant forbids it: ask its administrator"),
     "AADSTS70043": ("permission", "zone", "az login"),
     "AADSTS700082": ("permission", "zone", "az login"),
+    "UntrustedCertificate": ("permission", "zone", _AUTHORITY),
+    "UnknownTenant": ("permission", "zone", _TENANT),
     "CredentialUnavailable": ("permission", "zone", _LOGIN),
     "AuthenticationFailed": ("permission", "zone", _LOGIN),
     "AuthenticationFailedMissingToken": ("permission", "zone", _LOGIN),
@@ -118,6 +122,8 @@ TABLE: dict[str, tuple[Cause, Width, str]] = {
 }
 """Code: cause, how much around the place it is true of, and what to do."""
 
+# what the SDK says of a connection where it keeps the error itself to itself
+_UNREACHED = re.compile("Failed to (establish|resolve)|timed out|Connection (aborted|reset)|EOF")
 _ENTRA = re.compile(r"AADSTS\d+")
 _LONGEST = 400  # of a message: some list all sizes of a region
 
@@ -135,9 +141,14 @@ def explain(error: Exception) -> Trouble | None:
         from azure.core import exceptions as azure
     except ImportError:  # then it cannot be one of theirs
         return None
+    if isinstance(error, azure.AzureError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+        cause, width, fix = TABLE["UntrustedCertificate"]
+        message = "what answers shows a certificate that nobody here trusts"
+        return Trouble(cause, "UntrustedCertificate", message, width, fix)
     if isinstance(error, azure.ClientAuthenticationError):
         return _identity(error)
-    if isinstance(error, azure.DecodeError):
+    # the SDK reads some answers without a look at what they are
+    if isinstance(error, azure.DecodeError | json.JSONDecodeError):
         return Trouble("transient", "DecodeError", "the answer is not Azure's", fix=_PROXY)
     if isinstance(error, azure.HttpResponseError):
         return _answer(error)
@@ -162,6 +173,13 @@ def _identity(error: Any) -> Trouble:
         cause, width, fix = TABLE.get(found[0], ("permission", "zone", _LOGIN))
         sentence = text[found.end() :].lstrip(": ").split("Trace ID")[0]
         return Trouble(cause, found[0], _short(sentence), width, fix)
+    if "Unable to get authority configuration" in text:  # the SDK keeps the rest to itself
+        cause, width, fix = TABLE["UnknownTenant"]
+        message = "there is no such tenant, or something else answers in the place of Entra"
+        return Trouble(cause, "UnknownTenant", message, width, fix)
+    if _UNREACHED.search(text):
+        where = text.rpartition("EnvironmentCredential: ")[2]
+        return Trouble("transient", "Unreachable", _short(where), fix=_PROXY)
     if type(error).__name__ == "CredentialUnavailableError":
         cause, width, fix = TABLE["CredentialUnavailable"]
         return Trouble(cause, "CredentialUnavailable", _short(text), width, fix)
@@ -206,20 +224,20 @@ def _trouble(code: str, message: str) -> Trouble:
     """Read a message where the code alone says too little."""
     cause, width, fix = TABLE[code]
     low = message.lower()
-    if code in ("OperationNotAllowed", "QuotaExceeded"):
+    if code == "OperationNotAllowed" and "quota" not in low:
+        cause, width, fix = "invalid", "zone", ""
+    elif code in ("OperationNotAllowed", "QuotaExceeded"):
         if "lowprioritycores" in low or "low-priority" in low or "spot" in low:
             width = "market"
         elif "total regional" in low or "regional cores" in low:
             width = "region"
-        elif code == "OperationNotAllowed" and "quota" not in low:
-            cause, width, fix = "invalid", "zone", ""
     elif code == "InvalidParameter" and ("disk" in low and "size" in low):
         fix = _DISK
     elif code == "InvalidParameter" and ("vm size" in low or "vmsize" in low):
         fix = _SIZE
     elif code == "MissingSubscriptionRegistration":
-        if found := re.search(r"Microsoft\.\w+", message):
-            fix = f"az provider register --wait --namespace {found[0]}"
+        found = re.search(r"Microsoft\.\w+", message)
+        fix = f"az provider register --wait --namespace {found[0]}" if found else fix
     return Trouble(cause, code, _short(message), width, fix)
 
 

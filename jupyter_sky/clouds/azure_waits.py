@@ -1,4 +1,4 @@
-"""Several requests to Azure at the same time, and operations that take time, all of which can stop."""
+"""Several requests to Azure at a time, and operations that take time, all of which can stop."""
 
 from __future__ import annotations
 

@@ -42,6 +42,12 @@ ACTIONS = {
 """Short names of requests, for scripts; any part of what `Arm.calls` says will do."""
 
 
+CONTROLS = (
+    "double env expire_tokens groups lose machines preempt refuse slow throttle wrong_env".split()
+)
+"""What another process may call, by ``POST /_sky/NAME``."""
+
+
 @dataclass
 class Script:
     """Something that happens to the next requests that match."""
@@ -295,7 +301,9 @@ class Arm:
             status = int(script.code[4:] or 503)
             return Response(page, status, {"Content-Type": "text/html; charset=utf-8"})
         if script.code.startswith("AADSTS"):
-            return self._entra_error(script.code, {"client": CLIENT, "tenant": TENANT})
+            return self._entra_error(
+                script.code, {"client": CLIENT, "tenant": TENANT, "scope": self.url}
+            )
         said = words(script.code)
         message = said.message.format_map(self._names(request, script))
         return self._error(Refused(script.code, message, said.status))
@@ -322,12 +330,7 @@ class Arm:
         name, given = request.path.removeprefix("/_sky/"), _json(request)
         if name == "calls":
             return Response.json(self.calls)
-        if (
-            name
-            not in (
-                "refuse lose double slow throttle machines groups preempt expire_tokens env wrong_env"
-            ).split()
-        ):
+        if name not in CONTROLS:
             return Response.json({"error": name}, 404)
         return Response.json(getattr(self, name)(**given))
 
@@ -388,7 +391,7 @@ class Arm:
             return self._entra_error("AADSTS7000222", names)
         if form.get("client_secret") != SECRET:
             return self._entra_error("AADSTS7000215", names)
-        if form.get("scope", "").split("/.default")[0].rstrip("/") != self.url:
+        if urlsplit(form.get("scope", "")).hostname != urlsplit(self.url).hostname:
             return self._entra_error("AADSTS500011", names)
         token = self._issue(CLIENT)
         return Response.json(

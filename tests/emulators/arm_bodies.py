@@ -1,5 +1,5 @@
-"""What the Resource Manager refuses in a body: fields, kinds and values by the SDK's own models, then
-what only the service itself knows."""
+"""What the Resource Manager refuses in a body: fields, kinds and values by the SDK's own models,
+then what only the service itself knows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in a subscription: groups, networks, machines, roles, and the operations that take time."""
+"""What is in a subscription: groups, networks, machines, roles, and operations that take time."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ class State:
     ) -> None:
         self.home, self.url = f"/subscriptions/{subscription}", url
         self.subscription, self.fleet, self.boot = subscription, fleet, boot
+        self.subscriptions = {subscription: "Emulated"}
         self.gone_sizes: set[str] = set()
         self._issue, self._authority = issue, authority
         self._all: dict[str, dict[str, Any]] = {}
@@ -72,8 +73,16 @@ class State:
 
     def names(self, kind: str) -> list[str]:
         """Names of all resources of a kind."""
+        return sorted(one["name"] for one in self.all(kind))
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        """All resources of a kind."""
         with self._lock:
-            return sorted(one["name"] for one in self._all.values() if _kind(one) == kind)
+            return [one for one in self._all.values() if _kind(one) == kind]
+
+    def tags(self, kind: str) -> list[dict[str, str]]:
+        """Tags of all resources of a kind."""
+        return [one.get("tags") or {} for one in self.all(kind)]
 
     def machines(self) -> list[dict[str, Any]]:
         """Machines that have not ended."""
@@ -151,9 +160,9 @@ class State:
     def _get(self, request: Request, key: str, kind: str, page: int) -> Response:
         expanded = request.query.get("$expand", "") == "instanceView"
         if key == self.home.lower():
-            return Response.json(self._subscription())
+            return Response.json(self._subscription(self.subscription))
         if key == "/subscriptions":
-            return Response.json({"value": [self._subscription()]})
+            return Response.json({"value": [self._subscription(id) for id in self.subscriptions]})
         if key in self._all:
             return Response.json(self._shown(self._all[key], expanded))
         group = re.match(r"(/subscriptions/[^/]+/resourcegroups/[^/]+)/", key)
@@ -179,11 +188,11 @@ class State:
             answer["nextLink"] = f"{self.url}{request.path}?{pairs}".replace(" ", "%20")
         return Response.json(answer)
 
-    def _subscription(self) -> dict[str, Any]:
+    def _subscription(self, id: str) -> dict[str, Any]:
         return {
-            "id": self.home,
-            "subscriptionId": self.subscription,
-            "displayName": "Emulated",
+            "id": f"/subscriptions/{id}",
+            "subscriptionId": id,
+            "displayName": self.subscriptions[id],
             "state": "Enabled",
         }
 

@@ -128,7 +128,8 @@ WORDS = {
     "PreconditionFailed": Words(412, "The precondition failed: the resource exists."),
     "ResourceGroupBeingDeleted": Words(
         409,
-        "The resource group '{group}' is in deprovisioning state and cannot perform this operation.",
+        "The resource group '{group}' is in deprovisioning state and cannot perform this "
+        "operation.",
     ),
     "ResourceGroupNotFound": Words(404, "Resource group '{group}' could not be found."),
     "ResourceNotFound": Words(
