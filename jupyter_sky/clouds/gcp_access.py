@@ -29,7 +29,7 @@ ONCE: dict[str, Any] = {"retry": None, "timeout": 60.0}
 PAGE = 500
 SETTLE_SECONDS = 600.0
 """An operation that takes longer is given up."""
-MISSED_POLLS = 5
+MISSED_POLLS = 8
 """So many looks at an operation may fail one after the other."""
 
 
@@ -169,7 +169,7 @@ class Access:
             The first that failed; see `gcp_errors.operation_error`.
         """
         kind, place = ("ZoneOperations", {"zone": zone}) if zone else ("GlobalOperations", {})
-        pending, wait, missed = list(operations), 0.1, 0
+        pending, wait, missed = list(operations), 0.05, 0
         until = time.monotonic() + SETTLE_SECONDS
         while True:
             for operation in pending:
@@ -181,7 +181,7 @@ class Access:
             if time.monotonic() > until:
                 raise _late(pending[0].name)
             self._pause(wait, tick)
-            wait = min(wait * 1.3, 1.0)
+            wait = min(wait * 1.4, 1.0)
             try:
                 names = [operation.name for operation in pending]
                 pending = [self.call(kind, "get", operation=name, **place) for name in names]

@@ -107,7 +107,7 @@ TABLE: dict[str, Meaning] = {
     "clock": ("permission", "region", _CLOCK),
     "no credentials": ("permission", "region", _LOGIN),
     "no project": ("permission", "region", _PROJECT),
-    "wrong project": ("permission", "region", _PROJECT),
+    "wrong project": ("permission", "region", f"{_PROJECT}; if it is yours, {_ROLE}"),
     "page": ("unknown", "region", _PROXY),
     "certificate": ("unknown", "region", _TRUST),
     "connection": ("transient", "region", ""),

@@ -21,7 +21,8 @@ DEEP_LEARNING = (
 DEEP_LEARNING_GIB = 50
 SHORTEST_SECONDS, LONGEST_SECONDS = 30, 120 * 86400
 """What Compute Engine takes as the time after which a machine is deleted."""
-_HYPERDISK = frozenset("a4 a4x c4 c4a c4d c4n g4 h4d m4 m4n n4 n4a n4d x4".split())
+_HYPERDISK = re.compile(r"(?:a3-ultragpu|(?:a4x?|c4[adn]?|g4|h4d|m4n?|n4[ad]?|x4)-)|.*-metal$")
+"""Machine types that take no persistent disks."""
 _FIXED = frozenset("h3 h4d x4".split())
 """Series whose machines cannot be moved to another host while it is maintained."""
 _STARTING = ("PROVISIONING", "STAGING", "PENDING", "REPAIRING")
@@ -127,7 +128,7 @@ def body(order: Launch, birth: Birth, zone: str, rank: int) -> Any:
 def _disk(order: Launch, birth: Birth, zone: str, machine: str, labels: dict[str, str]) -> Any:
     import google.cloud.compute_v1 as compute_v1
 
-    kind = "hyperdisk-balanced" if machine.partition("-")[0] in _HYPERDISK else "pd-balanced"
+    kind = "hyperdisk-balanced" if _HYPERDISK.match(machine) else "pd-balanced"
     least = DEEP_LEARNING_GIB if image(order) == DEEP_LEARNING else 10
     return compute_v1.AttachedDisk(
         boot=True,

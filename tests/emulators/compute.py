@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -108,15 +108,25 @@ class Compute(Emulator):
     def __init__(
         self, fleet: Fleet | None = None, *, boot: float = 0.05, minute: float = 60.0
     ) -> None:
-        self.world = World(PROJECT, fleet, boot, minute)
-        self.page, self.skew = 500, 0.0
-        self._scripts: list[Script] = []
-        self._dark = 0.0
+        self._kept = (fleet, boot, minute)
+        self._begin()
         self._folder = Path(tempfile.mkdtemp(prefix="sky-compute-"))
         super().__init__()
         self.tokens = Tokens(f"{self.url}/token", lambda: time.time() + self.skew)
         self._key = self.tokens.write_key(self._folder / "right.json", PROJECT)
         _authority().cert_pem.write_to_path(self._folder / "authority.pem")
+
+    def _begin(self) -> None:
+        self.world = World(PROJECT, *self._kept)
+        self.page, self.skew = 500, 0.0
+        self._scripts: list[Script] = []
+        self._dark = 0.0
+
+    def reset(self) -> None:
+        """Be as new, at the same address and with the same accounts."""
+        self.world.close()
+        self._begin()
+        self.requests.clear()
 
     def close(self) -> None:
         """Stop; nothing is left."""
@@ -250,9 +260,10 @@ class Compute(Emulator):
             self._write(handler, self._control(request))
             return
         described, action = self.describe(request), self._action(request)
+        stranger = self._stranger(request)
         with self._lock:
             self.requests.append(described)
-            script = self._script(action, request)
+            script = None if stranger else self._script(action, request)
         if time.monotonic() < self._dark:
             self._hang_up(handler)
             return
@@ -260,7 +271,7 @@ class Compute(Emulator):
             (s for s in self._scripts if s.kind == "slow" and s.action == action), None
         ):
             time.sleep(slow.seconds)
-        response = self._respond(request, script)
+        response = stranger or self._respond(request, script)
         if script and script.kind == "double":
             response = self._respond(request, None)
         if script and script.kind == "lose":
@@ -271,24 +282,32 @@ class Compute(Emulator):
     def _hang_up(self, handler: BaseHTTPRequestHandler) -> None:
         handler.close_connection = True
 
+    def _stranger(self, request: Request) -> Response | None:
+        """The refusal of a request without a good token."""
+        if request.path == "/token":
+            return None
+        refused = self.tokens.holder(request.headers.get("authorization", ""))
+        return errors.refusal(refused) if refused else None
+
     def _respond(self, request: Request, script: Script | None) -> Response:
         code = script.code if script and script.kind == "refuse" else ""
         found = _ROOT.fullmatch(request.path)
         project = found[1] if found else PROJECT
-        words = {"project": project, "resource": f"projects/{project}", "metric": "CPUS"}
+        words = {
+            "project": project,
+            "resource": request.path.partition("/v1/")[2],
+            "metric": "CPUS",
+        }
         words |= {"zone": "", "region": "us-central1"}
         if code.startswith("page"):
             return errors.refusal(code)
         if request.path == "/token":
             return google_tokens.refusal(code) if code else self.tokens.answer(request)
-        if refused := self.tokens.holder(request.headers.get("authorization", "")):
-            return errors.refusal(refused, **words)
         if found is None:
             return errors.error(404, "notFound", f"{request.path} was not found")
-        if project in CLOSED:
-            return errors.refusal(CLOSED[project], **words)
         if project != PROJECT:
-            return errors.refusal("notFound", **words)
+            words["resource"] = f"projects/{project}"
+            return errors.refusal(CLOSED.get(project, "notFound"), **words)
         late = code.partition(":")[0] in errors.LATE
         if code and not late:
             return errors.refusal(code.partition(":")[0], **words)
@@ -347,11 +366,13 @@ class Compute(Emulator):
     def _aggregated(self, kind: str, query: dict[str, str]) -> dict[str, Any]:
         """Entries of all zones; a zone without any on this page has a warning instead."""
         types, gpus = sold()
+        exact = re.fullmatch(r'name = "([^"]*)"', query.get("filter", ""))
+        name = exact[1] if exact else ""
         held: dict[str, Callable[[], list[tuple[str, Any]]]] = {
             "instances": lambda: _by_zone(self.world.instances),
             "disks": lambda: _by_zone(self.world.disks),
-            "machineTypes": lambda: [(z, {"name": n}) for z, all in types.items() for n in all],
-            "acceleratorTypes": lambda: [(z, {"name": n}) for z, all in gpus.items() for n in all],
+            "machineTypes": lambda: _named(types, name),
+            "acceleratorTypes": lambda: _named(gpus, name),
         }
         if kind not in held:
             raise Refused(404, "notFound", f"aggregated/{kind} was not found")
@@ -423,6 +444,15 @@ class Compute(Emulator):
 
 def _by_zone(held: dict[tuple[str, str], Any]) -> list[tuple[str, Any]]:
     return [(zone, each) for (zone, _), each in held.items()]
+
+
+def _named(sold: Mapping[str, Collection[str]], name: str) -> list[tuple[str, Any]]:
+    """What zones sell; of the very many kinds only one, if it is named."""
+    return [
+        (zone, {"name": each})
+        for zone, kinds in sold.items()
+        for each in (kinds if not name else [name] if name in kinds else [])
+    ]
 
 
 def main(argv: list[str]) -> None:

@@ -24,6 +24,7 @@ IMAGES = {
 """Families by project: architecture, and GiB of the disk that they come with."""
 _DISK_GIB = 65536
 _HYPERDISK = frozenset("a4 a4x c4 c4a c4d c4n g4 h4d m4 m4n n4 n4a n4d x4".split())
+"""Series whose machines take no persistent disks, nor do bare ones and A3 Ultra."""
 _WITH_GPUS = re.compile(r"(?:a2|a3|a4|a4x|g2|g4)-")
 _KINDS = {
     "string": str,
@@ -154,7 +155,8 @@ def _check_disk(disk: dict[str, Any], kind: str, arch: str) -> None:
         why = f"Requested disk size cannot be smaller than the image size ({least} GB)"
         raise invalid(f"{field}.diskSizeGb", gib, why)
     disk_type = params.get("diskType", "pd-standard").rpartition("/")[2]
-    if disk_type.startswith("hyperdisk") != (kind.partition("-")[0] in _HYPERDISK):
+    fast = kind.partition("-")[0] in _HYPERDISK or re.search(r"^a3-ultra|-metal$", kind)
+    if disk_type.startswith("hyperdisk") != bool(fast):
         words = f"[{disk_type}] features are not compatible for creating instance."
         raise Refused(400, "badRequest", words)
     _check_labels(params.get("labels", {}), f"{field}.labels")
