@@ -17,6 +17,7 @@ from . import gcp_machine as machine
 from . import gcp_network as network
 from .base import Birth, Launch, Machine, Tick, Trouble
 from .gcp_access import Access, any_of, connect, passes
+from .gcp_errors import ignoring
 from .rented import RentedCloud
 
 PREEMPTED = "compute.instances.preempted"
@@ -140,7 +141,7 @@ class GcpDriver:
         access = connect()
 
         def end(zone: str, name: str) -> None:
-            with network.suppress_code("404"):
+            with ignoring("gone"):
                 access.call("Instances", "delete_unary", zone=zone, instance=name)
 
         with ThreadPoolExecutor(SAME_TIME) as workers:
@@ -158,7 +159,7 @@ class GcpDriver:
         alive = {each.token for each in self.machines(owner=owner)}
         for zone, name in list(_unused_disks(access, owner)):
             if regions is None or _region(zone) in regions:
-                with network.suppress_code("404", "resourceInUseByAnotherResource"):
+                with ignoring("gone", "resourceInUseByAnotherResource"):
                     access.call("Disks", "delete_unary", zone=zone, disk=name)
                     deleted.append(f"disk {zone}/{name}")
         for name in network.unused_rules(access, owner, alive):
@@ -175,7 +176,7 @@ class GcpDriver:
         """Return the end of what a machine has written to its serial port."""
         zone, name = _split(id)
         asked = {"zone": zone, "instance": name, "port": 1}
-        with network.suppress_code("404", "400"):
+        with ignoring("gone", "resourceNotReady"):
             found = connect().call("Instances", "get_serial_port_output", **asked)
             return found.contents[-CONSOLE_CHARS:]
         return ""
@@ -241,7 +242,7 @@ def _lives(access: Access, zone: str, body: Any) -> bool:
     try:
         found = access.call("Instances", "get", zone=zone, instance=body.name)
     except Exception as error:
-        if gcp_errors.is_code(error, "404"):
+        if gcp_errors.is_code(error, "gone"):
             return False
         raise
     same = machine.tags(found).get(machine.TOKEN) == machine.tags(body).get(machine.TOKEN)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import chain
+from contextlib import AbstractContextManager
 from typing import Any
 
 from .base import Cause, Trouble, Width
@@ -274,9 +274,24 @@ def operation_error(operation: Any) -> Exception:
 
 
 def is_code(error: Any, *wanted: str) -> bool:
-    """Whether an error of google-api-core has one of some codes or HTTP statuses."""
+    """Whether an error of google-api-core has one of some codes.
+
+    ``gone`` stands for the answer that what is asked for is not there, by Google itself and within
+    a project that is.
+    """
     from google.api_core.exceptions import GoogleAPICallError
 
     if not isinstance(error, GoogleAPICallError):
         return False
-    return any(code in wanted for code in chain(codes(error), (str(int(error.code or 0)),)))
+    gone = "gone" in wanted and error.code == 404 and _of_call(error).cause == "invalid"
+    return gone or any(code in wanted for code in codes(error))
+
+
+class ignoring(AbstractContextManager[None]):
+    """Let errors with one of some codes pass; see `is_code`."""
+
+    def __init__(self, *wanted: str) -> None:
+        self._wanted = wanted
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        return is_code(error, *self._wanted)

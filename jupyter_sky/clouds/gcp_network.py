@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection
-from contextlib import suppress
 from typing import Any
 
 from . import gcp_machine as machine
 from .base import Birth, Launch, Tick
 from .gcp_access import Access, any_of
-from .gcp_errors import is_code
+from .gcp_errors import ignoring, is_code
 
 YOUNG_SECONDS = 900.0
 """A rule or a disk that is younger may belong to machines that are just being made."""
@@ -31,7 +30,7 @@ def ensure(access: Access, order: Launch, birth: Birth, tick: Tick) -> None:
     _ensure_network(access, tick)
     made = []
     for rule in wanted.values():
-        with suppress_code("alreadyExists"):  # another notebook was faster
+        with ignoring("alreadyExists"):  # another notebook was faster
             asked = {"firewall_resource": rule}
             made.append(
                 access.until_ready(
@@ -46,7 +45,7 @@ def remove_rule(access: Access, name: str) -> bool:
     try:
         access.call("Firewalls", "delete_unary", firewall=name)
     except Exception as error:
-        if is_code(error, "404", "resourceNotReady"):
+        if is_code(error, "gone", "resourceNotReady"):
             return False
         raise
     return True
@@ -78,10 +77,10 @@ def teardown(access: Access) -> None:
         for rule in access.call("Firewalls", "list")
         if rule.network.endswith(f"/{machine.NETWORK}")
     ]
-    with suppress_code("404", "resourceInUseByAnotherResource", "resourceNotReady"):
+    with ignoring("gone", "resourceInUseByAnotherResource", "resourceNotReady"):
         deleted = []
         for name in rules:
-            with suppress_code("404"):
+            with ignoring("gone"):
                 deleted.append(access.call("Firewalls", "delete_unary", firewall=name))
         access.settle(deleted)
         asked = {"network": machine.NETWORK}
@@ -143,14 +142,3 @@ def _noted(rule: Any) -> dict[str, str]:
     except ValueError:
         return {}
     return noted if isinstance(noted, dict) else {}
-
-
-class suppress_code(suppress):
-    """Suppress errors with one of some codes or HTTP statuses."""
-
-    def __init__(self, *wanted: str) -> None:
-        super().__init__()
-        self._wanted = wanted
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        return error is not None and is_code(error, *self._wanted)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +32,7 @@ from jupyter_sky.resources import Resources
 from tests.emulators import compute_bodies, compute_errors, google_tokens
 from tests.emulators.compute import Compute
 from tests.emulators.compute_bodies import Refused
+from tests.emulators.fleet import Fleet, isolation_works
 
 OWNER, ZONE = "ann-1234abcd", "us-central1-a"
 DAY = 86400.0
@@ -298,7 +300,7 @@ def test_a_lost_answer_makes_no_second_machine(compute: Compute, driver: GcpDriv
     assert len(compute.machines()) == 4  # they are waited for, not removed
     made = create(driver, nodes=4)
     assert [m.rank for m in made] == [0, 1, 2, 3]
-    assert len(compute.machines()) == 4
+    assert len(compute.machines()) == 4 == len(compute.world.requests)
 
 
 def test_a_doubled_request_makes_no_second_machine(compute: Compute, driver: GcpDriver) -> None:
@@ -690,6 +692,20 @@ def test_a_page_in_place_of_an_answer_is_called_that(
     assert trouble_of(lambda: create(driver, "h-00000001")).cause == "transient"
 
 
+def test_what_only_seems_gone_is_not_taken_for_gone(
+    shared: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = [f"{ZONE}/first-00000000-0"]
+    use(monkeypatch, shared.env())
+    shared.refuse("page:404", action="remove")
+    assert trouble_of(lambda: driver.remove(ours)).cause == "unknown"
+    use(monkeypatch, shared.wrong_env("project"))
+    assert trouble_of(lambda: driver.remove(ours)).cause == "permission"
+    assert trouble_of(lambda: driver.describe(ours)).cause == "permission"
+    use(monkeypatch, shared.env())
+    assert [m.id for m in driver.describe(ours)] == ours
+
+
 def test_a_proxy_in_between_that_lets_nothing_through(
     compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -751,7 +767,7 @@ def test_errors_of_others_are_not_ours() -> None:
         assert cause in ("capacity", "quota", "permission", "invalid", "throttled",
                          "transient", "unknown")  # fmt: skip
         assert width in ("zone", "region", "family", "market")
-    assert gcp_errors.is_code(ValueError("x"), "404") is False
+    assert gcp_errors.is_code(ValueError("x"), "gone") is False
 
 
 # -- with what all rented clouds share -----------------------------------------------------
@@ -885,3 +901,65 @@ def test_it_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     finally:
         process.stdin.close()
         assert process.wait(10) == 0
+
+
+# -- with machines that are real hosts -----------------------------------------------------
+
+
+def _run(folder: Path, address: str, port: int, command: str) -> subprocess.CompletedProcess[str]:
+    options = ["BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=5"]
+    options.append(f"UserKnownHostsFile={folder / 'known'}")
+    words = [word for option in options for word in ("-o", option)]
+    where = ["-p", str(port), "-i", str(folder / "id"), f"sky@{address}", command]
+    return subprocess.run(["ssh", *words, *where], capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not isolation_works(), reason="needs root and namespaces")
+def test_machines_are_real_hosts_that_are_reached_taken_back_and_power_themselves_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    public, theirs = (_key_pair(tmp_path / name) for name in ("id", "host"))
+    keys = {"ed25519_private": (tmp_path / "host").read_text(), "ed25519_public": theirs}
+    user = {"name": "sky", "shell": "/bin/bash", "ssh_authorized_keys": [public]}
+    document = "#cloud-config\n" + json.dumps({"ssh_keys": keys, "users": [user]})
+    born = replace(birth("real-00000001"), user_data=document, public_key=public)
+    with Fleet() as fleet:
+        compute = Compute(fleet, boot=0.02)
+        use(monkeypatch, compute.env())
+        driver = GcpDriver()
+        made = driver.create(order("real-00000001", nodes=2, spot=True), born, patient)
+        hosts = {host.name: host for host in fleet.hosts()}
+        for each in made:
+            host = hosts[each.id.rpartition("/")[2]]
+            assert (host.address, host.private) == (each.address, each.private)
+            assert host.ready(30), host.console()
+            known = each.address if host.port == 22 else f"[{each.address}]:{host.port}"
+            with (tmp_path / "known").open("a") as file:
+                file.write(f"{known} {theirs}\n")
+        head = hosts["real-00000001-0"]
+        said = _run(tmp_path, head.address, head.port, "hostname; id -un")
+        assert said.stdout.split() == ["real-00000001-0", "sky"], said.stderr
+        assert "ED25519" in driver.console(made[0].id)
+        compute.preempt(made[1].id, notice=0.5)
+        until(lambda: driver.describe([made[1].id])[0].preempted, 15)
+        assert host_ended(hosts["real-00000001-1"])
+        assert head.running
+        head.shutdown()
+        until(lambda: driver.describe([made[0].id])[0].state == "ended", 15)
+        assert [m.id for m in driver.machines(owner=OWNER)] == [made[0].id]
+        driver.remove([made[0].id])
+        until(lambda: not compute.machines(), 15)
+        assert fleet.hosts() == []
+        compute.close()
+
+
+def host_ended(host: Any) -> bool:
+    until(lambda: not host.running, 15)
+    return True
+
+
+def _key_pair(path: Path) -> str:
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)]
+    subprocess.run(command, check=True, capture_output=True)
+    return path.with_suffix(".pub").read_text().strip()

@@ -156,6 +156,7 @@ class Compute(Emulator):
             "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{self.url}/compute/v1/",
             "REQUESTS_CA_BUNDLE": authority,
             "SSL_CERT_FILE": authority,
+            "NO_GCE_CHECK": "true",
             "NO_PROXY": here,
             "no_proxy": here,
         }

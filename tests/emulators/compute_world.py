@@ -6,6 +6,7 @@ import heapq
 import itertools
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -334,11 +335,12 @@ class World:
             if reason == "preempted":
                 self._operation(key[0], PREEMPTED, f"instances/{key[1]}", lambda: None)
             delete = machine["scheduling"].get("instanceTerminationAction") == "DELETE"
-            if reason == "preempted" and delete:
-                self._gone(key)
-                return
-            machine.update(status="TERMINATED", lastStopTimestamp=now())
-            self._limits.pop(key, None)
+            delete = delete and reason == "preempted"
+            if not delete:
+                machine.update(status="TERMINATED", lastStopTimestamp=now())
+                self._limits.pop(key, None)
+        if delete:
+            self._gone(key)
 
     def _gone(self, key: Key) -> None:
         with self.lock:
@@ -478,7 +480,11 @@ class World:
             self.operations[name] = operation
 
         def done() -> None:
-            failure = work()
+            try:
+                failure = work()
+            except Exception:
+                traceback.print_exc()
+                failure = late("INTERNAL_ERROR")
             with self.lock:
                 operation.update(failure or {}, status="DONE", progress=100, endTime=now())
 
