@@ -11,7 +11,6 @@ import json
 import os
 import queue
 import shutil
-import signal
 import socket
 import ssl
 import subprocess
@@ -35,6 +34,7 @@ from jupyter_sky.clouds.keeper import Node
 from jupyter_sky.provisioner import bootstrap
 from tests.emulators.fleet import Fleet, Host, isolation_works, scratch
 from tests.emulators.hosts import USABLE, answers, keygen
+from tests.emulators.loopback import warm_cache
 from tests.emulators.metadata import Metadata
 
 pytestmark = pytest.mark.skipif(not USABLE, reason="no sshd")
@@ -181,25 +181,12 @@ def test_files_come_before_ssh_and_commands_after_it(fleet: Fleet, keys: Keys) -
     inside = "" if fleet.isolated else str(born.host.folder)
     assert born.sh('cat "$1"; stat -c %a "$1"', f"{inside}/var/lib/a") == "first\n" + "packed\n604"
     assert not born.host.booted()
-    _as_root(born, fleet, f"touch {inside}/var/lib/go")
+    born.host.root(f"touch {inside}/var/lib/go")
     assert born.host.booted(WAIT)
     assert "it went on" in born.host.console()
     assert int(born.sh(f"cat {inside}/var/lib/who")) == os.geteuid()
     if fleet.isolated:  # elsewhere all files are the present user's
         assert "write_files failed: /var/lib/b" in born.host.console()
-
-
-def _as_root(born: Born, fleet: Fleet, command: str) -> None:
-    """Do as root on it what its user may not, from this machine."""
-    if fleet.isolated:
-        pid = _first_process(born.host)
-        subprocess.run(["nsenter", "-t", str(pid), "-r", "-m", "sh", "-c", command], check=True)
-    else:
-        subprocess.run(command, shell=True, check=True)
-
-
-def _first_process(host: Host) -> int:
-    return psutil.Process(host._process.pid).children()[0].pid
 
 
 def test_bad_user_data_is_said_on_the_console_and_it_boots(fleet: Fleet) -> None:
@@ -386,12 +373,7 @@ def test_a_power_cut_closes_connections_and_leaves_nothing(fleet: Fleet, keys: K
 
 
 def _sleepers(host: Host) -> list[psutil.Process]:
-    found = []
-    for process in psutil.Process(host._process.pid).children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if process.cmdline() == ["sleep", "4242"]:
-                found.append(process)
-    return found
+    return [process for process in host.processes() if process.cmdline() == ["sleep", "4242"]]
 
 
 def test_its_network_falls_silent_and_comes_back(fleet: Fleet, keys: Keys) -> None:
@@ -458,17 +440,15 @@ def test_it_sees_nothing_of_this_machine_but_programs(
     (tmp_path / "file").touch()
     born = Born(isolated, keys)
     assert born.host.ready(WAIT)
-    pid = _first_process(born.host)
-    seen = ["nsenter", "-t", str(pid), "-r", "-m", "--"]
-    run = subprocess.run([*seen, "test", "-e", str(tmp_path / "file")])
-    assert run.returncode == 1
-    home = subprocess.run([*seen, "find", str(Path.home()), "-maxdepth", "1"], capture_output=True)
-    assert len(home.stdout.split()) < len(list(Path.home().iterdir()))
-    assert b"hush-hush" not in Path(f"/proc/{pid}/environ").read_bytes()
+    assert born.host.root("test -e $1 || echo none", str(tmp_path / "file")) == "none\n"
+    home = born.host.root("ls -A $1", str(Path.home())).split()
+    assert set(home) < {path.name for path in Path.home().iterdir()}
+    secrets = "cat /proc/[0-9]*/environ | tr '\\0' '\\n'"
+    assert "PATH=" in born.host.root(secrets) and "hush-hush" not in born.host.root(secrets)
     people = [row.split(":") for row in born.sh("cat /etc/passwd").splitlines()]
     assert [row[0] for row in people if 1000 <= int(row[2]) < 60000] == [born.user]
     born.sh("touch /usr/x /etc/x /root/x", code=1)
-    _as_root(born, isolated, "touch /usr/jupyter-sky-test /etc/jupyter-sky-test")
+    born.host.root("touch /usr/jupyter-sky-test /etc/jupyter-sky-test")
     assert not Path("/usr/jupyter-sky-test").exists()
     assert not Path("/etc/jupyter-sky-test").exists()
 
@@ -528,7 +508,7 @@ def test_a_closed_fleet_leaves_nothing(fleet: Fleet) -> None:
     addresses = [host.address for host in hosts]
     assert len(set(addresses)) == 3
     assert _left(addresses)
-    processes = [each for host in hosts for each in _machines(psutil.Process(host._process.pid))]
+    processes = [each for host in hosts for each in host.processes()]
     assert len(processes) >= 3
     fleet.close()
     assert not any(process.is_running() for process in processes)
@@ -550,15 +530,18 @@ def test_a_killed_owner_leaves_nothing(kind: bool) -> None:
         )
         for _ in range(2)
     ]
-    addresses = [owner.stdout.readline().split() for owner in owners if owner.stdout]
-    assert len({*addresses[0], *addresses[1]}) == 4  # fleets of two processes do not meet
-    assert all(answers(address, 22) for address in addresses[0]) or not kind
-    for owner, mine in zip(owners, addresses, strict=True):
-        processes = _machines(psutil.Process(owner.pid))
-        assert len(processes) >= 4 and _left(mine)
-        owner.send_signal(signal.SIGKILL)
-        owner.communicate()
-        _until(partial(_none_left, mine, processes))
+    try:
+        addresses = [owner.stdout.readline().split() for owner in owners if owner.stdout]
+        assert len({*addresses[0], *addresses[1]}) == 4  # fleets of two processes do not meet
+        for owner, mine in zip(owners, addresses, strict=True):
+            processes = _machines(psutil.Process(owner.pid))
+            assert len(processes) >= 4 and _left(mine)
+            owner.kill()
+            _until(partial(_none_left, mine, processes))
+    finally:
+        for owner in owners:
+            owner.kill()
+            owner.communicate()
 
 
 def _none_left(addresses: list[str], processes: list[psutil.Process]) -> bool:
@@ -606,11 +589,22 @@ def test_machines_beside_us_are_for_anybody(isolated: Fleet, keys: Keys) -> None
     assert int(port) > 1023
 
 
+def test_folders_of_those_that_were_killed_are_swept() -> None:
+    left = Path(tempfile.mkdtemp(prefix="sky-fleet1-", dir=scratch()))
+    with Fleet(isolated=False) as one:
+        host = one.launch("n", "")
+        assert host.folder
+        with Fleet(isolated=False):
+            assert not left.exists()
+            assert host.folder.exists()
+
+
 # -- our own clusters on them -----------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_engines_can_be_had_on_it(fleet: Fleet, keys: Keys) -> None:
+    warm_cache()
     born = Born(fleet, keys)
     assert born.host.ready(WAIT)
     node = keeper.take(Node(0, "token", born.host.name, born.address), {})
@@ -630,7 +624,12 @@ def test_engines_can_be_had_on_it(fleet: Fleet, keys: Keys) -> None:
 def test_it_ends_when_its_lease_is_ended(fleet: Fleet, keys: Keys) -> None:
     user, ends = fleet.user or "ada", queue.Queue[str]()
     text = birth.user_data(
-        user, keys.public(keys.user), keys.host.read_text(), keys.public(keys.host), 3600.0, ""
+        user,
+        keys.public(keys.user),
+        keys.host.read_text(),
+        keys.public(keys.host),
+        lease=3600.0,
+        silence=300.0,
     )
     host = fleet.launch("n", text, ingress=OPEN, on_end=ends.put)
     assert host.booted(WAIT), host.console()

@@ -30,7 +30,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .hosts import SSHD, answers, free_port
+import psutil
+
+from .hosts import SSHD, answers, free_port, plays
 from .isolation import ip
 
 Rule = tuple[str, int]
@@ -40,6 +42,8 @@ FLEETS = 250
 NUMBERS = range(10, 250)
 """Of machines in one fleet, at the same time."""
 END_SECONDS = 20.0
+BARE = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+"""The environment of what runs on machines: nothing of ours goes there."""
 MEMORY_BYTES = 2 << 30
 _MACHINE = Path(__file__).with_name("machine.py")
 _PROBE = """
@@ -107,8 +111,7 @@ class Fleet:
             self._switch = Switch(f"sky{self._number}", self.gateway)
         else:
             self.network, self.gateway = "127.0.0.0/8", "127.0.0.1"
-            for left in scratch().glob(f"sky-fleet{self._number}-*"):
-                shutil.rmtree(left, ignore_errors=True)
+            _sweep(self._number)
 
     def launch(
         self,
@@ -262,7 +265,7 @@ class Host:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+            env=BARE,
             cwd="/",
             start_new_session=True,
         )
@@ -329,6 +332,36 @@ class Host:
             self._switch.turn(self._number, not silent)
         else:
             self._tell({"do": "silent", "silent": silent})
+
+    def processes(self) -> list[psutil.Process]:
+        """Live processes on it, but for the first one, which is ours."""
+        found = []
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    ours = str(_MACHINE) in process.cmdline()
+                    if not ours and process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(process)
+        return found
+
+    def part(self, name: str) -> list[psutil.Process]:
+        """Live processes of one part: ``guardian``, ``head``, ``gate``, ``nurse``, ``engine``."""
+        return [process for process in self.processes() if plays(process, name)]
+
+    def root(self, script: str, *words: str) -> str:
+        """Run a shell script on it as root (beside us: as the present user); return its output.
+
+        Raises
+        ------
+        subprocess.CalledProcessError
+            It failed.
+        """
+        enter = []
+        if self._switch:
+            first = psutil.Process(self._process.pid).children()[0].pid
+            enter = f"nsenter -t {first} -m -u -i -n -p -r -w".split()
+        command = [*enter, "sh", "-c", script, "sh", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True, env=BARE).stdout
 
     def _tell(self, order: dict[str, Any], wait: bool = True) -> None:
         """Give it an order, and wait until it is carried out or the machine has ended."""
@@ -481,20 +514,34 @@ class Switch:
 
 
 def _own_number() -> tuple[int, socket.socket]:
-    """Return a number that no other fleet on this machine has; it is ours until the lock closes.
-
-    The lock is a name that the kernel forgets with its process, and that belongs to the same
-    network as the addresses do.
-    """
+    """Return a number that no other fleet on this machine has; it is ours until the lock closes."""
     for step in range(FLEETS):
         number = 1 + (os.getpid() + step) % FLEETS
-        lock = socket.socket(socket.AF_UNIX)
-        try:
-            lock.bind(f"\0jupyter_sky-fleet-{number}")
+        if lock := _lock(number):
             return number, lock
-        except OSError:
-            lock.close()
     raise RuntimeError(f"there are {FLEETS} fleets on this machine")
+
+
+def _lock(number: int) -> socket.socket | None:
+    """Take a number; the kernel gives it back with our end, and knows it per network, as links."""
+    lock = socket.socket(socket.AF_UNIX)
+    try:
+        lock.bind(f"\0jupyter_sky-fleet-{number}")
+    except OSError:
+        lock.close()
+        return None
+    return lock
+
+
+def _sweep(own: int) -> None:
+    """Remove folders of fleets whose owners, and machines, were killed."""
+    for left in scratch().glob("sky-fleet*-*"):
+        number = int(left.name.removeprefix("sky-fleet").partition("-")[0])
+        lock = None if number == own else _lock(number)
+        if number == own or lock:
+            shutil.rmtree(left, ignore_errors=True)
+        if lock:
+            lock.close()
 
 
 def scratch() -> Path:

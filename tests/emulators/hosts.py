@@ -132,17 +132,7 @@ class SshHost:
 
     def part(self, name: str) -> list[psutil.Process]:
         """Live processes of one part: ``guardian``, ``head``, ``gate``, ``nurse``, ``engine``."""
-        sign = {"guardian": "guardian.py"}.get(name, f"jupyter_sky.engines.{name}")
-        found = []
-        for process in self.processes():
-            try:
-                words = process.cmdline()
-            except psutil.Error:
-                continue
-            which = words[3:4] if "-S" in words else words[1:3]
-            if any(word.endswith(sign) for word in which):
-                found.append(process)
-        return found
+        return [process for process in self.processes() if plays(process, name)]
 
     def own(self) -> list[psutil.Process]:
         """Live processes that were started on it, but for its SSH server's."""
@@ -190,6 +180,16 @@ class SshHost:
                 with contextlib.suppress(psutil.Error):
                     process.send_signal(signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def plays(process: psutil.Process, part: str) -> bool:
+    """Say whether a process is a part of a cluster: ``guardian``, ``head``, ``engine``..."""
+    sign = {"guardian": "guardian.py"}.get(part, f"jupyter_sky.engines.{part}")
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return False
+    return any(word.endswith(sign) for word in (words[3:4] if "-S" in words else words[1:3]))
 
 
 def toml(value: object) -> str:
