@@ -7,16 +7,16 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
-from . import azure_account
+from . import azure_account, azure_looks
 from . import azure_bodies as bodies
 from .azure_account import Account
 from .azure_errors import explain, passes
 from .azure_waits import Stop, idle, together
-from .base import TAGS, Birth, Launch, Machine, Tick, Trouble
+from .base import Birth, Launch, Machine, Tick, Trouble
 from .rented import RentedCloud
 
 FRESH_SECONDS = 900.0
@@ -24,7 +24,6 @@ FRESH_SECONDS = 900.0
 POLL_SECONDS = 2.0
 """Most seconds between two looks at an operation; Azure itself asks for ten and more."""
 _GOING_SECONDS = 300.0  # a group of the same name that is being deleted is waited for
-_OWNER, _CLUSTER, _TOKEN, _, _LEASE_END = TAGS
 
 _GOING = {"ResourceGroupNotFound", "ResourceGroupBeingDeleted", "ResourceNotFound"}
 
@@ -106,13 +105,13 @@ class AzureDriver:
             if not passes(error):
                 self._forsake(account, group)
             raise
-        return [_machine(group, seen, "", "") for seen in made]
+        return [azure_looks.machine(group, seen, "", "") for seen in made]
 
     def _make_group(self, account: Account, order: Launch, birth: Birth, tick: Tick) -> None:
         from azure.core.exceptions import HttpResponseError
         from azure.mgmt.resource.resources.models import ResourceGroup
 
-        written = bodies.tags(birth) | {bodies.MADE: str(int(time.time()))}
+        written = bodies.group_tags(order, birth, time.time())
         body = ResourceGroup(location=order.offer.region, tags=written)
         name = bodies.group_name(order.token)
         put = partial(account.resource.resource_groups.create_or_update, name, body)
@@ -144,18 +143,26 @@ class AzureDriver:
         account = self._use()
         groups = [
             group.name
-            for group in _groups(account, owner, token)
+            for group in azure_looks.groups(account, owner, token)
             if regions is None or group.location in regions
         ]
-        found = together([partial(_members, account, name) for name in groups], self.poll)
+        found = together(
+            [partial(azure_looks.members, account, name) for name in groups], self.poll
+        )
         return [machine for members in found for machine in members if machine.state != "ended"]
 
     def describe(self, ids: Sequence[str]) -> list[Machine]:
-        """Say how machines are; those that Azure no longer knows are left out."""
-        account, wanted = self._use(), {name.lower() for name in ids}
-        groups = sorted({name.partition("/")[0] for name in ids})
-        found = together([partial(_members, account, name) for name in groups], self.poll)
-        return [one for members in found for one in members if one.id.lower() in wanted]
+        """Say how machines are; those that Azure no longer knows are left out.
+
+        A spot machine that was taken back is deleted, with nothing to ask about; it is known by
+        its group, which is still there.
+        """
+        account = self._use()
+        groups: dict[str, set[str]] = {}
+        for id in ids:
+            groups.setdefault(id.partition("/")[0], set()).add(id)
+        calls = [partial(azure_looks.described, account, *each) for each in groups.items()]
+        return [one for found in together(calls, self.poll) for one in found]
 
     def console(self, id: str) -> str:
         """Return the end of what a machine has written to its serial console."""
@@ -184,13 +191,13 @@ class AzureDriver:
     def leftovers(self, owner: str, regions: Collection[str] | None = None) -> list[str]:
         """Delete the groups without a machine, with the disks and addresses in them."""
         account, gone = self._use(), []
-        for group in _groups(account, owner):
+        for group in azure_looks.groups(account, owner):
             made = float((group.tags or {}).get(bodies.MADE) or 0)
             if regions is not None and group.location not in regions:
                 continue
             if time.time() - made < FRESH_SECONDS:
                 continue
-            if all(one.state == "ended" for one in _members(account, group.name)):
+            if all(one.state == "ended" for one in azure_looks.members(account, group.name)):
                 _delete_group(account, group.name)
                 gone.append(f"resource group {group.name} in {group.location}")
         return gone
@@ -270,7 +277,7 @@ def _settled(account: Account, group: str, name: str, stop: Stop) -> Any:
         seen = account.compute.virtual_machines.get(group, name, expand="instanceView")
     if seen.properties.provisioning_state != "Failed":
         return seen
-    code, message = _failure(seen) or ("ProvisioningFailed", "the machine was not made")
+    code, message = azure_looks.failure(seen) or ("ProvisioningFailed", "the machine was not made")
     error = HttpResponseError(message)
     error.error = ODataV4Format({"code": code, "message": message})
     raise _Failed(error)
@@ -307,86 +314,6 @@ def _let_end_itself(account: Account, home: str, machine: Any) -> None:
             machine.name,
             trouble.code,
         )
-
-
-# -- looking -----------------------------------------------------------------------------------
-
-
-def _groups(account: Account, owner: str = "", token: str = "") -> Iterator[Any]:
-    """Yield the groups of an owner or an order; Azure takes one tag at a time."""
-    name, value = (_TOKEN, token) if token else (_OWNER, owner)
-    wanted = f"tagName eq '{name}'"
-    if value:
-        wanted += " and tagValue eq '{}'".format(value[:256].replace("'", "''"))
-    for group in account.resource.resource_groups.list(filter=wanted):
-        if not owner or (group.tags or {}).get(_OWNER) == owner[:256]:
-            yield group
-
-
-def _members(account: Account, group: str, stop: Stop | None = None) -> list[Machine]:
-    """Return the machines of a group as they are."""
-    from azure.core.exceptions import ResourceNotFoundError
-
-    try:
-        seen = list(account.compute.virtual_machines.list(group, expand="instanceView"))
-        if not seen:
-            return []
-        inside = list(account.network.network_interfaces.list(group))
-        outside = list(account.network.public_ip_addresses.list(group))
-    except ResourceNotFoundError:
-        return []
-    public = {one.id.lower(): one.properties.ip_address or "" for one in outside}
-    addresses: dict[str, tuple[str, str]] = {}
-    for interface in inside:
-        owner, ways = interface.properties.virtual_machine, interface.properties.ip_configurations
-        if owner and ways:
-            way = ways[0].properties
-            ip = way.public_ip_address.id.lower() if way.public_ip_address else ""
-            addresses[owner.id.lower()] = public.get(ip, ""), way.private_ip_address or ""
-    return [_machine(group, one, *addresses.get(one.id.lower(), ("", ""))) for one in seen]
-
-
-def _machine(group: str, seen: Any, address: str, private: str) -> Machine:
-    about, written = seen.properties, seen.tags or {}
-    codes = [status.code or "" for status in _statuses(seen)]
-    power = next((code.partition("/")[2] for code in codes if code.startswith("PowerState/")), "")
-    reason, ended = "", False
-    if about.provisioning_state == "Failed" and power != "running":
-        ended, (_, reason) = True, _failure(seen) or ("", "Azure could not make it")
-    elif about.provisioning_state == "Deleting":
-        reason = "it is being deleted"
-    elif power in ("stopping", "stopped", "deallocating", "deallocated"):
-        reason = f"it is {power}, and still costs"
-    started = about.time_created.timestamp() if about.time_created else time.time()
-    lease_end = written.get(_LEASE_END, "")
-    return Machine(
-        id=f"{group}/{seen.name}",
-        cloud="azure",
-        cluster=written.get(_CLUSTER, ""),
-        rank=bodies.rank_of(seen.name),
-        state="ended" if ended else "running" if power and power != "starting" else "starting",
-        started=started,
-        reason=reason,
-        address=address,
-        private=private,
-        token=written.get(_TOKEN, ""),
-        owner=written.get(_OWNER, ""),
-        lease_end=float(lease_end) if lease_end.isdigit() else None,
-    )
-
-
-def _statuses(seen: Any) -> list[Any]:
-    view = seen.properties.instance_view
-    return (view.statuses or []) if view else []
-
-
-def _failure(seen: Any) -> tuple[str, str] | None:
-    """Return code and message of what kept a machine from being made."""
-    for status in _statuses(seen):
-        where, _, code = (status.code or "").partition("/failed/")
-        if where == "ProvisioningState" and code:
-            return code, status.message or code
-    return None
 
 
 # -- ending ------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +111,9 @@ def _credential() -> Any:
     from azure.identity import DefaultAzureCredential
 
     have = os.environ.get
+    noisy = logging.getLogger("azure.identity")
+    if noisy.level == logging.NOTSET:  # it tells at length what is raised as well
+        noisy.setLevel(logging.ERROR)
     options: dict[str, Any] = {"process_timeout": 30, "retry_total": 1, "connection_timeout": 10}
     if have("AZURE_AUTHORITY_HOST"):  # else the public cloud is asked whether that one exists
         options["disable_instance_discovery"] = True

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MADE = "jupyter-sky-made"
 """Tag of a group: unix seconds at which it was made."""
+SPOT = "jupyter-sky-spot"
+"""Tag of a group whose machines Azure may take back, and then keeps no trace of."""
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 NETWORK, SUBNET, FIREWALL = "network", "nodes", "firewall"
 IMAGE_GIB = 30
@@ -99,6 +101,11 @@ def image(offer: Offer) -> tuple[str, str, str]:
 def tags(birth: Birth) -> dict[str, str]:
     """Return the tags as Azure takes them: any text, 256 characters at most."""
     return {name: value[:256] for name, value in birth.tags.items()}
+
+
+def group_tags(order: Launch, birth: Birth, now: float) -> dict[str, str]:
+    """Return the tags of a group that is made `now`, in unix seconds."""
+    return tags(birth) | {MADE: str(int(now))} | ({SPOT: "yes"} if order.offer.spot else {})
 
 
 def virtual_network(order: Launch, birth: Birth) -> network.VirtualNetwork:

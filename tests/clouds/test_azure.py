@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -248,6 +249,29 @@ def test_requests_that_arrive_twice_make_one_machine(arm: Arm, driver: AzureDriv
     until(lambda: not left(arm))
 
 
+def test_two_who_send_the_same_order_get_the_same_machines(arm: Arm, driver: AzureDriver) -> None:
+    other = AzureDriver(poll=0.02)
+    with ThreadPoolExecutor() as both:
+        answers = list(both.map(lambda one: launch(one, an_order(nodes=2)), (driver, other)))
+    assert answers[0] and [one.id for one in answers[0]] == [one.id for one in answers[1]]
+    assert len(arm.machines()) == len(arm.state.names("disks")) == 2
+
+
+def test_too_many_requests_are_no_refusal(arm: Arm, driver: AzureDriver) -> None:
+    arm.throttle("create")
+    assert refused(driver, an_order(nodes=2)).cause == "throttled"
+    assert arm.groups() == [GROUP]
+    assert len(launch(driver, an_order(nodes=2))) == len(arm.machines()) == 2
+
+
+def test_who_waits_is_told_so_meanwhile(arm: Arm, driver: AzureDriver) -> None:
+    arm.slow("create", 0.5)
+    ticks: list[int] = []
+    order = an_order()
+    driver.create(order, a_birth(order), lambda: ticks.append(1))
+    assert len(ticks) > 4
+
+
 def test_a_failure_behind_a_lost_answer_is_found(arm: Arm, driver: AzureDriver) -> None:
     arm.lose("create")
     arm.refuse("AllocationFailed")
@@ -289,11 +313,17 @@ def test_spot_machine_is_taken_back_with_all_that_was_its(arm: Arm, driver: Azur
     account = driver._use()
     account.compute.virtual_machines.simulate_eviction(GROUP, f"{TOKEN}-1")
     until(lambda: len(arm.machines()) == 1)
-    assert [one.id for one in driver.describe([one.id for one in made])] == [made[0].id]
+    left_over, taken = sorted(driver.describe([one.id for one in made]), key=lambda one: one.rank)
+    assert (left_over.state, left_over.preempted) == ("running", False)
+    assert (taken.id, taken.state, taken.preempted) == (made[1].id, "ended", True)
+    assert (taken.token, taken.owner, taken.rank) == (TOKEN, OWNER, 1)
     assert len(arm.state.names("disks")) == 1
     arm.preempt(made[0].id)
     until(lambda: not arm.machines())
     assert driver.machines(owner=OWNER) == []
+    arm.state.boot = 0.3
+    driver.remove([made[0].id])
+    assert driver.describe([made[0].id]) == []  # the group is going: that was us
 
 
 def test_a_machine_that_is_off_is_not_forgotten(arm: Arm, driver: AzureDriver) -> None:
@@ -649,6 +679,7 @@ def test_a_machine_ends_itself(monkeypatch: pytest.MonkeyPatch, allowed: bool) -
         if allowed:
             until(lambda: not left(arm))
             assert fleet.hosts() == []
+            assert arm.calls.count("DELETE resourceGroups") == 1
         else:
             assert "AuthorizationFailed" in driver.console(made.id)
             (seen,) = driver.machines(owner=OWNER)

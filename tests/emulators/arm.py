@@ -1,4 +1,4 @@
-"""Azure: the Resource Manager as far as machines need it, and the token endpoint of Entra.
+"""Azure: the Resource Manager as far as machines need it, and Entra, which gives the tokens.
 
 Real HTTPS with an authority of our own. State is kept, operations take time and are polled, lists
 have pages, bodies are checked by the SDK's own models, credentials are checked, and errors come in
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import ssl
 import sys
 import tempfile
@@ -23,13 +22,12 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from .arm_bodies import Refused
+from .arm_resources import refused
 from .arm_state import State, kind_of
-from .arm_words import ENTRA, words
+from .arm_words import words
+from .entra import CLIENT, EXPIRED, SECRET, TENANT, Entra
 from .server import Request, Response, _authority
 
-TENANT = "72f988bf-86f1-41af-91ab-2d7cd011db47"
-CLIENT = "0b7cf5a1-6c43-4d5e-9b5e-3d2b8ad34f10"
-SECRET = "8Q~emulated"
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 ACTIONS = {
     "create": "PUT virtualMachines",
@@ -83,14 +81,13 @@ class Arm:
         self.retry_after = "0"
         self.unregistered: set[str] = set()
         self.disabled = False
-        self._tokens: dict[str, dict[str, Any]] = {}
-        self._expired_secrets = {"7~expired"}
         self._lock = threading.Lock()
         self._folder = tempfile.TemporaryDirectory(prefix="sky-arm-")
         host = fleet.gateway if fleet is not None else "localhost"
         self._serve(host)
+        self.entra = Entra(self.url)
         authority = _authority().cert_pem.bytes().decode()
-        self.state = State(SUBSCRIPTION, self.url, fleet, boot, self._issue, authority)
+        self.state = State(SUBSCRIPTION, self.url, fleet, boot, self.entra.issue, authority)
         self._thread.start()
 
     # -- for tests ---------------------------------------------------------------------------
@@ -131,7 +128,7 @@ class Arm:
             env
             | {
                 "wrong": {"AZURE_CLIENT_SECRET": "1~wrong"},
-                "expired": {"AZURE_CLIENT_SECRET": "7~expired"},
+                "expired": {"AZURE_CLIENT_SECRET": EXPIRED},
                 "tenant": {"AZURE_TENANT_ID": nobody},
                 "application": {"AZURE_CLIENT_ID": nobody},
                 "subscription": {"AZURE_SUBSCRIPTION_ID": nobody},
@@ -184,8 +181,7 @@ class Arm:
 
     def expire_tokens(self) -> None:
         """Let all tokens that were given out be old."""
-        for token in self._tokens.values():
-            token["until"] = 0.0
+        self.entra.expire_tokens()
 
     def close(self) -> None:
         """Stop; nothing is left."""
@@ -301,7 +297,7 @@ class Arm:
             status = int(script.code[4:] or 503)
             return Response(page, status, {"Content-Type": "text/html; charset=utf-8"})
         if script.code.startswith("AADSTS"):
-            return self._entra_error(
+            return self.entra.error(
                 script.code, {"client": CLIENT, "tenant": TENANT, "scope": self.url}
             )
         said = words(script.code)
@@ -337,14 +333,12 @@ class Arm:
     # -- the services ------------------------------------------------------------------------
 
     def _answer(self, request: Request, refused: Script | None) -> Response:
-        if match := re.fullmatch(r"/([^/]+)/v2\.0/\.well-known/openid-configuration", request.path):
-            return self._discover(match[1])
-        if match := re.fullmatch(r"/([^/]+)/oauth2/v2\.0/token", request.path):
-            return self._token(match[1], request)
+        if (answered := self.entra.answer(request)) is not None:
+            return answered
         if request.path.startswith("/console/"):
             return self.state.console(request)
         try:
-            who = self._who(request)
+            who = self.entra.who(request)
             self._permit(request, who)
             later = None
             if refused is not None:
@@ -366,68 +360,6 @@ class Arm:
             )
         return Response.json(body, refusal.status, **headers)
 
-    def _discover(self, tenant: str) -> Response:
-        if tenant != TENANT:
-            return self._entra_error("AADSTS90002", {"tenant": tenant})
-        there = f"{self.url}/{tenant}"
-        return Response.json(
-            {
-                "issuer": f"{there}/v2.0",
-                "authorization_endpoint": f"{there}/oauth2/v2.0/authorize",
-                "token_endpoint": f"{there}/oauth2/v2.0/token",
-                "device_authorization_endpoint": f"{there}/oauth2/v2.0/devicecode",
-                "jwks_uri": f"{there}/discovery/v2.0/keys",
-            }
-        )
-
-    def _token(self, tenant: str, request: Request) -> Response:
-        form = request.form
-        names = {"tenant": tenant, "client": form.get("client_id", ""), **form}
-        if tenant != TENANT:
-            return self._entra_error("AADSTS90002", names)
-        if form.get("client_id") != CLIENT:
-            return self._entra_error("AADSTS700016", names)
-        if form.get("client_secret") in self._expired_secrets:
-            return self._entra_error("AADSTS7000222", names)
-        if form.get("client_secret") != SECRET:
-            return self._entra_error("AADSTS7000215", names)
-        if urlsplit(form.get("scope", "")).hostname != urlsplit(self.url).hostname:
-            return self._entra_error("AADSTS500011", names)
-        token = self._issue(CLIENT)
-        return Response.json(
-            {
-                "token_type": "Bearer",
-                "expires_in": 3599,
-                "ext_expires_in": 3599,
-                "access_token": token,
-            }
-        )
-
-    def _entra_error(self, code: str, names: dict[str, str]) -> Response:
-        error, message = ENTRA.get(code) or ("invalid_grant", "It was refused.")
-        trace = f"Trace ID: {uuid.uuid4()} Correlation ID: {uuid.uuid4()} Timestamp: {time.ctime()}"
-        said = f"{code}: {message.format_map(names)} {trace}"
-        number = int(code.removeprefix("AADSTS"))
-        body = {"error": error, "error_description": said, "error_codes": [number]}
-        return Response.json(body, 401 if error == "invalid_client" else 400)
-
-    def _issue(self, who: str) -> str:
-        """A token for somebody, a machine's own identity among them."""
-        token = secrets.token_urlsafe(48)
-        self._tokens[token] = {"who": who, "until": time.time() + 3599}
-        return token
-
-    def _who(self, request: Request) -> str:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme != "Bearer" or not token:
-            raise _refused("AuthenticationFailedMissingToken")
-        known = self._tokens.get(token)
-        if known is None:
-            raise _refused("InvalidAuthenticationToken")
-        if known["until"] < time.time():
-            raise _refused("ExpiredAuthenticationToken")
-        return known["who"]
-
     def _permit(self, request: Request, who: str) -> None:
         """Refuse a subscription that is not there, and who has no role for what is asked."""
         if "api-version" not in request.query:
@@ -442,21 +374,16 @@ class Arm:
             message = f"The provided subscription identifier '{match[1]}' is malformed or invalid."
             raise Refused("InvalidSubscriptionId", message) from None
         if match[1] != SUBSCRIPTION:
-            raise _refused("SubscriptionNotFound", scope=match[1])
+            raise refused("SubscriptionNotFound", scope=match[1])
         if who != CLIENT and not self.state.may(who, request.path):
             action = f"{kind_of(request.path)}/{request.method.lower()}"
-            raise _refused("AuthorizationFailed", who=who, action=action, scope=request.path)
+            raise refused("AuthorizationFailed", who=who, action=action, scope=request.path)
         if request.method == "PUT":
             if self.disabled:
-                raise _refused("ReadOnlyDisabledSubscription")
+                raise refused("ReadOnlyDisabledSubscription")
             for namespace in self.unregistered:
                 if f"/providers/{namespace}/" in request.path:
-                    raise _refused("MissingSubscriptionRegistration", namespace=namespace)
-
-
-def _refused(code: str, **names: str) -> Refused:
-    said = words(code)
-    return Refused(code, said.message.format_map(names), said.status)
+                    raise refused("MissingSubscriptionRegistration", namespace=namespace)
 
 
 def _json(request: Request) -> dict[str, Any]:

@@ -1,0 +1,127 @@
+"""The clusters of a subscription as they are: groups by their tags, machines with addresses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from . import azure_bodies as bodies
+from .azure_account import Account
+from .azure_waits import Stop
+from .base import TAGS, Machine
+
+_OWNER, _CLUSTER, _TOKEN, _, _LEASE_END = TAGS
+
+
+def groups(account: Account, owner: str = "", token: str = "") -> Iterator[Any]:
+    """Yield the groups of an owner or an order; Azure takes one tag at a time."""
+    name, value = (_TOKEN, token) if token else (_OWNER, owner)
+    wanted = f"tagName eq '{name}'"
+    if value:
+        wanted += " and tagValue eq '{}'".format(value[:256].replace("'", "''"))
+    for group in account.resource.resource_groups.list(filter=wanted):
+        if not owner or (group.tags or {}).get(_OWNER) == owner[:256]:
+            yield group
+
+
+def members(account: Account, group: str, stop: Stop | None = None) -> list[Machine]:
+    """Return the machines of a group as they are."""
+    from azure.core.exceptions import ResourceNotFoundError
+
+    try:
+        seen = list(account.compute.virtual_machines.list(group, expand="instanceView"))
+        if not seen:
+            return []
+        inside = list(account.network.network_interfaces.list(group))
+        outside = list(account.network.public_ip_addresses.list(group))
+    except ResourceNotFoundError:
+        return []
+    public = {one.id.lower(): one.properties.ip_address or "" for one in outside}
+    addresses: dict[str, tuple[str, str]] = {}
+    for interface in inside:
+        owner, ways = interface.properties.virtual_machine, interface.properties.ip_configurations
+        if owner and ways:
+            way = ways[0].properties
+            ip = way.public_ip_address.id.lower() if way.public_ip_address else ""
+            addresses[owner.id.lower()] = public.get(ip, ""), way.private_ip_address or ""
+    return [machine(group, one, *addresses.get(one.id.lower(), ("", ""))) for one in seen]
+
+
+def described(
+    account: Account, group: str, ids: Collection[str], stop: Stop | None = None
+) -> list[Machine]:
+    """Return some machines of a group as they are, and those that were taken back."""
+    from azure.core.exceptions import ResourceNotFoundError
+
+    known = {one.id.lower(): one for one in members(account, group)}
+    found = [known[id.lower()] for id in ids if id.lower() in known]
+    missing = [id for id in ids if id.lower() not in known]
+    if not missing:
+        return found
+    try:
+        around = account.resource.resource_groups.get(group)
+    except ResourceNotFoundError:
+        return found
+    written, about = around.tags or {}, around.properties
+    if bodies.SPOT in written and about.provisioning_state != "Deleting":
+        found += [_taken_back(id, written) for id in missing]
+    return found
+
+
+def _taken_back(id: str, written: Mapping[str, str]) -> Machine:
+    return Machine(
+        id=id,
+        cloud="azure",
+        cluster=written.get(_CLUSTER, ""),
+        rank=bodies.rank_of(id),
+        state="ended",
+        started=float(written.get(bodies.MADE) or 0),
+        reason="Azure took the spot machine back",
+        preempted=True,
+        token=written.get(_TOKEN, ""),
+        owner=written.get(_OWNER, ""),
+    )
+
+
+def machine(group: str, seen: Any, address: str, private: str) -> Machine:
+    about, written = seen.properties, seen.tags or {}
+    codes = [status.code or "" for status in _statuses(seen)]
+    power = next((code.partition("/")[2] for code in codes if code.startswith("PowerState/")), "")
+    reason, ended = "", False
+    if about.provisioning_state == "Failed" and power != "running":
+        ended, (_, reason) = True, failure(seen) or ("", "Azure could not make it")
+    elif about.provisioning_state == "Deleting":
+        reason = "it is being deleted"
+    elif power in ("stopping", "stopped", "deallocating", "deallocated"):
+        reason = f"it is {power}, and still costs"
+    started = about.time_created.timestamp() if about.time_created else time.time()
+    lease_end = written.get(_LEASE_END, "")
+    return Machine(
+        id=f"{group}/{seen.name}",
+        cloud="azure",
+        cluster=written.get(_CLUSTER, ""),
+        rank=bodies.rank_of(seen.name),
+        state="ended" if ended else "running" if power and power != "starting" else "starting",
+        started=started,
+        reason=reason,
+        address=address,
+        private=private,
+        token=written.get(_TOKEN, ""),
+        owner=written.get(_OWNER, ""),
+        lease_end=float(lease_end) if lease_end.isdigit() else None,
+    )
+
+
+def failure(seen: Any) -> tuple[str, str] | None:
+    """Return code and message of what kept a machine from being made."""
+    for status in _statuses(seen):
+        where, _, code = (status.code or "").partition("/failed/")
+        if where == "ProvisioningState" and code:
+            return code, status.message or code
+    return None
+
+
+def _statuses(seen: Any) -> list[Any]:
+    view = seen.properties.instance_view
+    return (view.statuses or []) if view else []
