@@ -29,7 +29,7 @@ from jupyter_sky.clouds.gcp_errors import TABLE, explain
 from jupyter_sky.clouds.rented import RentedCloud
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
-from tests.emulators import compute_bodies, compute_errors, google_tokens
+from tests.emulators import compute_bodies, compute_errors, compute_lists, google_tokens
 from tests.emulators.compute import Compute
 from tests.emulators.compute_bodies import Refused
 from tests.emulators.fleet import Fleet, isolation_works
@@ -422,15 +422,14 @@ def test_a_zone_that_does_not_answer_is_not_taken_for_an_empty_one(
     compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(driver)
-    whole = compute._aggregated
 
-    def partial(kind: str, query: dict[str, str]) -> dict[str, Any]:
-        answer = whole(kind, query)
+    def partial(*given: Any) -> dict[str, Any]:
+        answer = compute_lists.aggregated(*given)
         warning = {"code": "UNREACHABLE", "message": "The zone is unreachable."}
         answer["items"][f"zones/{ZONE}"] = {"warning": warning}
         return answer
 
-    monkeypatch.setattr(compute, "_aggregated", partial)
+    monkeypatch.setattr("tests.emulators.compute.aggregated", partial)
     trouble = trouble_of(lambda: driver.machines(owner=OWNER))
     assert trouble.cause == "transient" and ZONE in trouble.message
 
@@ -476,13 +475,13 @@ def test_port_22_and_the_nodes_of_one_cluster_are_all_that_is_open(
     ssh = rules[machine.ssh_tag(birth())]
     assert ssh["sourceRanges"] == ["0.0.0.0/0"]
     assert ssh["allowed"] == [{"IPProtocol": "tcp", "ports": ["22"]}]
-    inside = compute.world._ingress(instance(compute, two[0].id))
+    inside = compute.world.ingress(instance(compute, two[0].id))
     assert ("0.0.0.0/0", 22) in inside
     assert {rule for rule in inside if rule[1] == 0} == {(f"{m.private}/32", 0) for m in two}
-    assert compute.world._ingress(instance(compute, one[0].id)) == [("0.0.0.0/0", 22)]
+    assert compute.world.ingress(instance(compute, one[0].id)) == [("0.0.0.0/0", 22)]
     narrow = birth("far-00000001", ssh_from=("203.0.113.0/24", "198.51.100.7/32"))
     far = driver.create(order("far-00000001"), narrow, patient)
-    assert compute.world._ingress(instance(compute, far[0].id)) == [
+    assert compute.world.ingress(instance(compute, far[0].id)) == [
         ("203.0.113.0/24", 22),
         ("198.51.100.7/32", 22),
     ]

@@ -15,17 +15,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from . import compute_bodies as bodies
 from . import compute_errors as errors
 from . import google_tokens
 from .compute_bodies import Refused
-from .compute_world import World, sold
+from .compute_lists import aggregated, listed
+from .compute_world import World
 from .fleet import Fleet
 from .google_tokens import Tokens
 from .server import Emulator, Request, Response, _authority
@@ -108,7 +107,7 @@ class Compute(Emulator):
     def __init__(
         self, fleet: Fleet | None = None, *, boot: float = 0.05, minute: float = 60.0
     ) -> None:
-        self._kept = (fleet, boot, minute)
+        self._kept: dict[str, Any] = {"fleet": fleet, "boot": boot, "minute": minute}
         self._begin()
         self._folder = Path(tempfile.mkdtemp(prefix="sky-compute-"))
         super().__init__()
@@ -117,7 +116,7 @@ class Compute(Emulator):
         _authority().cert_pem.write_to_path(self._folder / "authority.pem")
 
     def _begin(self) -> None:
-        self.world = World(PROJECT, *self._kept)
+        self.world = World(PROJECT, **self._kept)
         self.page, self.skew = 500, 0.0
         self._scripts: list[Script] = []
         self._dark = 0.0
@@ -327,12 +326,12 @@ class Compute(Emulator):
             case "GET", []:
                 return {"kind": "compute#project", "id": "1", "name": PROJECT}
             case "GET", ["aggregated", kind]:
-                return self._aggregated(kind, query)
+                return aggregated(world, kind, query, self.page)
             case "POST", ["zones", zone, "instances"]:
                 return world.insert(zone, body, query.get("requestId"), fails)
             case "GET", ["zones", zone, "instances"]:
                 held = [each for (place, _), each in world.instances.items() if place == zone]
-                return self._list("compute#instanceList", held, query)
+                return listed("instance", held, query, self.page)
             case "GET", ["zones", zone, "instances", name]:
                 return world.instance((zone, name))
             case "DELETE", ["zones", zone, "instances", name]:
@@ -346,7 +345,7 @@ class Compute(Emulator):
             case "GET", ["zones", _, "operations"]:
                 scope = f"/{parts[0]}/{parts[1]}/"
                 held = [each for each in world.operations.values() if scope in each["selfLink"]]
-                return self._list("compute#operationList", held, query)
+                return listed("operation", held, query, self.page)
             case "GET", [*_, "operations", name] if name in world.operations:
                 return world.operations[name]
             case "POST", ["global", "networks"]:
@@ -354,58 +353,10 @@ class Compute(Emulator):
             case "POST", ["global", "firewalls"]:
                 return world.insert_firewall(body)
             case "GET", ["global", "firewalls"]:
-                return self._list("compute#firewallList", list(world.firewalls.values()), query)
+                return listed("firewall", world.firewalls.values(), query, self.page)
             case "DELETE", ["global", "networks" | "firewalls" as kind, name]:
                 return world.delete_global(kind, name)
         raise Refused(404, "notFound", f"The resource 'projects/{PROJECT}/{path}' was not found")
-
-    def _list(self, kind: str, entries: list[Any], query: dict[str, str]) -> dict[str, Any]:
-        entries = self._ordered(entries, query)
-        page, token = self._paged(entries, query)
-        return {"kind": kind, "id": "list", "items": page, **token}
-
-    def _aggregated(self, kind: str, query: dict[str, str]) -> dict[str, Any]:
-        """Entries of all zones; a zone without any on this page has a warning instead."""
-        types, gpus = sold()
-        exact = re.fullmatch(r'name = "([^"]*)"', query.get("filter", ""))
-        name = exact[1] if exact else ""
-        held: dict[str, Callable[[], list[tuple[str, Any]]]] = {
-            "instances": lambda: _by_zone(self.world.instances),
-            "disks": lambda: _by_zone(self.world.disks),
-            "machineTypes": lambda: _named(types, name),
-            "acceleratorTypes": lambda: _named(gpus, name),
-        }
-        if kind not in held:
-            raise Refused(404, "notFound", f"aggregated/{kind} was not found")
-        through = bodies.matcher(query.get("filter", ""))
-        entries = sorted(
-            ((zone, each) for zone, each in held[kind]() if through(each)),
-            key=lambda entry: (entry[0], entry[1]["name"]),
-        )
-        page, token = self._paged(entries, query)
-        nothing = {"code": "NO_RESULTS_ON_PAGE", "message": "There are no results for scope"}
-        items: dict[str, Any] = {f"zones/{zone}": {"warning": nothing} for zone in types}
-        for zone, each in page:
-            scope = items.setdefault(f"zones/{zone}", {})
-            scope.pop("warning", None)
-            scope.setdefault(kind, []).append(each)
-        return {"kind": f"compute#{kind[:-1]}AggregatedList", "id": "list", "items": items, **token}
-
-    def _ordered(self, entries: list[Any], query: dict[str, str]) -> list[Any]:
-        found = [each for each in entries if bodies.matcher(query.get("filter", ""))(each)]
-        if query.get("orderBy") == "creationTimestamp desc":
-            key = "insertTime" if found and "insertTime" in found[0] else "creationTimestamp"
-            return sorted(found, key=lambda each: each[key], reverse=True)
-        return sorted(found, key=lambda each: each["name"])
-
-    def _paged(self, entries: list[Any], query: dict[str, str]) -> tuple[list[Any], dict[str, str]]:
-        most = int(query.get("maxResults", "500"))
-        if not 0 <= most <= 500:
-            raise bodies.invalid("maxResults", most, "Must be between 0 and 500.")
-        most = min(most or 500, self.page)
-        start = int(query.get("pageToken") or 0)
-        more = start + most < len(entries)
-        return entries[start : start + most], {"nextPageToken": str(start + most)} if more else {}
 
     # -- the script --------------------------------------------------------------------------
 
@@ -441,19 +392,6 @@ class Compute(Emulator):
             return Response.json(getattr(self, name)(**given))
         except (TypeError, ValueError, Refused) as error:
             return Response.json({"error": str(error)}, 400)
-
-
-def _by_zone(held: dict[tuple[str, str], Any]) -> list[tuple[str, Any]]:
-    return [(zone, each) for (zone, _), each in held.items()]
-
-
-def _named(sold: Mapping[str, Collection[str]], name: str) -> list[tuple[str, Any]]:
-    """What zones sell; of the very many kinds only one, if it is named."""
-    return [
-        (zone, {"name": each})
-        for zone, kinds in sold.items()
-        for each in (kinds if not name else [name] if name in kinds else [])
-    ]
 
 
 def main(argv: list[str]) -> None:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
-import threading
 import time
-import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
 from . import compute_bodies as bodies
 from .compute_bodies import Refused, invalid
 from .compute_errors import late
+from .compute_network import Networks
+from .compute_operations import BASE, now, stamp
 from .fleet import Fleet, Host
 
-BASE = "https://www.googleapis.com/compute/v1/projects/{}"
 PREEMPTED = "compute.instances.preempted"
 _DOCUMENTATION = ("192.0.2", "198.51.100", "203.0.113")
 Key = tuple[str, str]
@@ -54,73 +50,27 @@ def sold() -> tuple[dict[str, dict[str, str]], dict[str, set[str]]]:
     return types, gpus
 
 
-class Clockwork:
-    """Does things later, one after the other, in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers, self._closed = itertools.count(), False
-        self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def after(self, seconds: float, act: Callable[[], None]) -> None:
-        """Do something so many seconds from now."""
-        with self._changed:
-            heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), act))
-            self._changed.notify()
-
-    def close(self) -> None:
-        """Do nothing more."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._closed:
-                    left = self._due[0][0] - time.monotonic() if self._due else None
-                    if left is not None and left <= 0:
-                        break
-                    self._changed.wait(left)
-                if self._closed:
-                    return
-                act = heapq.heappop(self._due)[2]
-            act()
-
-
 @dataclass
-class World:
+class World(Networks):
     """One project.
 
     Parameters
     ----------
-    boot
-        Seconds that an operation on a machine takes.
+    fleet
+        Starts a real host for each machine.
     minute
         Seconds that a minute of a machine's limit of run time takes.
     """
 
-    project: str
     fleet: Fleet | None = None
-    boot: float = 0.05
     minute: float = 60.0
-    instances: dict[Key, dict[str, Any]] = field(default_factory=dict)
     disks: dict[Key, dict[str, Any]] = field(default_factory=dict)
-    networks: dict[str, dict[str, Any]] = field(default_factory=dict)
-    firewalls: dict[str, dict[str, Any]] = field(default_factory=dict)
-    operations: dict[str, dict[str, Any]] = field(default_factory=dict)
     requests: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.lock, self.clockwork = threading.RLock(), Clockwork()
+        super().__post_init__()
         self._hosts: dict[Key, Host] = {}
-        self._consoles: dict[Key, str] = {}
         self._limits: dict[Key, float] = {}
-        self._not_ready: set[str] = set()
-        self._ids = itertools.count(4200000000000000001)
         self._addresses = itertools.count(10)
 
     def close(self) -> None:
@@ -128,8 +78,6 @@ class World:
         self.clockwork.close()
         for host in self._hosts.values():
             host.kill()
-
-    # -- machines ----------------------------------------------------------------------------
 
     def insert(
         self, zone: str, body: dict[str, Any], request_id: str | None, fails: str = ""
@@ -141,7 +89,7 @@ class World:
         bodies.check("Instance", body)
         kind = self._check_sold(zone, body)
         bodies.check_instance(body, zone, sold()[0][zone][kind])
-        key, network = (zone, body["name"]), self._network_of(body)
+        key, network = (zone, body["name"]), self.network_of(body)
         if key in self.instances:
             raise self._exists(f"zones/{zone}/instances/{key[1]}")
         self.instances[key] = self._made(key, body, network, kind)
@@ -206,18 +154,6 @@ class World:
                 where = f"resource.guestAccelerators[{number}].acceleratorType"
                 raise invalid(where, gpu["acceleratorType"], absent)
         return kind
-
-    def _network_of(self, body: dict[str, Any]) -> str:
-        """The name of a machine's network, which must be there."""
-        interfaces = body.get("networkInterfaces") or [{"network": "global/networks/default"}]
-        network = interfaces[0].get("network", "").rpartition("/")[2]
-        if network not in self.networks:
-            why = "The referenced network resource cannot be found."
-            field = "resource.networkInterfaces[0].network"
-            raise invalid(field, interfaces[0].get("network", ""), why)
-        if network in self._not_ready:
-            raise self._unready(network)
-        return network
 
     def _made(self, key: Key, body: dict[str, Any], network: str, kind: str) -> dict[str, Any]:
         zone, name = key
@@ -296,7 +232,7 @@ class World:
         return self.fleet.launch(
             key[1],
             attributes.get("user-data", ""),
-            ingress=self._ingress(machine),
+            ingress=self.ingress(machine),
             spot=machine["scheduling"].get("provisioningModel") == "SPOT",
             metadata=metadata,
             on_end=lambda reason: self._ended(key, reason),
@@ -356,57 +292,6 @@ class World:
         if host is not None:
             host.kill()
 
-    # -- networks and rules ------------------------------------------------------------------
-
-    def insert_network(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Begin to make a network; rules in it are not taken before it is ready."""
-        bodies.check("Network", body)
-        bodies.check_name(body["name"])
-        name = body["name"]
-        if name in self.networks:
-            raise self._exists(f"global/networks/{name}")
-        link = f"{BASE.format(self.project)}/global/networks/{name}"
-        made = {"kind": "compute#network", "id": str(next(self._ids)), "selfLink": link}
-        self.networks[name] = {**body, **made, "creationTimestamp": now()}
-        self._not_ready.add(name)
-        return self._operation(
-            "", "insert", f"networks/{name}", lambda: self._not_ready.discard(name)
-        )
-
-    def insert_firewall(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Make a rule."""
-        bodies.check("Firewall", body)
-        bodies.check_name(body["name"])
-        name, network = body["name"], body.get("network", "").rpartition("/")[2]
-        if name in self.firewalls:
-            raise self._exists(f"global/firewalls/{name}")
-        if network not in self.networks:
-            raise self._missing(f"global/networks/{network}")
-        if network in self._not_ready:
-            raise self._unready(network)
-        base = BASE.format(self.project)
-        made = {
-            "kind": "compute#firewall",
-            "id": str(next(self._ids)),
-            "network": f"{base}/global/networks/{network}",
-            "creationTimestamp": now(),
-            "selfLink": f"{base}/global/firewalls/{name}",
-        }
-        self.firewalls[name] = {**body, **made}
-        return self._operation("", "insert", f"firewalls/{name}", self._admit)
-
-    def delete_global(self, kind: str, name: str) -> dict[str, Any]:
-        """Delete a rule, or a network that nothing uses."""
-        held = self.firewalls if kind == "firewalls" else self.networks
-        if name not in held:
-            raise self._missing(f"global/{kind}/{name}")
-        if kind == "networks" and (users := self._users(name)):
-            link = f"projects/{self.project}/global/networks/{name}"
-            words = f"The network resource '{link}' is already being used by '{users[0]}'"
-            raise Refused(400, "resourceInUseByAnotherResource", words)
-        del held[name]
-        return self._operation("", "delete", f"{kind}/{name}", self._admit)
-
     def delete_disk(self, key: Key) -> dict[str, Any]:
         """Delete a disk that no machine uses."""
         if key not in self.disks:
@@ -417,99 +302,9 @@ class World:
         del self.disks[key]
         return self._operation(key[0], "delete", f"disks/{key[1]}", lambda: None)
 
-    def _users(self, network: str) -> list[str]:
-        links = [rule["selfLink"] for rule in self.firewalls.values()
-                 if rule["network"].endswith(f"/{network}")]  # fmt: skip
-        return links + [
-            machine["selfLink"]
-            for machine in self.instances.values()
-            if machine["networkInterfaces"][0]["network"].endswith(f"/{network}")
-        ]
-
-    def _ingress(self, machine: dict[str, Any]) -> list[tuple[str, int]]:
-        """Who may reach a machine, by the rules of its network and its tags."""
-        tags, found = set(machine.get("tags", {}).get("items", [])), list[tuple[str, int]]()
-        network = machine["networkInterfaces"][0]["network"]
-        for rule in self.firewalls.values():
-            targets = rule.get("targetTags")
-            if rule["network"] != network or (targets and not tags & set(targets)):
-                continue
-            others = [
-                f"{address}/32"
-                for other in self.instances.values()
-                if set(rule.get("sourceTags", [])) & set(other.get("tags", {}).get("items", []))
-                and (address := other["networkInterfaces"][0].get("networkIP"))
-            ]
-            for allowed in rule.get("allowed", []):
-                ports = [int(port) for port in allowed.get("ports", [])] or [0]
-                sources = rule.get("sourceRanges", []) + others
-                found += [(source, port) for source in sources for port in ports]
-        return found
-
     def _admit(self) -> None:
         """Let machines be reached as the rules now say."""
         with self.lock:
             for key, host in self._hosts.items():
                 if machine := self.instances.get(key):
-                    host.admit(self._ingress(machine))
-
-    # -- operations --------------------------------------------------------------------------
-
-    def _operation(
-        self, zone: str, kind: str, target: str, work: Callable[[], dict[str, Any] | None]
-    ) -> dict[str, Any]:
-        """An operation that is under way, and done after a while; what it returns is its error."""
-        base, number = BASE.format(self.project), next(self._ids)
-        scope = f"{base}/zones/{zone}" if zone else f"{base}/global"
-        name = f"operation-{int(time.time() * 1000)}-{number:x}"
-        operation = {
-            "kind": "compute#operation",
-            "id": str(number),
-            "name": name,
-            "operationType": kind,
-            "targetLink": f"{scope}/{target}",
-            "status": "PENDING",
-            "progress": 0,
-            "user": f"sky@{self.project}.iam.gserviceaccount.com",
-            "insertTime": now(),
-            "startTime": now(),
-            "selfLink": f"{scope}/operations/{name}",
-            **({"zone": scope} if zone else {}),
-        }
-        with self.lock:
-            self.operations[name] = operation
-
-        def done() -> None:
-            try:
-                failure = work()
-            except Exception:
-                traceback.print_exc()
-                failure = late("INTERNAL_ERROR")
-            with self.lock:
-                operation.update(failure or {}, status="DONE", progress=100, endTime=now())
-
-        self.clockwork.after(self.boot / 2, lambda: operation.update(status="RUNNING"))
-        self.clockwork.after(self.boot, done)
-        return dict(operation)
-
-    def _exists(self, what: str) -> Refused:
-        words = f"The resource 'projects/{self.project}/{what}' already exists"
-        return Refused(409, "alreadyExists", words)
-
-    def _missing(self, what: str) -> Refused:
-        words = f"The resource 'projects/{self.project}/{what}' was not found"
-        return Refused(404, "notFound", words)
-
-    def _unready(self, network: str) -> Refused:
-        words = f"The resource 'projects/{self.project}/global/networks/{network}' is not ready"
-        return Refused(400, "resourceNotReady", words)
-
-
-def now() -> str:
-    """The time as the service writes it."""
-    return stamp(time.time())
-
-
-def stamp(seconds: float) -> str:
-    """A unix time as the service writes it."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+                    host.admit(self.ingress(machine))
