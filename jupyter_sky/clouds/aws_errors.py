@@ -21,7 +21,9 @@ _POLICY = (
     "ssm:GetParameter"
 )
 _ENABLE = "enable the region: aws account enable-region --region-name REGION; or --cloud gcp"
-_VCPUS = "ask for more: aws service-quotas request-service-quota-increase --service-code ec2 ..."
+_VCPUS = (
+    "see the limits, and ask for more: aws service-quotas list-service-quotas --service-code ec2"
+)
 _CLOCK = "set the clock of this machine: sudo timedatectl set-ntp true"
 _TYPE = "read the offers anew: jupyter sky catalog refresh aws"
 _GROUPS = "delete what no machine uses: %sky reap"
@@ -81,6 +83,8 @@ TABLE: dict[str, tuple[Cause, Width, str]] = {
     "AccessDenied": ("permission", "region", _POLICY),
     "AccessDeniedException": ("permission", "region", _POLICY),
     "UnauthorizedException": ("permission", "region", _POLICY),
+    "ForbiddenException": ("permission", "region", _POLICY),
+    "InvalidGrantException": ("permission", "region", "aws sso login"),
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": ("permission", "market", _SPOT_ROLE),
     "OptInRequired": ("permission", "region", _ENABLE),
     "RegionDisabledException": ("permission", "region", _ENABLE),

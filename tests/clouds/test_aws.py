@@ -358,14 +358,15 @@ def test_a_group_lets_ssh_in_and_the_nodes_of_a_cluster_to_each_other(
 
 def test_a_group_is_made_once_however_many_ask(ec2: Ec2, driver: AwsDriver) -> None:
     asked = order(nodes=2)
+    driver.remove([machine.id for machine in create(driver, order("before"))])
     born = birth(asked)
     with ThreadPoolExecutor(4) as workers:
         made = list(workers.map(lambda _: driver.create(asked, born, patient), range(4)))
     assert len({machine.id for machines in made for machine in machines}) == 2
-    groups = client().describe_security_groups()["SecurityGroups"]
-    assert [g["GroupName"] for g in groups if g["GroupName"] != "default"] == [
-        "jupyter-sky-train-0a1b2c3d"
-    ]
+    names = [g["GroupName"] for g in client().describe_security_groups()["SecurityGroups"]]
+    assert sorted(names) == ["default", "jupyter-sky-before", "jupyter-sky-train-0a1b2c3d"]
+    (group,) = described(made[0][0].id)["SecurityGroups"]
+    assert group["GroupName"] == "jupyter-sky-train-0a1b2c3d"
 
 
 def test_a_default_vpc_that_was_deleted_is_made_again(ec2: Ec2, driver: AwsDriver) -> None:
@@ -476,7 +477,7 @@ ROLE = "arn:aws:iam::123456789012:role/ends-machines"
 
 
 def test_eventbridge_ends_machines_whose_lease_is_over(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch
+    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SKY_AWS_SCHEDULER_ROLE", ROLE)
     Sky.clear_instance()
@@ -485,6 +486,7 @@ def test_eventbridge_ends_machines_whose_lease_is_over(
     made = driver.create(asked, born, patient)
     driver.create(asked, born, patient)  # sent again: one schedule all the same
     (plan,) = client("scheduler").list_schedules()["Schedules"]
+    assert not caplog.records
     plan = client("scheduler").get_schedule(Name=plan["Name"])
     assert plan["ActionAfterCompletion"] == "DELETE" and plan["Target"]["RoleArn"] == ROLE
     assert plan["Target"]["Arn"] == "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
@@ -494,6 +496,17 @@ def test_eventbridge_ends_machines_whose_lease_is_over(
     assert len(ec2.machines()) == 2
     ec2.expire(born.lease_end + 1)
     assert ec2.machines() == [] == client("scheduler").list_schedules()["Schedules"]
+
+
+def test_schedules_are_carried_out_when_their_time_has_come(
+    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKY_AWS_SCHEDULER_ROLE", ROLE)
+    Sky.clear_instance()
+    ec2.account.minute = 0.005  # so that the hour of the lease takes 0.3 s
+    create(driver, order())
+    assert len(ec2.machines()) == 1
+    wait_until(lambda: ec2.machines() == [])
 
 
 def test_schedules_go_with_what_is_left_over(
@@ -583,6 +596,25 @@ def test_where_credentials_are_looked_for(
     assert (str(tmp_path / file) in aws_access.configured()) == grants
     monkeypatch.setenv("AWS_PROFILE", "work")
     assert aws_access.configured() == "profile work"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AWS_ACCESS_KEY_ID",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ],
+)
+def test_variables_that_lead_to_credentials(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    nowhere = str(tmp_path / "none")
+    use(monkeypatch, {"AWS_SHARED_CREDENTIALS_FILE": nowhere, "AWS_CONFIG_FILE": nowhere})
+    assert aws_access.configured() == ""
+    monkeypatch.setenv(name, "something")
+    assert aws_access.configured() == f"environment variable {name}"
 
 
 def test_asking_whether_there_are_credentials_imports_no_sdk() -> None:

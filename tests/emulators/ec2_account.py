@@ -185,11 +185,17 @@ class Account:
             self._tokens[region, token] = (dict(form), answer)
         return answer
 
-    def _before_TerminateInstances(self, _: Request, region: str, form: dict[str, str]) -> None:
-        for key in [key for key in form if key.startswith("InstanceId.")]:
-            life = self._lives.get(form[key])
-            if life is not None and life.region == region:
-                self._end(life, "Client.UserInitiatedShutdown")
+    def _before_TerminateInstances(
+        self, _: Request, region: str, form: dict[str, str]
+    ) -> Response | None:
+        names = [form[key] for key in form if key.startswith("InstanceId.")]
+        for name in names:  # all or none
+            if name not in self._lives or self._lives[name].region != region:
+                told = f"The instance ID '{name}' does not exist"
+                return error("ec2", "InvalidInstanceID.NotFound", told)
+        for name in names:
+            self._end(self._lives[name], "Client.UserInitiatedShutdown")
+        return None
 
     def _after_TerminateInstances(
         self, response: Response, region: str, form: dict[str, str]
@@ -247,20 +253,26 @@ class Account:
             record.spot_instance_request_id = name.replace("i-", "sir-")
         self._lives[name] = life
         if self.fleet is not None:
-            life.host = self.fleet.launch(
-                name,
-                base64.b64decode(form.get("UserData", "")).decode(),
-                ingress=self._ingress(record),
-                spot=record.lifecycle == "spot",
-                metadata=self._metadata(life),
-                on_end=lambda reason: self._ended(life, reason),
-            )
-            life.address = life.host.address
-            for nic in record.nics.values():
-                nic.private_ip_address = life.host.private
-                nic.private_ip_addresses = [
-                    {"Primary": True, "PrivateIpAddress": life.host.private}
-                ]
+            try:
+                self._power_on(life, base64.b64decode(form.get("UserData", "")).decode())
+            except OSError:
+                self._end(life, "Server.InternalError")
+
+    def _power_on(self, life: Life, document: str) -> None:
+        """Let a real machine stand behind an instance."""
+        record = life.record
+        life.host = host = self.fleet.launch(
+            record.id,
+            document,
+            ingress=self._ingress(record),
+            spot=record.lifecycle == "spot",
+            metadata=self._metadata(life),
+            on_end=lambda reason: self._ended(life, reason),
+        )
+        life.address = host.address
+        for nic in record.nics.values():
+            nic.private_ip_address = host.private
+            nic.private_ip_addresses = [{"Primary": True, "PrivateIpAddress": host.private}]
 
     def _ingress(self, record: Any) -> list[tuple[str, int]]:
         rules: list[tuple[str, int]] = []
