@@ -3,124 +3,37 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
-from google.auth.exceptions import DefaultCredentialsError
 
-from jupyter_sky.clouds import gcp_errors
 from jupyter_sky.clouds import gcp_machine as machine
-from jupyter_sky.clouds.base import TAGS, Birth, Driver, Launch, Machine, Trouble, patient
+from jupyter_sky.clouds.base import Driver, patient
 from jupyter_sky.clouds.gcp import GcpDriver
-from jupyter_sky.clouds.gcp_access import connect
-from jupyter_sky.clouds.gcp_errors import TABLE, explain
 from jupyter_sky.clouds.rented import RentedCloud
-from jupyter_sky.offers import Offer
-from jupyter_sky.resources import Resources
-from tests.emulators import compute_bodies, compute_errors, compute_lists, google_tokens
+from tests.clouds.gcp_orders import (
+    DAY,
+    OWNER,
+    ZONE,
+    birth,
+    create,
+    instance,
+    order,
+    trouble_of,
+    until,
+    use,
+)
+from tests.emulators import compute_bodies, compute_lists
 from tests.emulators.compute import Compute
-from tests.emulators.compute_bodies import Refused
 from tests.emulators.fleet import Fleet, isolation_works
 
-OWNER, ZONE = "ann-1234abcd", "us-central1-a"
-DAY = 86400.0
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Compute]:
-    made = Compute(boot=0.02)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def compute(server: Compute, monkeypatch: pytest.MonkeyPatch) -> Iterator[Compute]:
-    """A Compute Engine that is as new, which this process is pointed at."""
-    use(monkeypatch, server.env())
-    yield server
-    server.reset()
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Compute]:
-    """A Compute Engine for tests that leave nothing behind; it has a network already."""
-    made = Compute(boot=0.02)
-    with pytest.MonkeyPatch.context() as patch:
-        use(patch, made.env())
-        GcpDriver().create(order("first-00000000"), birth("first-00000000"), patient)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def driver() -> GcpDriver:
-    return GcpDriver()
-
-
-def use(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
-    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "GCLOUD_PROJECT"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-
-
-def order(token: str = "train-3f2a91c0", **given: Any) -> Launch:
-    offer = {"region": "us-central1", "zone": ZONE, "instance_type": "n2-standard-2"}
-    offer |= {"vcpus": 2, "memory": 8, "arch": "x86_64"}
-    launch = {"idle": 600.0, "owner": OWNER, "notebook": "Notes on Birds.ipynb"}
-    launch |= {"resources": Resources(nodes=given.pop("nodes", 1))}
-    for name in ("lease", "owner", "notebook"):
-        if name in given:
-            launch[name] = given.pop(name)
-    cluster = token.rpartition("-")[0]
-    return Launch(token, cluster, Offer("gcp", **offer | given), **launch)
-
-
-def birth(token: str = "train-3f2a91c0", disk: float = 50.0, **given: Any) -> Birth:
-    ends = 1_800_000_000.0
-    values = (given.pop("owner", OWNER), token.rpartition("-")[0], token, "Notes on Birds.ipynb")
-    tags = dict(zip(TAGS, (*values, str(int(ends))), strict=True))
-    return Birth("sky", "ssh-ed25519 AAAA sky", "#cloud-config\n{}", disk, ends, tags, **given)
-
-
-def create(driver: GcpDriver, token: str = "train-3f2a91c0", **given: Any) -> list[Machine]:
-    return driver.create(order(token, **given), birth(token), patient)
-
-
-def trouble_of(ask: Callable[[], object]) -> Trouble:
-    """What the driver makes of the error of a request that must fail."""
-    with pytest.raises(Exception) as caught:
-        ask()
-    trouble = GcpDriver().explain(caught.value)
-    assert trouble is not None, f"not explained: {caught.value!r}"
-    return trouble
-
-
-def until(true: Callable[[], object], seconds: float = 5.0) -> None:
-    begun = time.monotonic()
-    while not true():
-        assert time.monotonic() - begun < seconds
-        time.sleep(0.01)
-
-
-def instance(compute: Compute, id: str) -> dict[str, Any]:
-    zone, _, name = id.partition("/")
-    return compute.world.instances[zone, name]
-
-
-# -- machines ------------------------------------------------------------------------------
+pytest_plugins = ["tests.clouds.gcp_orders"]
 
 
 @pytest.mark.parametrize("nodes", [1, 4])
@@ -539,239 +452,6 @@ def test_leftovers_are_found_once_they_are_old(
     assert compute.world.disks == {} and driver.leftovers(OWNER) == []
 
 
-# -- what goes wrong -----------------------------------------------------------------------
-
-
-def _reached(code: str) -> str:
-    """Where a code of the table comes from."""
-    if code in compute_errors.LATE:
-        return "create"
-    return "list" if code in compute_errors.AT_ONCE else "token"
-
-
-OWN_WORDS = {"clock", "no credentials", "no project", "wrong project", "page", "certificate"}
-OWN_WORDS |= {"connection", "timeout"}
-
-
-@pytest.mark.parametrize("code", sorted(set(TABLE) - OWN_WORDS))
-def test_every_code_of_the_table_is_known_over_the_wire(
-    shared: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch, code: str
-) -> None:
-    use(monkeypatch, shared.env())
-    action = _reached(code)
-    # google-auth asks again by itself: for a token, and with a new one
-    again = action == "token" or compute_errors.AT_ONCE.get(code, (0,))[0] == 401
-    shared.refuse(code, action=action, times=3 if again else 1)
-    try:
-        if action == "create":
-            trouble = trouble_of(lambda: create(driver, f"x-{abs(hash(code)):x}"))
-        else:
-            if action == "token":
-                monkeypatch.setattr("google.auth._exponential_backoff.time.sleep", lambda _: None)
-                shared.tokens.forget()
-            trouble = trouble_of(driver.machines)
-    finally:
-        shared._scripts.clear()
-    cause, width, fix = TABLE[code]
-    assert (trouble.cause, trouble.code, trouble.width) == (cause, code, width)
-    assert trouble.message and "\n" not in trouble.message
-    assert trouble.fix.startswith(fix)
-    assert fix or cause in ("capacity", "throttled", "transient", "invalid")
-
-
-@pytest.mark.parametrize(
-    ("kind", "cause", "code", "says", "does"),
-    [
-        ("none", "permission", "no credentials", "no application default", "gcloud auth"),
-        ("missing", "permission", "no credentials", "was not found", "gcloud auth"),
-        ("broken", "permission", "no credentials", "not a valid json", "gcloud auth"),
-        ("wrong", "permission", "invalid_grant", "Invalid JWT Signature", "gcloud auth"),
-        ("expired", "permission", "invalid_grant", "expired or revoked", "gcloud auth"),
-        ("project", "permission", "notFound", "'projects/sky-nowhere'", "gcloud projects list"),
-        ("others", "permission", "forbidden", "'projects/sky-of-others'", "add-iam-policy"),
-        ("no project", "permission", "no project", "no project", "GOOGLE_CLOUD_PROJECT"),
-        ("api", "permission", "SERVICE_DISABLED", "has not been used", "gcloud services enable"),
-        ("billing", "permission", "BILLING_DISABLED", "billing", "gcloud billing"),
-        ("permission", "permission", "IAM_PERMISSION_DENIED", "Required", "add-iam-policy"),
-    ],
-)
-def test_what_is_wrong_with_an_account_is_said_with_the_way_out(
-    shared: Compute,
-    driver: GcpDriver,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    cause: str,
-    code: str,
-    says: str,
-    does: str,
-) -> None:
-    use(monkeypatch, shared.wrong_env(kind))
-    for ask in (driver.identify, lambda: create(driver)):
-        trouble = trouble_of(ask)
-        assert (trouble.cause, trouble.code) == (cause, code)
-        assert says in trouble.message and does in trouble.fix
-        assert "PRIVATE KEY" not in str(trouble)
-
-
-def test_a_clock_that_is_wrong_is_found_out(compute: Compute, driver: GcpDriver) -> None:
-    compute.skew = 7200.0
-    trouble = trouble_of(driver.identify)
-    assert trouble.cause == "permission" and "timedatectl" in trouble.fix
-    assert "reasonable timeframe" in trouble.message
-    compute.skew = 0.0
-    assert driver.identify() == "sky@sky-test.iam.gserviceaccount.com in project sky-test"
-
-
-def test_a_token_that_has_ended_is_asked_for_anew(compute: Compute, driver: GcpDriver) -> None:
-    driver.identify()
-    before = compute.calls.count("POST /token")
-    compute.tokens.forget()
-    assert driver.identify().endswith("in project sky-test")
-    assert compute.calls.count("POST /token") == before + 1
-
-
-def test_without_credentials_nobody_is_asked(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert driver.configured() == f"GOOGLE_APPLICATION_CREDENTIALS={compute._key}"
-    use(monkeypatch, compute.wrong_env("none"))
-    assert driver.configured() == ""
-    with pytest.raises(DefaultCredentialsError):
-        driver.identify()
-    assert compute.calls == []
-    login = Path(os.environ["CLOUDSDK_CONFIG"]) / "application_default_credentials.json"
-    login.parent.mkdir()
-    login.write_text(compute._key.read_text())
-    assert str(login) in driver.configured()
-    assert driver.identify().endswith("in project sky-test")
-
-
-def test_asking_what_is_configured_imports_no_sdk() -> None:
-    code = (
-        "import sys, jupyter_sky.clouds.gcp as gcp; gcp.GcpDriver().configured(); "
-        "print([m for m in sys.modules if m.startswith('google.')])"
-    )
-    env = {**os.environ, "GOOGLE_APPLICATION_CREDENTIALS": "/nowhere.json"}
-    ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert ran.stdout == "[]\n", ran.stderr
-
-
-def test_what_cannot_be_is_told(shared: Compute, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, shared.env())
-    driver = GcpDriver()
-    gone = trouble_of(lambda: create(driver, "g-00000001", instance_type="n1-standard-3"))
-    assert gone.cause == "invalid" and "n1-standard-3" in gone.message
-    large = birth("l-00000001", disk=70000)
-    too_large = trouble_of(lambda: driver.create(order("l-00000001"), large, patient))
-    assert too_large.cause == "invalid" and "70000" in too_large.message
-    nowhere = trouble_of(lambda: create(driver, "z-00000001", zone="us-central9-a"))
-    assert nowhere.cause == "invalid" and "us-central9-a" in nowhere.message
-    arm = trouble_of(lambda: create(driver, "r-00000001", arch="arm64"))
-    assert arm.cause == "invalid" and "architecture" in arm.message
-    assert not [m for m in shared.machines() if "first" not in m["id"]]
-
-
-def test_a_page_in_place_of_an_answer_is_called_that(
-    shared: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(monkeypatch, shared.env())
-    driver.identify()
-    for status, cause in ((200, "unknown"), (403, "unknown"), (503, "transient")):
-        shared.refuse(f"page:{status}", action="identify")
-        trouble = trouble_of(driver.identify)
-        assert trouble.cause == cause, status
-        assert "Google" in trouble.message and "NO_PROXY" in trouble.fix
-        assert "<" not in trouble.message
-    for status in (200, 403):
-        shared.refuse(f"page:{status}", action="token")
-        shared.tokens.forget()
-        trouble = trouble_of(driver.identify)
-        assert trouble.cause == "unknown" and "NO_PROXY" in trouble.fix
-    shared.refuse("page:503", action="create")
-    assert trouble_of(lambda: create(driver, "h-00000001")).cause == "transient"
-
-
-def test_what_only_seems_gone_is_not_taken_for_gone(
-    shared: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = [f"{ZONE}/first-00000000-0"]
-    use(monkeypatch, shared.env())
-    shared.refuse("page:404", action="remove")
-    assert trouble_of(lambda: driver.remove(ours)).cause == "unknown"
-    use(monkeypatch, shared.wrong_env("project"))
-    assert trouble_of(lambda: driver.remove(ours)).cause == "permission"
-    assert trouble_of(lambda: driver.describe(ours)).cause == "permission"
-    use(monkeypatch, shared.env())
-    assert [m.id for m in driver.describe(ours)] == ours
-
-
-def test_a_proxy_in_between_that_lets_nothing_through(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Refusing(BaseHTTPRequestHandler):
-        def do_CONNECT(self) -> None:
-            self.send_error(403, "Forbidden by policy")
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Refusing)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        for name in ("NO_PROXY", "no_proxy"):
-            monkeypatch.setenv(name, "")
-        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{server.server_port}")
-        trouble = trouble_of(driver.identify)
-        assert trouble.cause == "transient" and "HTTPS_PROXY" in trouble.fix
-        assert "proxy" in trouble.message
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def test_a_certificate_that_is_not_trusted_is_not_called_a_bad_network(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import certifi
-
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", certifi.where())
-    trouble = trouble_of(driver.identify)
-    assert trouble.cause == "unknown" and "REQUESTS_CA_BUNDLE" in trouble.fix
-
-
-def test_connections_that_break_or_hang_pass(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver.identify()
-    compute.lose("identify")
-    assert trouble_of(driver.identify).cause == "transient"
-    compute.outage(0.3)
-    assert trouble_of(driver.identify).cause == "transient"
-    time.sleep(0.3)
-    compute.slow("identify", 1.0)
-    monkeypatch.setitem(__import__("jupyter_sky.clouds.gcp_access").clouds.gcp_access.ONCE,
-                        "timeout", 0.2)  # fmt: skip
-    trouble = trouble_of(driver.identify)
-    assert (trouble.cause, trouble.code) == ("transient", "timeout")
-    compute.slow("identify", 0)
-    monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", "https://localhost:1/compute/v1/")
-    assert trouble_of(driver.identify).code == "connection"
-
-
-def test_errors_of_others_are_not_ours() -> None:
-    assert explain(ValueError("no")) is None
-    assert explain(KeyError("x")) is None
-    assert explain(requests.ConnectTimeout("timed out")).code == "timeout"
-    for cause, width, _ in TABLE.values():
-        assert cause in ("capacity", "quota", "permission", "invalid", "throttled",
-                         "transient", "unknown")  # fmt: skip
-        assert width in ("zone", "region", "family", "market")
-    assert gcp_errors.is_code(ValueError("x"), "gone") is False
-
-
-# -- with what all rented clouds share -----------------------------------------------------
-
-
 def test_it_is_a_driver(driver: GcpDriver) -> None:
     names = [name for name in vars(Driver) if not name.startswith("_")]
     assert [name for name in names if not hasattr(driver, name)] == []
@@ -784,125 +464,6 @@ def test_requests_that_are_throttled_or_lost_are_sent_again(compute: Compute) ->
     made = cloud.ask(lambda: create(cloud.driver, nodes=2))  # type: ignore[arg-type]
     assert [m.rank for m in made] == [0, 1]
     assert len(compute.machines()) == 2
-
-
-# -- the emulator itself -------------------------------------------------------------------
-
-
-def _post(compute: Compute, path: str, body: Any) -> requests.Response:
-    token = compute.tokens
-    google = connect().credentials
-    from google.auth.transport.requests import Request
-
-    google.refresh(Request())
-    assert token.holder(f"Bearer {google.token}") == ""
-    return requests.post(
-        f"{compute.url}/compute/v1/projects/sky-test/{path}",
-        json=body,
-        headers={"Authorization": f"Bearer {google.token}"},
-        timeout=10,
-    )
-
-
-def test_the_emulator_refuses_what_google_refuses(compute: Compute) -> None:
-    for body, says in (
-        ({"name": "a", "colour": "red"}, 'Unknown name "colour"'),
-        ({"name": 7}, "Invalid value at 'name'"),
-        ({"name": "a", "scheduling": {"onHostMaintenance": "PERHAPS"}}, "PERHAPS"),
-        ({"name": "a", "scheduling": {"maxRunDuration": {"seconds": "1h"}}}, "TYPE_INT64"),
-    ):
-        answer = _post(compute, f"zones/{ZONE}/instances", body)
-        assert answer.status_code == 400
-        assert says in answer.json()["error"]["message"]
-    bad_id = _post(compute, f"zones/{ZONE}/instances?requestId=7", {"name": "a"})
-    assert "requestId" in bad_id.json()["error"]["message"]
-    naked = requests.get(f"{compute.url}/compute/v1/projects/sky-test", timeout=10)
-    assert (naked.status_code, naked.json()["error"]["status"]) == (401, "UNAUTHENTICATED")
-
-
-def test_the_emulator_answers_what_google_answers(compute: Compute, driver: GcpDriver) -> None:
-    create(driver, nodes=2)
-    for held in compute.world.instances.values():
-        compute_bodies.check("Instance", held)
-    for held in compute.world.operations.values():
-        compute_bodies.check("Operation", held)
-    for held in compute.world.firewalls.values():
-        compute_bodies.check("Firewall", held)
-    for held in compute.world.disks.values():
-        compute_bodies.check("Disk", held)
-    for held in compute.world.networks.values():
-        compute_bodies.check("Network", held)
-    assert len(compute.world.operations) > 4
-
-
-@pytest.mark.parametrize(
-    ("filter", "through"),
-    [
-        ("", "abc"),
-        ('name = "a"', "a"),
-        ("labels.k:*", "ab"),
-        ('(labels.k = "1") (labels.j = "2")', "b"),
-        ('(name = "a") OR (name = "c")', "ac"),
-        ("labels.k != 1", "c"),
-        ("name eq '[ab]'", ""),
-        ("name eq [ab]", "ab"),
-    ],
-)
-def test_filters_of_lists(filter: str, through: str) -> None:
-    entries = [
-        {"name": "a", "labels": {"k": "1"}},
-        {"name": "b", "labels": {"k": "1", "j": "2"}},
-        {"name": "c"},
-    ]
-    matches = compute_bodies.matcher(filter)
-    assert "".join(each["name"] for each in entries if matches(each)) == through
-    with pytest.raises(Refused):
-        compute_bodies.matcher("name ! a")
-
-
-def test_tokens_are_for_what_they_were_signed_for(compute: Compute) -> None:
-    def ask(**form: str) -> dict[str, Any]:
-        return requests.post(f"{compute.url}/token", data=form, timeout=10).json()
-
-    assert ask(grant_type="password")["error"] == "unsupported_grant_type"
-    grant = {"grant_type": google_tokens.GRANT}
-    assert ask(**grant, assertion="a.b.c")["error"] == "invalid_grant"
-
-
-@pytest.mark.slow
-def test_it_runs_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    root = str(Path(__file__).parents[2])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.emulators.compute", "--boot", "0.02"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": root},
-    )
-    assert process.stdin and process.stdout
-    try:
-        env = json.loads(process.stdout.readline())
-        use(monkeypatch, env)
-        url = env["CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"].removesuffix("/compute/v1/")
-
-        def control(method: str, **given: Any) -> Any:
-            return requests.post(f"{url}/_sky/{method}", json=given, timeout=10).json()
-
-        control("refuse", code="ZONE_RESOURCE_POOL_EXHAUSTED")
-        driver = GcpDriver()
-        assert trouble_of(lambda: create(driver)).cause == "capacity"
-        made = create(driver, "a-00000001", spot=True)
-        assert [m["id"] for m in control("machines")] == [made[0].id]
-        control("preempt", id=made[0].id, notice=0.05)
-        until(lambda: control("machines") == [])
-        assert "error" in control("close")
-    finally:
-        process.stdin.close()
-        assert process.wait(10) == 0
-
-
-# -- with machines that are real hosts -----------------------------------------------------
 
 
 def _run(folder: Path, address: str, port: int, command: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,100 @@
+"""Orders for Google Cloud, and an emulator of it: what the tests of it share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from jupyter_sky.clouds.base import TAGS, Birth, Launch, Machine, Trouble, patient
+from jupyter_sky.clouds.gcp import GcpDriver
+from jupyter_sky.offers import Offer
+from jupyter_sky.resources import Resources
+from tests.emulators.compute import Compute
+
+OWNER, ZONE = "ann-1234abcd", "us-central1-a"
+DAY = 86400.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Compute]:
+    made = Compute(boot=0.02)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def compute(server: Compute, monkeypatch: pytest.MonkeyPatch) -> Iterator[Compute]:
+    """A Compute Engine that is as new, which this process is pointed at."""
+    use(monkeypatch, server.env())
+    yield server
+    server.reset()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Compute]:
+    """A Compute Engine for tests that leave nothing behind; it has a network already."""
+    made = Compute(boot=0.02)
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch, made.env())
+        GcpDriver().create(order("first-00000000"), birth("first-00000000"), patient)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def driver() -> GcpDriver:
+    return GcpDriver()
+
+
+def use(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "GCLOUD_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
+
+def order(token: str = "train-3f2a91c0", **given: Any) -> Launch:
+    offer = {"region": "us-central1", "zone": ZONE, "instance_type": "n2-standard-2"}
+    offer |= {"vcpus": 2, "memory": 8, "arch": "x86_64"}
+    launch = {"idle": 600.0, "owner": OWNER, "notebook": "Notes on Birds.ipynb"}
+    launch |= {"resources": Resources(nodes=given.pop("nodes", 1))}
+    for name in ("lease", "owner", "notebook"):
+        if name in given:
+            launch[name] = given.pop(name)
+    cluster = token.rpartition("-")[0]
+    return Launch(token, cluster, Offer("gcp", **offer | given), **launch)
+
+
+def birth(token: str = "train-3f2a91c0", disk: float = 50.0, **given: Any) -> Birth:
+    ends = 1_800_000_000.0
+    values = (given.pop("owner", OWNER), token.rpartition("-")[0], token, "Notes on Birds.ipynb")
+    tags = dict(zip(TAGS, (*values, str(int(ends))), strict=True))
+    return Birth("sky", "ssh-ed25519 AAAA sky", "#cloud-config\n{}", disk, ends, tags, **given)
+
+
+def create(driver: GcpDriver, token: str = "train-3f2a91c0", **given: Any) -> list[Machine]:
+    return driver.create(order(token, **given), birth(token), patient)
+
+
+def trouble_of(ask: Callable[[], object]) -> Trouble:
+    """What the driver makes of the error of a request that must fail."""
+    with pytest.raises(Exception) as caught:
+        ask()
+    trouble = GcpDriver().explain(caught.value)
+    assert trouble is not None, f"not explained: {caught.value!r}"
+    return trouble
+
+
+def until(true: Callable[[], object], seconds: float = 5.0) -> None:
+    begun = time.monotonic()
+    while not true():
+        assert time.monotonic() - begun < seconds
+        time.sleep(0.01)
+
+
+def instance(compute: Compute, id: str) -> dict[str, Any]:
+    zone, _, name = id.partition("/")
+    return compute.world.instances[zone, name]
