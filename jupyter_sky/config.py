@@ -78,6 +78,10 @@ class Sky(SingletonConfigurable):
         help="A machine of a cloud ends after this long at the latest, in use or not, even if this "
         "machine is gone by then.",
     ).tag(config=True)
+    silence = Unicode(
+        "5m",
+        help="A machine of a cloud that no cluster has renewed for this long ends by itself.",
+    ).tag(config=True)
     login = Unicode("sky", help="Name of the user that we are on machines of a cloud.").tag(
         config=True
     )
@@ -106,13 +110,9 @@ class Sky(SingletonConfigurable):
     def _default_data_dir(self) -> str:
         return default_data_dir()
 
-    @validate("idle")
-    def _check_idle(self, proposal: dict[str, Any]) -> str:
-        return _checked(parse_duration, proposal["value"], "idle")
-
-    @validate("lease")
-    def _check_lease(self, proposal: dict[str, Any]) -> str:
-        return _checked(parse_duration, proposal["value"], "lease")
+    @validate("idle", "lease", "silence")
+    def _check_duration(self, proposal: dict[str, Any]) -> str:
+        return _checked(parse_duration, proposal["value"], proposal["trait"].name)
 
     @validate("cloud")
     def _check_cloud(self, proposal: dict[str, Any]) -> str:

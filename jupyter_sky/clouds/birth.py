@@ -27,8 +27,6 @@ DISK_GIB = 50.0
 """Boot disk where none is asked for: a Deep Learning image alone is about 40."""
 BOOT_SECONDS = 1800
 """A machine on which no cluster has begun ends after so long."""
-SILENT_SECONDS = 300
-"""A machine whose head or nurse has not renewed it ends after so long."""
 LEASE = "/run/jupyter-sky"
 SCRIPT = "/usr/local/sbin/jupyter-sky-lease"
 
@@ -74,7 +72,13 @@ def birth(order: Launch, folder: Path, ending: str, now: float) -> Birth:
     ours, theirs = _key(folder / "id"), _key(folder / "host")
     disk = max(DISK_GIB, order.resources.disk.value if order.resources.disk else 0.0)
     document = user_data(
-        settings.login, ours, (folder / "host").read_text(), theirs, order.lease, ending
+        settings.login,
+        ours,
+        (folder / "host").read_text(),
+        theirs,
+        lease=order.lease,
+        silence=parse_duration(settings.silence, "Sky.silence"),
+        ending=ending,
     )
     (folder / "host").unlink()  # it is theirs
     ends = now + order.lease
@@ -96,19 +100,34 @@ def lease_seconds() -> float:
 
 
 def user_data(
-    user: str, public: str, host_private: str, host_public: str, lease: float, ending: str
+    user: str,
+    public: str,
+    host_private: str,
+    host_public: str,
+    *,
+    lease: float,
+    silence: float,
+    ending: str = "",
 ) -> str:
     """Write the document for cloud-init; JSON is YAML too.
 
     Parameters
     ----------
+    public
+        Our key.
+    host_private, host_public
+        The machine's own keys.
     lease
         Seconds that the machine lives at most.
+    silence
+        Seconds after which it ends when nobody renews it.
+    ending
+        Shell commands by which it ends itself, run before it is powered off.
     """
     values: Mapping[str, Any] = {
         "lease": LEASE,
         "user": user,
-        "silent": SILENT_SECONDS,
+        "silent": silence,
         "boot": BOOT_SECONDS,
         "ending": ending,
     }

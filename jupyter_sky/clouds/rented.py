@@ -254,6 +254,8 @@ class RentedCloud:
         for token, record in mine.items():
             if all(machine["id"] in ids for machine in record["machines"]):
                 records.close(token, {"time": time.time(), "reason": "stopped"})
+        with suppress(SkyError):  # what cannot be deleted yet, the reaper does
+            self.leftovers({record["region"] for record in mine.values()})
 
     def mine(self, everywhere: bool = False) -> list[Machine]:
         """List machines of this user of this installation that have not ended.
@@ -280,17 +282,21 @@ class RentedCloud:
         regions: Collection[str] | None = None if everywhere else noted
         return self.ask(lambda: self.driver.machines(owner=owner, regions=regions))
 
-    def leftovers(self) -> list[str]:
-        """Delete what no machine uses and costs money; say what."""
+    def leftovers(self, regions: Collection[str] | None = None) -> list[str]:
+        """Delete what no machine uses any more, in some regions or all; say what."""
+        if not self.usable() or (regions is not None and not regions):
+            return []
         owner = identity(Path(Sky.load().data_dir))
-        return self.ask(lambda: self.driver.leftovers(owner)) if self.usable() else []
+        return self.ask(lambda: self.driver.leftovers(owner, regions))
 
     def settle(self) -> None:
         """Close the notes of orders that have no machine any more, once the cloud has said so."""
-        alive = {machine.token for machine in self.mine()}
+        alive, regions = {machine.token for machine in self.mine()}, set[str]()
         for token, record in list(records_of().unfinished()):
             if record["cloud"] == self.name and token not in alive and not is_launching(record):
                 records_of().close(token, {"time": time.time(), "reason": "it has ended"})
+                regions.add(record["region"])
+        self.leftovers(regions)
 
     def _end(self, ids: Sequence[str]) -> None:
         """Ask for the end of machines until the cloud says that they have ended."""

@@ -22,7 +22,7 @@ from typing import Any
 import zmq
 from ipyparallel import error as ipp_error
 
-from ..errors import SkyClusterLost, SkyEngineLost, SkyVersionError
+from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyVersionError
 from .client import ANSWER_SECONDS, Message, QuietClient, Sink
 from .journal import KEPT
 
@@ -280,10 +280,12 @@ class Link:
                 self._waiting.discard(future)
         return future.result()
 
-    def lose(self, reason: str, hint: str | None = None) -> None:
-        """Declare the cluster lost: whoever waits for it is told."""
+    def lose(
+        self, reason: str, hint: str | None = None, kind: type[SkyError] = SkyClusterLost
+    ) -> None:
+        """Declare the cluster lost: whoever waits for it is told, by an error of a kind."""
         self._lost.set()
-        error = SkyClusterLost(f"cluster {self.cluster} is gone: {reason}", hint=hint)
+        error = kind(f"cluster {self.cluster} is gone: {reason}", hint=hint)
         pending = {*self._waiting, *self.client._futures.values()}
         for future in [*pending, *self.client._output_futures.values()]:
             if not future.done():

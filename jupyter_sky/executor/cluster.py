@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .. import clouds
 from ..clouds import Machine
-from ..errors import SkyError
+from ..errors import SkyClusterLost, SkyError
 from ..provisioner import check_alive
 from ..provisioner.remote import open_tunnel
 from ..store import ClusterRow, Store
@@ -106,6 +106,7 @@ class Cluster:
 
     def _is_lost(self, silent: float) -> bool:
         """Say whether the cluster is lost, and if so tell those who wait for it."""
+        kind: type[SkyError] = SkyClusterLost
         try:
             self.check_alive()
             if silent < SILENCE_SECONDS:
@@ -114,11 +115,12 @@ class Cluster:
             hint = f"end what is left of it: %sky down {self.row.name}"
         except SkyError as gone:
             reason, hint = gone.message.partition(" is gone: ")[2] or gone.message, ANOTHER
+            kind = type(gone)
         except Exception as trouble:  # the cloud's own must not end the watch unsaid
             if silent < SILENCE_SECONDS:
                 return False
             reason, hint = f"{type(trouble).__name__}: {trouble}", None
-        self.link.lose(reason, hint)
+        self.link.lose(reason, hint, kind)
         return True
 
     @staticmethod

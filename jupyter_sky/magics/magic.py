@@ -173,8 +173,12 @@ def _reap_aside(settings: Sky) -> None:
     import sys
     from pathlib import Path
 
-    notes = Path(settings.data_dir).glob("machines/*/machines.json")
-    if any('"ended"' not in note.read_text() for note in notes):
+    notes = Path(settings.data_dir) / "machines"
+    if not notes.is_dir():
+        return
+    from ..clouds.records import Records
+
+    if any(Records(notes).unfinished()):
         quiet = subprocess.DEVNULL
         subprocess.Popen(
             [sys.executable, "-m", "jupyter_sky.cli", "reap", "--here"],

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 RETRY_SECONDS = (5.0, 300.0)
 """With ``--retry-until-up``: the shortest and the longest time until all places are asked again."""
 
+LOST = 3
+"""After so many machines that came up and were no use, it is told: each has cost something."""
+
 T = TypeVar("T")
 
 
@@ -95,9 +98,9 @@ def place(
         try:
             return launch(offer), attempts
         except (SkyNoCapacity, SkyUnreachable, SkyClusterLost) as error:
-            if isinstance(error, SkyClusterLost) and offer.cloud == "local":
-                raise  # it is not for want of a place
             attempts.append(Attempt(offer, error))
+            if offer.cloud == "local" or _is_no_matter_of_place(attempts):
+                raise
         choice = _next(need, choice, attempts, report, until_up)
 
 
@@ -225,6 +228,11 @@ def _pause(attempts: Sequence[Attempt], report: Report) -> None:
     while (left := until - time.monotonic()) > 0:
         report("placing", f"{_count(attempts)}; all asked again in {format_duration(left)}")
         time.sleep(min(0.1, left))
+
+
+def _is_no_matter_of_place(attempts: Sequence[Attempt]) -> bool:
+    """Whether machines have come up and been lost so often that the next one would be lost too."""
+    return sum(isinstance(attempt.error, SkyClusterLost) for attempt in attempts) >= LOST
 
 
 def _count(attempts: Sequence[Attempt]) -> str:
