@@ -192,10 +192,10 @@ class AzureDriver:
         """Delete the groups without a machine, with the disks and addresses in them."""
         account, gone = self._use(), []
         for group in azure_looks.groups(account, owner):
-            made = float((group.tags or {}).get(bodies.MADE) or 0)
+            made = group.tags.get(bodies.MADE, "")
             if regions is not None and group.location not in regions:
                 continue
-            if time.time() - made < FRESH_SECONDS:
+            if not made.isdigit() or time.time() - int(made) < FRESH_SECONDS:
                 continue
             if all(one.state == "ended" for one in azure_looks.members(account, group.name)):
                 _delete_group(account, group.name)

@@ -39,7 +39,7 @@ def stem(token: str) -> str:
     >>> stem("train-3f2a91c0")
     'train-3f2a91c0'
     >>> stem("Ünruly name-3f2a91c0")
-    'sky-nruly-name-3f2a91c0-55e42e'
+    'nruly-name-3f2a91c0-3cdfb2'
     """
     name = re.sub("[^a-z0-9]+", "-", token.lower()).strip("-")
     if not re.match("[a-z]", name):

@@ -15,13 +15,18 @@ _OWNER, _CLUSTER, _TOKEN, _, _LEASE_END = TAGS
 
 
 def groups(account: Account, owner: str = "", token: str = "") -> Iterator[Any]:
-    """Yield the groups of an owner or an order; Azure takes one tag at a time."""
+    """Yield the groups of an owner or an order; Azure takes one tag at a time.
+
+    A group of somebody's own that has come to carry our tags is none of ours: groups are deleted.
+    """
     name, value = (_TOKEN, token) if token else (_OWNER, owner)
     wanted = f"tagName eq '{name}'"
     if value:
         wanted += " and tagValue eq '{}'".format(value[:256].replace("'", "''"))
     for group in account.resource.resource_groups.list(filter=wanted):
-        if not owner or (group.tags or {}).get(_OWNER) == owner[:256]:
+        written = group.tags or {}
+        ours = group.name == bodies.group_name(written.get(_TOKEN, ""))
+        if ours and (not owner or written.get(_OWNER) == owner[:256]):
             yield group
 
 
