@@ -11,115 +11,37 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
-from string import Formatter
 from typing import Any
 
-import botocore.exceptions
-import botocore.session
 import pytest
 
 from jupyter_sky import ssh
-from jupyter_sky.clouds import aws_access, aws_images, aws_network
 from jupyter_sky.clouds import birth as births
 from jupyter_sky.clouds.aws import AwsDriver
-from jupyter_sky.clouds.aws_errors import TABLE
-from jupyter_sky.clouds.base import TAGS, Birth, Launch, Machine, Trouble, patient
+from jupyter_sky.clouds.base import TAGS, Machine, patient
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyUnreachable
-from jupyter_sky.offers import Offer
-from jupyter_sky.resources import Resources
+from tests.clouds.aws_cases import (  # noqa: F401 fixtures
+    REGION,
+    account_fixture,
+    birth,
+    client,
+    create,
+    described,
+    driver_fixture,
+    ec2_fixture,
+    order,
+    running,
+    trouble,
+    use,
+)
 from tests.conftest import wait_until
 from tests.emulators.ec2 import Ec2
 from tests.emulators.ec2_account import REGIONS
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import loopback
-
-REGION = "us-east-1"
-HERE = {"cloud": "aws", "region": REGION, "instance_type": "m5.large", "arch": "x86_64"}
-
-
-@pytest.fixture(scope="module")
-def account() -> Iterator[Ec2]:
-    made = Ec2()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def ec2(account: Ec2, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Ec2]:
-    """A new account, and an environment that leads to it alone."""
-    account.reset()
-    use(monkeypatch, account.env())
-    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
-    Sky.clear_instance()
-    yield account
-    Sky.clear_instance()
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[AwsDriver]:
-    """One for all tests; sessions share what they have read of AWS's models, which takes long."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(botocore.session, "create_loader", cache(botocore.session.create_loader))
-        yield AwsDriver()
-
-
-def use(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
-    for name in list(os.environ):
-        if name.startswith("AWS_") or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-
-
-def order(token: str = "train-0a1b2c3d", nodes: int = 1, **offer: Any) -> Launch:
-    at = Offer(vcpus=2, memory=8, **HERE | offer)
-    return Launch(token, "train", at, Resources(nodes=nodes), 600, "me", "a.ipynb", 3600)
-
-
-def birth(asked: Launch, **changes: Any) -> Birth:
-    ends = int(time.time()) + asked.lease
-    words = (asked.owner, asked.cluster, asked.token, asked.notebook, f"{ends:.0f}")
-    tags = dict(zip(TAGS, words, strict=True))
-    made = Birth("sky", "ssh-ed25519 AAAA", "#cloud-config\n{}", 50, ends, tags)
-    return dataclasses.replace(made, **changes)
-
-
-def create(driver: AwsDriver, asked: Launch, **changes: Any) -> list[Machine]:
-    return driver.create(asked, birth(asked, **changes), patient)
-
-
-def trouble(driver: AwsDriver, request: Callable[[], object]) -> Trouble:
-    """What an error that boto3 really raises is read as."""
-    with pytest.raises(Exception) as caught:
-        request()
-    found = driver.explain(caught.value)
-    assert found is not None, repr(caught.value)
-    return found
-
-
-def client(service: str = "ec2", region: str = REGION) -> Any:
-    import boto3
-
-    return boto3.client(service, region_name=region)
-
-
-def described(id: str) -> dict[str, Any]:
-    """A machine in boto3's own words."""
-    region, _, name = id.partition("/")
-    answer = client(region=region).describe_instances(InstanceIds=[name])
-    return answer["Reservations"][0]["Instances"][0]
-
-
-def running(driver: AwsDriver, machines: list[Machine]) -> list[Machine]:
-    ids = [machine.id for machine in machines]
-    wait_until(lambda: {m.state for m in driver.describe(ids)} == {"running"})
-    return sorted(driver.describe(ids), key=lambda machine: machine.rank)
-
 
 # -- life of machines --------------------------------------------------------------------------
 
@@ -326,431 +248,16 @@ def test_a_notebook_that_gives_up_while_aws_thinks_leaves_nothing(
     assert [m["tags"][TAGS[2]] for m in ec2.machines()] == ["warm"]
 
 
-# -- network -----------------------------------------------------------------------------------
+def test_threads_may_share_a_driver(ec2: Ec2, driver: AwsDriver) -> None:
+    barrier = threading.Barrier(4)
 
+    def one(number: int) -> list[Machine]:
+        barrier.wait()
+        return create(driver, order(f"t-{number}", region="us-west-2"))
 
-def test_a_group_lets_ssh_in_and_the_nodes_of_a_cluster_to_each_other(
-    ec2: Ec2, driver: AwsDriver
-) -> None:
-    nets = ("192.0.2.0/24", "203.0.113.7/32", "2001:db8::/32")
-    (alone,) = create(driver, order("alone"))
-    pair = create(driver, order("pair", nodes=2), ssh_from=nets)
-    groups = {id: described(id)["SecurityGroups"] for id in (alone.id, *(m.id for m in pair))}
-    assert all(len(found) == 1 for found in groups.values())
-    assert groups[pair[0].id] == groups[pair[1].id] != groups[alone.id]
-
-    def rules(id: str) -> list[dict[str, Any]]:
-        asked = client().describe_security_groups(GroupIds=[groups[id][0]["GroupId"]])
-        return asked["SecurityGroups"][0]["IpPermissions"]
-
-    (ssh,) = rules(alone.id)
-    assert (ssh["IpProtocol"], ssh["FromPort"], ssh["ToPort"]) == ("tcp", 22, 22)
-    assert [r["CidrIp"] for r in ssh["IpRanges"]] == ["0.0.0.0/0"]
-    found = rules(pair[0].id)
-    between = [rule for rule in found if rule["IpProtocol"] == "-1"]
-    (own,) = between[0]["UserIdGroupPairs"]
-    assert own["GroupId"] == groups[pair[0].id][0]["GroupId"] and len(between) == 1
-    ssh_rules = [rule for rule in found if rule["IpProtocol"] == "tcp"]
-    let_in = {r["CidrIp"] for rule in ssh_rules for r in rule["IpRanges"]}
-    let_in |= {r["CidrIpv6"] for rule in ssh_rules for r in rule.get("Ipv6Ranges", ())}
-    assert let_in == set(nets) and {rule["FromPort"] for rule in ssh_rules} == {22}
-
-
-def test_a_group_is_made_once_however_many_ask(ec2: Ec2, driver: AwsDriver) -> None:
-    asked = order(nodes=2)
-    driver.remove([machine.id for machine in create(driver, order("before"))])
-    born = birth(asked)
     with ThreadPoolExecutor(4) as workers:
-        made = list(workers.map(lambda _: driver.create(asked, born, patient), range(4)))
-    assert len({machine.id for machines in made for machine in machines}) == 2
-    names = [g["GroupName"] for g in client().describe_security_groups()["SecurityGroups"]]
-    assert sorted(names) == ["default", "jupyter-sky-before", "jupyter-sky-train-0a1b2c3d"]
-    (group,) = described(made[0][0].id)["SecurityGroups"]
-    assert group["GroupName"] == "jupyter-sky-train-0a1b2c3d"
-
-
-def test_a_default_vpc_that_was_deleted_is_made_again(ec2: Ec2, driver: AwsDriver) -> None:
-    ask = client()
-    (vpc,) = ask.describe_vpcs()["Vpcs"]
-    for each in ask.describe_subnets()["Subnets"]:
-        ask.delete_subnet(SubnetId=each["SubnetId"])
-    ask.delete_vpc(VpcId=vpc["VpcId"])
-    (made,) = create(driver, order())
-    (home,) = ask.describe_vpcs()["Vpcs"]
-    assert home["IsDefault"] and described(made.id)["VpcId"] == home["VpcId"] != vpc["VpcId"]
-
-
-def test_what_is_not_known_everywhere_yet_is_waited_for(ec2: Ec2, driver: AwsDriver) -> None:
-    ec2.refuse("InvalidGroup.NotFound", times=2)
-    ec2.refuse("MissingInput", zone="us-east-1d")
-    assert len(create(driver, order("a-1"))) == len(create(driver, order("a-2", zone="us-east-1d")))
-    assert "CreateDefaultSubnet us-east-1" in ec2.calls
-    assert len(ec2.machines()) == 2
-
-
-def test_nothing_is_left_over(ec2: Ec2, driver: AwsDriver) -> None:
-    ask = client()
-    mine = birth(order("gone")).tags
-    tags = [{"Key": name, "Value": value} for name, value in mine.items()]
-    spec = {"ResourceType": "volume", "Tags": tags}
-    made = ask.create_volume(AvailabilityZone="us-east-1a", Size=9, TagSpecifications=[spec])
-    ask.create_volume(AvailabilityZone="us-east-1a", Size=10)  # somebody's
-    (alive,) = create(driver, order("alive"))
-    ended = create(driver, order("ended", nodes=2))
-    driver.remove([machine.id for machine in ended])
-    wait_until(lambda: described(ended[0].id)["State"]["Name"] == "terminated")
-    assert driver.leftovers("bob", [REGION]) == []
-    told = driver.leftovers("me", [REGION])
-    assert f"disk {made['VolumeId']} in us-east-1" in told
-    assert len(told) == 2 and any(text.startswith("security group sg-") for text in told)
-    groups = {g["GroupName"] for g in ask.describe_security_groups()["SecurityGroups"]}
-    assert groups == {"default", "jupyter-sky-alive"}
-    sizes = {each["Size"] for each in ask.describe_volumes()["Volumes"]}
-    assert sizes == {10, 50}, "what is not ours stays, and what a machine uses"
-    driver.remove([alive.id])
-    driver.leftovers("me", [REGION])  # the machine is ending: its group is still in use
-    wait_until(lambda: described(alive.id)["State"]["Name"] == "terminated")
-    driver.teardown(REGION)
-    groups = {g["GroupName"] for g in ask.describe_security_groups()["SecurityGroups"]}
-    assert groups == {"default"}
-
-
-def test_the_group_of_a_launch_under_way_is_left_alone(ec2: Ec2, driver: AwsDriver) -> None:
-    asked = order("young")
-    aws_network.group(client(), asked, birth(asked))
-    assert driver.leftovers("me", [REGION]) == []
-    (group,) = (g for g in client().describe_security_groups()["SecurityGroups"] if g.get("Tags"))
-    long_ago = {"Key": "jupyter-sky-made", "Value": str(int(time.time() - 3600))}
-    client().create_tags(Resources=[group["GroupId"]], Tags=[long_ago])
-    assert len(driver.leftovers("me", [REGION])) == 1
-
-
-# -- images and disks --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kind", "arch", "gpu", "image", "gib"),
-    [
-        ("m5.large", "x86_64", None, "ami-0a64", 50),
-        ("m6g.large", "arm64", None, "ami-0b64", 50),
-        ("m6g.large", "", None, "ami-0b64", 50),
-        ("g5.xlarge", "x86_64", "A10G", "ami-0c64", 75),
-        ("g5g.xlarge", "arm64", "T4g", "ami-0d64", 75),
-        ("p3.2xlarge", "x86_64", "V100", "ami-0e64", 75),
-    ],
-)
-@pytest.mark.parametrize("readable", [True, False])
-def test_images_fit_the_machine(
-    ec2: Ec2,
-    driver: AwsDriver,
-    kind: str,
-    arch: str,
-    gpu: str,
-    image: str,
-    gib: int,
-    readable: bool,
-) -> None:
-    if not readable:  # the account may not read public parameters
-        ec2.refuse("AccessDeniedException", action="image")
-    offer = order(instance_type=kind, arch=arch, gpu=gpu, gpu_count=1 if gpu else 0).offer
-    found = aws_images.find(driver._client, offer)
-    assert (found.id, found.root, max(found.gib, 50)) == (image, "/dev/sda1", gib)
-
-
-def test_images_of_chips_that_need_no_driver_of_nvidia() -> None:
-    assert "neuron" in aws_images.source("x86_64", "Trainium1").parameter
-    plain = aws_images.source("x86_64").parameter
-    assert plain == aws_images.source("x86_64", "RadeonProV520").parameter
-    assert plain == aws_images.source("x86_64", "of-my-own").parameter
-
-
-def test_a_gpu_machine_has_a_disk_that_its_image_fits_on(ec2: Ec2, driver: AwsDriver) -> None:
-    asked = order(instance_type="g5.xlarge", gpu="A10G", gpu_count=1)
-    (made,) = create(driver, asked, disk=50)
-    id = described(made.id)["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]
-    assert client().describe_volumes(VolumeIds=[id])["Volumes"][0]["Size"] == 75
-
-
-# -- the end of the lease ----------------------------------------------------------------------
-
-ROLE = "arn:aws:iam::123456789012:role/ends-machines"
-
-
-def test_eventbridge_ends_machines_whose_lease_is_over(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("SKY_AWS_SCHEDULER_ROLE", ROLE)
-    Sky.clear_instance()
-    asked = order(nodes=2)
-    born = birth(asked)
-    made = driver.create(asked, born, patient)
-    driver.create(asked, born, patient)  # sent again: one schedule all the same
-    (plan,) = client("scheduler").list_schedules()["Schedules"]
-    assert not caplog.records
-    plan = client("scheduler").get_schedule(Name=plan["Name"])
-    assert plan["ActionAfterCompletion"] == "DELETE" and plan["Target"]["RoleArn"] == ROLE
-    assert plan["Target"]["Arn"] == "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
-    ids = [machine.id.partition("/")[2] for machine in made]
-    assert sorted(json.loads(plan["Target"]["Input"])["InstanceIds"]) == sorted(ids)
-    ec2.expire(born.lease_end - 1)
-    assert len(ec2.machines()) == 2
-    ec2.expire(born.lease_end + 1)
-    assert ec2.machines() == [] == client("scheduler").list_schedules()["Schedules"]
-
-
-def test_schedules_are_carried_out_when_their_time_has_come(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SKY_AWS_SCHEDULER_ROLE", ROLE)
-    Sky.clear_instance()
-    ec2.account.minute = 0.005  # so that the hour of the lease takes 0.3 s
-    create(driver, order())
-    assert len(ec2.machines()) == 1
-    wait_until(lambda: ec2.machines() == [])
-
-
-def test_schedules_go_with_what_is_left_over(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SKY_AWS_SCHEDULER_ROLE", ROLE)
-    Sky.clear_instance()
-    (made,) = create(driver, order())
-    driver.remove([made.id])
-    wait_until(lambda: described(made.id)["State"]["Name"] == "terminated")
-    assert len(client("scheduler").list_schedules()["Schedules"]) == 1
-    driver.leftovers("me", [REGION])
-    assert client("scheduler").list_schedules()["Schedules"] == []
-
-
-def test_a_schedule_that_is_refused_is_told_and_stops_nothing(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    create(driver, order("plain"))
-    assert not any(call.startswith("CreateSchedule") for call in ec2.calls), "no role, none asked"
-    monkeypatch.setenv("SKY_AWS_SCHEDULER_ROLE", ROLE)
-    Sky.clear_instance()
-    ec2.refuse("AccessDeniedException", action="schedule")
-    assert len(create(driver, order())) == 1
-    assert "EventBridge will not end it" in caplog.text
-
-
-# -- credentials -------------------------------------------------------------------------------
-
-
-def test_credentials_that_work(ec2: Ec2, driver: AwsDriver) -> None:
-    assert driver.configured() == "environment variable AWS_ACCESS_KEY_ID"
-    assert ec2.account.number in driver.identify()
-
-
-@pytest.mark.parametrize(
-    ("kind", "word"),
-    [
-        ("none", "aws configure"),
-        ("wrong", "sts get-caller-identity"),
-        ("unknown", "sts get-caller-identity"),
-        ("expired", "get new ones"),
-    ],
-)
-def test_credentials_that_do_not_work(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch, kind: str, word: str
-) -> None:
-    use(monkeypatch, ec2.wrong_env(kind))
-    assert bool(driver.configured()) == (kind != "none")
-    for request in (driver.identify, lambda: driver.machines(regions=[REGION])):
-        found = trouble(driver, request)
-        assert found.cause == "permission" and word in found.fix, found
-    found = trouble(driver, lambda: create(driver, order()))
-    assert found.cause == "permission" and word in found.fix, found
-    assert ec2.machines() == []
-    use(monkeypatch, ec2.env())
-    assert driver.identify(), "new keys are taken up at once"
-
-
-@pytest.mark.parametrize(("skew", "word"), [(1200, "behind"), (-1200, "ahead")])
-def test_a_clock_that_is_wrong(ec2: Ec2, driver: AwsDriver, skew: float, word: str) -> None:
-    ec2.skew = skew
-    for request in (driver.identify, lambda: driver.machines(regions=[REGION])):
-        found = trouble(driver, request)
-        assert found.cause == "permission" and "timedatectl" in found.fix
-        assert f"20 minutes {word}" in found.message
-
-
-@pytest.mark.parametrize(
-    ("text", "file", "grants"),
-    [
-        ("[default]\naws_access_key_id = A\naws_secret_access_key = B\n", "credentials", True),
-        ("[other]\naws_access_key_id = A\n", "credentials", False),
-        ("[default]\nregion = eu-west-1\n", "config", False),
-        ("[default]\nsso_session = me\n", "config", True),
-        ("[default\nnonsense", "config", False),
-    ],
-)
-def test_where_credentials_are_looked_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, file: str, grants: bool
-) -> None:
-    use(monkeypatch, {})
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    assert aws_access.configured() == ""
-    (tmp_path / file).write_text(text)
-    assert (str(tmp_path / file) in aws_access.configured()) == grants
-    monkeypatch.setenv("AWS_PROFILE", "work")
-    assert aws_access.configured() == "profile work"
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "AWS_ACCESS_KEY_ID",
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    ],
-)
-def test_variables_that_lead_to_credentials(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
-    nowhere = str(tmp_path / "none")
-    use(monkeypatch, {"AWS_SHARED_CREDENTIALS_FILE": nowhere, "AWS_CONFIG_FILE": nowhere})
-    assert aws_access.configured() == ""
-    monkeypatch.setenv(name, "something")
-    assert aws_access.configured() == f"environment variable {name}"
-
-
-def test_asking_whether_there_are_credentials_imports_no_sdk() -> None:
-    code = (
-        "import sys; from jupyter_sky.clouds.aws import AwsDriver; d = AwsDriver(); d.configured();"
-        "d.explain(ValueError()); assert not {'boto3', 'botocore'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_profile_that_is_not_there(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "absent")
-    found = trouble(driver, driver.identify)
-    assert (found.cause, found.code) == ("permission", "ProfileNotFound")
-    assert "list-profiles" in found.fix
-
-
-def test_a_region_that_is_not_enabled(ec2: Ec2, driver: AwsDriver) -> None:
-    found = trouble(driver, lambda: create(driver, order(region="ap-east-1")))
-    assert (found.cause, found.code) == ("permission", "OptInRequired")
-    assert "ap-east-1 is not enabled" in found.message and "enable-region" in found.fix
-
-
-# -- what AWS refuses --------------------------------------------------------------------------
-
-RAISED = [name for name in TABLE if hasattr(botocore.exceptions, name)]
-"""What botocore raises before, or in place of, an answer of AWS."""
-
-
-@pytest.mark.parametrize("name", RAISED)
-def test_every_error_of_botocore_in_the_table(driver: AwsDriver, name: str) -> None:
-    kind = getattr(botocore.exceptions, name)
-    words = {field: "word" for _, field, _, _ in Formatter().parse(kind.fmt) if field}
-    error = kind(
-        **words | {"error": "it broke"} if "error" in words or name == "HTTPClientError" else words
-    )
-    found = driver.explain(error)
-    assert found and (found.code, (found.cause, found.width, found.fix)) == (name, TABLE[name])
-    assert found.message
-
-
-@pytest.mark.parametrize("code", [code for code in TABLE if code not in RAISED])
-def test_every_code_of_the_table(ec2: Ec2, driver: AwsDriver, code: str) -> None:
-    ec2.refuse(code, action="DescribeInstances", times=9)
-    cause, width, fix = TABLE[code]
-    found = trouble(driver, lambda: describe_once(driver))
-    assert (found.code, found.cause, found.width) == (code, cause, width)
-    assert fix in found.fix and found.message and "Encoded" not in found.message
-
-
-def describe_once(driver: AwsDriver) -> None:
-    driver._access.client("ec2", REGION, once=True).describe_instances()
-
-
-@pytest.mark.parametrize(
-    ("code", "status", "cause"),
-    [
-        ("InsufficientUnobtainiumCapacity", 500, "capacity"),
-        ("GoldenInstanceLimitExceeded", 400, "quota"),
-        ("UnauthorizedSomething", 403, "permission"),
-        ("InvalidSomething.Malformed", 400, "invalid"),
-        ("SomethingElse", 503, "transient"),
-        ("SomethingElse", 400, "unknown"),
-    ],
-)
-def test_codes_that_are_not_in_the_table(
-    ec2: Ec2, driver: AwsDriver, code: str, status: int, cause: str
-) -> None:
-    ec2.refuse(code, action="describe", status=status)
-    found = trouble(driver, lambda: describe_once(driver))
-    assert (found.code, found.cause) == (code, cause)
-
-
-def test_errors_that_are_not_of_aws(driver: AwsDriver) -> None:
-    assert driver.explain(ValueError("no")) is None
-    assert driver.explain(KeyError("no")) is None
-
-
-def test_what_cannot_be_had(ec2: Ec2, driver: AwsDriver) -> None:
-    gone = trouble(driver, lambda: create(driver, order(instance_type="x0.huge")))
-    assert gone.cause == "invalid" and "catalog refresh" in gone.fix and "x0.huge" in gone.message
-    unknown = trouble(driver, lambda: create(driver, order(instance_type="x0.huge", arch="")))
-    assert unknown.cause == "invalid" and "catalog refresh" in unknown.fix
-    large = trouble(driver, lambda: create(driver, order("big"), disk=70000))
-    assert large.cause == "invalid" and "--disk" in large.fix and "65536GiB" in large.message
-    wordy = trouble(driver, lambda: create(driver, order("long"), user_data="x" * 20000))
-    assert wordy.cause == "invalid" and "16384" in wordy.message
-    elsewhere = trouble(
-        driver,
-        lambda: create(driver, order(instance_type="p3dn.24xlarge", zone="us-east-1f", gpu="V100")),
-    )
-    assert (elsewhere.cause, elsewhere.width) == ("capacity", "zone")
-    assert ec2.machines() == []
-
-
-@pytest.mark.parametrize(
-    ("status", "code"), [(200, "ResponseParserError"), (502, "502"), (403, None)]
-)
-def test_a_proxy_in_between_that_answers_with_a_page(
-    ec2: Ec2, driver: AwsDriver, status: int, code: str | None
-) -> None:
-    ec2.garble("create", status)
-    found = trouble(driver, lambda: create(driver, order()))
-    assert found.cause in ("transient", "unknown") and "HTTPS_PROXY" in found.fix
-    assert code in (None, found.code) and ec2.machines() == []
-
-
-def test_nobody_answers(
-    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://localhost:9")
-    found = trouble(driver, lambda: describe_once(driver))
-    assert (found.cause, found.code) == ("transient", "EndpointConnectionError")
-    monkeypatch.setenv("HTTPS_PROXY", "http://localhost:9")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://ec2.example")
-    found = trouble(driver, lambda: describe_once(driver))
-    assert (found.cause, found.code) == ("transient", "ProxyConnectionError")
-    use(monkeypatch, ec2.env())
-    monkeypatch.delenv("AWS_CA_BUNDLE")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    found = trouble(driver, lambda: describe_once(driver))
-    assert found.code == "SSLError" and "AWS_CA_BUNDLE" in found.fix
-
-
-def test_a_refusal_speaks_of_the_place_it_was_asked_for(ec2: Ec2, driver: AwsDriver) -> None:
-    ec2.refuse("InsufficientInstanceCapacity", zone="us-east-1a", instance_type="m5.large", times=9)
-    ec2.refuse("MaxSpotInstanceCountExceeded", spot=True, times=9)
-    found = trouble(driver, lambda: create(driver, order(zone="us-east-1a")))
-    assert found.cause == "capacity" and "us-east-1a" in found.message
-    found = trouble(driver, lambda: create(driver, order(zone="us-east-1b", spot=True)))
-    assert (found.cause, found.width) == ("quota", "market")
-    assert len(create(driver, order(zone="us-east-1b"))) == 1
-    ec2.throttle("create")
-    assert trouble(driver, lambda: create(driver, order("b-1"))).cause == "throttled"
+        made = [machine for machines in workers.map(one, range(4)) for machine in machines]
+    assert len({machine.id for machine in made}) == 4 == len(ec2.machines())
 
 
 # -- real machines behind the account ----------------------------------------------------------
@@ -812,7 +319,7 @@ def test_the_account_in_a_process_of_its_own() -> None:
         assert process.stdout is not None and process.stdin is not None
         env = json.loads(process.stdout.readline())
         code = (
-            "from tests.clouds.test_aws import *\n"
+            "from tests.clouds.aws_cases import *\n"
             "made = create(AwsDriver(), order(nodes=2))\n"
             "print(*(machine.id for machine in made))"
         )
@@ -840,15 +347,3 @@ def test_the_account_in_a_process_of_its_own() -> None:
         process.kill()
         process.wait()
     assert not Path(env["AWS_CA_BUNDLE"]).exists(), "nothing is left of it"
-
-
-def test_threads_may_share_a_driver(ec2: Ec2, driver: AwsDriver) -> None:
-    barrier = threading.Barrier(4)
-
-    def one(number: int) -> list[Machine]:
-        barrier.wait()
-        return create(driver, order(f"t-{number}", region="us-west-2"))
-
-    with ThreadPoolExecutor(4) as workers:
-        made = [machine for machines in workers.map(one, range(4)) for machine in machines]
-    assert len({machine.id for machine in made}) == 4 == len(ec2.machines())
