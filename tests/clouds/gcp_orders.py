@@ -1,9 +1,9 @@
-"""Orders for Google Cloud, and an emulator of it: what the tests of it share."""
+"""Orders for Google Cloud, and what the tests of it ask again and again."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,37 +16,6 @@ from tests.emulators.compute import Compute
 
 OWNER, ZONE = "ann-1234abcd", "us-central1-a"
 DAY = 86400.0
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Compute]:
-    made = Compute(boot=0.02)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def compute(server: Compute, monkeypatch: pytest.MonkeyPatch) -> Iterator[Compute]:
-    """A Compute Engine that is as new, which this process is pointed at."""
-    use(monkeypatch, server.env())
-    yield server
-    server.reset()
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Compute]:
-    """A Compute Engine for tests that leave nothing behind; it has a network already."""
-    made = Compute(boot=0.02)
-    with pytest.MonkeyPatch.context() as patch:
-        use(patch, made.env())
-        GcpDriver().create(order("first-00000000"), birth("first-00000000"), patient)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def driver() -> GcpDriver:
-    return GcpDriver()
 
 
 def use(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:

@@ -25,7 +25,7 @@ from tests.emulators import compute_bodies, google_tokens
 from tests.emulators.compute import Compute
 from tests.emulators.compute_bodies import Refused
 
-pytest_plugins = ["tests.clouds.gcp_orders"]
+pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
 
 def _post(compute: Compute, path: str, body: Any) -> requests.Response:

@@ -33,7 +33,7 @@ from tests.emulators import compute_bodies, compute_lists
 from tests.emulators.compute import Compute
 from tests.emulators.fleet import Fleet, isolation_works
 
-pytest_plugins = ["tests.clouds.gcp_orders"]
+pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
 
 @pytest.mark.parametrize("nodes", [1, 4])

@@ -30,7 +30,7 @@ from tests.clouds.gcp_orders import (
 from tests.emulators import compute_errors
 from tests.emulators.compute import Compute
 
-pytest_plugins = ["tests.clouds.gcp_orders"]
+pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
 
 def _reached(code: str) -> str:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -111,6 +112,7 @@ class Compute(Emulator):
         self._begin()
         self._folder = Path(tempfile.mkdtemp(prefix="sky-compute-"))
         super().__init__()
+        self._server.handle_error = _told
         self.tokens = Tokens(f"{self.url}/token", lambda: time.time() + self.skew)
         self._key = self.tokens.write_key(self._folder / "right.json", PROJECT)
         _authority().cert_pem.write_to_path(self._folder / "authority.pem")
@@ -392,6 +394,12 @@ class Compute(Emulator):
             return Response.json(getattr(self, name)(**given))
         except (TypeError, ValueError, Refused) as error:
             return Response.json({"error": str(error)}, 400)
+
+
+def _told(*_: Any) -> None:
+    """Tell of what goes wrong with a request, unless its sender has hung up."""
+    if not isinstance(sys.exc_info()[1], OSError):
+        traceback.print_exc()
 
 
 def main(argv: list[str]) -> None:

@@ -1,0 +1,43 @@
+"""An emulator of Google Cloud, which the process of the tests is pointed at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from jupyter_sky.clouds.base import patient
+from jupyter_sky.clouds.gcp import GcpDriver
+from tests.clouds.gcp_orders import birth, order, use
+from tests.emulators.compute import Compute
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Compute]:
+    made = Compute(boot=0.02)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def compute(server: Compute, monkeypatch: pytest.MonkeyPatch) -> Iterator[Compute]:
+    """A Compute Engine that is as new, which this process is pointed at."""
+    use(monkeypatch, server.env())
+    yield server
+    server.reset()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Compute]:
+    """A Compute Engine for tests that leave nothing behind; it has a network already."""
+    made = Compute(boot=0.02)
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch, made.env())
+        GcpDriver().create(order("first-00000000"), birth("first-00000000"), patient)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def driver() -> GcpDriver:
+    return GcpDriver()
