@@ -137,9 +137,6 @@ class AwsDriver:
             "MinCount": nodes,
             "MaxCount": nodes,
             "ClientToken": unique(order.token, *where),
-            "SecurityGroupIds": [
-                aws_network.group(self._client("ec2", offer.region), order, birth)
-            ],
             "UserData": birth.user_data,
             "InstanceInitiatedShutdownBehavior": "terminate",
             "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},

@@ -23,6 +23,7 @@ from tests.clouds.aws_cases import (  # noqa: F401 fixtures
     driver_fixture,
     ec2_fixture,
     order,
+    trouble,
     use,
 )
 from tests.conftest import wait_until
@@ -69,6 +70,21 @@ def test_a_group_is_made_once_however_many_ask(ec2: Ec2, driver: AwsDriver) -> N
     assert sorted(names) == ["default", "jupyter-sky-before", "jupyter-sky-train-0a1b2c3d"]
     (group,) = described(made[0][0].id)["SecurityGroups"]
     assert group["GroupName"] == "jupyter-sky-train-0a1b2c3d"
+
+
+def test_another_place_of_a_region_costs_few_requests(ec2: Ec2, driver: AwsDriver) -> None:
+    ec2.refuse("InsufficientInstanceCapacity", times=2)
+    for zone in ("us-east-1a", "us-east-1b"):
+        ec2.calls.clear()
+        assert (
+            trouble(driver, lambda zone=zone: create(driver, order(zone=zone))).cause == "capacity"
+        )
+    assert [call.split()[0] for call in ec2.calls] == [
+        "CreateSecurityGroup",
+        "AuthorizeSecurityGroupIngress",
+        "RunInstances",
+        "DeleteSecurityGroup",
+    ]
 
 
 def test_a_default_vpc_that_was_deleted_is_made_again(ec2: Ec2, driver: AwsDriver) -> None:
