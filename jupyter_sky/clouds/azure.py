@@ -258,11 +258,14 @@ def _make_machine(
         if error.status_code != 412:
             raise
         return _settled(account, group, name, stop)  # it was made by an answer that got lost
-    _let_end_itself(account, home, polling.first)
+    early = _let_end_itself(account, home, polling.first)
     try:
-        return poller.result()
+        made = poller.result()
     except HttpResponseError as error:
         raise _Failed(error) from None
+    if not early:
+        _let_end_itself(account, home, made)
+    return made
 
 
 def _settled(account: Account, group: str, name: str, stop: Stop) -> Any:
@@ -283,18 +286,24 @@ def _settled(account: Account, group: str, name: str, stop: Stop) -> Any:
     raise _Failed(error)
 
 
-def _let_end_itself(account: Account, home: str, machine: Any) -> None:
-    """Give a machine the right to delete its own group, as far as we may give it."""
+def _let_end_itself(account: Account, home: str, machine: Any) -> bool:
+    """Give a machine the right to delete its own group, as far as we may give it.
+
+    Returns whether the machine had an identity to give it to, which may come a little later.
+    """
     from azure.core.exceptions import HttpResponseError
     from azure.mgmt.resource.resources.models import GenericResource
 
-    name = uuid.uuid5(uuid.NAMESPACE_URL, machine.id.lower())
+    principal = machine.identity.principal_id if machine.identity else None
+    if not principal:
+        return False
+    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{machine.id.lower()} {principal}")
     path = f"{home}/providers/Microsoft.Authorization/roleAssignments/{name}"
     roles = f"/subscriptions/{account.subscription}/providers/Microsoft.Authorization"
     role = GenericResource(
         properties={
             "roleDefinitionId": f"{roles}/roleDefinitions/{bodies.CONTRIBUTOR}",
-            "principalId": machine.identity.principal_id,
+            "principalId": principal,
             "principalType": "ServicePrincipal",
         }
     )
@@ -304,9 +313,9 @@ def _let_end_itself(account: Account, home: str, machine: Any) -> None:
         )
     except HttpResponseError as error:
         trouble = explain(error)
-        if trouble is not None and trouble.code == "RoleAssignmentExists":
-            return
         if trouble is None or trouble.cause != "permission":
+            if trouble is not None and trouble.code == "RoleAssignmentExists":
+                return True
             raise
         log.warning(
             "azure: %s may not delete itself (%s): when this machine is lost, it is powered off "
@@ -314,6 +323,7 @@ def _let_end_itself(account: Account, home: str, machine: Any) -> None:
             machine.name,
             trouble.code,
         )
+    return True
 
 
 # -- ending ------------------------------------------------------------------------------------

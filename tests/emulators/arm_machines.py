@@ -42,6 +42,7 @@ class Machines(Resources):
         super().__init__(subscription, url)
         self.subscription, self.fleet, self.boot = subscription, fleet, boot
         self.gone_sizes: set[str] = set()
+        self.late_identity = False
         self._issue, self._authority = issue, authority
         self._hosts: dict[str, Any] = {}
         self._consoles: dict[str, str] = {}
@@ -131,7 +132,10 @@ class Machines(Resources):
         self._make_interfaces(made, group)
         self._all[key] = made
         headers = self._begin(lambda: self._boot(made, later), retry_after, self.boot)
-        return Response.json(self._shown(made), 201, **headers)
+        shown = self._shown(made)
+        if self.late_identity:
+            shown["identity"].pop("principalId", None)
+        return Response.json(shown, 201, **headers)
 
     def _make_interfaces(self, made: dict[str, Any], group: str) -> None:
         network = made["properties"]["networkProfile"]
