@@ -351,7 +351,7 @@ def test_a_machine_that_was_powered_off_is_still_paid_for(
     compute: Compute, driver: GcpDriver
 ) -> None:
     made = create(driver)[0]
-    compute.world._ended((ZONE, "train-3f2a91c0-0"), "shutdown")
+    compute.power_off(made.id)
     seen = driver.describe([made.id])[0]
     assert seen.state == "ended" and "disk is kept" in seen.reason and not seen.preempted
     assert seen.ended is not None and abs(seen.ended - time.time()) < 60

@@ -62,7 +62,7 @@ def test_every_code_of_the_table_is_known_over_the_wire(
                 shared.tokens.forget()
             trouble = trouble_of(driver.machines)
     finally:
-        shared._scripts.clear()
+        shared.scripts.clear()
     cause, width, fix = TABLE[code]
     assert (trouble.cause, trouble.code, trouble.width) == (cause, code, width)
     assert trouble.message and "\n" not in trouble.message
@@ -244,7 +244,6 @@ def test_connections_that_break_or_hang_pass(
                         "timeout", 0.2)  # fmt: skip
     trouble = trouble_of(driver.identify)
     assert (trouble.cause, trouble.code) == ("transient", "timeout")
-    compute.slow("identify", 0)
     monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", "https://localhost:1/compute/v1/")
     assert trouble_of(driver.identify).code == "connection"
 

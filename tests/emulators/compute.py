@@ -50,7 +50,8 @@ _ACTIONS = (
     ("GET", r"", "identify"),
 )
 _CONTROL = frozenset(
-    "refuse lose double slow throttle outage preempt expire machines wrong_env called".split()
+    "called double expire lose machines outage power_off preempt refuse slow throttle "
+    "wrong_env".split()
 )
 
 
@@ -120,7 +121,7 @@ class Compute(Emulator):
     def _begin(self) -> None:
         self.world = World(PROJECT, **self._kept)
         self.page, self.skew = 500, 0.0
-        self._scripts: list[Script] = []
+        self.scripts: list[Script] = []
         self._dark = 0.0
 
     def reset(self) -> None:
@@ -204,20 +205,17 @@ class Compute(Emulator):
         """
         self._add(Script(action, "refuse", times, code, zone, instance_type, spot))
 
-    def lose(self, action: str, times: float = 1) -> None:
+    def lose(self, action: str = "create", times: float = 1) -> None:
         """Do what is asked and answer nothing."""
         self._add(Script(action, "lose", times))
 
-    def double(self, action: str, times: float = 1) -> None:
+    def double(self, action: str = "create", times: float = 1) -> None:
         """Take requests for having come twice; the second answer is sent."""
         self._add(Script(action, "double", times))
 
-    def slow(self, action: str, seconds: float) -> None:
-        """Answer late from now on; 0 ends that."""
-        with self._lock:
-            self._scripts = [s for s in self._scripts if (s.action, s.kind) != (action, "slow")]
-        if seconds:
-            self._add(Script(action, "slow", float("inf"), seconds=seconds))
+    def slow(self, action: str, seconds: float, times: float = 1) -> None:
+        """Answer later."""
+        self._add(Script(action, "slow", times, seconds=seconds))
 
     def throttle(self, action: str, times: float = 1) -> None:
         """Refuse requests since there are too many of them."""
@@ -228,23 +226,30 @@ class Compute(Emulator):
         self._dark = time.monotonic() + seconds
 
     def machines(self) -> list[dict[str, Any]]:
-        """Machines that are not gone: id, tags, state and when their lease ends."""
+        """Machines that are not gone; one that was powered off is kept, and costs its disk."""
         with self.world.lock:
             return [
                 {
                     "id": f"{zone}/{name}",
-                    "tags": dict(machine.get("labels", {})),
+                    "tags": (tags := _tags(machine)),
                     "state": machine["status"],
-                    "lease_end": self.world._limits.get((zone, name)),
+                    "lease_end": float(tags.get("jupyter-sky-lease-end") or "nan"),
+                    "instance_type": machine["machineType"].rpartition("/")[2],
+                    "zone": zone,
                     "spot": machine["scheduling"].get("provisioningModel") == "SPOT",
                 }
                 for (zone, name), machine in self.world.instances.items()
             ]
 
-    def preempt(self, id: str, notice: float = 30.0) -> None:
+    def preempt(self, id: str, notice: float = 0.0) -> None:
         """Take a spot machine back after a notice of some seconds."""
         zone, _, name = id.partition("/")
         self.world.preempt((zone, name), notice)
+
+    def power_off(self, id: str) -> None:
+        """Power a machine off from within; its disk is kept, and so is it."""
+        zone, _, name = id.partition("/")
+        self.world.power_off((zone, name))
 
     def expire(self, now: float) -> list[str]:
         """Delete the machines whose limit of run time is reached at a unix time."""
@@ -269,9 +274,7 @@ class Compute(Emulator):
         if time.monotonic() < self._dark:
             self._hang_up(handler)
             return
-        if slow := next(
-            (s for s in self._scripts if s.kind == "slow" and s.action == action), None
-        ):
+        if slow := next((s for s in self.scripts if s.kind == "slow" and s.action == action), None):
             time.sleep(slow.seconds)
         response = stranger or self._respond(request, script)
         if script and script.kind == "double":
@@ -374,12 +377,12 @@ class Compute(Emulator):
 
     def _add(self, script: Script) -> None:
         with self._lock:
-            self._scripts.append(script)
+            self.scripts.append(script)
 
     def _script(self, action: str, request: Request) -> Script | None:
         known = request.query.get("requestId") in self.world.requests
-        for script in self._scripts:
-            if script.kind != "slow" and script.applies(action, request, known):
+        for script in self.scripts:
+            if script.applies(action, request, known):
                 script.times -= 1
                 return script
         return None
@@ -394,6 +397,12 @@ class Compute(Emulator):
             return Response.json(getattr(self, name)(**given))
         except (TypeError, ValueError, Refused) as error:
             return Response.json({"error": str(error)}, 400)
+
+
+def _tags(machine: dict[str, Any]) -> dict[str, str]:
+    """Labels of a machine, and what metadata says more exactly."""
+    labels, items = machine.get("labels", {}), machine.get("metadata", {}).get("items", [])
+    return labels | {item["key"]: item["value"] for item in items if item["key"] in labels}
 
 
 def _told(*_: Any) -> None:

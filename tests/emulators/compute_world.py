@@ -133,6 +133,14 @@ class World(Networks):
                 return
         self.clockwork.after(notice, lambda: self._ended(key, "preempted"))
 
+    def power_off(self, key: Key) -> None:
+        """Power a machine off from within."""
+        self.instance(key)
+        if host := self._hosts.get(key):
+            host.shutdown()
+        else:
+            self._ended(key, "shutdown")
+
     def expire(self, now: float) -> list[str]:
         """End what has run for longer than it may at a unix time; return the names."""
         with self.lock:
