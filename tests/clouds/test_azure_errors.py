@@ -23,6 +23,7 @@ from tests.clouds.azure_orders import (
     OWNER,
     SIZE,
     TOKEN,
+    an_azure,
     an_order,
     failure,
     launch,
