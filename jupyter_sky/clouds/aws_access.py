@@ -90,7 +90,12 @@ class Access:
     def everywhere(
         self, ask: Callable[[str], list[T]], regions: Collection[str] | None = None
     ) -> list[T]:
-        """Ask in regions, all that are enabled unless told, and return all answers."""
+        """Ask in regions, all that are enabled unless told, and return all answers.
+
+        A region that is not enabled has none: nothing can be launched there.
+        """
+        from botocore.exceptions import ClientError
+
         if regions is None:
             answer = self.client("ec2", self.home()).describe_regions()
             regions = [each["RegionName"] for each in answer["Regions"]]
@@ -98,8 +103,12 @@ class Access:
             return []
 
         def one(region: str) -> list[T]:
-            with self.at(region):
+            try:
                 return ask(region)
+            except ClientError as error:
+                if self._is_closed(region, error):
+                    return []
+                raise
 
         with ThreadPoolExecutor(min(AT_ONCE, len(regions))) as workers:
             return [each for answers in workers.map(one, sorted(regions)) for each in answers]
@@ -115,15 +124,18 @@ class Access:
         try:
             yield
         except ClientError as error:
-            if error.response["Error"]["Code"] not in _NOBODY or not self._closed(region):
+            if not self._is_closed(region, error):
                 raise
             told = f"the region {region} is not enabled for this account"
             code = {"Error": {"Code": "OptInRequired", "Message": told}}
             raise ClientError(code, error.operation_name) from None
 
-    def _closed(self, region: str) -> bool:
+    def _is_closed(self, region: str, said: Any) -> bool:
+        """Whether what AWS said there comes from a region that is not enabled."""
         from botocore.exceptions import BotoCoreError, ClientError
 
+        if said.response["Error"]["Code"] not in _NOBODY:
+            return False
         try:
             answer = self.client("ec2", self.home()).describe_regions(AllRegions=True)
         except (BotoCoreError, ClientError):

@@ -341,6 +341,7 @@ def test_the_account_in_a_process_of_its_own() -> None:
         assert {m["id"] for m in control("machines")} == set(made.stdout.split())
         control("power_off", id=made.stdout.split()[0])
         assert len(control("machines")) == 1
+        assert control("calls").count("RunInstances us-east-1") == 1
         process.stdin.close()
         assert process.wait(20) == 0
     finally:

@@ -127,10 +127,18 @@ def test_a_profile_that_is_not_there(
     assert "list-profiles" in found.fix
 
 
-def test_a_region_that_is_not_enabled(ec2: Ec2, driver: AwsDriver) -> None:
+def test_a_region_that_is_not_enabled(
+    ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = trouble(driver, lambda: create(driver, order(region="ap-east-1")))
     assert (found.cause, found.code) == ("permission", "OptInRequired")
     assert "ap-east-1 is not enabled" in found.message and "enable-region" in found.fix
+    (made,) = create(driver, order())
+    assert [m.id for m in driver.machines(owner="me", regions=["ap-east-1", REGION])] == [made.id]
+    assert driver.leftovers("me", ["ap-east-1"]) == []
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    found = trouble(driver, lambda: driver.machines(owner="me", regions=["ap-east-1"]))
+    assert found.code == "AuthFailure", "with wrong keys we know nothing of it"
 
 
 # -- what AWS refuses --------------------------------------------------------------------------

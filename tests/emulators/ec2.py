@@ -222,10 +222,15 @@ class Ec2(Emulator):
 
     def _control(self, request: Request) -> Response:
         name = request.path.rpartition("/")[2]
+        if name == "calls":
+            return Response.json(self.calls)
         method = getattr(type(self), name, None)
         if name.startswith("_") or not inspect.isfunction(method) or name == "close":
             return Response.json({"error": f"no method {name}"}, 404)
-        return Response.json(method(self, **json.loads(request.body or b"{}")))
+        try:
+            return Response.json(method(self, **json.loads(request.body or b"{}")))
+        except (KeyError, TypeError, ValueError) as error:
+            return Response.json({"error": repr(error)}, 400)
 
     def _attend(self, request: Request) -> Response | None:
         service, region, action = scope(request)
