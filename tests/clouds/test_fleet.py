@@ -144,9 +144,8 @@ def test_spot_notice_and_then_it_is_gone(fleet: Fleet, keys: Keys) -> None:
     born = Born(fleet, keys, spot=True, metadata={"cloud": "gcp", "id": "77"})
     google = {"Metadata_Flavor": "Google"}
     assert born.fetch("/computeMetadata/v1/instance/preempted", **google) == (200, "FALSE")
-    waiting = "/computeMetadata/v1/instance/preempted?wait_for_change=true&timeout_sec=15"
-    threading.Timer(0.3, born.host.notice, [3.0]).start()
-    assert born.fetch(waiting, **google) == (200, "TRUE")
+    born.host.notice(3.0)
+    assert born.fetch("/computeMetadata/v1/instance/preempted", **google) == (200, "TRUE")
     assert born.ends.get(timeout=WAIT) == "preempted"
     assert not born.host.running
     assert not answers(born.host.address, born.host.port)

@@ -168,12 +168,14 @@ class Host:
 
     def _tell(self, order: dict[str, Any], wait: bool = True) -> None:
         """Give it an order, and wait until it is carried out or the machine has ended."""
-        with self._changing, contextlib.suppress(OSError, ValueError):  # it may have ended
+        with self._changing:
             self._orders += 1
             number = self._orders
-            assert self._process.stdin
-            self._process.stdin.write((json.dumps(order | {"number": number}) + "\n").encode())
-            self._process.stdin.flush()
+            line = json.dumps(order | {"number": number}) + "\n"
+            with contextlib.suppress(OSError, ValueError):  # it may have ended
+                assert self._process.stdin
+                self._process.stdin.write(line.encode())
+                self._process.stdin.flush()
         if wait:
             with self._obeyed:
                 self._obeyed.wait_for(lambda: self._done >= number, END_SECONDS)
