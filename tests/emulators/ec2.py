@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import shutil
 import sys
 import tempfile
 import threading
@@ -90,7 +89,8 @@ class Ec2(Emulator):
 
     def __init__(self, fleet: Any = None, *, boot: float = 0.05, minute: float = 60.0) -> None:
         self.fleet, self.boot, self.minute = fleet, boot, minute
-        self._folder = Path(tempfile.mkdtemp(prefix="ec2-"))
+        self._kept = tempfile.TemporaryDirectory(prefix="ec2-")
+        self._folder = Path(self._kept.name)
         _authority().cert_pem.write_to_path(self._folder / "authority.pem")
         self._account = Account(fleet, boot, minute)
         self.reset()
@@ -114,7 +114,7 @@ class Ec2(Emulator):
         self._ticking.join()
         super().close()
         self._account.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._kept.cleanup()
 
     @property
     def account(self) -> Account:
