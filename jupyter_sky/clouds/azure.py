@@ -66,10 +66,9 @@ class AzureDriver:
         return explain(error)
 
     def ending(self, order: Launch) -> str:
-        """Return shell commands by which a machine deletes its group, hence itself."""
+        """Return shell commands by which the head deletes its group, and another node itself."""
         account = self._use()
-        group = bodies.group_name(order.token)
-        return bodies.ending(account.manager, account.subscription, group)
+        return bodies.ending(account.manager, account.subscription, order.token)
 
     # -- making ------------------------------------------------------------------------------
 

@@ -257,22 +257,28 @@ def _interface(birth: Birth, name: str, group_id: str) -> compute.NetworkProfile
     )
 
 
-def ending(manager: str, subscription: str, group: str) -> str:
-    """Return shell commands by which a machine deletes its resource group, hence itself.
+def ending(manager: str, subscription: str, token: str) -> str:
+    """Return shell commands by which the head deletes its group, and another machine itself.
 
     A power-off alone would not do: Azure bills a machine that is off until it is deallocated.
     """
-    path = f"/subscriptions/{subscription}/resourcegroups/{group}"
     return _ENDING.format(
-        url=f"{manager}{path}?api-version=2021-04-01&forceDeletionTypes=Microsoft.Compute/"
-        "virtualMachines",
         resource=f"{manager}/",
+        group=f"{manager}/subscriptions/{subscription}/resourcegroups/{group_name(token)}",
+        others=f"{stem(token)}-",
+        head=machine_name(token, 0),
     )
 
 
 _ENDING = """python3 - <<'EOF'
-import json, time, urllib.error, urllib.parse, urllib.request
+import json, socket, time, urllib.error, urllib.parse, urllib.request
 
+me, url = socket.gethostname(), "{group}"
+if me.startswith("{others}") and me != "{head}":
+    url += "/providers/Microsoft.Compute/virtualMachines/" + me
+    url += "?api-version=2024-07-01&forceDeletion=true"
+else:
+    url += "?api-version=2021-04-01&forceDeletionTypes=Microsoft.Compute/virtualMachines"
 direct = urllib.request.build_opener(urllib.request.ProxyHandler({{}}))
 query = urllib.parse.urlencode({{"api-version": "2018-02-01", "resource": "{resource}"}})
 identity = "http://169.254.169.254/metadata/identity/oauth2/token?" + query
@@ -280,15 +286,15 @@ for wait in (1, 5, 20, 0):
     try:
         asked = urllib.request.Request(identity, headers={{"Metadata": "true"}})
         token = json.load(direct.open(asked, timeout=10))["access_token"]
-        sent = urllib.request.Request("{url}", method="DELETE")
+        sent = urllib.request.Request(url, method="DELETE")
         sent.add_header("Authorization", "Bearer " + token)
         urllib.request.urlopen(sent, timeout=30)
         break
     except urllib.error.HTTPError as error:
-        print("jupyter-sky: the group was not deleted:", error.code, error.read()[:500])
+        print("jupyter-sky: not deleted:", error.code, error.read()[:500])
         if error.code == 404:
             break
     except Exception as error:
-        print("jupyter-sky: the group was not deleted:", error)
+        print("jupyter-sky: not deleted:", error)
     time.sleep(wait)
 EOF"""

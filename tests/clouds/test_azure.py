@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ import pytest
 from jupyter_sky.clouds import azure_bodies
 from jupyter_sky.clouds.azure import AzureDriver
 from jupyter_sky.clouds.azure_errors import TABLE, explain
+from jupyter_sky.clouds.base import Launch
 from tests.clouds.azure_orders import (
     GROUP,
     OWNER,
@@ -335,39 +335,63 @@ def test_without_the_right_to_give_roles_machines_come_all_the_same(
 
 def test_how_a_machine_ends_itself_is_known_without_asking(arm: Arm, driver: AzureDriver) -> None:
     shell = driver.ending(an_order())
-    assert f"{arm.url}/subscriptions/{SUBSCRIPTION}/resourcegroups/{GROUP}?" in shell
+    assert f"{arm.url}/subscriptions/{SUBSCRIPTION}/resourcegroups/{GROUP}" in shell
     assert arm.calls == []
     checked = subprocess.run(["sh", "-n"], input=shell, text=True, capture_output=True)
     assert checked.returncode == 0, checked.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not isolation_works(), reason="needs machines with a metadata service")
-@pytest.mark.parametrize("allowed", [True, False])
-def test_a_machine_ends_itself(monkeypatch: pytest.MonkeyPatch, allowed: bool) -> None:
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arm]:
+    """An Azure with real machines."""
     with Fleet() as fleet:
         arm = Arm(fleet)
         use(arm.env(), monkeypatch)
-        driver, order = AzureDriver(poll=0.1), an_order()
-        if not allowed:
-            arm.refuse("AuthorizationFailed", action="role")
-        ending = driver.ending(order).replace("(1, 5, 20, 0)", "(0.1, 0.5, 1, 2)")
-        document = {"runcmd": [["sh", "-c", ending], ["shutdown", "-P", "now"]]}
-        (made,) = launch(driver, order, user_data="#cloud-config\n" + json.dumps(document))
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            if not arm.machines() or arm.machines()[0]["state"] == "stopped":
-                break
-            time.sleep(0.05)
-        if allowed:
-            until(lambda: not left(arm))
-            until(lambda: not fleet.hosts())
-            assert "DELETE resourceGroups" in arm.calls
-        else:
-            assert "AuthorizationFailed" in driver.console(made.id)
-            (seen,) = driver.machines(owner=OWNER)
-            assert "still costs" in seen.reason
+        yield arm
         arm.close()
+
+
+def end_at(driver: AzureDriver, order: Launch, rank: int) -> str:
+    """A document by which a machine of a rank ends as it starts."""
+    ending = driver.ending(order).replace("(1, 5, 20, 0)", "(0.1, 0.5, 1, 2)")
+    script = f"case $(hostname) in *-{rank}) ;; *) exit;; esac\nsleep 2\n{ending}\nshutdown -P now"
+    return "#cloud-config\n" + json.dumps({"runcmd": [["sh", "-c", script]]})
+
+
+isolated = pytest.mark.skipif(not isolation_works(), reason="needs a metadata service")
+
+
+@isolated
+@pytest.mark.slow
+def test_the_head_ends_the_whole_cluster(real: Arm) -> None:
+    driver, order = AzureDriver(poll=0.1), an_order(nodes=2)
+    launch(driver, order, user_data=end_at(driver, order, 0))
+    until(lambda: not left(real))
+    until(lambda: not real.fleet.hosts())
+    assert "DELETE resourceGroups" in real.calls
+
+
+@isolated
+@pytest.mark.slow
+def test_another_node_ends_itself_alone(real: Arm) -> None:
+    driver, order = AzureDriver(poll=0.1), an_order(nodes=2)
+    made = launch(driver, order, user_data=end_at(driver, order, 1))
+    until(lambda: len(real.machines()) == 1)
+    assert [one.id for one in driver.machines(owner=OWNER)] == [made[0].id]
+    assert len(real.state.names("disks")) == len(real.fleet.hosts()) == 1
+    assert "DELETE resourceGroups" not in real.calls
+
+
+@isolated
+@pytest.mark.slow
+def test_a_machine_without_the_right_is_off_and_found(real: Arm) -> None:
+    driver, order = AzureDriver(poll=0.1), an_order()
+    real.refuse("AuthorizationFailed", action="role")
+    (made,) = launch(driver, order, user_data=end_at(driver, order, 0))
+    until(lambda: real.machines()[0]["state"] == "stopped")
+    assert "AuthorizationFailed" in driver.console(made.id)
+    (seen,) = driver.machines(owner=OWNER)
+    assert "still costs" in seen.reason
 
 
 # -- the emulator ------------------------------------------------------------------------------
