@@ -378,7 +378,7 @@ def test_another_node_ends_itself_alone(real: Arm) -> None:
     made = launch(driver, order, user_data=end_at(driver, order, 1))
     until(lambda: len(real.machines()) == 1)
     assert [one.id for one in driver.machines(owner=OWNER)] == [made[0].id]
-    assert len(real.state.names("disks")) == len(real.fleet.hosts()) == 1
+    until(lambda: len(real.state.names("disks")) == len(real.fleet.hosts()) == 1)
     assert "DELETE resourceGroups" not in real.calls
 
 
