@@ -151,11 +151,11 @@ class Arm:
         number = zone.rpartition("-")[2]
         self._script("refuse", action, times, code, number, instance_type, spot, fields=fields)
 
-    def lose(self, action: str, times: int = 1) -> None:
+    def lose(self, action: str = "create", times: int = 1) -> None:
         """Do what is asked, and lose the answer."""
         self._script("lose", action, times)
 
-    def double(self, action: str, times: int = 1) -> None:
+    def double(self, action: str = "create", times: int = 1) -> None:
         """Let a request arrive twice."""
         self._script("double", action, times)
 
