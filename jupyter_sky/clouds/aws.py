@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -102,14 +103,17 @@ class AwsDriver:
         return future.result()
 
     def _create(self, order: Launch, birth: Birth, given_up: threading.Event) -> list[Machine]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
         with self._access.at(order.offer.region):
             request = self._request(order, birth)
             ec2 = self._client("ec2", order.offer.region)
             request["SecurityGroupIds"] = [group := aws_network.group(ec2, order, birth)]
             try:
                 found = self._run(order, request, given_up)
-            except ec2.exceptions.ClientError:
-                aws_network.drop(ec2, group)  # nothing stays in a place that refuses
+            except ClientError:
+                with suppress(BotoCoreError, ClientError):
+                    aws_network.drop(ec2, group)  # nothing stays in a place that refuses
                 raise
             if not found:
                 aws_network.drop(ec2, group)

@@ -87,6 +87,13 @@ def test_another_place_of_a_region_costs_few_requests(ec2: Ec2, driver: AwsDrive
     ]
 
 
+def test_a_group_that_cannot_be_deleted_hides_no_refusal(ec2: Ec2, driver: AwsDriver) -> None:
+    ec2.refuse("InsufficientInstanceCapacity")
+    ec2.refuse("UnauthorizedOperation", action="DeleteSecurityGroup")
+    assert trouble(driver, lambda: create(driver, order())).cause == "capacity"
+    assert "DeleteSecurityGroup us-east-1" in ec2.calls
+
+
 def test_a_default_vpc_that_was_deleted_is_made_again(ec2: Ec2, driver: AwsDriver) -> None:
     ask = client()
     (vpc,) = ask.describe_vpcs()["Vpcs"]
