@@ -110,6 +110,7 @@ def test_console_shows_the_host_key_and_outlives_the_machine(fleet: Fleet, keys:
     block = console.partition("BEGIN SSH HOST KEY FINGERPRINTS")[2].partition("END SSH HOST")[0]
     assert found.stdout.split()[1] in block
     assert keys.public(keys.host) in console
+    assert console.endswith("finished\n")
 
 
 def test_a_machine_that_is_given_no_host_key_makes_one(fleet: Fleet) -> None:

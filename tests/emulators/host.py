@@ -26,6 +26,8 @@ Rule = tuple[str, int]
 END_SECONDS = 20.0
 BARE = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 """The environment of what runs on machines: nothing of ours goes there."""
+_NOISE = "unshare: sigprocmask unblock failed: Invalid argument\n"
+"""What some versions of ``unshare`` say when the machine was killed."""
 _MACHINE = Path(__file__).with_name("machine.py")
 
 
@@ -100,7 +102,7 @@ class Host:
     def console(self) -> str:
         """Return what it has written to its console; kept after its end."""
         self._drain()
-        return self._console.decode(errors="replace")
+        return self._console.decode(errors="replace").replace(_NOISE, "")
 
     def kill(self, wait: bool = True) -> None:
         """Cut its power; when this returns, its processes and connections are gone."""
