@@ -70,8 +70,10 @@ def loopback(name: str, minute: float = 60.0, **settings: Any) -> Iterator[Loopb
     """
     warm_cache()
     module, kind = CLOUDS[name]
+    if name != "azure":  # there a machine itself knows when its time is over
+        settings["minute"] = minute
     with Fleet(minute=minute) as fleet:
-        api = getattr(import_module(module), kind)(fleet, minute=minute, **settings)
+        api = getattr(import_module(module), kind)(fleet, **settings)
         try:
             yield Loopback(api, fleet, api.env() | machine_env(fleet))
         finally:
