@@ -111,7 +111,9 @@ class AwsDriver:
             request["SecurityGroupIds"] = [group := aws_network.group(ec2, order, birth)]
             try:
                 found = self._run(order, request, given_up)
-            except ClientError:
+            except ClientError as error:
+                if code(error).startswith("InvalidAMIID"):
+                    self._images.clear()  # it has been replaced since it was looked up
                 with suppress(BotoCoreError, ClientError):
                     aws_network.drop(ec2, group)  # nothing stays in a place that refuses
                 raise

@@ -182,6 +182,15 @@ def test_images_fit_the_machine(
     assert (found.id, found.root, max(found.gib, 50)) == (image, "/dev/sda1", gib)
 
 
+def test_an_image_that_is_gone_is_looked_up_again(ec2: Ec2, driver: AwsDriver) -> None:
+    create(driver, order("a-1"))
+    ec2.refuse("InvalidAMIID.NotFound")
+    assert trouble(driver, lambda: create(driver, order("a-2"))).cause == "invalid"
+    ec2.calls.clear()
+    create(driver, order("a-2"))
+    assert "GetParameter us-east-1" in ec2.calls
+
+
 def test_images_of_chips_that_need_no_driver_of_nvidia() -> None:
     assert "neuron" in aws_images.source("x86_64", "Trainium1").parameter
     plain = aws_images.source("x86_64").parameter
