@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-RENEW_SECONDS = 10.0
+RENEW_SECONDS = 2.0
 
 
 def place() -> Path:

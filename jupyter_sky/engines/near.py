@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from itertools import count
@@ -132,7 +133,8 @@ class Near:
     def _kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+                # not its own `kill`: that reaps, and the loop would ask in vain how it ended
+                os.kill(self._process.pid, signal.SIGKILL)
 
 
 def say(line: str) -> None:

@@ -46,7 +46,7 @@ WORKERS = 2
 CELL_SECONDS = 150.0
 SETTINGS = {
     "SKY_LEASE": "90m",  # of a second each
-    "SKY_SILENCE": "6s",
+    "SKY_SILENCE": "12s",
     "SKY_IDLE": "6s",
     "PYTHONPATH": str(ROOT),
 }

@@ -176,7 +176,7 @@ def test_a_machine_whose_head_is_killed_ends_by_itself(
     start: Callable[..., Notebook], cloud: Loopback
 ) -> None:
     """Guardian, head and engine are killed at once: nobody renews the lease."""
-    book = start(SKY_SILENCE="4s")
+    book = start(SKY_SILENCE="8s")
     assert book.run(SKY + "1", LAUNCH_SECONDS).status == "ok"
     book.kill()
     for process in psutil.process_iter():
