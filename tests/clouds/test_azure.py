@@ -30,9 +30,10 @@ from tests.clouds.azure_orders import (
     until,
     use,
 )
+from tests.clouds.born import needs_isolation
 from tests.emulators.arm import SUBSCRIPTION, Arm
 from tests.emulators.arm_words import ENTRA
-from tests.emulators.fleet import Fleet, isolation_works
+from tests.emulators.fleet import Fleet
 
 
 @pytest.fixture
@@ -358,10 +359,7 @@ def end_at(driver: AzureDriver, order: Launch, rank: int) -> str:
     return "#cloud-config\n" + json.dumps({"runcmd": [["sh", "-c", script]]})
 
 
-isolated = pytest.mark.skipif(not isolation_works(), reason="needs a metadata service")
-
-
-@isolated
+@needs_isolation
 @pytest.mark.slow
 def test_the_head_ends_the_whole_cluster(real: Arm) -> None:
     driver, order = AzureDriver(poll=0.1), an_order(nodes=2)
@@ -371,7 +369,7 @@ def test_the_head_ends_the_whole_cluster(real: Arm) -> None:
     assert "DELETE resourceGroups" in real.calls
 
 
-@isolated
+@needs_isolation
 @pytest.mark.slow
 def test_another_node_ends_itself_alone(real: Arm) -> None:
     driver, order = AzureDriver(poll=0.1), an_order(nodes=2)
@@ -382,7 +380,7 @@ def test_another_node_ends_itself_alone(real: Arm) -> None:
     assert "DELETE resourceGroups" not in real.calls
 
 
-@isolated
+@needs_isolation
 @pytest.mark.slow
 def test_a_machine_without_the_right_is_off_and_found(real: Arm) -> None:
     driver, order = AzureDriver(poll=0.1), an_order()
