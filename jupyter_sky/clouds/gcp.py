@@ -126,14 +126,15 @@ class GcpDriver:
     def describe(self, ids: Sequence[str]) -> list[Machine]:
         """Say how machines are; those that the cloud no longer knows are left out.
 
-        Those that were taken back are gone too, but what the cloud has done is known for a while.
+        Of those that it took back, or that were seen here and whose lease has ended, it is known
+        why they are gone.
         """
         access, answers = connect(), list[Machine]()
         for zone, names in _by_zone(ids).items():
             found = {each.name: seen for each, seen in self._read(access, zone, names)}
             answers += found.values()
             if gone := set(names) - set(found):
-                answers += self._taken_back(access, zone, gone)
+                answers += self._ends(access, zone, gone)
         return answers
 
     def remove(self, ids: Sequence[str]) -> None:
@@ -196,24 +197,26 @@ class GcpDriver:
         self._seen[seen.id] = seen
         return seen
 
-    def _taken_back(self, access: Access, zone: str, names: Collection[str]) -> list[Machine]:
-        """Machines among those that are gone which the cloud took back."""
+    def _ends(self, access: Access, zone: str, names: Collection[str]) -> Iterator[Machine]:
+        """Machines among those that are gone of which it is known why."""
         asked = {
             "zone": zone,
             "filter": f'operationType = "{PREEMPTED}"',
             "order_by": "creationTimestamp desc",
         }
-        ended = {}
+        taken: dict[str, str] = {}
         for operation in access.call("ZoneOperations", "list", **asked):
-            ended.setdefault(operation.target_link.rpartition("/")[2], operation.insert_time)
-        taken = []
-        for name in sorted(set(names) & set(ended)):
-            rank = name.rpartition("-")[2]
-            blank = Machine(f"{zone}/{name}", "gcp", "", int(rank), "ended", 0.0)
-            known = self._seen.get(blank.id, blank)
-            words = {"reason": "the cloud took it back", "preempted": True}
-            taken.append(replace(known, state="ended", ended=machine.seconds(ended[name]), **words))
-        return taken
+            taken.setdefault(operation.target_link.rpartition("/")[2], operation.insert_time)
+        for name in sorted(names):
+            rank = int(name.rpartition("-")[2])
+            blank = Machine(f"{zone}/{name}", "gcp", "", rank, "ended", 0.0)
+            known = replace(self._seen.get(blank.id, blank), state="ended")
+            if name in taken:
+                words = "the cloud took the spot machine back"
+                ended = machine.seconds(taken[name])
+                yield replace(known, ended=ended, reason=words, preempted=True)
+            elif known.lease_end and time.time() > known.lease_end:
+                yield replace(known, ended=known.lease_end, reason="its lease has ended")
 
 
 def _insert(access: Access, order: Launch, body: Any, zone: str) -> Any | None:

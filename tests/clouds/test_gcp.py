@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds import gcp_machine as machine
-from jupyter_sky.clouds.base import Driver, patient
+from jupyter_sky.clouds.base import TAGS, Driver, patient
 from jupyter_sky.clouds.gcp import GcpDriver
 from jupyter_sky.clouds.rented import RentedCloud
 from tests.clouds.gcp_orders import (
@@ -366,8 +366,18 @@ def test_a_machine_that_was_taken_back_says_so(compute: Compute, driver: GcpDriv
     assert seen[0].state == "running"
     assert (seen[1].state, seen[1].preempted, seen[1].cluster) == ("ended", True, "train")
     assert abs((seen[1].ended or 0) - time.time()) < 60
+    assert seen[1].reason == "the cloud took the spot machine back"
     other = {m.rank: m for m in GcpDriver().describe([m.id for m in made])}  # another process
     assert other[1].preempted and other[1].state == "ended"
+
+
+def test_a_machine_whose_lease_has_ended_says_so(compute: Compute, driver: GcpDriver) -> None:
+    over = replace(birth(), tags=birth().tags | {TAGS[4]: str(int(time.time()) - 5)})
+    made = driver.create(order(), over, patient)
+    compute.expire(time.time() + 4 * DAY)
+    (seen,) = driver.describe([made[0].id])
+    assert (seen.state, seen.preempted, seen.reason) == ("ended", False, "its lease has ended")
+    assert seen.ended == seen.lease_end and seen.cluster == "train"
 
 
 def test_the_console_is_read(compute: Compute, driver: GcpDriver) -> None:
