@@ -38,6 +38,7 @@ system_packages() {
   have chromium || have chromium-browser || have google-chrome || missing+=(chromium)
   [[ -d /usr/share/fonts/truetype/dejavu ]] || missing+=(fonts-dejavu-core)
   [[ -x /usr/sbin/sshd ]] || have sshd || missing+=(openssh-server)
+  have ip || missing+=(iproute2)
   [[ ${#missing[@]} == 0 ]] || apt_install "${missing[@]}" ||
     echo "could not install: ${missing[*]}" >&2
 }

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -131,7 +132,8 @@ class AwsDriver:
     def _request(self, order: Launch, birth: Birth) -> dict[str, Any]:
         """What is asked of RunInstances, but for the security group."""
         offer, nodes = order.offer, order.resources.nodes
-        image = self._image(offer)
+        # drivers are for those who have asked for what they drive
+        image = self._image(offer if order.resources.gpu else replace(offer, gpu=None))
         size = max(math.ceil(birth.disk), image.gib)
         disk = {"VolumeSize": size, "VolumeType": "gp3", "DeleteOnTermination": True}
         tags = aws_network.tags(birth.tags, Name=f"jupyter-sky {order.cluster}")

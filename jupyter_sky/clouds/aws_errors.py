@@ -86,8 +86,9 @@ TABLE: dict[str, tuple[Cause, Width, str]] = {
     "ForbiddenException": ("permission", "region", _POLICY),
     "InvalidGrantException": ("permission", "region", "aws sso login"),
     "AuthFailure.ServiceLinkedRoleCreationNotPermitted": ("permission", "market", _SPOT_ROLE),
-    "OptInRequired": ("permission", "region", _ENABLE),
-    "RegionDisabledException": ("permission", "region", _ENABLE),
+    # other regions are there, and most accounts have enabled but some of them
+    "OptInRequired": ("quota", "market", _ENABLE),
+    "RegionDisabledException": ("quota", "market", _ENABLE),
     "PendingVerification": ("permission", "region", "AWS checks the account: wait for its mail"),
     "Blocked": ("permission", "region", "AWS has blocked the account: see its support centre"),
     "AccountDisabled": ("permission", "region", "AWS has closed the account: see its billing"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import accelerators
-from ..errors import SkyUsageError
+from ..errors import SkyNoCapacity, SkyUsageError
 from ..offers import Offer
 
 _UBUNTU = "099720109477"  # Canonical's account
@@ -105,10 +105,9 @@ def find(client: Callable[[str, str], Any], offer: Offer) -> Image:
             Filters=[{"Name": name, "Values": [value]} for name, value in filters.items()],
         )["Images"]
     if not images:
-        place = f"aws {offer.region}"
-        raise SkyUsageError(
-            f"{place}: there is no image {wanted.name}", hint="choose another region"
-        )
+        missing = SkyNoCapacity(f"{offer.place}: the region has no image {wanted.name}")
+        missing.cause, missing.width = "quota", "family"
+        raise missing
     image = max(images, key=lambda each: each["CreationDate"])
     root = image["RootDeviceName"]
     disks = image.get("BlockDeviceMappings", [])

@@ -27,6 +27,7 @@ DISK_GIB = 50.0
 """Boot disk where none is asked for: a Deep Learning image alone is about 40."""
 BOOT_SECONDS = 1800
 """A machine on which no cluster has begun ends after so long."""
+ENDING_MINUTES = 3
 LEASE = "/run/jupyter-sky"
 SCRIPT = "/usr/local/sbin/jupyter-sky-lease"
 
@@ -38,6 +39,7 @@ now() { cut -d. -f1 /proc/uptime; }
 born=$(now)
 mkdir -p "$lease" && chown %(user)s "$lease"
 while sleep 2; do
+  [ $(($(now) - born)) -gt %(lease_seconds)d ] && break
   renewed=$(cat "$lease/renewed" 2>/dev/null)
   if [ -n "$renewed" ]; then
     [ $(($(now) - renewed)) -gt %(silent)d ] && break
@@ -129,6 +131,7 @@ def user_data(
         "user": user,
         "silent": silence,
         "boot": BOOT_SECONDS,
+        "lease_seconds": math.ceil(lease),
         "ending": ending,
     }
     document = {
@@ -146,7 +149,8 @@ def user_data(
         ],
         "write_files": [{"path": SCRIPT, "permissions": "0755", "content": _LEASE % values}],
         "runcmd": [
-            ["shutdown", "-P", f"+{math.ceil(lease / 60)}"],
+            # where a machine must do more than power off, the script has a little time for that
+            ["shutdown", "-P", f"+{math.ceil(lease / 60) + (ENDING_MINUTES if ending else 0)}"],
             ["sh", "-c", _START],
         ],
     }

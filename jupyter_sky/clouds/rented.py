@@ -102,7 +102,8 @@ class RentedCloud:
         record = records.open(order.token, note)
         try:
             folder = records.folder(order.token)
-            born = birth.birth(order, folder, self.driver.ending(order), time.time())
+            ending = self.ask(lambda: self.driver.ending(order), order.offer)
+            born = birth.birth(order, folder, ending, time.time())
             machines = self.ask(lambda: self.driver.create(order, born, tick), order.offer, tick)
             record["machines"] = [asdict(machine) for machine in machines]
             records.write(order.token, record)

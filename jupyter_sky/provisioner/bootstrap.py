@@ -68,7 +68,7 @@ mv -T "$1.$2" "$1" 2>/dev/null || rm -rf "$1.$2"
 
 _NETWORK = re.compile(
     "error sending request|dns error|failed to fetch|failed to download|network is unreachable|"
-    "connection refused|timed out|could not connect|tls|certificate",
+    "network was disabled|connection refused|timed out|could not connect|tls|certificate",
     re.IGNORECASE,
 )
 

@@ -1,21 +1,29 @@
-"""The figures of machines elsewhere, on SSH servers of this machine's loopback network.
+"""The figures of machines elsewhere: of one's own, and rented on clouds of this machine.
 
 `tunnel_added_ms` is what a round trip takes longer than on a local engine, measured in turns in
-one kernel. `first_output_s` is the first output on a machine that has nothing of ours yet; its
-packages come from this machine's cache. `gang4_over_1` is the same on four machines at once.
+one kernel, on an SSH server of the loopback network. `first_output_s` is the first output on a
+rented machine that has nothing of ours yet, from the cell's start, without the time in which the
+machine itself boots; its packages come from this machine's cache. `gang4_over_1` is the same on
+four machines at once. `failover_8_s` is what eight places that refuse add until the ninth has
+accepted, without the time in which the cloud answers. What `chaos_...` means is said in `chaos`.
 """
 
 import contextlib
+import os
+import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
 from driver import Kernel, spread
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "emulators"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from hosts import SshHost
+from tests.emulators.ec2 import Ec2
+from tests.emulators.hosts import SshHost
+from tests.emulators.loopback import loopback
 
 SKY = "%load_ext jupyter_sky"
 
@@ -25,60 +33,123 @@ def say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def kernel_with(count: int):
-    """A kernel whose pool is so many new machines."""
-    machines = []
+def environment(**variables: str):
+    """This process with other variables for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
-        machines += [SshHost(101 + number) for number in range(count)]
-        with Kernel() as kernel:
-            pool = "\n".join(host.toml(f"m{at}") for at, host in enumerate(machines))
-            (kernel.home / "sky_data_dir" / "hosts.toml").write_text(pool)
-            kernel.run(SKY)
-            try:
-                yield kernel
-            finally:
-                kernel.run("%sky down all")
+        yield
     finally:
-        for host in machines:
-            host.close()
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+
+
+@contextlib.contextmanager
+def kernel_with(host: SshHost):
+    """A kernel whose pool is one machine."""
+    with Kernel() as kernel:
+        (kernel.home / "sky_data_dir" / "hosts.toml").write_text(host.toml("box"))
+        kernel.run(SKY)
+        try:
+            yield kernel
+        finally:
+            kernel.run("%sky down all")
 
 
 def first_output(nodes: int) -> float:
-    with kernel_with(nodes) as kernel:
-        cell = kernel.run(f"%%sky --cloud ssh --nodes {nodes}\nprint('first')")
-        log = kernel.run("%sky logs --provision", allow_error=True).text
-        again = time.perf_counter()
-        kernel.run("%sky down all")
-        kernel.run(f"%%sky --cloud ssh --nodes {nodes}\nprint('again')")
-        warm = time.perf_counter() - again
-    say(f"{nodes} machines: first output after {cell.first_stream:.2f} s; again {warm:.2f} s")
+    with loopback("aws") as cloud, environment(**cloud.env), Kernel() as kernel:
+        kernel.run(SKY)
+        cell = kernel.run(f"%%sky --cloud aws --cpus 2 --nodes {nodes}\nprint('first')")
+        log = kernel.run("%sky logs --provision").text
+        kernel.run("%sky down --all")
+    boot = float(re.search(r"(\d+\.\d) s  machine starting", log)[1])
+    say(f"{nodes} machines: first output after {cell.first_stream:.2f} s, of which boot {boot:.1f}")
     say(log)
-    return cell.first_stream
+    return cell.first_stream - boot
 
 
 def tunnel(quick: bool) -> dict:
     blocks, size = (2, 10) if quick else (10, 20)
     cells = {"ssh": "%%sky -c there\n1", "local": "%%sky -c here\n1"}
     seconds = {name: [] for name in cells}
-    with kernel_with(1) as kernel:
-        kernel.run("%%sky --cloud ssh -c there\n1")
-        kernel.run("%%sky --cloud local -c here\n1")
-        for _ in range(blocks):
-            for name, code in cells.items():
-                seconds[name] += [kernel.run(code).seconds for _ in range(size)]
+    host = SshHost(101)
+    try:
+        with kernel_with(host) as kernel:
+            kernel.run("%%sky --cloud ssh -c there\n1")
+            kernel.run("%%sky --cloud local -c here\n1")
+            for _ in range(blocks):
+                for name, code in cells.items():
+                    seconds[name] += [kernel.run(code).seconds for _ in range(size)]
+    finally:
+        host.close()
     for name in cells:
         say(f"round trip, {name}: {spread(seconds[name])}")
     return {"tunnel_added_ms": (median(seconds["ssh"]) - median(seconds["local"])) * 1e3}
 
 
-def main(quick: bool) -> dict:
+class Timed(Ec2):
+    """An account whose time for answers is added up."""
+
+    def __init__(self) -> None:
+        self.answering = 0.0
+        super().__init__()
+
+    def _attend(self, request):
+        begun = time.perf_counter()
+        try:
+            return super()._attend(request)
+        finally:
+            self.answering += time.perf_counter() - begun
+
+
+def failover(refusals: int) -> float:
+    """Seconds until a place has accepted after so many refusals, the cloud's own left out."""
+    from jupyter_sky import clouds
+    from jupyter_sky.clouds import Launch
+    from jupyter_sky.config import Sky
+    from jupyter_sky.provisioner import broker
+    from jupyter_sky.resources import Resources
+
+    account = Timed()
+    try:
+        with (
+            tempfile.TemporaryDirectory() as data,
+            environment(**account.env(), SKY_DATA_DIR=data),
+        ):
+            Sky.clear_instance()
+            need = Resources.parse(cloud="aws", cpus="4+", memory="8+")
+            account.refuse("InsufficientInstanceCapacity", times=refusals)
+
+            def launch(offer):
+                token = f"bench-{time.monotonic_ns():x}"
+                order = Launch(token, "bench", offer, need, 60.0, "me-1", "bench.ipynb")
+                return clouds.get("aws").launch(order)
+
+            begun = time.perf_counter()
+            _, attempts = broker.place(need, launch, lambda stage, detail: None)
+            seconds = time.perf_counter() - begun - account.answering
+            assert len(attempts) == refusals
+    finally:
+        account.close()
+        Sky.clear_instance()
+    say(f"{refusals} refusals: {seconds:.2f} s, and {account.answering:.2f} s of the cloud's own")
+    return seconds
+
+
+def main(quick: bool, launches: int = 200, seed: int = 1) -> dict:
+    from chaos import chaos
+
     figures = tunnel(quick)
     times = 1 if quick else 3
     one = [first_output(1) for _ in range(times)]
     four = [first_output(4) for _ in range(times)]
     say(f"first output: one {one}, four {four}")
+    failover(0)  # what is loaded once is not what refusals add
+    added = [failover(8) - failover(0) for _ in range(times)]
     return {
         **figures,
         "first_output_s": median(one),
         "gang4_over_1": median(four) / median(one),
+        "failover_8_s": median(added),
+        **chaos(6 if quick else launches, seed),
     }

@@ -63,7 +63,8 @@ def use(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
 
 def order(token: str = "train-0a1b2c3d", nodes: int = 1, **offer: Any) -> Launch:
     at = Offer(vcpus=2, memory=8, **HERE | offer)
-    return Launch(token, "train", at, Resources(nodes=nodes), 600, "me", "a.ipynb", 3600)
+    need = Resources(gpu=at.gpu, gpu_count=at.gpu_count, nodes=nodes)
+    return Launch(token, "train", at, need, 600, "me", "a.ipynb", 3600)
 
 
 def birth(asked: Launch, **changes: Any) -> Birth:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from jupyter_sky.clouds import aws_images, aws_network
 from jupyter_sky.clouds.aws import AwsDriver
 from jupyter_sky.clouds.base import patient
 from jupyter_sky.config import Sky
+from jupyter_sky.resources import Resources
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures
     REGION,
     account_fixture,
@@ -203,6 +205,15 @@ def test_a_gpu_machine_has_a_disk_that_its_image_fits_on(ec2: Ec2, driver: AwsDr
     (made,) = create(driver, asked, disk=50)
     id = described(made.id)["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]
     assert client().describe_volumes(VolumeIds=[id])["Volumes"][0]["Size"] == 75
+
+
+def test_who_asks_for_no_gpu_has_the_plain_image_on_whatever_machine_is_cheapest(
+    ec2: Ec2, driver: AwsDriver
+) -> None:
+    asked = order(instance_type="g5.xlarge", gpu="A10G", gpu_count=1)
+    (made,) = create(driver, dataclasses.replace(asked, resources=Resources()), disk=50)
+    id = described(made.id)["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]
+    assert client().describe_volumes(VolumeIds=[id])["Volumes"][0]["Size"] == 50
 
 
 # -- the end of the lease ----------------------------------------------------------------------

@@ -131,7 +131,7 @@ def test_a_region_that_is_not_enabled(
     ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = trouble(driver, lambda: create(driver, order(region="ap-east-1")))
-    assert (found.cause, found.code) == ("permission", "OptInRequired")
+    assert (found.cause, found.width, found.code) == ("quota", "market", "OptInRequired")
     assert "ap-east-1 is not enabled" in found.message and "enable-region" in found.fix
     (made,) = create(driver, order())
     assert [m.id for m in driver.machines(owner="me", regions=["ap-east-1", REGION])] == [made.id]

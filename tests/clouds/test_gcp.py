@@ -207,13 +207,23 @@ def test_refusals_hold_for_what_they_say(compute: Compute, driver: GcpDriver) ->
 # -- counted once --------------------------------------------------------------------------
 
 
-def test_a_lost_answer_makes_no_second_machine(compute: Compute, driver: GcpDriver) -> None:
+def test_a_lost_answer_makes_no_second_machine(
+    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert, asked = compute.world.insert, list[Any]()
+
+    def noting(zone: str, body: Any, request_id: str | None, fails: str = "") -> Any:
+        asked.append(request_id)
+        return insert(zone, body, request_id, fails)
+
+    monkeypatch.setattr(compute.world, "insert", noting)
     compute.lose("create", times=2)
     assert trouble_of(lambda: create(driver, nodes=4)).cause == "transient"
     assert len(compute.machines()) == 4  # they are waited for, not removed
     made = create(driver, nodes=4)
     assert [m.rank for m in made] == [0, 1, 2, 3]
-    assert len(compute.machines()) == 4 == len(compute.world.requests)
+    assert len(compute.machines()) == 4
+    assert len(asked) == 8 and len(set(asked)) == 4 and all(asked)
 
 
 def test_a_doubled_request_makes_no_second_machine(compute: Compute, driver: GcpDriver) -> None:

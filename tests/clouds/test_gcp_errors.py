@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -119,6 +120,25 @@ def test_a_token_that_has_ended_is_asked_for_anew(compute: Compute, driver: GcpD
     compute.tokens.forget()
     assert driver.identify().endswith("in project sky-test")
     assert compute.calls.count("POST /token") == before + 1
+
+
+def test_nobody_is_asked_but_the_addresses_that_are_set(
+    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    resolve, asked = socket.getaddrinfo, list[str]()
+
+    def noting(host: Any, *more: Any, **named: Any) -> Any:
+        asked.append(str(host))
+        return resolve(host, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", noting)
+    anew = tmp_path / "key.json"  # nothing is known yet of these credentials
+    anew.write_text(compute._key.read_text())
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(anew))
+    driver.identify()
+    driver.machines()
+    time.sleep(0.3)  # what is asked in the background
+    assert set(asked) == {"localhost"}
 
 
 def test_without_credentials_nobody_is_asked(

@@ -170,7 +170,7 @@ def test_until_up_asks_all_again_after_a_while(
 ) -> None:
     monkeypatch.setattr(broker, "RETRY_SECONDS", (0.3, 0.3))
     account, _ = aws
-    need = Resources.parse(cloud="aws", instance_type="g5.xlarge", region="us-east-1")
+    need = Resources.parse(cloud="aws", instance_type="g5.xlarge", zone="us-east-1a", gpus="A10G:1")
     account.refuse("InsufficientInstanceCapacity", times=2)
     shown: list[str] = []
 
@@ -189,7 +189,7 @@ def test_an_interrupt_while_waiting_goes_through(
 ) -> None:
     account, _ = aws
     account.refuse("InsufficientInstanceCapacity", times=1000)
-    need = Resources.parse(cloud="aws", instance_type="g5.xlarge", region="us-east-1")
+    need = Resources.parse(cloud="aws", instance_type="g5.xlarge", zone="us-east-1a", gpus="A10G:1")
 
     def report(stage: str, detail: str) -> None:
         if "asked again" in detail:
