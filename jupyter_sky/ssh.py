@@ -14,7 +14,7 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,9 @@ CONNECT_SECONDS = 10
 PERSIST_SECONDS = 20
 """How long a connection stays open for the next command."""
 TICK_SECONDS = 0.1
+AGAIN_SECONDS = 0.5
+HEAL_SECONDS = 20.0
+"""How long a machine that has answered may be out of reach while it is made ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,7 @@ def run(
     data: bytes = b"",
     timeout: float = 60.0,
     meanwhile: Callable[[], None] | None = None,
+    patience: float = 0.0,
 ) -> Answer:
     """Run a shell script on a machine and wait for it.
 
@@ -133,12 +137,33 @@ def run(
         Seconds that it may take.
     meanwhile
         Called about ten times a second while waiting; it may raise to end the wait.
+    patience
+        Seconds during which it is run again where the connection is cut: for a script that does
+        no harm the second time, on a machine that has answered before.
 
     Raises
     ------
     SkyUnreachable
         The machine cannot be reached; says why and how to mend it.
     """
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return _run_once(address, script, arguments, data, timeout, meanwhile)
+        except SkyUnreachable:
+            if time.monotonic() > until:
+                raise
+            time.sleep(AGAIN_SECONDS)
+
+
+def _run_once(
+    address: Address,
+    script: str,
+    arguments: Sequence[str],
+    data: bytes,
+    timeout: float,
+    meanwhile: Callable[[], None] | None,
+) -> Answer:
     check_key(address)
     remote = shlex.join(["exec", "sh", "-c", script, "sky", *arguments])
     process = _start([*address.command(shared=True), remote], data)
@@ -162,7 +187,7 @@ def run(
         process.wait()
         raise
     errors = err.decode(errors="replace").strip()
-    if process.returncode == 255:
+    if process.returncode == 255 or process.returncode < 0:  # the client was killed
         raise explain(address, errors)
     return Answer(process.returncode, out, errors)
 

@@ -96,7 +96,7 @@ def _script() -> str:
     return Path(__file__).with_name("keeper.sh").read_text()
 
 
-def take(node: Node, note: dict[str, Any]) -> Node:
+def take(node: Node, note: dict[str, Any], patience: float = 0.0) -> Node:
     """Take a slot of a machine; taking the same again gives the same one.
 
     Parameters
@@ -105,6 +105,8 @@ def take(node: Node, note: dict[str, Any]) -> Node:
         What is known of it so far.
     note
         Left beside it: whose it is, for those who find it.
+    patience
+        Seconds during which it is tried again where the connection is cut.
 
     Raises
     ------
@@ -114,7 +116,7 @@ def take(node: Node, note: dict[str, Any]) -> Node:
         The machine cannot hold a cluster.
     """
     words = (node.token, str(node.slots), str(BOOT_SECONDS), json.dumps(note))
-    answer = ssh.run(node.address, _script(), *words)
+    answer = ssh.run(node.address, _script(), *words, patience=patience)
     where = f"{node.host} ({node.address.name})"
     if answer.code == 75:
         some = "its slot is" if node.slots == 1 else f"all {node.slots} slots are"

@@ -145,7 +145,7 @@ class RentedCloud:
                 private=machine.private,
             )
             self._answers(machine, where)
-            return keeper.take(node, note)
+            return keeper.take(node, note, ssh.HEAL_SECONDS)
 
         for machine in machines:
             birth.address(folder, machine.address)  # one after the other: they share a file

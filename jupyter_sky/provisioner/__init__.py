@@ -126,10 +126,10 @@ def _skip_blocked(offer: Offer) -> None:
         )
 
 
-def observe(kind: str, offer: Offer, **seen: Any) -> None:
+def observe(kind: str, where: Offer | Place, **seen: Any) -> None:
     """Tell the tracker; a launch never fails for the sake of a record."""
     with contextlib.suppress(SkyStoreError):
-        tracker.observe(kind, offer, **seen)
+        tracker.observe(kind, where, **seen)
 
 
 def _bring_up(order: Launch, report: Report, launched: Launched) -> Lease:

@@ -192,6 +192,7 @@ class _Bootstrap:
             data=data,
             timeout=INSTALL_SECONDS,
             meanwhile=self._go_on,
+            patience=ssh.HEAL_SECONDS,
         )
 
     def _go_on(self) -> None:

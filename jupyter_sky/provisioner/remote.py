@@ -123,7 +123,7 @@ def _go(node: Node, python: str, module: str, config: dict[str, Any]) -> None:
         f'exec {shlex.quote(python)} -I -S "{guardian}" {shlex.quote(node.directory)} {command}\n'
     )
     data = json.dumps(config).encode()
-    answer = ssh.run(node.address, _GO, node.directory, go, data=data)
+    answer = ssh.run(node.address, _GO, node.directory, go, data=data, patience=ssh.HEAL_SECONDS)
     if answer.code:
         raise SkyClusterLost(f"{node.host}: the cluster cannot be started: {answer.err}")
 
@@ -152,7 +152,8 @@ def _at_once(nodes: Sequence[Node], work: Callable[[Node], None]) -> None:
 def _introduce(node: Node, known: str) -> None:
     """Tell a nurse and its engine where the head is."""
     engine = json.dumps(json.loads(known)["engine"])
-    answer = ssh.run(node.address, _TELL, node.directory, data=f"{engine}\n{known}".encode())
+    both = f"{engine}\n{known}".encode()
+    answer = ssh.run(node.address, _TELL, node.directory, data=both, patience=ssh.HEAL_SECONDS)
     if answer.code:
         raise SkyClusterLost(f"{node.host}: it cannot be told where the head is: {answer.err}")
 
@@ -160,7 +161,14 @@ def _introduce(node: Node, known: str) -> None:
 def _await(node: Node, name: str, meanwhile: Callable[[], None]) -> str:
     """Wait for a file of the controller's and return it."""
     words = (node.directory, node.token, str(int(START_SECONDS)), name)
-    answer = ssh.run(node.address, _AWAIT, *words, timeout=START_SECONDS + 30, meanwhile=meanwhile)
+    answer = ssh.run(
+        node.address,
+        _AWAIT,
+        *words,
+        timeout=START_SECONDS + 30,
+        meanwhile=meanwhile,
+        patience=ssh.HEAL_SECONDS,
+    )
     if answer.code == 0:
         return answer.text
     said = answer.text.strip()

@@ -113,7 +113,7 @@ class Worker:
             options += " --spot"
         elif self.random.random() < 0.15:
             options += " --nodes 2"
-        body = "import time\nprint('begun', flush=True)\ntime.sleep(1.5)\n6 * 7"
+        body = "import time\nprint('begun', flush=True)\ntime.sleep(3)\n6 * 7"
         self.killed = False
         sent = book.send(f"%%sky {options}\n{body}")
         stop = threading.Event()
@@ -279,7 +279,7 @@ FAULTS: dict[str, Fault] = {
     "throttled": (Worker.throttle, (0, 0.1)),
     "places refuse": (Worker.refuse, (0, 0.1)),
     "interfaces stop": (Worker.outage, (0.2, 9)),
-    "machine taken back": (Worker.take_back, (2, 10)),
+    "machine taken back": (Worker.take_back, (2, 9)),
     "power cut": (Worker.power_cut, (3, 10)),
 }
 

@@ -1,0 +1,182 @@
+"""What machines of a cloud are born with, and what is noted of them here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jupyter_sky import processes, ssh
+from jupyter_sky.clouds import Launch, birth
+from jupyter_sky.clouds.base import TAGS
+from jupyter_sky.clouds.records import KEEP_DAYS, Records, identity, is_launching
+from jupyter_sky.config import Sky
+from jupyter_sky.offers import Offer
+from jupyter_sky.resources import Resources
+from tests.emulators.hosts import USABLE
+
+OFFER = Offer("aws", "us-east-1", "m5.large", 2, 8, price=0.1)
+
+
+@pytest.fixture(autouse=True)
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    Sky.clear_instance()
+
+
+def order(**changes: object) -> Launch:
+    made = Launch("train-1", "train", OFFER, Resources(), 600.0, "me-1", "a.ipynb", lease=7200.0)
+    return replace(made, **changes)
+
+
+def document(made: birth.Birth) -> dict:
+    first, _, rest = made.user_data.partition("\n")
+    assert first == "#cloud-config"
+    return json.loads(rest)
+
+
+def test_a_machine_knows_us_shows_a_key_of_ours_and_ends_by_itself(tmp_path: Path) -> None:
+    made = birth.birth(order(), tmp_path, "", now=1000.0)
+    words = document(made)
+    (user,) = words["users"]
+    assert user["name"] == "sky" and user["ssh_authorized_keys"] == [made.public_key]
+    assert made.public_key == (tmp_path / "id.pub").read_text().strip()
+    assert (tmp_path / "id").stat().st_mode & 0o077 == 0
+    assert "PRIVATE KEY" in words["ssh_keys"]["ed25519_private"]
+    assert not (tmp_path / "host").exists(), "the machine's own private key is the machine's"
+    assert words["runcmd"][0] == ["shutdown", "-P", "+120"], "the lease, in minutes"
+    assert made.lease_end == 8200.0 and made.tags["jupyter-sky-lease-end"] == "8200"
+    assert tuple(made.tags) == TAGS and made.tags["jupyter-sky-owner"] == "me-1"
+    assert made.disk == birth.DISK_GIB
+
+
+def test_the_key_that_it_must_show_is_pinned_before_it_exists(tmp_path: Path) -> None:
+    made = birth.birth(order(), tmp_path, "", now=0.0)
+    where = birth.address(tmp_path, "192.0.2.7")
+    shown = document(made)["ssh_keys"]["ed25519_public"].split()[:2]
+    assert ssh.known_key(where, tmp_path / "known_hosts").split()[1:] == shown
+    assert where.pinned and where.user == "sky" and where.key == str(tmp_path / "id")
+    birth.address(tmp_path, "192.0.2.7")
+    assert len((tmp_path / "known_hosts").read_text().splitlines()) == 1
+
+
+def test_where_more_must_be_done_than_to_power_off_there_is_time_for_it(tmp_path: Path) -> None:
+    made = birth.birth(order(), tmp_path, "echo removed", now=0.0)
+    words = document(made)
+    assert words["runcmd"][0] == ["shutdown", "-P", f"+{120 + birth.ENDING_MINUTES}"]
+    script = words["write_files"][0]["content"]
+    assert script.index("-gt 7200 ]") < script.index("echo removed") < script.index("shutdown -P")
+
+
+def test_a_disk_that_is_asked_for_is_given(tmp_path: Path) -> None:
+    asked = order(resources=Resources.parse(disk="500"))
+    assert birth.birth(asked, tmp_path, "", now=0.0).disk == 500.0
+
+
+def lease_script(tmp_path: Path, silence: int, lease: int) -> subprocess.Popen[bytes]:
+    """The script as the machine runs it, in a folder of the test, with a shutdown that tells."""
+    text = birth.user_data(
+        "root",
+        "ssh-ed25519 A",
+        "private",
+        "public",
+        lease=lease,
+        silence=silence,
+        ending="echo end",
+    )
+    script = json.loads(text.partition("\n")[2])["write_files"][0]["content"]
+    script = script.replace(birth.LEASE, str(tmp_path / "lease")).replace("sleep 2", "sleep 0.1")
+    script = script.replace("chown root", "true").replace("shutdown -P now", "echo off")
+    return subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
+
+
+def uptime() -> str:
+    return Path("/proc/uptime").read_text().partition(".")[0]
+
+
+@pytest.mark.skipif(not Path("/proc/uptime").exists(), reason="needs Linux")
+@pytest.mark.parametrize("how", ["silence", "end", "lease"])
+def test_the_script_ends_the_machine(tmp_path: Path, how: str) -> None:
+    lease = 1 if how == "lease" else 1000
+    process = lease_script(tmp_path, 2, lease)
+    folder = tmp_path / "lease"
+    while not folder.is_dir():
+        time.sleep(0.01)
+    (folder / "renewed").write_text(uptime())
+    if how == "end":
+        (folder / "end").touch()
+    out, _ = process.communicate(timeout=20)
+    assert out == b"end\noff\n", "first what the cloud needs, then the power"
+
+
+@pytest.mark.skipif(not Path("/proc/uptime").exists(), reason="needs Linux")
+def test_who_renews_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jupyter_sky.engines import lease
+
+    monkeypatch.setenv("JUPYTER_SKY_LEASE", str(tmp_path / "lease"))
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
+    process = lease_script(tmp_path, 1, 1000)
+    held, until = lease.Lease(), time.monotonic() + 4
+    while time.monotonic() < until:
+        held.renew()
+        time.sleep(0.05)
+    assert process.poll() is None
+    assert process.communicate(timeout=20)[0] == b"end\noff\n", "and then no longer"
+
+
+def test_an_order_is_noted_before_it_is_sent_and_until_its_end_is_confirmed(tmp_path: Path) -> None:
+    records = Records(tmp_path / "machines")
+    records.open("train-1", {"cloud": "aws", "machines": []})
+    ((token, record),) = records.unfinished()
+    assert token == "train-1" and is_launching(record)
+    dead = processes.identity() | {"pid": 2**22 + 1}
+    records.write("train-1", record | {"launching": dead})
+    assert not is_launching(records.read("train-1"))
+    elsewhere = dead | {"host": "another"}
+    assert is_launching(record | {"launching": elsewhere}), "only that machine can tell"
+    records.close("train-1", {"time": time.time()})
+    assert list(records.unfinished()) == []
+    old = time.time() - (KEEP_DAYS + 1) * 86400
+    records.close("train-1", {"time": old})
+    records.open("train-2", {"cloud": "aws", "machines": []})
+    assert records.read("train-1") == {} and records.read("train-2")
+
+
+def test_one_installation_has_one_name(tmp_path: Path) -> None:
+    first = identity(tmp_path / "a")
+    assert first == identity(tmp_path / "a") != identity(tmp_path / "b")
+    assert first.isascii() and first == first.lower() and len(first) < 40
+
+
+@pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
+def test_a_connection_that_is_cut_is_made_again_where_that_does_no_harm(tmp_path: Path) -> None:
+    from jupyter_sky.errors import SkyUnreachable
+    from tests.emulators.hosts import SshHost
+
+    host = SshHost(83)
+    try:
+        known = tmp_path / "known_hosts"
+        user = host.address.partition("@")[0]
+        where = ssh.Address(user, host.ip, host.port, str(host.key), str(known), pinned=False)
+        mark = tmp_path / "times"
+        script = f"echo once >>{mark}; [ $(wc -l <{mark}) -gt 1 ] || sleep 30; echo done"
+
+        cuts: list[int] = []
+        most = 1
+
+        def cut() -> None:
+            if mark.exists() and len(cuts) < most:
+                cuts.append(host.cut())
+
+        answer = ssh.run(where, script, meanwhile=cut, patience=10)
+        assert answer.text == "done\n" and len(mark.read_text().splitlines()) == 2
+        mark.unlink()
+        most = 2
+        with pytest.raises(SkyUnreachable):
+            ssh.run(where, script, meanwhile=cut)
+    finally:
+        host.close()
