@@ -1,4 +1,4 @@
-"""Cells on machines of a cloud, from a real kernel: boto3, an instance, SSH, an engine; and ends."""
+"""Cells on machines of a cloud, from a real kernel: boto3, an instance, SSH, an engine; its end."""
 
 from __future__ import annotations
 
