@@ -286,10 +286,12 @@ class Link:
         """Declare the cluster lost: whoever waits for it is told, by an error of a kind."""
         self._lost.set()
         error = kind(f"cluster {self.cluster} is gone: {reason}", hint=hint)
-        pending = {*self._waiting, *self.client._futures.values()}
-        for future in [*pending, *self.client._output_futures.values()]:
+        for future in {*self._waiting, *self.client._futures.values()}:
             if not future.done():
                 future.set_exception(error)
+        for future in list(self.client._output_futures.values()):
+            if not future.done():
+                future.set_result(None)  # one error is enough: ipyparallel would log a second one
 
     @property
     def lost(self) -> bool:

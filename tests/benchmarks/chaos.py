@@ -46,8 +46,8 @@ WORKERS = 2
 CELL_SECONDS = 150.0
 SETTINGS = {
     "SKY_LEASE": "90m",  # of a second each
-    "SKY_SILENCE": "12s",
-    "SKY_IDLE": "6s",
+    "SKY_SILENCE": "15s",
+    "SKY_IDLE": "15s",
     "PYTHONPATH": str(ROOT),
 }
 OURS = re.compile(r"jupyter_sky/(?!.*tests)")
@@ -114,7 +114,7 @@ class Worker:
         elif self.random.random() < 0.15:
             options += " --nodes 2"
         body = "import time\nprint('begun', flush=True)\ntime.sleep(3)\n6 * 7"
-        self.killed = False
+        self.killed, begun = False, time.monotonic()
         sent = book.send(f"%%sky {options}\n{body}")
         stop = threading.Event()
         trouble = threading.Thread(target=self._trouble, args=(fault, stop))
@@ -127,7 +127,10 @@ class Worker:
             trouble.join()
         outcome, words = self._judged(ran)
         self.tally.add(fault, outcome, f"{options}: {words}")
-        print(f"{number:4} {self.cloud:6} {fault:28} {outcome:12} {words[:90]}", flush=True)
+        seconds = time.monotonic() - begun
+        options = options.partition(" -c ")[2]
+        line = f"{number:4} {self.cloud:6} {fault:20} {options:15} {seconds:5.1f} s {outcome:14} {words}"
+        print(line, flush=True)
         if self.killed:
             self._kill_kernel()
         elif self.random.random() < 0.5 and ran is not None:
@@ -155,7 +158,7 @@ class Worker:
         if ran.status == "ok":
             right = ran.result in ("42", "[42, 42]") or "42" in ran.result
             return ("result", "") if right else ("unexplained", f"result {ran.result!r}")
-        said = f"{ran.ename}: {ran.evalue.splitlines()[0] if ran.evalue else ''}"
+        said = f"{ran.ename}: {' | '.join(ran.evalue.splitlines())[:300]}"
         clear = ran.ename.startswith("Sky") or ran.ename == "KeyboardInterrupt"
         if clear and not OURS.search(ran.traceback) and ran.status == "error":
             return "clear error", said

@@ -72,6 +72,8 @@ class Fleet:
     isolated : bool
     user : str
         The only user that its machines know, where they are beside us; else empty.
+    port : int
+        Where all its machines listen for SSH.
     network : str
         The private network of all its machines (CIDR), for rules between nodes.
     gateway : str
@@ -90,6 +92,8 @@ class Fleet:
         self.isolated = isolation_works() if isolated is None else isolated
         self.minute = minute
         self.user = "" if self.isolated else getpass.getuser()
+        alone = self.isolated or _may_listen("127.0.0.1", 22)
+        self.port = 22 if alone else free_port("127.0.0.1")
         self._number, self._lock = _own_number()
         self._hosts: dict[int, Host] = {}
         self._next = iter(NUMBERS)
@@ -158,7 +162,7 @@ class Fleet:
                 address = f"198.18.{self._number}.{number}"
             else:
                 folder = tempfile.mkdtemp(prefix=f"sky-fleet{self._number}-", dir=scratch())
-                port = 22 if _may_listen(address, 22) else free_port(address)
+                port = self.port
             known = dict(metadata or {})
             spec = {
                 "address": address,

@@ -82,4 +82,5 @@ def loopback(name: str, minute: float = 60.0, **settings: Any) -> Iterator[Loopb
 
 def machine_env(fleet: Fleet) -> dict[str, str]:
     """Settings by which machines of a fleet are reached."""
-    return {"SKY_LOGIN": fleet.user} if fleet.user else {}
+    env = {"SKY_LOGIN": fleet.user} if fleet.user else {}
+    return env | ({"SKY_SSH_PORT": str(fleet.port)} if fleet.port != 22 else {})
