@@ -97,6 +97,12 @@ class Sky(SingletonConfigurable):
         help="ARN of a role with which EventBridge ends machines of AWS at the end of their lease; "
         "without one they end by themselves.",
     ).tag(config=True)
+    gcp_service_account = Unicode(
+        "",
+        help="Service account with which machines of Google Cloud delete themselves, an e-mail "
+        "address or 'default'; without one they power off, and their disk is billed until "
+        "%sky reap.",
+    ).tag(config=True)
     mirror = Bool(
         True,
         help="Install on machines elsewhere what a cell imports and they lack, in the versions "

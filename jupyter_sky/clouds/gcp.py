@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 import uuid
 from collections import defaultdict
@@ -12,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from . import gcp_access, gcp_errors
+from . import gcp_access, gcp_errors, gcp_role
 from . import gcp_machine as machine
 from . import gcp_network as network
 from .base import Birth, Launch, Machine, Tick, Trouble
@@ -27,6 +28,7 @@ SAME_TIME = 8
 SPENT = 20
 """How often an order may have failed at one place before; each time spends an id of requests."""
 CONSOLE_CHARS = 16384
+log = logging.getLogger(__name__)
 _NAMESPACE = uuid.UUID("8b5f7a52-21a6-4bd1-9f0e-5f6ad2a0c3de")
 
 
@@ -67,8 +69,8 @@ class GcpDriver:
     # -- birth -------------------------------------------------------------------------------
 
     def ending(self, order: Launch) -> str:
-        """Return nothing: machines have no role, the cloud itself deletes them in time."""
-        return ""
+        """Return shell commands by which a machine deletes itself, if it is given an account."""
+        return gcp_role.ending(connect().host) if gcp_role.account() else ""
 
     def create(self, order: Launch, birth: Birth, tick: Tick) -> list[Machine]:
         """Create all machines of an order in one zone, or none; also network and firewall."""
@@ -77,7 +79,7 @@ class GcpDriver:
         network.ensure(access, order, birth, tick)
         names = [machine.name(order.token, rank) for rank in range(order.resources.nodes)]
         try:
-            access.settle(self._insert(access, order, birth, zone), zone, tick)
+            self._make(access, order, birth, zone, tick)
             found = self._read(access, zone, names)
             if missing := set(names) - {each.name for each, _ in found}:
                 raise _taken_back(zone, missing)
@@ -89,14 +91,38 @@ class GcpDriver:
             raise
         return sorted((each for _, each in found), key=lambda each: each.rank)
 
-    def _insert(self, access: Access, order: Launch, birth: Birth, zone: str) -> list[Any]:
+    def _make(
+        self, access: Access, order: Launch, birth: Birth, zone: str, tick: Tick, role: bool = True
+    ) -> None:
+        """Make all machines; without a role, where they may not have the one they are to have."""
+        account, asked = gcp_role.account() if role else "", list[Any]()
+        try:
+            asked += self._insert(access, order, birth, zone, account)
+            access.settle(asked, zone, tick)
+        except Exception as error:
+            if not account or not gcp_role.is_refused(error):
+                raise
+            trouble = gcp_errors.explain(error)
+            log.warning(
+                "gcp: machines do without the service account %r: %s; when one is lost, it is "
+                "powered off and its disk billed until %%sky reap. %s",
+                account,
+                trouble.message if trouble else error,
+                trouble.fix if trouble else "",
+            )
+            for each in asked:  # their names are taken until all have failed
+                with gcp_role.tolerated():
+                    access.settle([each], zone, tick)
+            self._make(access, order, birth, zone, tick, role=False)
+
+    def _insert(
+        self, access: Access, order: Launch, birth: Birth, zone: str, account: str
+    ) -> list[Any]:
         """Ask for all machines at once; return the operations that are under way."""
         ranks = range(order.resources.nodes)
+        bodies = [machine.body(order, birth, zone, rank, account) for rank in ranks]
         with ThreadPoolExecutor(min(len(ranks), SAME_TIME)) as workers:
-            asked = [
-                workers.submit(_insert, access, order, machine.body(order, birth, zone, rank), zone)
-                for rank in ranks
-            ]
+            asked = [workers.submit(_insert, access, order, body, zone) for body in bodies]
         errors = [error for each in asked if (error := each.exception())]
         if errors:  # what does not pass decides: then no machine is waited for
             raise next((error for error in errors if not passes(error)), errors[0])  # type: ignore[arg-type]
@@ -227,6 +253,7 @@ def _insert(access: Access, order: Launch, body: Any, zone: str) -> Any | None:
     """
     for attempt in range(SPENT):
         place = f"{zone}/{order.offer.instance_type}/{order.offer.spot}"
+        place += "".join(f"/{each.email}" for each in body.service_accounts)
         request_id = str(uuid.uuid5(_NAMESPACE, f"{body.name}/{place}/{attempt}"))
         asked = {"zone": zone, "instance_resource": body, "request_id": request_id}
         try:

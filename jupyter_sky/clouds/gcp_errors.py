@@ -21,6 +21,10 @@ _ROLE = (
     "ask for the role: gcloud projects add-iam-policy-binding PROJECT --member=user:YOU "
     "--role=roles/compute.instanceAdmin.v1 (and roles/compute.networkAdmin for the network)"
 )
+_ACT_AS = (
+    "ask for the role: gcloud iam service-accounts add-iam-policy-binding ACCOUNT "
+    "--member=user:YOU --role=roles/iam.serviceAccountUser"
+)
 _QUOTA = "ask for more: https://console.cloud.google.com/iam-admin/quotas"
 _ENABLE = "gcloud services enable compute.googleapis.com --project PROJECT; it takes some minutes"
 _BILLING = "gcloud billing projects link PROJECT --billing-account ACCOUNT"
@@ -46,7 +50,9 @@ TABLE: dict[str, Meaning] = {
     "QUOTA_EXCEEDED": ("quota", "region", _QUOTA),
     "PERMISSIONS_ERROR": ("permission", "zone", _ROLE),
     "ACCESS_DENIED": ("permission", "zone", _ROLE),
+    "SERVICE_ACCOUNT_ACCESS_DENIED": ("permission", "region", _ACT_AS),
     "CONDITION_NOT_MET": ("permission", "zone", _POLICY),
+    "EXTERNAL_RESOURCE_NOT_FOUND": ("invalid", "region", ""),  # as is a service account
     "RESOURCE_NOT_FOUND": ("invalid", "zone", ""),
     "INVALID_FIELD_VALUE": ("invalid", "zone", ""),
     "INVALID_USAGE": ("invalid", "zone", ""),

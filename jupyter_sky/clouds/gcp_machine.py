@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from . import gcp_role
 from .base import TAGS, Birth, Launch, Machine
 
 NETWORK = "jupyter-sky"
@@ -97,8 +98,8 @@ def ssh_tag(birth: Birth) -> str:
     return f"{NETWORK}-ssh-{hashlib.sha256(ranges.encode()).hexdigest()[:8]}"
 
 
-def body(order: Launch, birth: Birth, zone: str, rank: int) -> Any:
-    """Return the machine of a rank, as Compute Engine takes it."""
+def body(order: Launch, birth: Birth, zone: str, rank: int, account: str = "") -> Any:
+    """Return the machine of a rank, as Compute Engine takes it; with a service account or none."""
     import google.cloud.compute_v1 as compute_v1
 
     machine, gpu, count = split_type(order.offer.instance_type)
@@ -119,6 +120,7 @@ def body(order: Launch, birth: Birth, zone: str, rank: int) -> Any:
         network_interfaces=[interface],
         guest_accelerators=attached if gpu else [],
         scheduling=_scheduling(order, machine),
+        service_accounts=gcp_role.attached(account),
         labels=labels,
         metadata=compute_v1.Metadata(items=_metadata(birth)),
         tags=compute_v1.Tags(items=[ssh_tag(birth), stem(order.token)]),

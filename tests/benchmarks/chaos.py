@@ -128,8 +128,8 @@ class Worker:
         outcome, words = self._judged(ran)
         self.tally.add(fault, outcome, f"{options}: {words}")
         seconds = time.monotonic() - begun
-        options = options.partition(" -c ")[2]
-        line = f"{number:4} {self.cloud:6} {fault:20} {options:15} {seconds:5.1f} s {outcome:14} {words}"
+        asked = f"{number:4} {self.cloud:6} {fault:20} {options.partition(' -c ')[2]:15}"
+        line = f"{asked} {seconds:5.1f} s {outcome:14} {words}"
         print(line, flush=True)
         if self.killed:
             self._kill_kernel()

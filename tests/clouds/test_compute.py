@@ -34,7 +34,7 @@ def _post(compute: Compute, path: str, body: Any) -> requests.Response:
     from google.auth.transport.requests import Request
 
     google.refresh(Request())
-    assert token.holder(f"Bearer {google.token}") == ""
+    assert not isinstance(token.holder(f"Bearer {google.token}"), str)
     return requests.post(
         f"{compute.url}/compute/v1/projects/sky-test/{path}",
         json=body,

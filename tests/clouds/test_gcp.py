@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jupyter_sky.clouds import gcp_machine as machine
-from jupyter_sky.clouds.base import TAGS, Driver, patient
+from jupyter_sky.clouds.base import Driver, patient
 from jupyter_sky.clouds.gcp import GcpDriver
 from jupyter_sky.clouds.rented import RentedCloud
 from tests.clouds.gcp_orders import (
@@ -27,11 +22,8 @@ from tests.clouds.gcp_orders import (
     order,
     trouble_of,
     until,
-    use,
 )
-from tests.emulators import compute_bodies, compute_lists
 from tests.emulators.compute import Compute
-from tests.emulators.fleet import Fleet, isolation_works
 
 pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
@@ -281,197 +273,6 @@ def test_giving_up_is_heard_within_a_moment(compute: Compute, driver: GcpDriver)
     assert sorted(gaps)[len(gaps) // 2] < 0.5
 
 
-# -- listing -------------------------------------------------------------------------------
-
-
-def test_listing_reads_all_pages_of_ours_and_nothing_else(
-    compute: Compute, driver: GcpDriver
-) -> None:
-    compute.page = 2
-    ours = create(driver, "a-00000001", nodes=3)
-    ours += create(driver, "b-00000001", zone="europe-west4-b", region="europe-west4")
-    theirs = driver.create(
-        order("c-00000001", owner="bob-1234abcd"),
-        birth("c-00000001", owner="bob-1234abcd"),
-        patient,
-    )
-    stranger = json.loads(json.dumps(instance(compute, theirs[0].id)))
-    compute.world.instances[ZONE, "stranger"] = {**stranger, "name": "stranger", "labels": {}}
-    ids = {m.id for m in ours}
-    assert {m.id for m in driver.machines(owner=OWNER)} == ids
-    assert {m.id for m in driver.machines()} == ids | {theirs[0].id}
-    assert {m.rank for m in driver.machines(token="a-00000001")} == {0, 1, 2}
-    assert driver.machines(owner=OWNER, token="c-00000001") == []
-    there = driver.machines(owner=OWNER, regions=["europe-west4"])
-    assert [m.id for m in there] == [ours[3].id]
-    assert driver.machines(owner=OWNER, regions=[]) == []
-    asked = [call for call in compute.calls if call == "GET aggregated/instances"]
-    assert len(asked) > 6  # pages
-    assert len(driver.describe([m.id for m in ours])) == 4
-
-
-@pytest.mark.parametrize(
-    ("owner", "token"),
-    [
-        ("ann-1234abcd", "train-3f2a91c0"),
-        ("Ann Ärger <ann@example.com>", "Größe_7-3f2a91c0"),
-        ("x" * 90, "y" * 80 + "-3f2a91c0"),
-        ("7up", "0-00000000"),
-    ],
-)
-def test_any_owner_and_token_come_back_as_they_were(
-    compute: Compute, driver: GcpDriver, owner: str, token: str
-) -> None:
-    made = driver.create(order(token, owner=owner), birth(token, owner=owner), patient)
-    found = driver.machines(owner=owner, token=token)
-    assert [(m.owner, m.token, m.cluster) for m in found] == [
-        (owner, token, token.rpartition("-")[0])
-    ]
-    assert [m.id for m in found] == [m.id for m in made]
-    near = owner.swapcase() if owner.swapcase() != owner else owner + "x"
-    assert driver.machines(owner=near) == []
-
-
-def test_names_fit_and_stay_apart() -> None:
-    tokens = ["Größe-1", "größe-1", "gr-e-1", "a" * 70, "a" * 71, "a_b", "a-b", "0", "-"]
-    stems = [machine.stem(token) for token in tokens]
-    assert len(set(stems)) == len(tokens)
-    for each in stems:
-        assert compute_bodies.NAME.fullmatch(f"{each}-9999"), each
-        assert compute_bodies.NAME.fullmatch(each), each
-
-
-def test_a_zone_that_does_not_answer_is_not_taken_for_an_empty_one(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create(driver)
-
-    def partial(*given: Any) -> dict[str, Any]:
-        answer = compute_lists.aggregated(*given)
-        warning = {"code": "UNREACHABLE", "message": "The zone is unreachable."}
-        answer["items"][f"zones/{ZONE}"] = {"warning": warning}
-        return answer
-
-    monkeypatch.setattr("tests.emulators.compute.aggregated", partial)
-    trouble = trouble_of(lambda: driver.machines(owner=OWNER))
-    assert trouble.cause == "transient" and ZONE in trouble.message
-
-
-def test_a_machine_that_was_powered_off_is_still_paid_for(
-    compute: Compute, driver: GcpDriver
-) -> None:
-    made = create(driver)[0]
-    compute.power_off(made.id)
-    seen = driver.describe([made.id])[0]
-    assert seen.state == "ended" and "disk is kept" in seen.reason and not seen.preempted
-    assert seen.ended is not None and abs(seen.ended - time.time()) < 60
-    assert [(m.id, m.state) for m in driver.machines(owner=OWNER)] == [(made.id, "running")]
-
-
-def test_a_machine_that_was_taken_back_says_so(compute: Compute, driver: GcpDriver) -> None:
-    made = create(driver, nodes=2, spot=True)
-    compute.preempt(made[1].id, notice=0.05)
-    until(lambda: len(compute.machines()) == 1)
-    seen = {m.rank: m for m in driver.describe([m.id for m in made])}
-    assert seen[0].state == "running"
-    assert (seen[1].state, seen[1].preempted, seen[1].cluster) == ("ended", True, "train")
-    assert abs((seen[1].ended or 0) - time.time()) < 60
-    assert seen[1].reason == "the cloud took the spot machine back"
-    other = {m.rank: m for m in GcpDriver().describe([m.id for m in made])}  # another process
-    assert other[1].preempted and other[1].state == "ended"
-
-
-def test_a_machine_whose_lease_has_ended_says_so(compute: Compute, driver: GcpDriver) -> None:
-    over = replace(birth(), tags=birth().tags | {TAGS[4]: str(int(time.time()) - 5)})
-    made = driver.create(order(), over, patient)
-    compute.expire(time.time() + 4 * DAY)
-    (seen,) = driver.describe([made[0].id])
-    assert (seen.state, seen.preempted, seen.reason) == ("ended", False, "its lease has ended")
-    assert seen.ended == seen.lease_end and seen.cluster == "train"
-
-
-def test_the_console_is_read(compute: Compute, driver: GcpDriver) -> None:
-    made = create(driver)[0]
-    assert driver.console(made.id) == "train-3f2a91c0-0 login: "
-    assert driver.console(f"{ZONE}/none-0") == ""
-
-
-# -- network -------------------------------------------------------------------------------
-
-
-def test_port_22_and_the_nodes_of_one_cluster_are_all_that_is_open(
-    compute: Compute, driver: GcpDriver
-) -> None:
-    two, one = create(driver, "two-00000001", nodes=2), create(driver, "one-00000001")
-    rules = {name: dict(rule) for name, rule in compute.world.firewalls.items()}
-    assert set(rules) == {machine.ssh_tag(birth()), "two-00000001"}
-    ssh = rules[machine.ssh_tag(birth())]
-    assert ssh["sourceRanges"] == ["0.0.0.0/0"]
-    assert ssh["allowed"] == [{"IPProtocol": "tcp", "ports": ["22"]}]
-    inside = compute.world.ingress(instance(compute, two[0].id))
-    assert ("0.0.0.0/0", 22) in inside
-    assert {rule for rule in inside if rule[1] == 0} == {(f"{m.private}/32", 0) for m in two}
-    assert compute.world.ingress(instance(compute, one[0].id)) == [("0.0.0.0/0", 22)]
-    narrow = birth("far-00000001", ssh_from=("203.0.113.0/24", "198.51.100.7/32"))
-    far = driver.create(order("far-00000001"), narrow, patient)
-    assert compute.world.ingress(instance(compute, far[0].id)) == [
-        ("203.0.113.0/24", 22),
-        ("198.51.100.7/32", 22),
-    ]
-    driver.remove([m.id for m in two])
-    assert "two-00000001" not in compute.world.firewalls
-
-
-def test_many_notebooks_at_once_make_one_network(compute: Compute) -> None:
-    compute.world.boot = 0.2
-    tokens = [f"nb-{number:08x}" for number in range(6)]
-    with ThreadPoolExecutor(6) as workers:
-        made = list(workers.map(lambda token: create(GcpDriver(), token, nodes=2), tokens))
-    assert sum(map(len, made)) == 12 == len(compute.machines())
-    assert list(compute.world.networks) == ["jupyter-sky"]
-    assert len(compute.world.firewalls) == 7
-
-
-def test_a_network_whose_making_was_interrupted_is_finished(
-    compute: Compute, driver: GcpDriver
-) -> None:
-    compute.lose("network")
-    assert trouble_of(lambda: create(driver)).cause == "transient"
-    assert create(driver)
-
-
-def test_teardown_takes_the_network_only_when_nobody_uses_it(
-    compute: Compute, driver: GcpDriver
-) -> None:
-    made = create(driver)
-    driver.teardown("us-central1")
-    assert list(compute.world.networks) == ["jupyter-sky"] and compute.world.firewalls
-    driver.remove([m.id for m in made])
-    until(lambda: not compute.machines())
-    driver.teardown("us-central1")
-    assert not compute.world.networks and not compute.world.firewalls
-    driver.teardown("us-central1")
-    assert create(driver)  # it is made anew
-
-
-def test_leftovers_are_found_once_they_are_old(
-    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = create(driver, nodes=2)
-    for disk in compute.world.disks:
-        compute.world.instances[disk]["disks"][0]["autoDelete"] = False
-    compute.world._gone((ZONE, "train-3f2a91c0-0"))
-    assert driver.leftovers(OWNER) == []  # young: it may be about to be used
-    monkeypatch.setattr("jupyter_sky.clouds.gcp_network.YOUNG_SECONDS", -60.0)
-    assert driver.leftovers("bob-1234abcd") == []
-    assert driver.leftovers(OWNER, ["europe-west4"]) == []
-    assert driver.leftovers(OWNER) == [f"disk {made[0].id}"]
-    compute.world._gone((ZONE, "train-3f2a91c0-1"))
-    found = driver.leftovers(OWNER)
-    assert found == [f"disk {made[1].id}", "firewall rule train-3f2a91c0"]
-    assert compute.world.disks == {} and driver.leftovers(OWNER) == []
-
-
 def test_it_is_a_driver(driver: GcpDriver) -> None:
     names = [name for name in vars(Driver) if not name.startswith("_")]
     assert [name for name in names if not hasattr(driver, name)] == []
@@ -484,62 +285,3 @@ def test_requests_that_are_throttled_or_lost_are_sent_again(compute: Compute) ->
     made = cloud.ask(lambda: create(cloud.driver, nodes=2))  # type: ignore[arg-type]
     assert [m.rank for m in made] == [0, 1]
     assert len(compute.machines()) == 2
-
-
-def _run(folder: Path, address: str, port: int, command: str) -> subprocess.CompletedProcess[str]:
-    options = ["BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=5"]
-    options.append(f"UserKnownHostsFile={folder / 'known'}")
-    words = [word for option in options for word in ("-o", option)]
-    where = ["-p", str(port), "-i", str(folder / "id"), f"sky@{address}", command]
-    return subprocess.run(["ssh", *words, *where], capture_output=True, text=True, timeout=30)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not isolation_works(), reason="needs root and namespaces")
-def test_machines_are_real_hosts_that_are_reached_taken_back_and_power_themselves_off(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    public, theirs = (_key_pair(tmp_path / name) for name in ("id", "host"))
-    keys = {"ed25519_private": (tmp_path / "host").read_text(), "ed25519_public": theirs}
-    user = {"name": "sky", "shell": "/bin/bash", "ssh_authorized_keys": [public]}
-    document = "#cloud-config\n" + json.dumps({"ssh_keys": keys, "users": [user]})
-    born = replace(birth("real-00000001"), user_data=document, public_key=public)
-    with Fleet() as fleet:
-        compute = Compute(fleet, boot=0.02)
-        use(monkeypatch, compute.env())
-        driver = GcpDriver()
-        made = driver.create(order("real-00000001", nodes=2, spot=True), born, patient)
-        hosts = {host.name: host for host in fleet.hosts()}
-        for each in made:
-            host = hosts[each.id.rpartition("/")[2]]
-            assert (host.address, host.private) == (each.address, each.private)
-            assert host.ready(30), host.console()
-            known = each.address if host.port == 22 else f"[{each.address}]:{host.port}"
-            with (tmp_path / "known").open("a") as file:
-                file.write(f"{known} {theirs}\n")
-        head = hosts["real-00000001-0"]
-        said = _run(tmp_path, head.address, head.port, "hostname; id -un")
-        assert said.stdout.split() == ["real-00000001-0", "sky"], said.stderr
-        assert "ED25519" in driver.console(made[0].id)
-        compute.preempt(made[1].id, notice=0.5)
-        until(lambda: driver.describe([made[1].id])[0].preempted, 15)
-        assert host_ended(hosts["real-00000001-1"])
-        assert head.running
-        head.shutdown()
-        until(lambda: driver.describe([made[0].id])[0].state == "ended", 15)
-        assert [m.id for m in driver.machines(owner=OWNER)] == [made[0].id]
-        driver.remove([made[0].id])
-        until(lambda: not compute.machines(), 15)
-        assert fleet.hosts() == []
-        compute.close()
-
-
-def host_ended(host: Any) -> bool:
-    until(lambda: not host.running, 15)
-    return True
-
-
-def _key_pair(path: Path) -> str:
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)]
-    subprocess.run(command, check=True, capture_output=True)
-    return path.with_suffix(".pub").read_text().strip()

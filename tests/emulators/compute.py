@@ -16,15 +16,16 @@ import tempfile
 import threading
 import time
 import traceback
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 from . import compute_errors as errors
 from . import google_tokens
+from .compute_accounts import Accounts
 from .compute_bodies import Refused
 from .compute_lists import aggregated, listed
+from .compute_script import Script, action_of, permission_for
 from .compute_world import World
 from .fleet import Fleet
 from .google_tokens import Tokens
@@ -39,51 +40,10 @@ CLOSED = {
 }
 """Projects that exist and refuse, each with its code."""
 _ROOT = re.compile(r"/compute/v1/projects/([^/]+)(?:/(.*))?")
-_ACTIONS = (
-    ("POST", r"zones/[^/]+/instances", "create"),
-    ("DELETE", r"zones/[^/]+/instances/[^/]+", "remove"),
-    ("GET", r"zones/[^/]+/instances(/[^/]+)?", "describe"),
-    ("GET", r"aggregated/instances", "list"),
-    ("GET", r"(zones/[^/]+|global)/operations/[^/]+", "poll"),
-    ("POST", r"global/(networks|firewalls)", "network"),
-    ("GET", r"zones/[^/]+/instances/[^/]+/serialPort", "console"),
-    ("GET", r"", "identify"),
-)
 _CONTROL = frozenset(
     "called double expire lose machines outage power_off preempt refuse slow throttle "
     "wrong_env".split()
 )
-
-
-@dataclass
-class Script:
-    """One thing that goes wrong with requests of an action."""
-
-    action: str
-    kind: str
-    times: float
-    code: str = ""
-    zone: str = ""
-    instance_type: str = ""
-    spot: bool | None = None
-    seconds: float = 0.0
-
-    def applies(self, action: str, request: Request, known: bool) -> bool:
-        """Whether it goes wrong with a request, which may have come before."""
-        if action != self.action or self.times <= 0:
-            return False
-        if action != "create":
-            return True
-        if self.kind == "refuse" and known:
-            return False  # what was decided about a request that comes again stays
-        body = json.loads(request.body or b"{}")
-        model = body.get("scheduling", {}).get("provisioningModel", "STANDARD")
-        kind = body.get("machineType", "").rpartition("/")[2]
-        return (
-            (not self.zone or f"/zones/{self.zone}/" in request.path)
-            and (not self.instance_type or self.instance_type.partition("+")[0] == kind)
-            and self.spot in (None, model == "SPOT")
-        )
 
 
 class Compute(Emulator):
@@ -104,22 +64,32 @@ class Compute(Emulator):
         Most entries of a page of a list, whatever is asked.
     skew : float
         Seconds that the token server's clock is ahead of this machine's.
+    accounts : Accounts
+        Service accounts that machines can have.
     """
 
     def __init__(
         self, fleet: Fleet | None = None, *, boot: float = 0.05, minute: float = 60.0
     ) -> None:
-        self._kept: dict[str, Any] = {"fleet": fleet, "boot": boot, "minute": minute}
-        self._begin()
+        self._host = fleet.gateway if fleet is not None else "localhost"
+        super().__init__(self._host)
         self._folder = Path(tempfile.mkdtemp(prefix="sky-compute-"))
-        super().__init__()
         self._server.handle_error = _told
         self.tokens = Tokens(f"{self.url}/token", lambda: time.time() + self.skew)
         self._key = self.tokens.write_key(self._folder / "right.json", PROJECT)
         _authority().cert_pem.write_to_path(self._folder / "authority.pem")
+        authority = _authority().cert_pem.bytes().decode()
+        self._kept: dict[str, Any] = {
+            "fleet": fleet,
+            "boot": boot,
+            "minute": minute,
+            "authority": authority,
+        }
+        self._begin()
 
     def _begin(self) -> None:
-        self.world = World(PROJECT, **self._kept)
+        self.accounts = Accounts(PROJECT, self.tokens)
+        self.world = World(PROJECT, accounts=self.accounts, **self._kept)
         self.page, self.skew = 500, 0.0
         self.scripts: list[Script] = []
         self._dark = 0.0
@@ -150,7 +120,7 @@ class Compute(Emulator):
     def env(self) -> dict[str, str]:
         """Environment that points a process here, with good credentials."""
         authority = str(self._folder / "authority.pem")
-        here = "localhost,127.0.0.1"
+        here = f"localhost,127.0.0.1,{self._host}"
         return {
             "GOOGLE_APPLICATION_CREDENTIALS": str(self._key),
             "GOOGLE_CLOUD_PROJECT": PROJECT,
@@ -288,11 +258,16 @@ class Compute(Emulator):
         handler.close_connection = True
 
     def _stranger(self, request: Request) -> Response | None:
-        """The refusal of a request without a good token."""
+        """The refusal of a request whose sender is not known, or may not send it."""
         if request.path == "/token":
             return None
-        refused = self.tokens.holder(request.headers.get("authorization", ""))
-        return errors.refusal(refused) if refused else None
+        holder = self.tokens.holder(request.headers.get("authorization", ""))
+        if isinstance(holder, str):
+            return errors.refusal(holder)
+        permission = permission_for(self._action(request))
+        refused = self.accounts.refusal(holder, request.method, permission)
+        words = {"permission": permission, "resource": request.path.partition("/v1/")[2]}
+        return errors.refusal(refused, **words) if refused else None
 
     def _respond(self, request: Request, script: Script | None) -> Response:
         code = script.code if script and script.kind == "refuse" else ""
@@ -302,6 +277,7 @@ class Compute(Emulator):
             "project": project,
             "resource": request.path.partition("/v1/")[2],
             "metric": "CPUS",
+            "permission": permission_for(self._action(request)),
         }
         words |= {"zone": "", "region": "us-central1"}
         if code.startswith("page"):
@@ -366,14 +342,8 @@ class Compute(Emulator):
     # -- the script --------------------------------------------------------------------------
 
     def _action(self, request: Request) -> str:
-        if request.path == "/token":
-            return "token"
         found = _ROOT.fullmatch(request.path)
-        path = (found[2] or "") if found else request.path
-        for method, pattern, action in _ACTIONS:
-            if request.method == method and re.fullmatch(pattern, path):
-                return action
-        return "other"
+        return action_of(request.method, (found[2] or "") if found else request.path)
 
     def _add(self, script: Script) -> None:
         with self._lock:

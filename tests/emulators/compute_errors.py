@@ -21,6 +21,15 @@ LATE: dict[str, tuple[int, str]] = {
     "PERMISSIONS_ERROR": (403, "Required permission for '{name}' is missing."),
     "ACCESS_DENIED": (403, "Access to '{name}' is denied."),
     "CONDITION_NOT_MET": (412, "Constraint constraints/gcp.resourceLocations violated."),
+    "SERVICE_ACCOUNT_ACCESS_DENIED": (
+        400,
+        "The user does not have access to service account '{account}'.  User: '{user}'.  Ask a "
+        "project owner to grant you the iam.serviceAccountUser role on the service account",
+    ),
+    "EXTERNAL_RESOURCE_NOT_FOUND": (
+        404,
+        "The resource '{account}' of type 'serviceAccount' was not found.",
+    ),
     "RESOURCE_NOT_FOUND": (404, "The resource 'projects/{project}/x' was not found"),
     "INVALID_FIELD_VALUE": (400, "A field of '{name}' has a value that it cannot have."),
     "INVALID_USAGE": (400, "Operation is not valid for this resource."),
@@ -33,7 +42,7 @@ LATE: dict[str, tuple[int, str]] = {
 }
 """Codes of operations that fail after they were accepted: HTTP status and message."""
 
-_PERMISSION = "Required 'compute.instances.create' permission for '{resource}'"
+_PERMISSION = "Required '{permission}' permission for '{resource}'"
 AT_ONCE: dict[str, tuple[int, str, str]] = {
     "quotaExceeded": (403, "", "Quota '{metric}' exceeded.  Limit: 0.0 in region {region}."),
     "dailyLimitExceeded": (403, "", "Daily Limit Exceeded"),

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from . import compute_bodies as bodies
+from .compute_accounts import Accounts
 from .compute_bodies import Refused, invalid
 from .compute_errors import late
 from .compute_network import Networks
@@ -60,8 +61,14 @@ class World(Networks):
         Starts a real host for each machine.
     minute
         Seconds that a minute of a machine's limit of run time takes.
+    accounts
+        Who may be on machines.
+    authority
+        Certificate authority (PEM) that machines trust.
     """
 
+    accounts: Accounts = field(kw_only=True)
+    authority: str = ""
     fleet: Fleet | None = None
     minute: float = 60.0
     disks: dict[Key, dict[str, Any]] = field(default_factory=dict)
@@ -90,6 +97,8 @@ class World(Networks):
         kind = self._check_sold(zone, body)
         bodies.check_instance(body, zone, sold()[0][zone][kind])
         key, network = (zone, body["name"]), self.network_of(body)
+        attached = body.get("serviceAccounts", [])
+        fails = fails or self.accounts.check(attached)
         if key in self.instances:
             raise self._exists(f"zones/{zone}/instances/{key[1]}")
         self.instances[key] = self._made(key, body, network, kind)
@@ -97,6 +106,7 @@ class World(Networks):
         words = {"name": key[1], "zone": zone, "project": self.project}
         code, _, metric = fails.partition(":")
         words |= {"region": zone.rpartition("-")[0], "metric": metric or "CPUS"}
+        words |= {"account": attached[0]["email"] if attached else "", "user": self.accounts.us}
         failure = late(code, **words) if fails else None
         done = self._operation(
             zone, "insert", f"instances/{key[1]}", lambda: self._built(key, failure)
@@ -164,7 +174,7 @@ class World(Networks):
         return kind
 
     def _made(self, key: Key, body: dict[str, Any], network: str, kind: str) -> dict[str, Any]:
-        zone, name = key
+        (zone, name), asked = key, body.get("serviceAccounts")
         base = BASE.format(self.project)
         interface = {
             **body["networkInterfaces"][0],
@@ -183,6 +193,7 @@ class World(Networks):
             "networkInterfaces": [interface],
             "selfLink": f"{base}/zones/{zone}/instances/{name}",
             "labelFingerprint": "42WmSpB8rSM=",
+            **({"serviceAccounts": self.accounts.attached(asked)} if asked else {}),
         }
 
     def _make_disks(self, key: Key) -> None:
@@ -236,6 +247,7 @@ class World(Networks):
             "image": machine["disks"][0]["initializeParams"]["sourceImage"],
             "account": self.project,
             "attributes": attributes,
+            **self.accounts.identity(machine.get("serviceAccounts", [])),
         }
         return self.fleet.launch(
             key[1],
@@ -246,6 +258,7 @@ class World(Networks):
             on_end=lambda reason: self._ended(key, reason),
             public_key=public_key,
             user=user,
+            authority=self.authority,
         )
 
     def _limit(self, key: Key, machine: dict[str, Any]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,15 @@ _TIMEFRAME = (
     "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe. "
     "Check your iat and exp values in the JWT claim."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Whose a token is, what it is good for, and until when (unix seconds)."""
+
+    email: str
+    scopes: tuple[str, ...]
+    ends: float
 
 
 @cache
@@ -45,7 +55,7 @@ class Tokens:
 
     def __init__(self, url: str, clock: Callable[[], float] = time.time) -> None:
         self.url, self.clock = url, clock
-        self._issued: dict[str, tuple[str, float]] = {}
+        self._issued: dict[str, Holder] = {}
         self._revoked: set[str] = set()
 
     def write_key(self, path: Path, project: str, *, account: str = "sky", key: str = "") -> Path:
@@ -80,7 +90,13 @@ class Tokens:
 
     def forget(self) -> None:
         """Let all tokens that were given end now."""
-        self._issued = {token: (who, 0.0) for token, (who, _) in self._issued.items()}
+        self._issued = {token: replace(who, ends=0.0) for token, who in self._issued.items()}
+
+    def issue(self, email: str, scopes: Sequence[str], seconds: float = LIFETIME) -> str:
+        """Give a token to an account."""
+        token = f"ya29.c.{secrets.token_hex(32)}"
+        self._issued[token] = Holder(email, tuple(scopes), self.clock() + seconds)
+        return token
 
     def answer(self, request: Request) -> Response:
         """The answer to a request for a token."""
@@ -89,15 +105,15 @@ class Tokens:
             return _refused("unsupported_grant_type", "Invalid grant_type")
         return self._grant(form.get("assertion", ""))
 
-    def holder(self, authorization: str) -> str:
-        """The code of the refusal of a request's credentials; empty if they are good."""
+    def holder(self, authorization: str) -> Holder | str:
+        """Who sends a request, by its credentials; or the code with which these are refused."""
         kind, _, token = authorization.partition(" ")
         if kind != "Bearer" or not token:
             return "CREDENTIALS_MISSING"
-        _, ends = self._issued.get(token, ("", None))
-        if ends is None:
+        holder = self._issued.get(token)
+        if holder is None:
             return "ACCESS_TOKEN_TYPE_UNSUPPORTED"
-        return "" if self.clock() < ends else "ACCESS_TOKEN_EXPIRED"
+        return holder if self.clock() < holder.ends else "ACCESS_TOKEN_EXPIRED"
 
     def _grant(self, assertion: str) -> Response:
         public, now = _key("right").public_key(), self.clock()
@@ -112,7 +128,8 @@ class Tokens:
             return _refused("invalid_grant", "Failed audience check.")
         except jwt.InvalidTokenError as error:
             return _refused("invalid_grant", f"Invalid JWT: {error}")
-        account, _, domain = claims.get("iss", "").partition("@")
+        email = claims.get("iss", "")
+        account, _, domain = email.partition("@")
         if not domain.endswith(".iam.gserviceaccount.com"):
             return _refused("invalid_grant", "Invalid grant: account not found")
         if account in self._revoked:
@@ -122,8 +139,7 @@ class Tokens:
             return _refused("invalid_grant", _TIMEFRAME)
         if "auth/cloud-platform" not in claims.get("scope", ""):
             return _refused("invalid_scope", "Invalid OAuth scope or ID token audience provided.")
-        token = f"ya29.c.{secrets.token_hex(32)}"
-        self._issued[token] = (account, now + LIFETIME)
+        token = self.issue(email, claims["scope"].split())
         return Response.json(
             {"access_token": token, "expires_in": LIFETIME, "token_type": "Bearer"}
         )

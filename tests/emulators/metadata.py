@@ -159,11 +159,24 @@ class Metadata:
         }
         attributes = self.get("attributes", {})
         instance |= {f"attributes/{name}": value for name, value in attributes.items()}
-        if token := self.get("identity_token"):
-            bearer = {"access_token": token, "expires_in": 3599, "token_type": "Bearer"}
-            instance["service-accounts/default/token"] = json.dumps(bearer)
+        instance |= self._gcp_identity()
         tree = {f"instance/{name}": value for name, value in instance.items()}
         return tree | {"project/project-id": project}
+
+    def _gcp_identity(self) -> dict[str, str]:
+        """What a machine with a service account learns of it."""
+        token, email = self.get("identity_token"), self.get("identity_email")
+        if not token:
+            return {}
+        bearer = {"access_token": token, "expires_in": 3599, "token_type": "Bearer"}
+        told = {
+            "aliases": "default",
+            "email": email,
+            "scopes": "\n".join(self.get("identity_scopes", [])),
+            "token": json.dumps(bearer),
+        }
+        names = [name for name in ("default", email) if name]
+        return {f"service-accounts/{name}/{key}": told[key] for name in names for key in told}
 
     # -- Azure ------------------------------------------------------------------------------
 

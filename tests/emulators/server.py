@@ -80,9 +80,15 @@ class Trouble:
 
 
 class Emulator:
-    """A cloud on a port of its own. Subclasses answer; faults and the record are here."""
+    """A cloud on a port of its own. Subclasses answer; faults and the record are here.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    host
+        Where it is reached: an address, or this machine alone.
+    """
+
+    def __init__(self, host: str = "localhost") -> None:
         self.requests: list[str] = []
         self.troubles: list[Trouble] = []
         self._lock = threading.Lock()
@@ -100,14 +106,15 @@ class Emulator:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        bound = "127.0.0.1" if host == "localhost" else host
+        self._server = ThreadingHTTPServer((bound, 0), Handler)
         self._server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        _certificate().configure_cert(context)
+        _certificate(host).configure_cert(context)
         self._server.socket = context.wrap_socket(
             self._server.socket, server_side=True, do_handshake_on_connect=False
         )
-        self.url = f"https://localhost:{self._server.server_port}"
+        self.url = f"https://{host}:{self._server.server_port}"
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
         )
@@ -201,8 +208,8 @@ def _authority() -> trustme.CA:
 
 
 @cache
-def _certificate() -> trustme.LeafCert:
-    return _authority().issue_cert("localhost")
+def _certificate(host: str) -> trustme.LeafCert:
+    return _authority().issue_cert(host)
 
 
 @contextmanager
