@@ -1,0 +1,98 @@
+"""The service account that machines of Google Cloud may have, and what they do with it.
+
+A machine that is powered off from within is kept, and its disk is billed. One that has an account
+which may delete machines deletes itself instead, and its disk goes with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..config import Sky
+from .gcp_errors import is_code
+
+SCOPE = "https://www.googleapis.com/auth/compute"
+"""All that the account's tokens are good for on our machines, whatever else it may do."""
+COMPUTE = "https://compute.googleapis.com"
+_REFUSED = re.compile(
+    r"'serviceAccount' was not found|serviceAccounts?\.actAs|setServiceAccount|\.serviceAccounts\["
+)
+
+
+def account() -> str:
+    """Return the service account that machines get: an e-mail address, ``default`` or nothing."""
+    return Sky.load().gcp_service_account.strip()
+
+
+def attached(account: str) -> list[Any]:
+    """Return an account as Compute Engine takes it with a machine."""
+    import google.cloud.compute_v1 as compute_v1
+
+    return [compute_v1.ServiceAccount(email=account, scopes=[SCOPE])] if account else []
+
+
+def is_refused(error: Exception) -> bool:
+    """Whether a machine was refused for its account: there is none such, or it is not ours to give.
+
+    Examples
+    --------
+    >>> is_refused(ValueError("no"))
+    False
+    """
+    if is_code(error, "SERVICE_ACCOUNT_ACCESS_DENIED"):
+        return True
+    told = getattr(error, "message", "")
+    return getattr(error, "code", 0) in (400, 403, 404) and bool(_REFUSED.search(str(told)))
+
+
+@contextmanager
+def tolerated() -> Iterator[None]:
+    """Let errors pass by which a machine was refused for its account."""
+    try:
+        yield
+    except Exception as error:
+        if not is_refused(error):
+            raise
+
+
+def ending(host: str) -> str:
+    """Return shell commands by which a machine that has an account deletes itself.
+
+    Parameters
+    ----------
+    host
+        Scheme and host of Compute Engine; empty for Google's own.
+    """
+    return _ENDING.format(compute=host or COMPUTE)
+
+
+_ENDING = """python3 - <<'EOF'
+import json, time, urllib.error, urllib.request
+
+direct = urllib.request.build_opener(urllib.request.ProxyHandler({{}}))
+
+def told(path):
+    asked = urllib.request.Request("http://169.254.169.254/computeMetadata/v1/" + path)
+    asked.add_header("Metadata-Flavor", "Google")
+    return direct.open(asked, timeout=10).read().decode()
+
+for wait in (1, 5, 20, 0):
+    try:
+        token = json.loads(told("instance/service-accounts/default/token"))["access_token"]
+        url = "{compute}/compute/v1/projects/" + told("project/project-id") + "/zones/"
+        url += told("instance/zone").rpartition("/")[2] + "/instances/" + told("instance/name")
+        sent = urllib.request.Request(url, method="DELETE")
+        sent.add_header("Authorization", "Bearer " + token)
+        urllib.request.urlopen(sent, timeout=30)
+        break
+    except urllib.error.HTTPError as error:
+        print("jupyter-sky: not deleted:", error.code, error.read()[:500])
+        if error.code == 404:
+            break
+    except Exception as error:
+        print("jupyter-sky: not deleted:", error)
+    time.sleep(wait)
+EOF"""

@@ -1,0 +1,156 @@
+"""Machines of Google Cloud that are real hosts: reached, taken back, ending by themselves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_sky.clouds import gcp_role
+from jupyter_sky.clouds.base import patient
+from jupyter_sky.clouds.gcp import GcpDriver
+from jupyter_sky.clouds.records import identity
+from jupyter_sky.clouds.rented import RentedCloud
+from jupyter_sky.config import Sky
+from tests.clouds.born import needs_isolation
+from tests.clouds.gcp_orders import (
+    OWNER,
+    ZONE,
+    birth,
+    order,
+    until,
+    use,
+)
+from tests.emulators.compute import Compute
+from tests.emulators.fleet import Fleet
+
+pytest_plugins = ["tests.clouds.gcp_fixtures"]
+
+
+def _run(folder: Path, address: str, port: int, command: str) -> subprocess.CompletedProcess[str]:
+    options = ["BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=5"]
+    options.append(f"UserKnownHostsFile={folder / 'known'}")
+    words = [word for option in options for word in ("-o", option)]
+    where = ["-p", str(port), "-i", str(folder / "id"), f"sky@{address}", command]
+    return subprocess.run(["ssh", *words, *where], capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.slow
+@needs_isolation
+def test_machines_are_real_hosts_that_are_reached_taken_back_and_power_themselves_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    public, theirs = (_key_pair(tmp_path / name) for name in ("id", "host"))
+    keys = {"ed25519_private": (tmp_path / "host").read_text(), "ed25519_public": theirs}
+    user = {"name": "sky", "shell": "/bin/bash", "ssh_authorized_keys": [public]}
+    document = "#cloud-config\n" + json.dumps({"ssh_keys": keys, "users": [user]})
+    born = replace(birth("real-00000001"), user_data=document, public_key=public)
+    with Fleet() as fleet:
+        compute = Compute(fleet, boot=0.02)
+        use(monkeypatch, compute.env())
+        driver = GcpDriver()
+        made = driver.create(order("real-00000001", nodes=2, spot=True), born, patient)
+        hosts = {host.name: host for host in fleet.hosts()}
+        for each in made:
+            host = hosts[each.id.rpartition("/")[2]]
+            assert (host.address, host.private) == (each.address, each.private)
+            assert host.ready(30), host.console()
+            known = each.address if host.port == 22 else f"[{each.address}]:{host.port}"
+            with (tmp_path / "known").open("a") as file:
+                file.write(f"{known} {theirs}\n")
+        head = hosts["real-00000001-0"]
+        said = _run(tmp_path, head.address, head.port, "hostname; id -un")
+        assert said.stdout.split() == ["real-00000001-0", "sky"], said.stderr
+        assert "ED25519" in driver.console(made[0].id)
+        compute.preempt(made[1].id, notice=0.5)
+        until(lambda: driver.describe([made[1].id])[0].preempted, 15)
+        assert host_ended(hosts["real-00000001-1"])
+        assert head.running
+        head.shutdown()
+        until(lambda: driver.describe([made[0].id])[0].state == "ended", 15)
+        assert [m.id for m in driver.machines(owner=OWNER)] == [made[0].id]
+        driver.remove([made[0].id])
+        until(lambda: not compute.machines(), 15)
+        assert fleet.hosts() == []
+        compute.close()
+
+
+# -- ending itself -------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[pytest.param(True, marks=needs_isolation, id="isolated"), "beside"])
+def cloud(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[RentedCloud]:
+    """A cloud of real hosts that have an account."""
+    with Fleet(isolated=request.param is True) as fleet:
+        compute = Compute(fleet, boot=0.02)
+        use(monkeypatch, compute.env())
+        Sky.clear_instance()
+        monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+        monkeypatch.setenv("SKY_LOGIN", fleet.user or "sky")
+        monkeypatch.setenv("SKY_GCP_SERVICE_ACCOUNT", "default")
+        short = gcp_role._ENDING.replace("(1, 5, 20, 0)", "(0.1, 0)")
+        monkeypatch.setattr(gcp_role, "_ENDING", short)
+        made = RentedCloud(GcpDriver())
+        made.compute = compute  # type: ignore[attr-defined]
+        yield made
+        compute.close()
+        Sky.clear_instance()
+
+
+def launch(cloud: RentedCloud) -> str:
+    """Launch a machine whose lease ends in some seconds, with its own script; return its id."""
+    mine = identity(Path(Sky.load().data_dir))
+    (made,) = cloud.launch(order(owner=mine, lease=2.0))
+    return made.id
+
+
+@pytest.mark.slow
+def test_a_machine_whose_lease_ends_deletes_itself(cloud: RentedCloud) -> None:
+    compute: Compute = cloud.compute  # type: ignore[attr-defined]
+    name = launch(cloud).partition("/")[2]
+    fleet = compute.world.fleet
+    assert fleet is not None and len(compute.machines()) == len(compute.world.disks) == 1
+    until(lambda: not compute.machines(), 25)
+    assert compute.world.disks == {}
+    assert f"DELETE zones/{ZONE}/instances/{name}" in compute.calls
+    until(lambda: not fleet.hosts(), 15)
+    assert cloud.mine() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("why", ["account", "permission"])
+def test_a_machine_that_may_not_delete_itself_is_off_and_found(
+    cloud: RentedCloud, why: str
+) -> None:
+    compute: Compute = cloud.compute  # type: ignore[attr-defined]
+    if why == "account":
+        compute.accounts.add(compute.accounts.default, lent=False)
+    else:
+        compute.accounts.add(compute.accounts.default, may=[])
+    id = launch(cloud)
+    until(lambda: compute.machines()[0]["state"] == "TERMINATED", 25)
+    asked = [call for call in compute.calls if call.startswith("DELETE")]
+    assert len(asked) == (0 if why == "account" else 2)  # and both were refused
+    assert len(compute.world.disks) == 1
+    (kept,) = cloud.mine()
+    assert (kept.id, kept.state) == (id, "running") and "disk is kept" in kept.reason
+    cloud.terminate([id])  # as %sky reap does
+    assert compute.machines() == [] and compute.world.disks == {}
+
+
+def host_ended(host: Any) -> bool:
+    until(lambda: not host.running, 15)
+    return True
+
+
+def _key_pair(path: Path) -> str:
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)]
+    subprocess.run(command, check=True, capture_output=True)
+    return path.with_suffix(".pub").read_text().strip()

@@ -1,0 +1,141 @@
+"""Machines of Google Cloud as they are listed and described, and how they have ended."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jupyter_sky.clouds import gcp_machine as machine
+from jupyter_sky.clouds.base import TAGS, patient
+from jupyter_sky.clouds.gcp import GcpDriver
+from tests.clouds.gcp_orders import (
+    DAY,
+    OWNER,
+    ZONE,
+    birth,
+    create,
+    instance,
+    order,
+    trouble_of,
+    until,
+)
+from tests.emulators import compute_bodies, compute_lists
+from tests.emulators.compute import Compute
+
+pytest_plugins = ["tests.clouds.gcp_fixtures"]
+
+
+def test_listing_reads_all_pages_of_ours_and_nothing_else(
+    compute: Compute, driver: GcpDriver
+) -> None:
+    compute.page = 2
+    ours = create(driver, "a-00000001", nodes=3)
+    ours += create(driver, "b-00000001", zone="europe-west4-b", region="europe-west4")
+    theirs = driver.create(
+        order("c-00000001", owner="bob-1234abcd"),
+        birth("c-00000001", owner="bob-1234abcd"),
+        patient,
+    )
+    stranger = json.loads(json.dumps(instance(compute, theirs[0].id)))
+    compute.world.instances[ZONE, "stranger"] = {**stranger, "name": "stranger", "labels": {}}
+    ids = {m.id for m in ours}
+    assert {m.id for m in driver.machines(owner=OWNER)} == ids
+    assert {m.id for m in driver.machines()} == ids | {theirs[0].id}
+    assert {m.rank for m in driver.machines(token="a-00000001")} == {0, 1, 2}
+    assert driver.machines(owner=OWNER, token="c-00000001") == []
+    there = driver.machines(owner=OWNER, regions=["europe-west4"])
+    assert [m.id for m in there] == [ours[3].id]
+    assert driver.machines(owner=OWNER, regions=[]) == []
+    asked = [call for call in compute.calls if call == "GET aggregated/instances"]
+    assert len(asked) > 6  # pages
+    assert len(driver.describe([m.id for m in ours])) == 4
+
+
+@pytest.mark.parametrize(
+    ("owner", "token"),
+    [
+        ("ann-1234abcd", "train-3f2a91c0"),
+        ("Ann Ärger <ann@example.com>", "Größe_7-3f2a91c0"),
+        ("x" * 90, "y" * 80 + "-3f2a91c0"),
+        ("7up", "0-00000000"),
+    ],
+)
+def test_any_owner_and_token_come_back_as_they_were(
+    compute: Compute, driver: GcpDriver, owner: str, token: str
+) -> None:
+    made = driver.create(order(token, owner=owner), birth(token, owner=owner), patient)
+    found = driver.machines(owner=owner, token=token)
+    assert [(m.owner, m.token, m.cluster) for m in found] == [
+        (owner, token, token.rpartition("-")[0])
+    ]
+    assert [m.id for m in found] == [m.id for m in made]
+    near = owner.swapcase() if owner.swapcase() != owner else owner + "x"
+    assert driver.machines(owner=near) == []
+
+
+def test_names_fit_and_stay_apart() -> None:
+    tokens = ["Größe-1", "größe-1", "gr-e-1", "a" * 70, "a" * 71, "a_b", "a-b", "0", "-"]
+    stems = [machine.stem(token) for token in tokens]
+    assert len(set(stems)) == len(tokens)
+    for each in stems:
+        assert compute_bodies.NAME.fullmatch(f"{each}-9999"), each
+        assert compute_bodies.NAME.fullmatch(each), each
+
+
+def test_a_zone_that_does_not_answer_is_not_taken_for_an_empty_one(
+    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(driver)
+
+    def partial(*given: Any) -> dict[str, Any]:
+        answer = compute_lists.aggregated(*given)
+        warning = {"code": "UNREACHABLE", "message": "The zone is unreachable."}
+        answer["items"][f"zones/{ZONE}"] = {"warning": warning}
+        return answer
+
+    monkeypatch.setattr("tests.emulators.compute.aggregated", partial)
+    trouble = trouble_of(lambda: driver.machines(owner=OWNER))
+    assert trouble.cause == "transient" and ZONE in trouble.message
+
+
+def test_a_machine_that_was_powered_off_is_still_paid_for(
+    compute: Compute, driver: GcpDriver
+) -> None:
+    made = create(driver)[0]
+    compute.power_off(made.id)
+    seen = driver.describe([made.id])[0]
+    assert seen.state == "ended" and "disk is kept" in seen.reason and not seen.preempted
+    assert seen.ended is not None and abs(seen.ended - time.time()) < 60
+    assert [(m.id, m.state) for m in driver.machines(owner=OWNER)] == [(made.id, "running")]
+
+
+def test_a_machine_that_was_taken_back_says_so(compute: Compute, driver: GcpDriver) -> None:
+    made = create(driver, nodes=2, spot=True)
+    compute.preempt(made[1].id, notice=0.05)
+    until(lambda: len(compute.machines()) == 1)
+    seen = {m.rank: m for m in driver.describe([m.id for m in made])}
+    assert seen[0].state == "running"
+    assert (seen[1].state, seen[1].preempted, seen[1].cluster) == ("ended", True, "train")
+    assert abs((seen[1].ended or 0) - time.time()) < 60
+    assert seen[1].reason == "the cloud took the spot machine back"
+    other = {m.rank: m for m in GcpDriver().describe([m.id for m in made])}  # another process
+    assert other[1].preempted and other[1].state == "ended"
+
+
+def test_a_machine_whose_lease_has_ended_says_so(compute: Compute, driver: GcpDriver) -> None:
+    over = replace(birth(), tags=birth().tags | {TAGS[4]: str(int(time.time()) - 5)})
+    made = driver.create(order(), over, patient)
+    compute.expire(time.time() + 4 * DAY)
+    (seen,) = driver.describe([made[0].id])
+    assert (seen.state, seen.preempted, seen.reason) == ("ended", False, "its lease has ended")
+    assert seen.ended == seen.lease_end and seen.cluster == "train"
+
+
+def test_the_console_is_read(compute: Compute, driver: GcpDriver) -> None:
+    made = create(driver)[0]
+    assert driver.console(made.id) == "train-3f2a91c0-0 login: "
+    assert driver.console(f"{ZONE}/none-0") == ""

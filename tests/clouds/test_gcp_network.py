@@ -1,0 +1,97 @@
+"""The network of machines of Google Cloud, who may reach them, and what is left behind."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from jupyter_sky.clouds import gcp_machine as machine
+from jupyter_sky.clouds.base import patient
+from jupyter_sky.clouds.gcp import GcpDriver
+from tests.clouds.gcp_orders import (
+    OWNER,
+    ZONE,
+    birth,
+    create,
+    instance,
+    order,
+    trouble_of,
+    until,
+)
+from tests.emulators.compute import Compute
+
+pytest_plugins = ["tests.clouds.gcp_fixtures"]
+
+
+def test_port_22_and_the_nodes_of_one_cluster_are_all_that_is_open(
+    compute: Compute, driver: GcpDriver
+) -> None:
+    two, one = create(driver, "two-00000001", nodes=2), create(driver, "one-00000001")
+    rules = {name: dict(rule) for name, rule in compute.world.firewalls.items()}
+    assert set(rules) == {machine.ssh_tag(birth()), "two-00000001"}
+    ssh = rules[machine.ssh_tag(birth())]
+    assert ssh["sourceRanges"] == ["0.0.0.0/0"]
+    assert ssh["allowed"] == [{"IPProtocol": "tcp", "ports": ["22"]}]
+    inside = compute.world.ingress(instance(compute, two[0].id))
+    assert ("0.0.0.0/0", 22) in inside
+    assert {rule for rule in inside if rule[1] == 0} == {(f"{m.private}/32", 0) for m in two}
+    assert compute.world.ingress(instance(compute, one[0].id)) == [("0.0.0.0/0", 22)]
+    narrow = birth("far-00000001", ssh_from=("203.0.113.0/24", "198.51.100.7/32"))
+    far = driver.create(order("far-00000001"), narrow, patient)
+    assert compute.world.ingress(instance(compute, far[0].id)) == [
+        ("203.0.113.0/24", 22),
+        ("198.51.100.7/32", 22),
+    ]
+    driver.remove([m.id for m in two])
+    assert "two-00000001" not in compute.world.firewalls
+
+
+def test_many_notebooks_at_once_make_one_network(compute: Compute) -> None:
+    compute.world.boot = 0.2
+    tokens = [f"nb-{number:08x}" for number in range(6)]
+    with ThreadPoolExecutor(6) as workers:
+        made = list(workers.map(lambda token: create(GcpDriver(), token, nodes=2), tokens))
+    assert sum(map(len, made)) == 12 == len(compute.machines())
+    assert list(compute.world.networks) == ["jupyter-sky"]
+    assert len(compute.world.firewalls) == 7
+
+
+def test_a_network_whose_making_was_interrupted_is_finished(
+    compute: Compute, driver: GcpDriver
+) -> None:
+    compute.lose("network")
+    assert trouble_of(lambda: create(driver)).cause == "transient"
+    assert create(driver)
+
+
+def test_teardown_takes_the_network_only_when_nobody_uses_it(
+    compute: Compute, driver: GcpDriver
+) -> None:
+    made = create(driver)
+    driver.teardown("us-central1")
+    assert list(compute.world.networks) == ["jupyter-sky"] and compute.world.firewalls
+    driver.remove([m.id for m in made])
+    until(lambda: not compute.machines())
+    driver.teardown("us-central1")
+    assert not compute.world.networks and not compute.world.firewalls
+    driver.teardown("us-central1")
+    assert create(driver)  # it is made anew
+
+
+def test_leftovers_are_found_once_they_are_old(
+    compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = create(driver, nodes=2)
+    for disk in compute.world.disks:
+        compute.world.instances[disk]["disks"][0]["autoDelete"] = False
+    compute.world._gone((ZONE, "train-3f2a91c0-0"))
+    assert driver.leftovers(OWNER) == []  # young: it may be about to be used
+    monkeypatch.setattr("jupyter_sky.clouds.gcp_network.YOUNG_SECONDS", -60.0)
+    assert driver.leftovers("bob-1234abcd") == []
+    assert driver.leftovers(OWNER, ["europe-west4"]) == []
+    assert driver.leftovers(OWNER) == [f"disk {made[0].id}"]
+    compute.world._gone((ZONE, "train-3f2a91c0-1"))
+    found = driver.leftovers(OWNER)
+    assert found == [f"disk {made[1].id}", "firewall rule train-3f2a91c0"]
+    assert compute.world.disks == {} and driver.leftovers(OWNER) == []
