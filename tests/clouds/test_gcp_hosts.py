@@ -84,10 +84,10 @@ def test_machines_are_real_hosts_that_are_reached_taken_back_and_power_themselve
 
 
 @pytest.fixture(params=[pytest.param(True, marks=needs_isolation, id="isolated"), "beside"])
-def cloud(
+def real(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[RentedCloud]:
-    """A cloud of real hosts that have an account."""
+) -> Iterator[Compute]:
+    """A Compute Engine of real hosts, which are to have an account."""
     with Fleet(isolated=request.param is True) as fleet:
         compute = Compute(fleet, boot=0.02)
         use(monkeypatch, compute.env())
@@ -97,9 +97,7 @@ def cloud(
         monkeypatch.setenv("SKY_GCP_SERVICE_ACCOUNT", "default")
         short = gcp_role._ENDING.replace("(1, 5, 20, 0)", "(0.1, 0)")
         monkeypatch.setattr(gcp_role, "_ENDING", short)
-        made = RentedCloud(GcpDriver())
-        made.compute = compute  # type: ignore[attr-defined]
-        yield made
+        yield compute
         compute.close()
         Sky.clear_instance()
 
@@ -112,37 +110,34 @@ def launch(cloud: RentedCloud) -> str:
 
 
 @pytest.mark.slow
-def test_a_machine_whose_lease_ends_deletes_itself(cloud: RentedCloud) -> None:
-    compute: Compute = cloud.compute  # type: ignore[attr-defined]
+def test_a_machine_whose_lease_ends_deletes_itself(real: Compute) -> None:
+    cloud, fleet = RentedCloud(GcpDriver()), real.world.fleet
     name = launch(cloud).partition("/")[2]
-    fleet = compute.world.fleet
-    assert fleet is not None and len(compute.machines()) == len(compute.world.disks) == 1
-    until(lambda: not compute.machines(), 25)
-    assert compute.world.disks == {}
-    assert f"DELETE zones/{ZONE}/instances/{name}" in compute.calls
+    assert fleet is not None and len(real.machines()) == len(real.world.disks) == 1
+    until(lambda: not real.machines(), 25)
+    assert real.world.disks == {}
+    assert f"DELETE zones/{ZONE}/instances/{name}" in real.calls
     until(lambda: not fleet.hosts(), 15)
     assert cloud.mine() == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("why", ["account", "permission"])
-def test_a_machine_that_may_not_delete_itself_is_off_and_found(
-    cloud: RentedCloud, why: str
-) -> None:
-    compute: Compute = cloud.compute  # type: ignore[attr-defined]
+def test_a_machine_that_may_not_delete_itself_is_off_and_found(real: Compute, why: str) -> None:
+    cloud = RentedCloud(GcpDriver())
     if why == "account":
-        compute.accounts.add(compute.accounts.default, lent=False)
+        real.accounts.add(real.accounts.default, lent=False)
     else:
-        compute.accounts.add(compute.accounts.default, may=[])
+        real.accounts.add(real.accounts.default, may=[])
     id = launch(cloud)
-    until(lambda: compute.machines()[0]["state"] == "TERMINATED", 25)
-    asked = [call for call in compute.calls if call.startswith("DELETE")]
+    until(lambda: real.machines()[0]["state"] == "TERMINATED", 25)
+    asked = [call for call in real.calls if call.startswith("DELETE")]
     assert len(asked) == (0 if why == "account" else 2)  # and both were refused
-    assert len(compute.world.disks) == 1
+    assert len(real.world.disks) == 1
     (kept,) = cloud.mine()
     assert (kept.id, kept.state) == (id, "running") and "disk is kept" in kept.reason
     cloud.terminate([id])  # as %sky reap does
-    assert compute.machines() == [] and compute.world.disks == {}
+    assert real.machines() == [] and real.world.disks == {}
 
 
 def host_ended(host: Any) -> bool:

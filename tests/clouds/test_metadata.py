@@ -58,6 +58,14 @@ def test_metadata_of_google_in_detail() -> None:
     assert service.answer("GET", root + "instance/attributes/", me).body == "k"
     token = root + "instance/service-accounts/default/token"
     assert service.answer("GET", token, me).status == 404
+    identity = {"identity_token": "t", "identity_email": "a@p", "identity_scopes": ["x", "y"]}
+    service.change(identity)
+    assert json.loads(service.answer("GET", token, me).body)["access_token"] == "t"
+    assert service.answer("GET", token, {}).status == 403
+    accounts = root + "instance/service-accounts/"
+    assert service.answer("GET", accounts, me).body.split() == ["a@p/", "default/"]
+    assert service.answer("GET", accounts + "a@p/scopes", me).body.split() == ["x", "y"]
+    assert service.answer("GET", accounts + "default/email", me).body == "a@p"
     waiting = root + "instance/preempted?wait_for_change=true&timeout_sec=0.01"
     first = service.answer("GET", waiting, me)
     assert first.body == "FALSE"

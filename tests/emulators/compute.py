@@ -197,19 +197,7 @@ class Compute(Emulator):
 
     def machines(self) -> list[dict[str, Any]]:
         """Machines that are not gone; one that was powered off is kept, and costs its disk."""
-        with self.world.lock:
-            return [
-                {
-                    "id": f"{zone}/{name}",
-                    "tags": (tags := _tags(machine)),
-                    "state": machine["status"],
-                    "lease_end": float(tags.get("jupyter-sky-lease-end") or "nan"),
-                    "instance_type": machine["machineType"].rpartition("/")[2],
-                    "zone": zone,
-                    "spot": machine["scheduling"].get("provisioningModel") == "SPOT",
-                }
-                for (zone, name), machine in self.world.instances.items()
-            ]
+        return self.world.machines()
 
     def preempt(self, id: str, notice: float = 0.0) -> None:
         """Take a spot machine back after a notice of some seconds."""
@@ -367,12 +355,6 @@ class Compute(Emulator):
             return Response.json(getattr(self, name)(**given))
         except (TypeError, ValueError, Refused) as error:
             return Response.json({"error": str(error)}, 400)
-
-
-def _tags(machine: dict[str, Any]) -> dict[str, str]:
-    """Labels of a machine, and what metadata says more exactly."""
-    labels, items = machine.get("labels", {}), machine.get("metadata", {}).get("items", [])
-    return labels | {item["key"]: item["value"] for item in items if item["key"] in labels}
 
 
 def _told(*_: Any) -> None:

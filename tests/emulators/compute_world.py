@@ -126,6 +126,22 @@ class World(Networks):
             raise self._missing(f"zones/{key[0]}/instances/{key[1]}")
         return self.instances[key]
 
+    def machines(self) -> list[dict[str, Any]]:
+        """Return in short what machines there are, and how."""
+        with self.lock:
+            return [
+                {
+                    "id": f"{zone}/{name}",
+                    "tags": (tags := _tags(machine)),
+                    "state": machine["status"],
+                    "lease_end": float(tags.get("jupyter-sky-lease-end") or "nan"),
+                    "instance_type": machine["machineType"].rpartition("/")[2],
+                    "zone": zone,
+                    "spot": machine["scheduling"].get("provisioningModel") == "SPOT",
+                }
+                for (zone, name), machine in self.instances.items()
+            ]
+
     def console(self, key: Key) -> str:
         """What a machine has written to its serial port."""
         self.instance(key)
@@ -329,3 +345,9 @@ class World(Networks):
             for key, host in self._hosts.items():
                 if machine := self.instances.get(key):
                     host.admit(self.ingress(machine))
+
+
+def _tags(machine: dict[str, Any]) -> dict[str, str]:
+    """Labels of a machine, and what metadata says more exactly."""
+    labels, items = machine.get("labels", {}), machine.get("metadata", {}).get("items", [])
+    return labels | {item["key"]: item["value"] for item in items if item["key"] in labels}
