@@ -48,6 +48,7 @@ SETTINGS = {
     "SKY_LEASE": "90m",  # of a second each
     "SKY_SILENCE": "15s",
     "SKY_IDLE": "15s",
+    "SKY_GCP_SERVICE_ACCOUNT": "default",  # else what powers itself off keeps its disk
     "PYTHONPATH": str(ROOT),
 }
 OURS = re.compile(r"jupyter_sky/(?!.*tests)")
@@ -94,6 +95,7 @@ class Worker:
         self.folder.mkdir()
         self.book: Notebook | None = None
         self.cloud, self.killed = "aws", False
+        self._stop = threading.Event()
 
     def work(self, launches: int) -> None:
         while (number := self.tally.next(launches)) is not None:
@@ -116,14 +118,14 @@ class Worker:
         body = "import time\nprint('begun', flush=True)\ntime.sleep(3)\n6 * 7"
         self.killed, begun = False, time.monotonic()
         sent = book.send(f"%%sky {options}\n{body}")
-        stop = threading.Event()
-        trouble = threading.Thread(target=self._trouble, args=(fault, stop))
+        self._stop = threading.Event()
+        trouble = threading.Thread(target=self._trouble, args=(fault,))
         trouble.start()
         ran: Ran | None = None
         try:
             ran = self._collected(book, sent)
         finally:
-            stop.set()
+            self._stop.set()
             trouble.join()
         outcome, words = self._judged(ran)
         self.tally.add(fault, outcome, f"{options}: {words}")
@@ -164,8 +166,8 @@ class Worker:
             return "clear error", said
         return "unexplained", said + ran.traceback[-600:]
 
-    def _trouble(self, fault: str, stop: threading.Event) -> None:
-        if stop.wait(self.random.uniform(*FAULTS[fault][1])):
+    def _trouble(self, fault: str) -> None:
+        if self._stop.wait(self.random.uniform(*FAULTS[fault][1])):
             return
         with contextlib.suppress(psutil.Error, ProcessLookupError, OSError):
             FAULTS[fault][0](self)
@@ -200,11 +202,10 @@ class Worker:
         self._kill("guardian.py")
 
     def cut_link(self) -> None:
-        for process in self._processes("ssh "):
-            process.kill()
+        self._kill("ssh ")
 
     def stall_link(self) -> None:
-        stalled = self._processes("ssh ")
+        stalled = self._met(lambda: self._processes("ssh "))
         for process in stalled:
             process.suspend()
         time.sleep(3)
@@ -237,21 +238,28 @@ class Worker:
         self.world.resume()
 
     def take_back(self) -> None:
-        for machine in self.world.machines():
-            if machine["cloud"] == self.cloud and self._is_mine(machine):
-                self.world.tell(self.cloud, "preempt", id=machine["id"], notice=0.3)
+        for machine in self._met(self._machines):
+            self.world.tell(self.cloud, "preempt", id=machine["id"], notice=0.3)
 
     def power_cut(self) -> None:
         """All processes of the machine at once, as when its power goes."""
         for name in ("guardian.py", "jupyter_sky.engines"):
             self._kill(name)
 
-    def _is_mine(self, machine: dict[str, Any]) -> bool:
+    def _machines(self) -> list[dict[str, Any]]:
         identity = self.data / "identity"
-        return identity.exists() and identity.read_text() in str(machine.get("tags", machine))
+        mine = identity.read_text() if identity.exists() else "nobody"
+        every = self.world.machines()
+        return [one for one in every if one["cloud"] == self.cloud and mine in str(one)]
+
+    def _met(self, look: Callable[[], list[Any]]) -> list[Any]:
+        """Look for what a fault is to hit until there is some, or the cell has ended."""
+        while not (found := look()) and not self._stop.wait(0.1):
+            pass
+        return found
 
     def _kill(self, word: str) -> None:
-        for process in self._processes(word):
+        for process in self._met(lambda: self._processes(word)):
             process.kill()
 
     def _processes(self, word: str) -> list[psutil.Process]:
@@ -268,22 +276,22 @@ class Worker:
 
 Fault = tuple[Callable[[Worker], None], tuple[float, float]]
 FAULTS: dict[str, Fault] = {
-    # what happens, and between which seconds after the cell was sent
+    # what happens, and between which seconds after the cell was sent; what is to be hit is awaited
     "nothing": (Worker.none, (0, 0)),
-    "kernel killed": (Worker.kill_kernel, (0.2, 9)),
-    "interrupted": (Worker.interrupt, (0.2, 9)),
-    "head killed": (Worker.kill_head, (3, 10)),
-    "engine killed": (Worker.kill_engine, (4, 10)),
-    "guardian killed": (Worker.kill_guardian, (3, 10)),
-    "link cut": (Worker.cut_link, (2, 10)),
-    "link stalls": (Worker.stall_link, (2, 10)),
+    "kernel killed": (Worker.kill_kernel, (0.2, 14)),
+    "interrupted": (Worker.interrupt, (0.2, 14)),
+    "head killed": (Worker.kill_head, (1, 12)),
+    "engine killed": (Worker.kill_engine, (1, 12)),
+    "guardian killed": (Worker.kill_guardian, (1, 12)),
+    "link cut": (Worker.cut_link, (1, 12)),
+    "link stalls": (Worker.stall_link, (1, 12)),
     "answers lost": (Worker.lose_answers, (0, 1)),
     "requests doubled": (Worker.double_requests, (0, 0.1)),
     "throttled": (Worker.throttle, (0, 0.1)),
     "places refuse": (Worker.refuse, (0, 0.1)),
-    "interfaces stop": (Worker.outage, (0.2, 9)),
-    "machine taken back": (Worker.take_back, (2, 9)),
-    "power cut": (Worker.power_cut, (3, 10)),
+    "interfaces stop": (Worker.outage, (0.2, 12)),
+    "machine taken back": (Worker.take_back, (1, 10)),
+    "power cut": (Worker.power_cut, (1, 12)),
 }
 
 
