@@ -28,6 +28,7 @@ from tests.clouds.gcp_orders import (
 )
 from tests.emulators.compute import Compute
 from tests.emulators.fleet import Fleet
+from tests.emulators.loopback import loopback
 
 pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
@@ -138,6 +139,22 @@ def test_a_machine_that_may_not_delete_itself_is_off_and_found(real: Compute, wh
     assert (kept.id, kept.state) == (id, "running") and "disk is kept" in kept.reason
     cloud.terminate([id])  # as %sky reap does
     assert real.machines() == [] and real.world.disks == {}
+
+
+@pytest.mark.slow
+def test_a_cluster_that_nobody_uses_takes_its_machine_and_disk_with_it(fresh: Any) -> None:
+    """The notebook is killed: nobody is there who could end it."""
+    with loopback("gcp", minute=1.0) as opened:
+        book = fresh("a.ipynb", **opened.env, SKY_GCP_SERVICE_ACCOUNT="default")
+        ran = book.run("%%sky --cloud gcp --cpus 2 --idle 8s\n1 + 1", 90)
+        assert (ran.status, ran.result) == ("ok", "2"), ran
+        (made,) = opened.machines()
+        book.kill()
+        until(lambda: not opened.machines(), 40)
+        assert opened.api.world.disks == {}
+        zone, _, name = made["id"].partition("/")
+        assert opened.api.calls[-1] == f"DELETE zones/{zone}/instances/{name}"
+        until(lambda: not opened.fleet.hosts(), 15)
 
 
 def host_ended(host: Any) -> bool:
