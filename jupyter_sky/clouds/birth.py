@@ -48,7 +48,9 @@ while sleep 2; do
   fi
   [ -e "$lease/end" ] && break
 done
+{ :
 %(ending)s
+} >/dev/console 2>&1
 shutdown -P now
 """
 _START = (

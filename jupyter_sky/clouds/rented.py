@@ -234,8 +234,7 @@ class RentedCloud:
         for name in ids:
             old = noted.get(name)
             if seen := found.get(name):
-                token = seen.token or (old.token if old else "")
-                answers.append(replace(seen, token=token, rank=old.rank if old else seen.rank))
+                answers.append(_completed(seen, old))
             elif old is not None:
                 new = now - old.started < NEW_SECONDS and old.state != "ended"
                 why = "" if new else "the cloud no longer knows it"
@@ -395,6 +394,16 @@ def _noted(cloud: str) -> list[Machine]:
         if record.get("cloud") == cloud
         for machine in record["machines"]
     ]
+
+
+def _completed(seen: Machine, old: Machine | None) -> Machine:
+    """What the cloud says of a machine; what it no longer knows is taken from our note."""
+    if old is None:
+        return seen
+    known = ("cluster", "token", "owner", "started", "lease_end", "address", "private")
+    return replace(
+        seen, rank=old.rank, **{name: getattr(seen, name) or getattr(old, name) for name in known}
+    )
 
 
 def _has(record: dict[str, Any], ids: Collection[str]) -> bool:

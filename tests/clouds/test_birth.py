@@ -90,7 +90,11 @@ def lease_script(tmp_path: Path, silence: int, lease: int) -> subprocess.Popen[b
     )
     script = json.loads(text.partition("\n")[2])["write_files"][0]["content"]
     script = script.replace(birth.LEASE, str(tmp_path / "lease")).replace("sleep 2", "sleep 0.1")
-    script = script.replace("chown root", "true").replace("shutdown -P now", "echo off")
+    script = (
+        script.replace("chown root", "true")
+        .replace("shutdown -P now", "echo off")
+        .replace(">/dev/console", ">&1")
+    )
     return subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
 
 
