@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,9 @@ from ..dag import Dag, Task
 from ..errors import SkyError, SkyNoPlan, SkyStoreError, SkyTimeout, SkyUsageError
 from ..graph import Data, Graph
 from ..offers import Offer
+from ..preemption.priors import Beliefs
+from ..preemption.recomputation import Recompute, expected_runs
 from ..resources import Resources
-from . import facts
 from .asked import WEIGHTS, graph_of, in_words, objective_of
 from .constraints import Avoid
 from .market import Market
@@ -35,7 +36,6 @@ from .tables import Builder, Tables
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
-    from ..tracker import Knowledge
 
 
 def plan(
@@ -54,7 +54,7 @@ def plan(
     offers: Sequence[Offer] | None = None,
     warm: Sequence[Offer] = (),
     tracked: bool = True,
-    recompute: Callable[..., Any] = facts.expected_runs,
+    recompute: Recompute = expected_runs,
     **labels: Any,
 ) -> Plan:
     """Decide where each task of a graph runs.
@@ -90,8 +90,9 @@ def plan(
     tracked
         Whether what the tracker knows counts: spot prices, blocked places, lifetimes, launches.
     recompute
-        How many times over the work on a spot machine is paid for; by default all of it is
-        done again after each loss, see `jupyter_sky.optimizer.facts.expected_runs`.
+        How many times over the work on a spot machine is paid for, by the lifetimes of
+        `jupyter_sky.preemption`. By default all of it is done again after each loss
+        (`preemption.expected_runs`); `preemption.checkpointed(0.5)` saves every half hour.
 
     Raises
     ------
@@ -127,16 +128,17 @@ def _market(
     from .. import catalog as rooms
 
     shelf = rooms.load() if catalog is None else catalog
-    known: Knowledge | None = None
-    prices: dict = {}
+    known, beliefs, prices = None, None, {}
     if tracked:
         from .. import tracker
 
         with suppress(SkyStoreError):  # what is remembered helps; it is not needed
             now = time.time()
-            known, prices = tracker.knowledge(now), tracker.current().prices(now)
+            seen = tracker.current()
+            known, prices = tracker.knowledge(now), seen.prices(now)
+            beliefs = Beliefs.of(seen.observations(), now, shelf.interruption)
     own = tuple(offers or ()) + tuple(warm)
-    market = Market(shelf, own, offers is None, known, prices)
+    market = Market(shelf, own, offers is None, known, beliefs, prices)
     return market, tuple(block.scope for block in known.blocks) if known else ()
 
 

@@ -32,7 +32,7 @@ from .lifetimes import Lifetimes, google_2019
 from .models import Exponential, FloorHyperbolic, Model, Scaled, Weibull
 from .priors import Beliefs, Posterior, current, posterior
 from .proportional import Proportional
-from .recomputation import Recomputation
+from .recomputation import Lives, checkpointed, expected_runs
 from .reference import reference
 from .schedules import Schedule
 from .servers import (
@@ -68,13 +68,13 @@ __all__ = [
     "Interval",
     "KaplanMeier",
     "Lifetimes",
+    "Lives",
     "Model",
     "NormalisedConstrained",
     "Outcome",
     "Policy",
     "Posterior",
     "Proportional",
-    "Recomputation",
     "Scaled",
     "Schedule",
     "Shape",
@@ -83,11 +83,13 @@ __all__ = [
     "average",
     "best_interval",
     "bootstrap",
+    "checkpointed",
     "cluster_shapes",
     "current",
     "evaluate",
     "expected_cost",
     "expected_lifetime",
+    "expected_runs",
     "fit",
     "fit_least_squares",
     "fit_proportional",

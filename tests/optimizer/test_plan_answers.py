@@ -14,10 +14,10 @@ from jupyter_sky.errors import SkyNoOffer, SkyNoPlan, SkyUsageError
 from jupyter_sky.offers import Offer
 from jupyter_sky.optimizer import constraints as c
 from jupyter_sky.optimizer.estimators import table
-from jupyter_sky.optimizer.facts import checkpointed, expected_runs
 from jupyter_sky.optimizer.plan import plan
 from jupyter_sky.optimizer.planned import Plan
 from jupyter_sky.optimizer.scopes import scope_of
+from jupyter_sky.preemption import checkpointed, fresh_turnaround, posterior
 
 TIMES = {"V100": 28.2, "tpu-v3-8": 5.4, "T4": 14.8, "Inferentia": 8.2}
 
@@ -298,11 +298,8 @@ def test_work_lost_on_spot_machines_is_paid_for_by_a_hook() -> None:
     kept = plan(dag, offers=[spot], tracked=False, recompute=checkpointed(0.5))
     none = plan(dag, offers=[spot], tracked=False, recompute=lambda h, life, spin: h * 0 + 1)
     assert none.usd < kept.usd < lost.usd
-    hours, life = none["x"].hours, 8366 / 264
-    import numpy as np
-
-    times = expected_runs(np.array([20.0]), np.array([life]), np.array([2 / 60]))[0]
-    assert lost["x"].redone == pytest.approx(times) and hours == 20.0
+    taken = fresh_turnaround(posterior(spot).model, 20.0, restart=2 / 60).hours
+    assert lost["x"].redone == pytest.approx(taken / 20) and none["x"].hours == 20.0
     assert any("interruptions" in note for note in lost.notes)
 
 

@@ -20,6 +20,7 @@ from jupyter_sky.optimizer.plan import plan
 from jupyter_sky.optimizer.problem import Objective
 from jupyter_sky.optimizer.scopes import scope_of
 from jupyter_sky.optimizer.tables import Builder
+from jupyter_sky.preemption import Beliefs
 from jupyter_sky.resources import Resources
 from jupyter_sky.tracker import Knowledge, Observation, Place
 from jupyter_sky.tracker.records import Price
@@ -57,7 +58,7 @@ def test_a_pool_holds_every_offer_once_in_the_order_of_places(market: Market) ->
 def test_classes_put_together_only_what_is_alike(market: Market) -> None:
     pool = market.pool(NEED)
     first, at = pool.classes
-    for name in ("machine", "spot", "service", "life", "need"):
+    for name in ("machine", "spot", "service", "floor", "early", "need"):
         values = getattr(pool, name)
         np.testing.assert_array_equal(values[first][at], values)
 
@@ -111,9 +112,13 @@ def test_lifetimes_of_the_tracker_and_launch_times_are_used(market: Market) -> N
     seen = [Observation("preempted", place, 0.0, seconds=600.0) for _ in range(5)]
     seen.append(Observation("launched", place, 0.0, seconds=360.0))
     known = Knowledge.of(seen, 0.0)
-    other = Market(market.catalog, knowledge=known)
+    bands = market.catalog.interruption
+    beliefs = Beliefs.of(seen, 0.0, bands)
+    other = Market(market.catalog, knowledge=known, beliefs=beliefs)
     again = other.pool(NEED)
-    assert again.life[0] == pytest.approx(known.lifetime(place).hours)
+    model = beliefs.posterior(offer).model
+    lived, lost = model.expected_lifetime(24.0), 1 - model.survival(24.0)
+    assert again.life[0] == pytest.approx(lived / lost)
     assert again.life[0] < pool.life[0]
     with sky.Dag() as dag:
         sky.Task("x").set_resources(NEED[0])
