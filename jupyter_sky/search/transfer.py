@@ -20,7 +20,9 @@ _WEIGHT = 0.6  # of the workloads' own covariance, the rest is the kernel's
 _LEVEL = 25.0  # variance of a workload's overall level, in units of a configuration's
 _EACH = 0.2  # variance of a configuration's peculiarity in a new workload, in the same units
 _BELIEF = 4.0  # values that the earlier spread is believed as firmly as
-_SETTING = Setting(level=0.0, arm=0.3, shared=0.3, own=0.4, each=0.0)
+_SETTING = Setting(length=1.0, level=0.0, arm=0.1, shared=0.3, own=0.6, each=0.0)
+# likelier than lengths of 2 or 4 for workloads that are left out of the history: what these teach
+# of a configuration hardly reaches beyond its neighbours, the common means know the rest
 
 
 class Transfer(FlatGP):
