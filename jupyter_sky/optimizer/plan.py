@@ -355,9 +355,11 @@ class Work:
         if any(move.basis == "estimate" and move.usd for move in moves):
             notes.append("some prices of transfers are estimates: see plan.moves")
         if any(one.redone > 1.0005 for one in placed):
+            plain = self.builder.recompute is expected_runs
             notes.append(
-                "spot machines: the work lost to interruptions is counted, by the tracker and "
-                "the interruption bands, with nothing saved in between"
+                "spot machines: the work lost to interruptions is counted, by the interruption "
+                "bands, Google's machines of 2019 where there is none, and the tracker"
+                + (", with nothing saved in between" if plain else "")
             )
         notes += sorted({one.offer.note for one in placed if one.offer.note})
         return tuple(dict.fromkeys(notes))

@@ -105,6 +105,27 @@ def test_prices_that_the_tracker_has_seen_are_used(market: Market) -> None:
     assert (old.pool(NEED).price == pool.price).all(), "what was seen long ago is not"
 
 
+def test_priors_of_lifetimes_are_those_of_preemption(market: Market) -> None:
+    """Worked out for the whole catalog at once, they are what a single offer is believed to be."""
+    pool = market.pool((Resources.parse(cpus="8+", spot=True),))
+    beliefs, kinds = Beliefs(market.catalog.interruption), set()
+    for index in range(0, len(pool), 997):
+        model = beliefs.posterior(market.offer(pool, index)).model
+        kinds.add(type(model).__name__)
+        rate, early = float(model.hazard(1e9)), float(model.hazard(0.0))
+        assert pool.floor[index] == pytest.approx(rate, rel=1e-6)
+        assert pool.floor[index] + pool.early[index] == pytest.approx(early, rel=1e-9)
+    assert kinds == {"Exponential", "FloorHyperbolic"}
+
+
+def test_every_machine_of_a_cluster_may_be_lost(market: Market) -> None:
+    one, four = (
+        plan(catalog=market.catalog, cpus="8", cloud="gcp", spot=True, nodes=n, tracked=False)
+        for n in (1, 4)
+    )
+    assert 1.02 < one["task"].redone < four["task"].redone < one["task"].redone ** 5
+
+
 def test_lifetimes_of_the_tracker_and_launch_times_are_used(market: Market) -> None:
     pool = market.pool(NEED)
     offer = market.offer(pool, 0)
