@@ -39,6 +39,8 @@ class View:
         In canonical order.
     site, machine : int array
         For each row its site, and which kind of machine it is.
+    machines : dict of int to Offer
+        Kinds of machines that were asked for, see `Market.machine`.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -64,6 +66,7 @@ class View:
             cloud * types + kind, return_index=True, return_inverse=True
         )
         self.machine = machine.reshape(-1)
+        self.machines: dict[int, Offer] = {}
 
     @cached_property
     def lives(self) -> Lives:
@@ -235,8 +238,7 @@ class Market:
         service = np.full(len(rows), -1)
         if found.service is not None:
             service = found.service[priced][order].astype(np.int64)
-        floor, early = np.full(len(rows), ON_DEMAND.rate), np.zeros(len(rows))
-        scale = 1.0
+        floor, early, scale = np.full(len(rows), ON_DEMAND.rate), np.zeros(len(rows)), 1.0
         if spot.any():
             lives = self.view.lives
             floor = np.where(spot, lives.floor[rows], floor)
@@ -323,17 +325,18 @@ class Market:
 
     def machine(self, kind: int) -> Offer:
         """A kind of machine, as an offer without region, zone and price."""
-        if kind not in self._machines:
+        known = self.view.machines if kind < self.base else self._machines
+        if kind not in known:
             if kind >= self.base:
                 found = self.own[kind - self.base]
             else:
                 found = self._offers(self.view.first[kind : kind + 1], np.array([False]))
-            self._machines[kind] = replace(
+            known[kind] = replace(
                 found,
                 **{"region": "", "zone": None, "country": "", "jurisdiction": "", "note": ""},
                 **{"price": None, "spot": False, "source": "", "date": ""},
             )
-        return self._machines[kind]
+        return known[kind]
 
     def family(self, kind: int) -> str:
         """Kinds of machines that share a quota."""
