@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import jupyter_sky as sky
+from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyNoOffer, SkyNoPlan, SkyUsageError
 from jupyter_sky.offers import Offer
 from jupyter_sky.optimizer import constraints as c
@@ -344,8 +347,16 @@ def test_a_single_request_needs_no_model_and_the_model_agrees() -> None:
     assert alone[:2] == model[:2]
 
 
-def test_blocked_places_and_prices_of_the_tracker_count(tmp_path, monkeypatch) -> None:
+@pytest.fixture
+def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A data directory of the test alone, whatever ran before it."""
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    Sky.clear_instance()
+    yield
+    Sky.clear_instance()
+
+
+def test_blocked_places_and_prices_of_the_tracker_count(own_data: None) -> None:
     first = plan(gpus="A100:8")
     offer = first.tasks[0].offer
     sky.tracker.observe("refused", offer, cause="capacity", why="none left")
