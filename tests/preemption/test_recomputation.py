@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jupyter_sky import preemption
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.preemption import (
     Exponential,
@@ -140,5 +142,14 @@ def test_placement_loads_no_scipy() -> None:
         "model = posterior(Place('gcp', 'us-west1', 'b', 'n2-standard-8', spot=True)).model\n"
         "print(expected_runs(np.array([4.0]), Lives.of([model]), np.zeros(1)))\n"
         "assert not [name for name in sys.modules if name.split('.')[0] in ('scipy', 'numba')]\n"
+        "assert 'jupyter_sky.preemption.fitting' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_every_public_name_is_there() -> None:
+    for name in preemption.__all__:
+        assert not isinstance(getattr(preemption, name), ModuleType), "hidden by a file's name"
+    assert sorted(preemption.__all__) == dir(preemption)
+    with pytest.raises(AttributeError, match="nothing"):
+        preemption.nothing
