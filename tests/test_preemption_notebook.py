@@ -175,11 +175,13 @@ def test_plans_beat_young_and_daly_on_unseen_machines(cells: dict[str, Any]) -> 
 
 def test_beliefs_are_shown_with_what_they_rest_on(cells: dict[str, Any]) -> None:
     lines = printed(cells["priors"]).splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert "interruption band" in lines[0] and "none seen" in lines[0]
     assert "15 machines seen" in lines[1] and "2019" in lines[2]
     hours = [float(re.findall(r"lives ([\d.]+) of", line)[0]) for line in lines[:3]]
     assert hours[0] > hours[1] > hours[2]
+    plain, saved = ([float(x) for x in re.findall(r"\d\.\d{3}", line)] for line in lines[3:])
+    assert 1 < saved[0] < plain[0] * 1.05 < 1.2 < plain[1] and saved[1] < 1.15, "by cloud"
 
 
 def test_notebook_is_kept_without_outputs() -> None:

@@ -48,9 +48,11 @@ while sleep 2; do
   fi
   [ -e "$lease/end" ] && break
 done
+log=/dev/null
+(: >/dev/console) 2>/dev/null && log=/dev/console
 { :
 %(ending)s
-} >/dev/console 2>&1
+} >"$log" 2>&1
 shutdown -P now
 """
 _START = (

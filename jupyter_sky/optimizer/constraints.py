@@ -149,7 +149,7 @@ class Only(_OnOffers):
 
 @dataclass(frozen=True)
 class Reliable(_OnOffers):
-    """Only machines that live so many hours on average before their cloud takes them back."""
+    """Only machines of which one is taken back in so many hours, or more, of their first day."""
 
     hours: float = 0.0
 
@@ -165,7 +165,7 @@ class Reliable(_OnOffers):
         return f"a mean life of {self.hours:g} h{self._for()}"
 
     def allowed(self, market: Market, pool: Pool) -> Flags:
-        """Offers that live as long, by the tracker and the interruption bands."""
+        """Offers that live as long, by their lifetimes' priors and what the tracker has seen."""
         return pool.life >= self.hours
 
 

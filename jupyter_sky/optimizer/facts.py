@@ -5,8 +5,6 @@ Each figure is a default that says where it comes from; plans name those that th
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from .. import accelerators
@@ -67,52 +65,3 @@ def watts(offer: Offer) -> float:
             chips *= accelerators.accelerator(offer.gpu).chips
         power += chips * ACCELERATOR_WATTS.get(offer.gpu, OTHER_WATTS)
     return power * POWER_USE.get(offer.cloud, OTHER_POWER_USE)
-
-
-def expected_runs(hours: Floats, life: Floats, restart: Floats) -> Floats:
-    """How many times over the work is paid for, where the cloud takes machines back.
-
-    A task that keeps nothing of what it has done starts again from the beginning. With lifetimes
-    that are exponential of mean L, a run of h hours with r hours of spin-up takes
-    (L + r) (exp(h / L) - 1) - so this over h. It is the default hook of `plan`; a task that writes
-    checkpoints loses far less.
-
-    Parameters
-    ----------
-    hours, life, restart
-        Of the run without interruption, mean life of a machine, and spin-up; h.
-
-    Examples
-    --------
-    >>> expected_runs(np.array([1.0]), np.array([31.7]), np.array([0.0])).round(3).tolist()
-    [1.016]
-    """
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        times = (life + restart) * np.expm1(hours / life) / hours
-        times = np.where(np.isinf(life) | (hours <= 0), 1.0, times)
-    return np.where(np.isinf(hours), 1.0, np.maximum(times, 1.0))
-
-
-def checkpointed(every: float, overhead: float = 0.0):
-    """A hook for tasks that save their state: at most the work since the last save is lost.
-
-    Parameters
-    ----------
-    every, overhead
-        Hours of work between two saves, and hours that a save takes.
-
-    Examples
-    --------
-    >>> hook = checkpointed(0.5)
-    >>> hook(np.array([10.0]), np.array([31.7]), np.array([0.0])).round(3).tolist()
-    [1.008]
-    """
-    if not (every > 0 and 0 <= overhead < math.inf):
-        raise ValueError("hours between saves above 0, overhead from 0")
-
-    def runs(hours: Floats, life: Floats, restart: Floats) -> Floats:
-        piece = np.minimum(hours, every + overhead)
-        stretched = np.where(hours > every, 1 + overhead / every, 1.0)
-        return stretched * expected_runs(piece, life, restart)
-
-    return runs

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..offers import Offer
+from ..preemption.priors import ON_DEMAND, spot_lives
+from ..preemption.recomputation import Lives
 from ..resources import Resources
-from ..tracker.estimates import BAND_HOURS, ON_DEMAND_HOURS, OPEN_BAND_WIDTH, UNBANDED_SPOT_HOURS
+from ..tracker.estimates import share_taken_back
 from ..tracker.observations import family
 from .moves import Site
 from .problem import Flags, Floats, Ints
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
+    from ..preemption import Beliefs
     from ..tracker import Knowledge
     from ..tracker import Place as Seen
     from ..tracker.records import Price
@@ -36,6 +39,8 @@ class View:
         In canonical order.
     site, machine : int array
         For each row its site, and which kind of machine it is.
+    machines : dict of int to Offer
+        Kinds of machines that were asked for, see `Market.machine`.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -61,23 +66,23 @@ class View:
             cloud * types + kind, return_index=True, return_inverse=True
         )
         self.machine = machine.reshape(-1)
+        self.machines: dict[int, Offer] = {}
 
     @cached_property
-    def life(self) -> Floats:
-        """Mean life (h) of a spot machine for each row, by the interruption bands alone."""
+    def lives(self) -> Lives:
+        """Lifetimes of spot machines for each row, by interruption bands and sizes alone."""
         table, rows = self.catalog.offers, self.catalog.rows("interruptions")
         regions, types = len(table.words("region")) + 1, len(table.words("instance_type")) + 1
         codes, shares = [], []
         for row in rows:
             found = [table.code(n, row[n]) for n in ("cloud", "region", "instance_type")]
             if min(found) >= 0:
-                high = row["band_high_pct"]
-                high = row["band_low_pct"] + OPEN_BAND_WIDTH if high is None else high
+                band = self.catalog.interruption(row["cloud"], row["region"], row["instance_type"])
                 codes.append((found[0] * regions + found[1]) * types + found[2])
-                shares.append((row["band_low_pct"] + high) / 200)
-        hours = np.full(len(table), UNBANDED_SPOT_HOURS)
+                shares.append(share_taken_back(band))
+        vcpus = table.values("vcpus")
         if not codes:
-            return hours
+            return spot_lives(np.full(len(table), np.nan), vcpus)
         order = np.argsort(codes)
         known, share = np.array(codes)[order], np.array(shares)[order]
         cloud, region, kind = (
@@ -85,7 +90,7 @@ class View:
         )
         mine = (cloud * regions + region) * types + kind
         at = np.minimum(np.searchsorted(known, mine), len(known) - 1)
-        return np.where(known[at] == mine, BAND_HOURS / -np.log1p(-share[at]), hours)
+        return spot_lives(np.where(known[at] == mine, share[at], np.nan), vcpus)
 
 
 _last: list[View] = []
@@ -96,6 +101,9 @@ def view(catalog: Catalog) -> View:
     if not _last or _last[0].catalog is not catalog:
         _last[:] = [View(catalog)]
     return _last[0]
+
+
+_COLUMNS = ("row", "site", "machine", "spot", "price", "need", "service", "floor", "early")
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +122,10 @@ class Pool:
         Which of the alternatives it meets; the first, if several.
     service : int array
         Index into `services`; -1 for a bare machine.
-    life : float array
-        Mean hours until a machine is taken back.
+    floor, early : float array
+        Hazard of the machines, per hour; see `Lives`.
+    scale : float
+        Hours in which the early part of it falls by half.
     """
 
     row: Ints
@@ -125,7 +135,9 @@ class Pool:
     price: Floats
     need: Ints
     service: Ints
-    life: Floats
+    floor: Floats
+    early: Floats
+    scale: float = 1.0
     services: tuple = ()
 
     def __len__(self) -> int:
@@ -134,17 +146,28 @@ class Pool:
     @cached_property
     def classes(self) -> tuple[Ints, Ints]:
         """Offers alike in all but place and price: one offer of each class, each offer's class."""
-        life, lives = np.unique(self.life, return_inverse=True)
         key = self.machine * (len(self.services) + 1) + self.service + 1
-        key = (key * 2 + self.spot) * max(1, len(life)) + lives.reshape(-1)
+        # the early part of a hazard is 0 or in proportion to its floor: see `spot_lives`
+        floors, floor = np.unique(self.floor, return_inverse=True)
+        key = (key * 2 + self.spot) * 2 + (self.early > 0)
+        key = key * max(1, len(floors)) + floor.reshape(-1)
         key = key * (int(self.need.max(initial=0)) + 1) + self.need
         _, first, at = np.unique(key, return_index=True, return_inverse=True)
         return first, at.reshape(-1)
 
+    def lives(self, which: np.ndarray, nodes: Floats | float = 1.0) -> Lives:
+        """Lifetimes of the machines of some offers, so many together."""
+        return Lives(self.floor[which], self.early[which], self.scale, nodes)
+
+    @cached_property
+    def life(self) -> Floats:
+        """Hours that machines run for each that is taken back, in their first day."""
+        first, at = self.classes
+        return self.lives(first).hours_per_loss()[at]
+
     def take(self, which: np.ndarray) -> Pool:
         """Some of the offers."""
-        names = ("row", "site", "machine", "spot", "price", "need", "service", "life")
-        return replace(self, **{name: getattr(self, name)[which] for name in names})
+        return replace(self, **{name: getattr(self, name)[which] for name in _COLUMNS})
 
 
 @dataclass(eq=False)
@@ -160,7 +183,9 @@ class Market:
     listed : bool
         Whether the catalog's offers count; prices of moving data come from it in any case.
     knowledge : Knowledge, optional
-        What the tracker knows of lifetimes and launches.
+        What the tracker knows of launches.
+    beliefs : Beliefs, optional
+        What its observations tell of lifetimes.
     prices : mapping
         Spot prices that the tracker has seen.
     """
@@ -169,6 +194,7 @@ class Market:
     own: Sequence[Offer] = ()
     listed: bool = True
     knowledge: Knowledge | None = None
+    beliefs: Beliefs | None = None
     prices: dict[Seen, Price] = field(default_factory=dict)
     _pools: dict[tuple[Resources, ...], Pool] = field(default_factory=dict)
     _machines: dict[int, Offer] = field(default_factory=dict)
@@ -212,7 +238,11 @@ class Market:
         service = np.full(len(rows), -1)
         if found.service is not None:
             service = found.service[priced][order].astype(np.int64)
-        life = np.where(spot, self.view.life[rows], ON_DEMAND_HOURS) if spot.any() else None
+        floor, early, scale = np.full(len(rows), ON_DEMAND.rate), np.zeros(len(rows)), 1.0
+        if spot.any():
+            lives = self.view.lives
+            floor = np.where(spot, lives.floor[rows], floor)
+            early, scale = np.where(spot, lives.early[rows], early), lives.scale
         pool = Pool(
             rows,
             self.view.site[rows],
@@ -221,7 +251,9 @@ class Market:
             found.price[priced][order],
             np.full(len(rows), index),
             service,
-            np.full(len(rows), ON_DEMAND_HOURS) if life is None else life,
+            floor,
+            early,
+            scale,
             tuple(found.services),
         )
         return self._seen(pool) if found.service is None else pool
@@ -235,6 +267,8 @@ class Market:
         rows = -1 - np.array(fits, np.int64)
         chosen = [self.own[k] for k in fits]
         spot = np.array([offer.spot for offer in chosen], bool)
+        vcpus = np.array([offer.vcpus for offer in chosen], np.float64)
+        lives = spot_lives(np.full(len(fits), np.nan), vcpus)
         return Pool(
             rows,
             np.array([self._own_sites[k] for k in fits], np.int64),
@@ -243,18 +277,19 @@ class Market:
             np.array([offer.price for offer in chosen], np.float64),
             np.full(len(fits), index),
             np.full(len(fits), -1),
-            np.where(spot, UNBANDED_SPOT_HOURS, ON_DEMAND_HOURS),
+            np.where(spot, lives.floor, ON_DEMAND.rate),
+            np.where(spot, lives.early, 0.0),
+            lives.scale,
         )
 
     def _seen(self, pool: Pool) -> Pool:
         """The pool with what the tracker has seen: newer spot prices, lifetimes."""
         if self.prices:
             pool = self._repriced(pool)
-        if self.knowledge is None or not self.knowledge.tallies:
+        seen = self.beliefs.places if self.beliefs else ()
+        if not seen:
             return pool
-        from ..tracker import Place
-
-        life, seen = pool.life.copy(), list(self.knowledge.tallies)
+        floor, early = pool.floor.copy(), pool.early.copy()
         types = {(place.cloud, place.instance_type) for place in seen}
         kin = {(p.cloud, p.region, family(p.cloud, p.instance_type)) for p in seen}
         clouds = {place.cloud for place in seen}
@@ -264,8 +299,10 @@ class Market:
             number, spot = int(pool.machine[index]), bool(pool.spot[index])
             kind = self.machine(number).instance_type
             if (cloud, kind) in types or (cloud, region, self.family(number)) in kin:
-                life[index] = self.knowledge.lifetime(Place(cloud, region, zone, kind, spot)).hours
-        return replace(pool, life=life)
+                there = replace(self.machine(number), region=region, zone=zone, spot=spot)
+                ratio = self.beliefs.posterior(there).ratio
+                floor[index], early[index] = floor[index] * ratio, early[index] * ratio
+        return replace(pool, floor=floor, early=early)
 
     def _repriced(self, pool: Pool) -> Pool:
         """Spot prices last seen, where these are newer than the catalog's."""
@@ -288,17 +325,18 @@ class Market:
 
     def machine(self, kind: int) -> Offer:
         """A kind of machine, as an offer without region, zone and price."""
-        if kind not in self._machines:
+        known = self.view.machines if kind < self.base else self._machines
+        if kind not in known:
             if kind >= self.base:
                 found = self.own[kind - self.base]
             else:
                 found = self._offers(self.view.first[kind : kind + 1], np.array([False]))
-            self._machines[kind] = replace(
+            known[kind] = replace(
                 found,
                 **{"region": "", "zone": None, "country": "", "jurisdiction": "", "note": ""},
                 **{"price": None, "spot": False, "source": "", "date": ""},
             )
-        return self._machines[kind]
+        return known[kind]
 
     def family(self, kind: int) -> str:
         """Kinds of machines that share a quota."""
@@ -350,9 +388,9 @@ def _joined(parts: list[Pool], several: bool) -> Pool:
         moved.append(replace(part, service=shifted))
         offset += len(part.services)
     services = tuple(one for part in parts for one in part.services)
-    names = ("row", "site", "machine", "spot", "price", "need", "service", "life")
-    arrays = {name: np.concatenate([getattr(part, name) for part in moved]) for name in names}
-    pool = Pool(**arrays, services=services)
+    arrays = {name: np.concatenate([getattr(part, name) for part in moved]) for name in _COLUMNS}
+    scale = next((part.scale for part in parts if part.early.any()), 1.0)  # one for all
+    pool = Pool(**arrays, scale=scale, services=services)
     order = np.argsort(pool.site, kind="stable")
     pool = pool.take(order)
     if not several:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,9 @@ from ..dag import Dag, Task
 from ..errors import SkyError, SkyNoPlan, SkyStoreError, SkyTimeout, SkyUsageError
 from ..graph import Data, Graph
 from ..offers import Offer
+from ..preemption.priors import Beliefs
+from ..preemption.recomputation import Recompute, expected_runs
 from ..resources import Resources
-from . import facts
 from .asked import WEIGHTS, graph_of, in_words, objective_of
 from .constraints import Avoid
 from .market import Market
@@ -35,7 +36,6 @@ from .tables import Builder, Tables
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
-    from ..tracker import Knowledge
 
 
 def plan(
@@ -55,7 +55,7 @@ def plan(
     own: Sequence[Offer] = (),
     warm: Sequence[Offer] = (),
     tracked: bool = True,
-    recompute: Callable[..., Any] = facts.expected_runs,
+    recompute: Recompute = expected_runs,
     **labels: Any,
 ) -> Plan:
     """Decide where each task of a graph runs.
@@ -93,8 +93,9 @@ def plan(
     tracked
         Whether what the tracker knows counts: spot prices, blocked places, lifetimes, launches.
     recompute
-        How many times over the work on a spot machine is paid for; by default all of it is
-        done again after each loss, see `jupyter_sky.optimizer.facts.expected_runs`.
+        How many times over the work on a spot machine is paid for, by the lifetimes of
+        `jupyter_sky.preemption`. By default all of it is done again after each loss
+        (`preemption.expected_runs`); `preemption.checkpointed(0.5)` saves every half hour.
 
     Raises
     ------
@@ -130,16 +131,17 @@ def _market(
     from .. import catalog as rooms
 
     shelf = rooms.load() if catalog is None else catalog
-    known: Knowledge | None = None
-    prices: dict = {}
+    known, beliefs, prices = None, None, {}
     if tracked:
         from .. import tracker
 
         with suppress(SkyStoreError):  # what is remembered helps; it is not needed
             now = time.time()
-            known, prices = tracker.knowledge(now), tracker.current().prices(now)
+            seen = tracker.current()
+            known, prices = tracker.knowledge(now), seen.prices(now)
+            beliefs = Beliefs.of(seen.observations(), now, shelf.interruption)
     own = tuple(offers or ()) + tuple(beside)
-    market = Market(shelf, own, offers is None, known, prices)
+    market = Market(shelf, own, offers is None, known, beliefs, prices)
     return market, tuple(block.scope for block in known.blocks) if known else ()
 
 
@@ -356,9 +358,11 @@ class Work:
         if any(move.basis == "estimate" and move.usd for move in moves):
             notes.append("some prices of transfers are estimates: see plan.moves")
         if any(one.redone > 1.0005 for one in placed):
+            plain = self.builder.recompute is expected_runs
             notes.append(
-                "spot machines: the work lost to interruptions is counted, by the tracker and "
-                "the interruption bands, with nothing saved in between"
+                "spot machines: the work lost to interruptions is counted, by the interruption "
+                "bands, Google's machines of 2019 where there is none, and the tracker"
+                + (", with nothing saved in between" if plain else "")
             )
         notes += sorted({one.offer.note for one in placed if one.offer.note})
         return tuple(dict.fromkeys(notes))

@@ -1,13 +1,12 @@
 """What a task would cost, how long it would take and what it would emit, on every offer at once.
 
-Offers of one kind of machine, market and mean life differ in their price and place only. So hours,
+Offers of one kind of machine, market and lifetime differ in their price and place only. So hours,
 billing and re-computation are worked out once for each such class, and then looked up: a task with
 200,000 offers costs a millisecond or two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,13 +14,11 @@ import numpy as np
 from ..errors import SkyUsageError, suggest
 from ..graph import Constant, Data, Spec
 from ..offers import Offer
+from ..preemption.recomputation import Recompute, expected_runs
 from . import estimators, facts
 from .market import Market, Pool
 from .moves import Moves, moves
 from .problem import Floats, Ints
-
-Recompute = Callable[[Floats, Floats, Floats], Floats]
-"""From hours without interruption, mean life and spin-up to how many times the work is done."""
 
 STORE_REGION = {"aws": "us-east-1", "azure": "eastus", "gcp": "us-central1"}
 """Where a store is taken to be whose region nobody has said."""
@@ -101,7 +98,7 @@ class Pricer:
     Parameters
     ----------
     recompute
-        How many times over work on a spot machine is paid for, see `facts.expected_runs`.
+        How many times over work on a spot machine is paid for, see `expected_runs` of `preemption`.
     warm
         Own offers of the market that are up already, by their position: no spin-up.
     shared
@@ -111,7 +108,7 @@ class Pricer:
     """
 
     market: Market
-    recompute: Recompute = facts.expected_runs
+    recompute: Recompute = expected_runs
     warm: frozenset[int] = frozenset()
     shared: frozenset[str] = frozenset()
     notes: dict[str, None] = field(default_factory=dict)
@@ -139,12 +136,13 @@ class Pricer:
         if spec.each_offer:
             first = at = np.arange(len(pool))
         hours, spin = self._estimated(spec, pool, first), self._spin_up(spec, pool, first)
+        nodes = np.array([float(need.nodes) for need in spec.needs])[pool.need[first]]
         redone = np.ones(len(first))
         if len(where := np.flatnonzero(pool.spot[first])):
-            redone[where] = self.recompute(hours[where], pool.life[first][where], spin[where])
+            lives = pool.lives(first[where], nodes[where])
+            redone[where] = self.recompute(hours[where], lives, spin[where])
         run = hours * redone
         billed = self._billed(pool, first, spin + run)
-        nodes = np.array([float(need.nodes) for need in spec.needs])[pool.need[first]]
         store, ready, after = self._stores(spec, pool)
         watts = self._power(pool, first, spec.each_offer) * nodes
         disk = self._disk(spec, pool, first) * nodes

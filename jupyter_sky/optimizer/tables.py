@@ -17,11 +17,12 @@ import numpy as np
 from ..graph import Graph, Spec
 from ..labels import SERVICES
 from ..offers import Offer
-from . import constraints, facts, pareto
+from ..preemption.recomputation import Recompute, expected_runs
+from . import constraints, pareto
 from .concurrency import concurrent
 from .constraints import AtOnce, Custom, HourlyCeiling, Quota, Together, _OnOffers
 from .market import Market
-from .pricing import Priced, Pricer, Recompute
+from .pricing import Priced, Pricer
 from .problem import (
     Choices,
     Flags,
@@ -75,7 +76,7 @@ class Builder:
     graph: Graph
     market: Market
     demands: tuple[Any, ...] = ()
-    recompute: Recompute = facts.expected_runs
+    recompute: Recompute = expected_runs
     warm: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:

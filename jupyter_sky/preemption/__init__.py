@@ -16,42 +16,62 @@ Scientific Computing On Transient Cloud Servers*; where its formulas do not hold
 the right one are here.
 """
 
-from .bags import Bag, Event, Fleet, Outcome, Policy, never
-from .checkpoints import (
-    best_interval,
-    evaluate,
-    next_checkpoint,
-    plan_checkpoints,
-    young_daly,
-)
-from .constrained import Constrained, NormalisedConstrained
-from .empirical import KaplanMeier
-from .expected import expected_lifetime
-from .fitting import MODELS, Interval, bootstrap, fit, fit_least_squares, fit_proportional
-from .lifetimes import Lifetimes, google_2019
-from .models import Exponential, FloorHyperbolic, Model, Scaled, Weibull
-from .priors import Beliefs, Posterior, current, posterior
-from .proportional import Proportional
-from .recomputation import Recomputation
-from .reference import reference
-from .schedules import Schedule
-from .servers import (
-    FORMULAS,
-    Choice,
-    Expectation,
-    Shape,
-    cluster_shapes,
-    expected_cost,
-    select_server,
-)
-from .simulator import average, simulate, simulate_turnaround
-from .turnaround import (
-    Turnaround,
-    fresh_turnaround,
-    paper_turnaround,
-    preemption_chance_paper,
-    turnaround,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .assumed import reference
+    from .bags import Bag, Event, Fleet, Outcome, Policy, never
+    from .checkpoints import best_interval, evaluate, next_checkpoint, plan_checkpoints, young_daly
+    from .constrained import Constrained, NormalisedConstrained
+    from .empirical import KaplanMeier
+    from .expected import expected_lifetime
+    from .fitting import MODELS, Interval, bootstrap, fit, fit_least_squares, fit_proportional
+    from .lifetimes import Lifetimes, google_2019
+    from .models import Exponential, FloorHyperbolic, Model, Scaled, Weibull
+    from .priors import Beliefs, Posterior, current, posterior
+    from .proportional import Proportional
+    from .recomputation import Lives, checkpointed, expected_runs
+    from .renewals import (
+        Turnaround,
+        fresh_turnaround,
+        paper_turnaround,
+        preemption_chance_paper,
+        turnaround,
+    )
+    from .schedules import Schedule
+    from .servers import (
+        FORMULAS,
+        Choice,
+        Expectation,
+        Shape,
+        cluster_shapes,
+        expected_cost,
+        select_server,
+    )
+    from .simulator import average, simulate, simulate_turnaround
+
+_NAMES = {
+    "assumed": "reference",
+    "bags": "Bag Event Fleet Outcome Policy never",
+    "checkpoints": "best_interval evaluate next_checkpoint plan_checkpoints young_daly",
+    "constrained": "Constrained NormalisedConstrained",
+    "empirical": "KaplanMeier",
+    "expected": "expected_lifetime",
+    "fitting": "Interval MODELS bootstrap fit fit_least_squares fit_proportional",
+    "lifetimes": "Lifetimes google_2019",
+    "models": "Exponential FloorHyperbolic Model Scaled Weibull",
+    "priors": "Beliefs Posterior current posterior",
+    "proportional": "Proportional",
+    "recomputation": "Lives checkpointed expected_runs",
+    "renewals": "Turnaround fresh_turnaround paper_turnaround preemption_chance_paper turnaround",
+    "schedules": "Schedule",
+    "servers": "Choice Expectation FORMULAS Shape cluster_shapes expected_cost select_server",
+    "simulator": "average simulate simulate_turnaround",
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "FORMULAS",
@@ -68,13 +88,13 @@ __all__ = [
     "Interval",
     "KaplanMeier",
     "Lifetimes",
+    "Lives",
     "Model",
     "NormalisedConstrained",
     "Outcome",
     "Policy",
     "Posterior",
     "Proportional",
-    "Recomputation",
     "Scaled",
     "Schedule",
     "Shape",
@@ -83,11 +103,13 @@ __all__ = [
     "average",
     "best_interval",
     "bootstrap",
+    "checkpointed",
     "cluster_shapes",
     "current",
     "evaluate",
     "expected_cost",
     "expected_lifetime",
+    "expected_runs",
     "fit",
     "fit_least_squares",
     "fit_proportional",
@@ -106,3 +128,14 @@ __all__ = [
     "turnaround",
     "young_daly",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # a plan needs priors alone
+    if name in _HOMES:
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

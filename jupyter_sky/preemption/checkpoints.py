@@ -152,7 +152,7 @@ def next_checkpoint(
     >>> next_checkpoint(remaining=0.0, age=3.0, cost=1 / 60)
     0.0
     """
-    from .reference import reference
+    from .assumed import reference
 
     left = checks.number(remaining, "remaining (hours)")
     checks.number(age, "age (hours)")

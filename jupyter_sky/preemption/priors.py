@@ -26,19 +26,57 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ..offers import Offer
 from ..tracker.estimates import (
+    BAND_HOURS,
     LEVEL,
+    ON_DEMAND_HOURS,
     PRIOR_PREEMPTIONS,
     half_life,
-    prior_hours,
+    share_taken_back,
 )
 from ..tracker.knowledge import Bands, kinships, no_bands, share_of
 from ..tracker.observations import Observation, Place, age_weight
+from .assumed import reference
 from .models import Exponential, FloorHyperbolic, Model
+from .proportional import VCPUS
+from .recomputation import Lives
 
 SIZES = (1.0, 64.0)
 """vCPUs of the machines that `reference` was fitted on; others count as the nearest of these."""
+ON_DEMAND = Exponential(1 / ON_DEMAND_HOURS)
+"""On demand: one loss in a year."""
+
+
+def spot_lives(shares: np.ndarray, vcpus: np.ndarray) -> Lives:
+    """Prior lifetimes of many spot machines at once.
+
+    Parameters
+    ----------
+    shares
+        Share taken back within a month, by the interruption band; NaN where there is none.
+    vcpus
+        Sizes; NaN or 0 where not known.
+
+    Examples
+    --------
+    >>> spot_lives(np.array([0.075, np.nan]), np.array([4.0, 4.0])).hours_per_loss().round(1)
+    array([346.7,  58.6])
+    """
+    known = reference()
+    ratios = np.exp(known.doubling * np.log2(_sizes(vcpus) / VCPUS))
+    with np.errstate(divide="ignore"):
+        rates = 1 / (BAND_HOURS / -np.log1p(-np.asarray(shares, float)))
+    banded = np.isfinite(rates)
+    floor = np.where(banded, rates, known.base.floor * ratios)
+    return Lives(floor, np.where(banded, 0.0, known.base.early * ratios), known.base.scale)
+
+
+def _sizes(vcpus: np.ndarray) -> np.ndarray:
+    known = np.where(np.asarray(vcpus, float) > 0, vcpus, VCPUS)
+    return np.clip(known, *SIZES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,25 +227,30 @@ class Beliefs:
             basis,
         )
 
+    @property
+    def places(self) -> set[Place]:
+        """Where machines were seen to end."""
+        return {one.place for ends in self._ends.values() for one in ends}
+
     def __call__(self, offer: Offer) -> Model:
         """The lifetime model of an offer's machines: what `select_server` takes."""
         return self.posterior(offer).model
 
     def _base(self, place: Place, vcpus: float) -> tuple[Model, str]:
-        from .reference import reference
-
         if not place.spot:
-            return Exponential(1 / prior_hours(False, None)), "on demand, one loss in a year"
+            return ON_DEMAND, "on demand, one loss in a year"
         cap = float(self.caps.get(place.cloud, math.inf))
         band = self.bands(place.cloud, place.region, place.instance_type)
+        share = share_taken_back(band)
+        lives = spot_lives(np.array([math.nan if share is None else share]), np.array([vcpus]))
+        floor, early = float(lives.floor[0]), float(lives.early[0])
         if band is not None:
             high = "more" if band.high_pct is None else f"{band.high_pct:g}"
             basis = f"interruption band of {band.low_pct:g} to {high} % a month"
-            return Exponential(1 / prior_hours(True, band), cap), basis
-        size = min(max(vcpus or 8.0, SIZES[0]), SIZES[1])
-        found = reference().at(size)
-        model = FloorHyperbolic(found.floor, found.early, found.scale, cap)
-        return model, f"Google's preemptible machines of 2019 with {size:g} vCPUs"
+            return Exponential(floor, cap), basis
+        size = _sizes(np.array(vcpus)).item()
+        basis = f"Google's preemptible machines of 2019 with {size:g} vCPUs"
+        return FloorHyperbolic(floor, early, lives.scale, cap), basis
 
     def _near(self, place: Place) -> list[_End]:
         near = {id(one): one for key in kinships(place) for one in self._ends.get(key, ())}
@@ -245,8 +288,6 @@ def _told(
     base: Model, ends: Iterable[_End], share: Callable[[Place], float]
 ) -> tuple[float, float]:
     """Preemptions, and the base's cumulative hazard over the lives, each times its share."""
-    import numpy as np
-
     ends = list(ends)
     if not ends:
         return 0.0, 0.0

@@ -58,8 +58,3 @@ class Proportional:
     def log_likelihood(self, seen: Lifetimes) -> float:
         """As `Model.log_likelihood`, each machine by its own size and zone."""
         return float(np.sum(log_terms(self.base, seen, self.ratios(seen))))
-
-    def expected_lifetimes(self, seen: Lifetimes) -> np.ndarray:
-        """Expected lifetime in hours, to the cap, of machines like each of these."""
-        ratios, where = np.unique(self.ratios(seen), return_inverse=True)
-        return np.array([self.base.times(one).expected_lifetime() for one in ratios])[where]

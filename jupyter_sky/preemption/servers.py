@@ -16,7 +16,7 @@ from ..offers import Offer
 from . import checks
 from .constrained import Constrained
 from .models import Model
-from .turnaround import (
+from .renewals import (
     Turnaround,
     fresh_turnaround,
     paper_turnaround,
@@ -235,7 +235,8 @@ def select_server(
     run_hours
         Base run time in hours, see `Hours`.
     lifetimes
-        See `LifetimesBy`; what is assumed without data (see `Beliefs`) unless given.
+        See `LifetimesBy`; `jupyter_sky.preemption.current()` has interruption bands and what the
+        tracker has seen. Unless given, what is assumed where neither is known.
     minimize
         ``cost`` or ``time``; ties go to the other, then to fewer machines.
     formula

@@ -103,15 +103,13 @@ class FlatGP(Remembering):
     def _improvement(self, points: np.ndarray, values: np.ndarray, left: np.ndarray) -> np.ndarray:
         y = log_values(values)
         pending = np.array(self.pending, int)
-        gains, evidence = [], []
-        for setting in self._settings:
-            mean, spread, likely = self._predict(
-                setting, points, y - self._offset[points], left, pending
-            )
-            gains.append(expected_improvement(y.min(), mean + self._offset[left], spread))
-            evidence.append(likely)
-        weight = np.exp(np.array(evidence) - max(evidence))
-        return (weight / weight.sum()) @ np.array(gains)
+        found = [
+            self._predict(setting, points, y - self._offset[points], left, pending)
+            for setting in self._settings
+        ]
+        mean, spread = (np.stack(part, axis=1) for part in list(zip(*found, strict=True))[:2])
+        gains = expected_improvement(y.min(), mean + self._offset[left, None], spread)
+        return averaged(gains, np.array([likely for *_, likely in found]))
 
     def _predict(
         self,
@@ -126,14 +124,15 @@ class FlatGP(Remembering):
         What is under way will be known: it takes nothing from the mean, and only its uncertainty.
         """
         columns = self._like.columns(points, setting)
-        return predict(
+        mean, spread, likely = predict(
             columns[points],
             columns[left],
             np.full(len(left), setting.variance),
             y - y.mean(),
             (_SCALE, _BELIEF),
             self._under_way(setting, points, pending, left),
-        ).shifted(y.mean())
+        )
+        return mean + y.mean(), spread, float(likely)
 
     def _under_way(
         self, setting: Setting, points: np.ndarray, pending: np.ndarray, left: np.ndarray
@@ -168,12 +167,10 @@ def _doublings(space: Space) -> np.ndarray:
     return np.sum(numbers, axis=0) if numbers else np.zeros(len(space))
 
 
-class _Prediction(tuple):
-    """Mean, deviation, evidence."""
-
-    def shifted(self, level: float) -> tuple[np.ndarray, np.ndarray, float]:
-        mean, spread, likely = self
-        return mean + level, spread, likely
+def averaged(gains: np.ndarray, evidence: np.ndarray) -> np.ndarray:
+    """Means over models, the columns, each weighed by how likely it makes what was seen."""
+    weight = np.exp(evidence - evidence.max())
+    return gains @ (weight / weight.sum())
 
 
 def predict(
@@ -183,8 +180,10 @@ def predict(
     y: np.ndarray,
     belief: tuple[float, float],
     pending: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None,
-) -> _Prediction:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Posterior of a Gaussian process whose overall scale is unknown (inverse gamma prior).
+
+    Gives mean, standard deviation and the logarithm of the evidence.
 
     Parameters
     ----------
@@ -192,7 +191,8 @@ def predict(
         Covariances among the points seen, of the points asked for with those seen, and the
         variances of the points asked for; all up to the scale.
     y
-        Values at the points seen, without their mean.
+        Values at the points seen, without their mean; of several models of one covariance, a
+        column for each, and so are the answers.
     belief
         Prior standard deviation, and the number of values it is believed as firmly as.
     pending
@@ -204,7 +204,7 @@ def predict(
     deviation, count = belief
     factor = cho_factor(known + _NOISE * np.eye(len(y)), lower=True)
     weights = cho_solve(factor, y)
-    fit = count * deviation**2 + y @ weights
+    fit = count * deviation**2 + (y * weights).sum(0)
     scale = fit / (count + len(y))
     mean = between @ weights
     determinant = np.log(np.diag(factor[0])).sum()
@@ -215,5 +215,5 @@ def predict(
         between = np.hstack([between, asked])
         factor = cho_factor(known + _NOISE * np.eye(len(known)), lower=True)
     reach = solve_triangular(factor[0], between.T, lower=True)
-    spread = np.sqrt(scale * np.maximum(variance - (reach**2).sum(0), 1e-9))
-    return _Prediction((mean, spread, evidence))
+    spread = np.sqrt(np.multiply.outer(np.maximum(variance - (reach**2).sum(0), 1e-9), scale))
+    return mean, spread, evidence

@@ -200,13 +200,13 @@ class SearchResult:
         printer.text(str(self))  # type: ignore[attr-defined]
 
     def _picture(self) -> str:
-        """The best value so far, try by try, as a step curve."""
+        """The best value so far, try by try, as a step curve; nothing where it never falls."""
         curve = self.curve
         shown = np.isfinite(curve)
-        if shown.sum() < 2:
+        if len(np.unique(curve[shown])) < 2:
             return ""
         top, low = float(curve[shown].max()), float(curve[shown].min())
-        span = top - low or 1.0
+        span = top - low
         wide, high = 420, 90
         step = wide / max(1, len(curve) - 1)
         path, before = [], None

@@ -8,28 +8,35 @@ from typing import Any
 import numpy as np
 
 from ..errors import SkyUsageError
-from .flat import FlatGP, Target, predict
+from .flat import FlatGP, Target, averaged, predict
 from .kernels import Setting
-from .optimizer import Seed, Statistic, log_values
+from .optimizer import Seed, Statistic, expected_improvement, log_values
 from .space import Space
 
 Earlier = Mapping[str, float | None]
 """Of one earlier workload: seconds by configuration, as ``str(point)`` writes it; None: failed."""
 
-_WEIGHT = 0.6  # of the workloads' own covariance, the rest is the kernel's
+_WEIGHT = 0.3  # of the workloads' own covariance, the rest is the kernel's
+_NEAR = 0.8  # how far an earlier workload stays itself; 0 has but their mean and covariance
 _LEVEL = 25.0  # variance of a workload's overall level, in units of a configuration's
-_EACH = 0.2  # variance of a configuration's peculiarity in a new workload, in the same units
+_EACH = 0.3  # variance of a configuration's peculiarity in a new workload, in the same units
 _BELIEF = 4.0  # values that the earlier spread is believed as firmly as
-_SETTING = Setting(level=0.0, arm=0.3, shared=0.3, own=0.4, each=0.0)
+_SETTING = Setting(length=1.0, level=0.0, arm=0.1, shared=0.3, own=0.6, each=0.0)
+# judged on workloads, and on whole groups of them, that were left out of the history; regret is
+# flat around these figures
 
 
 class Transfer(FlatGP):
     """`FlatGP` whose prior is what earlier workloads did on the same configurations.
 
-    Its mean is how fast each configuration was beside the others, on average; its covariance that
-    of the workloads, shrunk towards the kernel of `FlatGP`; its chance of success how often each
-    configuration succeeded. An earlier workload needs not have seen every configuration: where
-    none has, the kernel speaks.
+    A new workload is expected to resemble one of the earlier ones; which one, its own tries say.
+    The prior is a mixture: around each earlier workload a Gaussian process, drawn in towards the
+    mean of all so that the mixture spreads no wider than they do (West, "Approximating posterior
+    distributions by mixture", 1993). Its covariance is theirs, shrunk towards the kernel of
+    `FlatGP`.
+
+    The chance of success of a configuration is how often it succeeded. An earlier workload need not
+    have seen every configuration: where none has, the kernel speaks.
 
     Parameters
     ----------
@@ -75,7 +82,7 @@ class Transfer(FlatGP):
             )
         self._starts, self._order = [], None
         kernel = np.stack([self._like.column(i, _SETTING) for i in range(len(space))], axis=1)
-        self._mean, self._covariance = _prior(table[useful], kernel)
+        self._mean, self._each, self._covariance = _prior(table[useful], kernel)
         self._rate = _success(space, history)
 
     def _start(self, left: np.ndarray) -> np.ndarray:
@@ -87,31 +94,27 @@ class Transfer(FlatGP):
     def _prior_success(self, left: np.ndarray) -> np.ndarray:
         return self._rate[left]
 
-    def _predict(
-        self,
-        setting: Setting,
-        points: np.ndarray,
-        y: np.ndarray,
-        left: np.ndarray,
-        pending: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray, float]:
-        covariance = self._covariance
-        surprise = y - self._mean[points]
-        ones = np.linalg.solve(covariance[np.ix_(points, points)], np.ones(len(points)))
-        level = float(surprise @ ones / ones.sum())
-        under_way = None
+    def _improvement(self, points: np.ndarray, values: np.ndarray, left: np.ndarray) -> np.ndarray:
+        y, covariance = log_values(values), self._covariance
+        among = covariance[np.ix_(points, points)]
+        # what each earlier workload leaves to be explained, beside a level that none foretells
+        surprise = (y - self._offset[points] - self._mean[points])[:, None] - self._each[points]
+        ones = np.linalg.solve(among, np.ones(len(points)))
+        level = ones @ surprise / ones.sum()
+        pending, under_way = np.array(self.pending, int), None
         if len(pending):
             parts = ((pending, pending), (points, pending), (left, pending))
             under_way = tuple(covariance[np.ix_(*part)] for part in parts)
         mean, spread, likely = predict(
-            covariance[np.ix_(points, points)],
+            among,
             covariance[np.ix_(left, points)],
             covariance[left, left],
             surprise - level,
             (1.0, _BELIEF),
             under_way,  # type: ignore[arg-type]
         )
-        return mean + self._mean[left] + level, spread, likely
+        mean = mean + level + self._each[left] + (self._mean + self._offset)[left, None]
+        return averaged(expected_improvement(y.min(), mean, spread), likely)
 
 
 def _table(space: Space, history: Sequence[Earlier]) -> np.ndarray:
@@ -137,12 +140,13 @@ def _success(space: Space, history: Sequence[Earlier]) -> np.ndarray:
     return (worked + 2 * 0.9) / (tried + 2)
 
 
-def _prior(table: np.ndarray, kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of a new workload's logarithms, up to its level.
+def _prior(table: np.ndarray, kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of a new workload's logarithms, up to its level: common mean, centres, and covariance.
 
-    A row is taken as its level plus the configurations' common means plus a rest. The covariance
-    of the rests is shrunk towards the kernel, and where a workload lacks a configuration the
-    kernel stands in for it.
+    A row is taken as its level plus the configurations' common means plus a rest. The centres, a
+    column for each row, are the rests times `_NEAR`; what that takes from their covariance is
+    spread around each. The covariance of the rests is shrunk towards the kernel, and where a
+    workload lacks a configuration the kernel stands in for it.
     """
     seen = np.isfinite(table)
     count = seen.sum(0)
@@ -152,17 +156,17 @@ def _prior(table: np.ndarray, kernel: np.ndarray) -> tuple[np.ndarray, np.ndarra
         level = np.where(seen, table - mean, 0).sum(1) / seen.sum(1)
         mean = np.where(seen, table - level[:, None], 0).sum(0) / np.maximum(count, 1)
     rest = np.where(seen, table - level[:, None] - mean, 0.0)
-    covariance = rest.T @ rest / len(table)
     variance = float((rest**2).sum() / seen.sum()) or 0.1
-    missing = np.sqrt(1 - count / len(table))
-    shape = (1 - _WEIGHT) + _WEIGHT * np.outer(missing, missing)
-    whole = _WEIGHT * covariance + variance * shape * kernel
+    absent = np.sqrt(1 - count / len(table))
+    missing = variance * np.outer(absent, absent) * kernel
+    around = _WEIGHT * (rest.T @ rest / len(table) + missing) + (1 - _WEIGHT) * variance * kernel
+    around += variance * _EACH * np.eye(len(kernel))
+    # in units of squared logarithms: the scale that is integrated out starts at 1
+    whole = (1 - _NEAR**2) * around + variance * _LEVEL
     unknown = count == 0
     if unknown.any():  # means of what nobody tried, from its neighbours
         near = kernel[np.ix_(~unknown, ~unknown)] + 0.1 * np.eye(int((~unknown).sum()))
         centre = mean[~unknown].mean()
         weights = np.linalg.solve(near, mean[~unknown] - centre)
         mean[unknown] = centre + kernel[np.ix_(unknown, ~unknown)] @ weights
-    whole += variance * (_LEVEL + _EACH * np.eye(len(whole)))
-    # whole is in units of squared logarithms: the scale that is integrated out starts at 1
-    return mean, whole
+    return mean, _NEAR * rest.T, whole

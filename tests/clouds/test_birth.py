@@ -89,12 +89,15 @@ def lease_script(tmp_path: Path, silence: int, lease: int) -> subprocess.Popen[b
         ending="echo end",
     )
     script = json.loads(text.partition("\n")[2])["write_files"][0]["content"]
-    script = script.replace(birth.LEASE, str(tmp_path / "lease")).replace("sleep 2", "sleep 0.1")
-    script = (
-        script.replace("chown root", "true")
-        .replace("shutdown -P now", "echo off")
-        .replace(">/dev/console", ">&1")
-    )
+    for there, here in (
+        (birth.LEASE, str(tmp_path / "lease")),
+        ("sleep 2", "sleep 0.1"),
+        ("chown root", "true"),
+        ("shutdown -P now", "echo off"),
+        ('"$log"', "/dev/stdout"),
+    ):
+        assert there in script
+        script = script.replace(there, here)
     return subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
 
 

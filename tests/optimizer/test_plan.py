@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 import jupyter_sky as sky
@@ -25,6 +26,7 @@ from jupyter_sky.optimizer import constraints as c
 from jupyter_sky.optimizer import facts
 from jupyter_sky.optimizer.plan import plan
 from jupyter_sky.optimizer.planned import Plan
+from jupyter_sky.preemption import FloorHyperbolic, Lives, expected_runs, posterior
 
 REGIONS = [
     *(("aws", "us-east-1", "us-east-1a"), ("aws", "us-east-1", "us-east-1b")),
@@ -85,6 +87,13 @@ class Outcome(NamedTuple):
 
 
 @cache
+def redone(model: FloorHyperbolic, hours: float, nodes: int, spin: float) -> float:
+    """How many times over the work on one cluster is done."""
+    lives = Lives.of([model], nodes)
+    return float(expected_runs(np.array([hours]), lives, np.array([spin]))[0])
+
+
+@cache
 def moving(here: tuple, there: tuple, gb: float, store: bool) -> tuple[float, float]:
     """USD and hours of one transfer."""
     shelf = rooms.load()
@@ -104,9 +113,9 @@ def outcome(graph: Graph, chosen: Sequence[Offer]) -> Outcome:
     at = [(offer.cloud, offer.region, offer.zone or "") for offer in chosen]
     for v, (spec, offer) in enumerate(zip(graph.tasks, chosen, strict=True)):
         nodes = spec.needs[0].nodes
-        work, life, spin = spec.estimator(offer), 8366 / 264, 2 / 60
+        work, spin = spec.estimator(offer), 2 / 60
         if offer.spot:
-            work *= max(1.0, (life + spin) * math.expm1(work / life) / work)
+            work *= redone(posterior(offer).model, work, nodes, spin)
         seconds = (spin + work) * 3600
         unit, least = facts.BILLING[offer.cloud]
         billed = max(math.ceil(seconds / unit - 1e-6) * unit, least) / 3600

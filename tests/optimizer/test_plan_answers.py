@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import jupyter_sky as sky
+from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyNoOffer, SkyNoPlan, SkyUsageError
 from jupyter_sky.offers import Offer
 from jupyter_sky.optimizer import constraints as c
 from jupyter_sky.optimizer.estimators import table
-from jupyter_sky.optimizer.facts import checkpointed, expected_runs
 from jupyter_sky.optimizer.plan import plan
 from jupyter_sky.optimizer.planned import Plan
 from jupyter_sky.optimizer.scopes import scope_of
+from jupyter_sky.preemption import checkpointed, fresh_turnaround, posterior
 
 TIMES = {"V100": 28.2, "tpu-v3-8": 5.4, "T4": 14.8, "Inferentia": 8.2}
 
@@ -298,12 +301,10 @@ def test_work_lost_on_spot_machines_is_paid_for_by_a_hook() -> None:
     kept = plan(dag, offers=[spot], tracked=False, recompute=checkpointed(0.5))
     none = plan(dag, offers=[spot], tracked=False, recompute=lambda h, life, spin: h * 0 + 1)
     assert none.usd < kept.usd < lost.usd
-    hours, life = none["x"].hours, 8366 / 264
-    import numpy as np
-
-    times = expected_runs(np.array([20.0]), np.array([life]), np.array([2 / 60]))[0]
-    assert lost["x"].redone == pytest.approx(times) and hours == 20.0
-    assert any("interruptions" in note for note in lost.notes)
+    taken = fresh_turnaround(posterior(spot).model, 20.0, restart=2 / 60).hours
+    assert lost["x"].redone == pytest.approx(taken / 20) and none["x"].hours == 20.0
+    (said,) = [note for note in lost.notes if "interruptions" in note]
+    assert "nothing saved" in said and not any("nothing saved" in note for note in kept.notes)
 
 
 def test_managed_services_reach_the_estimator() -> None:
@@ -346,8 +347,16 @@ def test_a_single_request_needs_no_model_and_the_model_agrees() -> None:
     assert alone[:2] == model[:2]
 
 
-def test_blocked_places_and_prices_of_the_tracker_count(tmp_path, monkeypatch) -> None:
+@pytest.fixture
+def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A data directory of the test alone, whatever ran before it."""
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    Sky.clear_instance()
+    yield
+    Sky.clear_instance()
+
+
+def test_blocked_places_and_prices_of_the_tracker_count(own_data: None) -> None:
     first = plan(gpus="A100:8")
     offer = first.tasks[0].offer
     sky.tracker.observe("refused", offer, cause="capacity", why="none left")

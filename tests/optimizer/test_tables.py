@@ -20,6 +20,7 @@ from jupyter_sky.optimizer.plan import plan
 from jupyter_sky.optimizer.problem import Objective
 from jupyter_sky.optimizer.scopes import scope_of
 from jupyter_sky.optimizer.tables import Builder
+from jupyter_sky.preemption import Beliefs
 from jupyter_sky.resources import Resources
 from jupyter_sky.tracker import Knowledge, Observation, Place
 from jupyter_sky.tracker.records import Price
@@ -57,7 +58,7 @@ def test_a_pool_holds_every_offer_once_in_the_order_of_places(market: Market) ->
 def test_classes_put_together_only_what_is_alike(market: Market) -> None:
     pool = market.pool(NEED)
     first, at = pool.classes
-    for name in ("machine", "spot", "service", "life", "need"):
+    for name in ("machine", "spot", "service", "floor", "early", "need"):
         values = getattr(pool, name)
         np.testing.assert_array_equal(values[first][at], values)
 
@@ -104,6 +105,27 @@ def test_prices_that_the_tracker_has_seen_are_used(market: Market) -> None:
     assert (old.pool(NEED).price == pool.price).all(), "what was seen long ago is not"
 
 
+def test_priors_of_lifetimes_are_those_of_preemption(market: Market) -> None:
+    """Worked out for the whole catalog at once, they are what a single offer is believed to be."""
+    pool = market.pool((Resources.parse(cpus="8+", spot=True),))
+    beliefs, kinds = Beliefs(market.catalog.interruption), set()
+    for index in range(0, len(pool), 997):
+        model = beliefs.posterior(market.offer(pool, index)).model
+        kinds.add(type(model).__name__)
+        rate, early = float(model.hazard(1e9)), float(model.hazard(0.0))
+        assert pool.floor[index] == pytest.approx(rate, rel=1e-6)
+        assert pool.floor[index] + pool.early[index] == pytest.approx(early, rel=1e-9)
+    assert kinds == {"Exponential", "FloorHyperbolic"}
+
+
+def test_every_machine_of_a_cluster_may_be_lost(market: Market) -> None:
+    one, four = (
+        plan(catalog=market.catalog, cpus="8", cloud="gcp", spot=True, nodes=n, tracked=False)
+        for n in (1, 4)
+    )
+    assert 1.02 < one["task"].redone < four["task"].redone < one["task"].redone ** 5
+
+
 def test_lifetimes_of_the_tracker_and_launch_times_are_used(market: Market) -> None:
     pool = market.pool(NEED)
     offer = market.offer(pool, 0)
@@ -111,9 +133,13 @@ def test_lifetimes_of_the_tracker_and_launch_times_are_used(market: Market) -> N
     seen = [Observation("preempted", place, 0.0, seconds=600.0) for _ in range(5)]
     seen.append(Observation("launched", place, 0.0, seconds=360.0))
     known = Knowledge.of(seen, 0.0)
-    other = Market(market.catalog, knowledge=known)
+    bands = market.catalog.interruption
+    beliefs = Beliefs.of(seen, 0.0, bands)
+    other = Market(market.catalog, knowledge=known, beliefs=beliefs)
     again = other.pool(NEED)
-    assert again.life[0] == pytest.approx(known.lifetime(place).hours)
+    model = beliefs.posterior(offer).model
+    lived, lost = model.expected_lifetime(24.0), 1 - model.survival(24.0)
+    assert again.life[0] == pytest.approx(lived / lost)
     assert again.life[0] < pool.life[0]
     with sky.Dag() as dag:
         sky.Task("x").set_resources(NEED[0])

@@ -95,6 +95,14 @@ def test_the_models_rank_as_they_should_on_unseen_batches() -> None:
     assert sorted(scores, key=lambda name: -scores[name]) == order
 
 
+def test_the_reference_is_what_the_shipped_lifetimes_give() -> None:
+    kept, fitted = reference(), fit_proportional(google_2019())
+    for name in ("floor", "early", "scale", "cap"):
+        assert getattr(kept.base, name) == pytest.approx(getattr(fitted.base, name), rel=2e-3)
+    assert kept.doubling == pytest.approx(fitted.doubling, rel=2e-3)
+    assert dict(kept.zones) == pytest.approx(dict(fitted.zones), abs=2e-3)
+
+
 def test_larger_machines_fail_more() -> None:
     model = reference()
     assert 1.1 < math.exp(model.doubling) < 1.4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from jupyter_sky import catalog, preemption
 from jupyter_sky.catalog.catalog import Band
+from jupyter_sky.config import Sky
 from jupyter_sky.offers import Offer
 from jupyter_sky.preemption import Beliefs, Exponential, FloorHyperbolic, posterior, reference
 from jupyter_sky.tracker import Observation, Place
@@ -152,12 +154,18 @@ def test_what_is_not_sure_is_shown_by_an_interval() -> None:
     assert posterior(GOOGLE, caps={"gcp": 24.0}).survival(25.0) == 0
 
 
-def test_current_reads_the_tracker_and_the_catalog(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A data directory of the test alone, whatever ran before it."""
+    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    Sky.clear_instance()
+    yield
+    Sky.clear_instance()
+
+
+def test_current_reads_the_tracker_and_the_catalog(own_data: None) -> None:
     from jupyter_sky import tracker
 
-    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
     row = catalog.load().rows("interruptions")[0]
     place = Place(row["cloud"], row["region"], "", row["instance_type"], spot=True)
     before = preemption.current().posterior(place)

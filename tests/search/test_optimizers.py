@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -203,6 +205,26 @@ def test_history_makes_the_first_tries_good() -> None:
         values[trace(FlatGP(space, seed=s, minimize="time"), values, 3)].min() for s in range(5)
     ]
     assert values[asked].min() < np.mean(cold)
+
+
+def test_a_workload_is_like_one_of_the_earlier_ones_rather_than_their_mean(monkeypatch) -> None:
+    """Four kinds of workloads, each seen twice: three tries say of which kind a new one is."""
+    space = grid()
+
+    def regret(seed: int) -> float:
+        random = np.random.default_rng(seed)
+        kinds = np.exp(0.6 * random.standard_normal((4, len(space))))
+        noise = np.exp(0.05 * random.standard_normal((9, len(space))))
+        level = np.exp(random.standard_normal((9, 1)))
+        *rows, values = [*(kinds[[0, 1, 2, 3, 0, 1, 2, 3, 0]] * noise * level)]
+        told = [{str(p): float(v) for p, v in zip(space.points, r, strict=True)} for r in rows]
+        asked = trace(Transfer(space, history=told, minimize="time"), values, 3)
+        return float(values[asked].min() / values.min() - 1)
+
+    mixture = [regret(seed) for seed in range(8)]
+    assert max(mixture) < 0.15
+    monkeypatch.setattr(sys.modules[Transfer.__module__], "_NEAR", 0.0)
+    assert np.mean(mixture) < 0.5 * np.mean([regret(seed) for seed in range(8)])
 
 
 def test_history_may_lack_configurations_and_hold_failures() -> None:
