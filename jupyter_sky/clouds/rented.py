@@ -115,8 +115,13 @@ class RentedCloud:
     def undo(self, token: str, region: str) -> None:
         """End all that an order has made, whatever was heard of it, and see that it is gone."""
         machines = self.ask(lambda: self.driver.machines(token=token, regions=[region]))
+        self._note(token, machines=[asdict(machine) for machine in machines])
         self._end([machine.id for machine in machines])
         records_of().close(token, {"time": time.time(), "reason": "it was not used"})
+
+    def noted(self, token: str) -> list[Machine]:
+        """Return the machines that an order is known to have made, up or not."""
+        return [Machine(**machine) for machine in records_of().read(token).get("machines", ())]
 
     # -- from machines to nodes --------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from .. import clouds, processes
 from ..clouds import Launch, Machine
 from ..clouds.birth import lease_seconds
 from ..clouds.records import identity
+from ..clouds.rented import RentedCloud
 from ..config import Sky
 from ..offers import Offer
 from ..provisioner import Lease, Report, broker, provision, unbroken
@@ -77,7 +78,7 @@ class _Start:
         try:
             lease = provision(self.order, report, self._launched)
         except BaseException:
-            unbroken(self._ended)  # its machines are gone already
+            unbroken(self._failed)
             raise
         try:
             return self._connected(lease, report)
@@ -85,11 +86,20 @@ class _Start:
             unbroken(self._give_back)
             raise
 
+    def _failed(self) -> None:
+        """Close the account: its machines are gone, also such as were found only afterwards."""
+        cloud = clouds.get(self.row.cloud)
+        found = cloud.noted(self.order.token) if isinstance(cloud, RentedCloud) else []
+        if found and not self.machines:
+            self._launched(found)
+        self._ended()
+
     def _launched(self, machines: list[Machine]) -> None:
         """Open the account: from now on it costs."""
         self.machines = machines
         self._put(machines=[asdict(machine) for machine in machines])
-        self.known.store.open_interval(self.row.name, self.row.price, time.time())
+        begun = min([time.time(), *(machine.started for machine in machines if machine.started)])
+        self.known.store.open_interval(self.row.name, self.row.price, begun)
 
     def _connected(self, lease: Lease, report: Report) -> Cluster:
         connection = {**self.row.connection, "file": str(lease.connection)}
@@ -173,6 +183,10 @@ def abandon(known: Clusters, row: ClusterRow) -> list[Machine]:
     """
     cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
     strays = [machine for machine in cloud.mine() if machine.token == token]
+    if strays and not row.machines:  # it was killed before it could open their account
+        known.store.put_cluster(replace(row, machines=[asdict(machine) for machine in strays]))
+        begun = min(machine.started or row.created for machine in strays)
+        known.store.open_interval(row.name, row.price, begun)
     cloud.terminate([machine.id for machine in strays])
     if row.machines or strays:
         known.bury(row, None)

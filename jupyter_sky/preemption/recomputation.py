@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from .models import Exponential, FloorHyperbolic
 Floats = np.ndarray
 
 DAY_HOURS = 24.0
+LEAST = 1e-12
+"""Losses per hour that count."""
 ROUNDS = 14
 """Rounds of attempts that are followed on clusters; each has twice the attempts of the last."""
 SAVES = 200
@@ -122,6 +124,9 @@ def expected_runs(hours: Floats, lives: Lives, restart: Floats) -> Floats:
     runs = np.ones(len(hours))
     asked = np.flatnonzero(np.isfinite(hours) & (hours > 0))
     if len(asked):
+        # below that nothing happens in the life of a cloud, and numbers lose their digits
+        floor, early = (np.where(one < LEAST, 0.0, one) for one in (lives.floor, lives.early))
+        lives = replace(lives, floor=floor, early=early)
         taken = _hours(lives.take(asked), hours[asked], restart[asked])
         runs[asked] = np.maximum(taken / hours[asked], 1.0)
     return runs
