@@ -1,0 +1,275 @@
+"""Which node this is, of how many, and how the others are reached.
+
+A task's own context comes first, then what the engine was started with, then a single node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from ..errors import SkyError
+
+if TYPE_CHECKING:
+    from ..executor.cluster import Cluster
+    from .pool import Pool
+
+VARIABLE = "COMPUTE_POOL"
+"""Environment variable that holds an `InstanceInfo` as JSON."""
+DEFAULT_PORT = 29500
+"""Where a process group meets when nobody has said where; that of torchrun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A node of the pool.
+
+    Attributes
+    ----------
+    node : int
+        Its rank.
+    private_ip : str
+        Where the other nodes reach it.
+    """
+
+    node: int
+    private_ip: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceInfo:
+    """The pool as one of its nodes sees it.
+
+    Attributes
+    ----------
+    node : int
+        Rank of this node; the head is 0.
+    total_nodes : int
+        How many nodes there were when the task was sent.
+    head_addr, head_port
+        Where a process group of the nodes can meet: a port of the head that nothing else uses.
+    job_id : str
+        Name of the pool.
+    accelerator : str
+        Canonical name of this node's accelerators; empty without any.
+    accelerators : float
+        How many of them this node has.
+    peers : tuple of Peer
+        All nodes, this one too, by rank.
+    worker, workers_per_node : int
+        Which of this node's task slots this is, and how many it has.
+
+    Examples
+    --------
+    >>> info = InstanceInfo(node=1, total_nodes=4)
+    >>> info.is_head, info.variables()["WORLD_SIZE"]
+    (False, '4')
+    """
+
+    node: int = 0
+    total_nodes: int = 1
+    head_addr: str = "127.0.0.1"
+    head_port: int = DEFAULT_PORT
+    job_id: str = "local"
+    accelerator: str = ""
+    accelerators: float = 0
+    peers: tuple[Peer, ...] = field(default=(Peer(0, "127.0.0.1"),))
+    worker: int = 0
+    workers_per_node: int = 1
+
+    @property
+    def is_head(self) -> bool:
+        """Whether this is node 0."""
+        return self.node == 0
+
+    @property
+    def total_accelerators(self) -> float:
+        """Accelerators of all nodes, which have the same number each."""
+        return self.accelerators * self.total_nodes
+
+    @property
+    def total_workers(self) -> int:
+        """Task slots of all nodes."""
+        return self.workers_per_node * self.total_nodes
+
+    @property
+    def global_worker_index(self) -> int:
+        """Which of all task slots this is."""
+        return self.node * self.workers_per_node + self.worker
+
+    @property
+    def hostname(self) -> str:
+        """What this machine calls itself."""
+        return socket.gethostname()
+
+    def variables(self) -> dict[str, str]:
+        """Return environment variables as torchrun and SkyPilot set them: one process a node."""
+        return {
+            "MASTER_ADDR": self.head_addr,
+            "MASTER_PORT": str(self.head_port),
+            "RANK": str(self.node),
+            "WORLD_SIZE": str(self.total_nodes),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+            "NODE_RANK": str(self.node),
+            "SKYPILOT_NODE_RANK": str(self.node),
+            "SKYPILOT_NODE_IPS": "\n".join(peer.private_ip for peer in self.peers),
+            "SKYPILOT_NUM_NODES": str(self.total_nodes),
+            "SKYPILOT_NUM_GPUS_PER_NODE": f"{self.accelerators:g}",
+            VARIABLE: self.dumps(),
+        }
+
+    def dumps(self) -> str:
+        """Return it as JSON, for `loads`."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def loads(cls, text: str) -> InstanceInfo:
+        """Make it again from what `dumps` has returned.
+
+        Raises
+        ------
+        SkyError
+            The text is something else.
+        """
+        try:
+            return cls.of(json.loads(text))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise SkyError(
+                f"{VARIABLE} does not describe a pool: {error}",
+                hint=f"it is set on the nodes of a pool; elsewhere: unset {VARIABLE}",
+            ) from None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> InstanceInfo:
+        """Make it from a mapping as `dataclasses.asdict` returns it."""
+        peers = tuple(Peer(**peer) for peer in record.get("peers", ()))
+        return cls(**{**record, "peers": peers or (Peer(0, "127.0.0.1"),)})
+
+
+_ENTERED: ContextVar[tuple[InstanceInfo, Mapping[str, Any]] | None] = ContextVar(
+    "sky-instance", default=None
+)
+
+
+@dataclass(slots=True)
+class _Process:
+    """What the last task of this process was told; threads that a task starts see it, too."""
+
+    told: Mapping[str, Any] | None = None
+    info: InstanceInfo | None = None
+
+
+_PROCESS = _Process()
+
+
+def instance_info() -> InstanceInfo:
+    """Return which node this is; off a node, the only one of a pool of one.
+
+    Examples
+    --------
+    >>> instance_info().total_nodes
+    1
+    """
+    if entered := _ENTERED.get():
+        return entered[0]
+    return _PROCESS.info or _started(os.environ.get(VARIABLE, ""))
+
+
+def is_head() -> bool:
+    """Whether this is node 0; true off a node."""
+    return instance_info().is_head
+
+
+def facts() -> Mapping[str, Any]:
+    """Return what else the pool has told this node; empty off a node."""
+    entered = _ENTERED.get()
+    return entered[1] if entered else _PROCESS.told or {}
+
+
+@cache
+def _started(text: str) -> InstanceInfo:
+    """Return what a process that a task has started finds in its environment."""
+    return InstanceInfo.loads(text) if text else InstanceInfo()
+
+
+@contextlib.contextmanager
+def entered(topology: Mapping[str, Any]) -> Iterator[None]:
+    """Let a task see where it runs, also in the environment of what it starts.
+
+    The environment is the whole process's: tasks side by side in threads share it. They belong to
+    one node, so they agree in all that is there. It is left as it is afterwards, and written
+    only when the pool has changed.
+
+    Parameters
+    ----------
+    topology
+        As `topology` returns it; ``worker``, the task's slot, may be added.
+    """
+    told = {name: value for name, value in topology.items() if name != "worker"}
+    info = _PROCESS.info
+    if info is None or told != _PROCESS.told:
+        info = InstanceInfo.of(told["instance"])
+        _PROCESS.told, _PROCESS.info = told, info
+        os.environ.update(info.variables())
+    if worker := topology.get("worker", 0):
+        info = replace(info, worker=worker)
+    before = _ENTERED.set((info, topology))
+    try:
+        yield
+    finally:
+        _ENTERED.reset(before)
+
+
+# -- on the client ---------------------------------------------------------------------------
+
+
+def topology(pool: Pool, rank: int) -> dict[str, Any]:
+    """Return what the engine of a rank is told of its pool before each call."""
+    ranks, row = pool.ranks, pool.cluster.row
+    shared, addresses = commons(pool.cluster), _addresses(pool.cluster)
+    there = [addresses.get(each, shared["head_addr"]) for each in ranks]
+    info = InstanceInfo(
+        node=ranks.index(rank),
+        total_nodes=len(ranks),
+        head_addr=shared["head_addr"],
+        head_port=shared["head_port"],
+        job_id=pool.id,
+        accelerator=row.offer.get("gpu") or "",
+        accelerators=row.offer.get("gpu_count") or 0,
+        peers=tuple(Peer(node, address) for node, address in enumerate(there)),
+        workers_per_node=pool.worker.concurrency,
+    )
+    near = there[ranks.index(rank)] == shared["head_addr"]
+    way = {"url": shared["near" if near else "far"], "key": shared["key"]}
+    return {"instance": asdict(info), "commons": way, "facts": {**pool.facts}}
+
+
+_KNOWN: WeakKeyDictionary[Cluster, dict[str, Any]] = WeakKeyDictionary()
+
+
+def commons(cluster: Cluster) -> dict[str, Any]:
+    """Return where a cluster's tasks share things, and where its nodes can meet; asked once."""
+    if cluster not in _KNOWN:
+        _KNOWN[cluster] = cluster.link.head("commons")
+    return _KNOWN[cluster]
+
+
+def _addresses(cluster: Cluster) -> dict[int, str]:
+    """Return where the nodes of a cluster reach each other; nothing for nodes of this machine."""
+    from ..clouds.base import ReachedBySsh
+
+    if not isinstance(cluster.cloud, ReachedBySsh):
+        return {}
+    return {
+        node.rank: node.private or node.address.host
+        for node in cluster.cloud.nodes(cluster.machines)
+    }
