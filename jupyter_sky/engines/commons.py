@@ -44,6 +44,11 @@ Answers = list[Answer]
 class Thing:
     """One named thing: its operations are methods ``op_NAME``, which return what is answered."""
 
+    @property
+    def used(self) -> bool:
+        """Whether there is anything to remember of it."""
+        return True
+
     def waiting(self) -> Iterator[Asked]:
         """Yield who waits."""
         return iter(())
@@ -260,11 +265,15 @@ class Lock(Thing):
 
 
 class Barrier(Thing):
-    """Who has arrived."""
+    """Who has arrived, and what they have brought for all."""
 
     def __init__(self) -> None:
         self.parties = 0
         self.arrived: list[Asked] = []
+
+    @property
+    def used(self) -> bool:
+        return bool(self.arrived)
 
     def op_wait(self, asked: Asked) -> Answers:
         parties = asked.arguments["parties"]
@@ -276,7 +285,8 @@ class Barrier(Thing):
         if len(self.arrived) < parties:
             return []
         together, self.arrived = self.arrived, []
-        return [Answer(each, index) for index, each in enumerate(together)]
+        brought = tuple(frame for each in together for frame in each.frames)
+        return [Answer(each, index, brought) for index, each in enumerate(together)]
 
     def op_len(self, asked: Asked) -> Answers:
         return [Answer(asked, len(self.arrived))]
@@ -353,7 +363,11 @@ class Commons:
             thing = self.KINDS[kind]()
             self.things[name] = kind, thing
         answers = getattr(thing, f"op_{arguments['op']}")(asked)
-        return self._kept(answers + thing.expire(now) if deadline <= now else answers)
+        if deadline <= now:
+            answers += thing.expire(now)
+        if not thing.used:
+            del self.things[name]
+        return self._kept(answers)
 
     def _cancel(self, client: bytes, number: int) -> Answers:
         """Take back a request that its client no longer waits for."""

@@ -334,12 +334,19 @@ class Barrier(_Shared):
         threading.BrokenBarrierError
             Not all came within `timeout` seconds, or one of them is gone: for all who waited.
         """
-        index, _ = self._ask("wait", parties=self.parties, timeout=timeout)
+        return self._meet(timeout)[0]
+
+    def exchange(self, value: Any, timeout: float | None = None) -> list[Any]:
+        """Wait until all are here; return what each has brought, in the order of their coming."""
+        return [load(frame) for frame in self._meet(timeout, dump(value, self))[1]]
+
+    def _meet(self, timeout: float | None, *brought: bytes) -> tuple[int, list[bytes]]:
+        index, frames = self._ask("wait", *brought, parties=self.parties, timeout=timeout)
         if index < 0:
             raise threading.BrokenBarrierError(
                 f"{self!r}: not all of {self.parties} tasks came, or one of them is gone"
             )
-        return index
+        return index, frames
 
     @property
     def n_waiting(self) -> int:

@@ -155,6 +155,7 @@ class InstanceInfo:
         return cls(**{**record, "peers": peers or (Peer(0, "127.0.0.1"),)})
 
 
+_OF_A_TASK = {"worker", "broadcast"}
 _ENTERED: ContextVar[tuple[InstanceInfo, Mapping[str, Any]] | None] = ContextVar(
     "sky-instance", default=None
 )
@@ -190,7 +191,7 @@ def is_head() -> bool:
 
 
 def facts() -> Mapping[str, Any]:
-    """Return what else the pool has told this node; empty off a node."""
+    """Return what else the pool has told this task; empty off a node."""
     entered = _ENTERED.get()
     return entered[1] if entered else _PROCESS.told or {}
 
@@ -212,9 +213,10 @@ def entered(topology: Mapping[str, Any]) -> Iterator[None]:
     Parameters
     ----------
     topology
-        As `topology` returns it; ``worker``, the task's slot, may be added.
+        As `topology` returns it; ``worker``, the task's slot, may be added, and ``broadcast``,
+        what names a call that all nodes have been sent.
     """
-    told = {name: value for name, value in topology.items() if name != "worker"}
+    told = {name: value for name, value in topology.items() if name not in _OF_A_TASK}
     info = _PROCESS.info
     if info is None or told != _PROCESS.told:
         info = InstanceInfo.of(told["instance"])
@@ -250,7 +252,12 @@ def topology(pool: Pool, rank: int) -> dict[str, Any]:
     )
     near = there[ranks.index(rank)] == shared["head_addr"]
     way = {"url": shared["near" if near else "far"], "key": shared["key"]}
-    return {"instance": asdict(info), "commons": way, "facts": {**pool.facts}}
+    return {
+        "node": info.node,
+        "instance": asdict(info),
+        "commons": way,
+        "facts": {**pool.facts},
+    }
 
 
 _KNOWN: WeakKeyDictionary[Cluster, dict[str, Any]] = WeakKeyDictionary()

@@ -248,6 +248,15 @@ def test_barrier(where: str) -> None:
     assert collections.barrier("one").wait() == 0, "all nodes of a pool of one"
 
 
+def test_who_meets_may_bring_something(steward: Steward, task: Callable[..., Any]) -> None:
+    code = """
+    from jupyter_sky.functions.instance import instance_info
+    print(sorted(sky.barrier("x").exchange(instance_info().node * 10)))
+    """
+    met = [task(code, node, 3) for node in range(3)]
+    assert [said(process) for process in met] == ["[0, 10, 20]"] * 3
+
+
 def test_misuse(where: str) -> None:
     collections.counter(f"m-{where}").add()
     with pytest.raises(SkyUsageError, match="it is a counter, not a dict"):
