@@ -37,6 +37,15 @@ if TYPE_CHECKING:
     )
     from .dag import Dag, Task
     from .errors import SkyError
+    from .functions import plugins
+    from .functions.compute import Compute
+    from .functions.instance import InstanceInfo, instance_info
+    from .functions.output import silent, stderr, stdout
+    from .functions.pending import PendingFunction, function, gather
+    from .functions.pool import Pool
+    from .functions.shard import shard
+    from .functions.specs import Nodes, Options, Spec, Worker
+    from .offers import Offer
     from .resources import Resources
 
 _VERBS = (
@@ -44,7 +53,36 @@ _VERBS = (
     "up vars wait"
 ).split()
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
-_CLASSES = {"Dag": "dag", "Resources": "resources", "Task": "dag"}
+_NAMES = {
+    "Dag": "dag",
+    "Resources": "resources",
+    "Task": "dag",
+    "Compute": "functions.compute",
+    "Image": "functions.image",
+    "InstanceInfo": "functions.instance",
+    "Nodes": "functions.specs",
+    "Offer": "offers",
+    "Options": "functions.specs",
+    "PendingFunction": "functions.pending",
+    "Pool": "functions.pool",
+    "Spec": "functions.specs",
+    "Worker": "functions.specs",
+    "barrier": "functions.collections",
+    "counter": "functions.collections",
+    "dict": "functions.collections",
+    "function": "functions.pending",
+    "gather": "functions.pending",
+    "instance_info": "functions.instance",
+    "is_head": "functions.instance",
+    "lock": "functions.collections",
+    "queue": "functions.collections",
+    "set": "functions.collections",
+    "shard": "functions.shard",
+    "silent": "functions.output",
+    "stderr": "functions.output",
+    "stdout": "functions.output",
+}
+"""Where the other names are found; asked for, not imported: this package stays light."""
 
 __all__ = [
     "Dag",
@@ -83,8 +121,10 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(".api", __name__), name)
     if name in _ROOMS:
         return import_module(f".{name}", __name__)
-    if name in _CLASSES:
-        return getattr(import_module(f".{_CLASSES[name]}", __name__), name)
+    if name == "plugins":
+        return import_module(".functions.plugins", __name__)
+    if name in _NAMES:
+        return getattr(import_module(f".{_NAMES[name]}", __name__), name)
     if name.startswith("Sky"):
         return getattr(import_module(".errors", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -98,11 +138,16 @@ class _Package(ModuleType):
             super().__setattr__(name, value)
 
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as a name to import, as every module: functions that use it are sent to nodes."""
+        return import_module, (self.__name__,)
+
+
 sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_VERBS, *_ROOMS, *_CLASSES})
+    return sorted({*globals(), *_VERBS, *_ROOMS, *_NAMES})
 
 
 def load_ipython_extension(shell: Any) -> None:

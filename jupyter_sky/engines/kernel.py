@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipykernel.kernelbase import Kernel
 from ipyparallel.engine.kernel import IPythonParallelKernel
@@ -24,6 +24,9 @@ from .journal import KEPT
 from .shelf import Shelf
 from .streams import QuickStream
 from .values import INLINE_BYTES, Parcel
+
+if TYPE_CHECKING:
+    from ..functions.site import Site
 
 LASTING_SECONDS = 0.05
 """Of cells longer than this the head is told that all they print has passed."""
@@ -60,6 +63,7 @@ class SkyKernel(Base):
         self.shell_handlers["sky_value"] = self.sky_value
         self._ports: list[int] = []
         self._count_printed()
+        self.site: Site | None = None
         self._begun: deque[str] = deque(maxlen=1000)
         self._order = threading.Lock()
         # IPython's own end the process, and with it every variable
@@ -156,6 +160,8 @@ class SkyKernel(Base):
         send = self.session.send
 
         def counted(stream: Any, msg_or_type: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(msg_or_type, dict) and _is_muted(msg_or_type):
+                return None
             message = send(stream, msg_or_type, *args, **kwargs)
             if message and message["header"]["msg_type"] in KEPT:
                 cell = message["parent_header"].get("msg_id")
@@ -213,11 +219,38 @@ class SkyKernel(Base):
     def _ways(self) -> list[int]:
         """Return the ports at which notebooks on this machine reach this engine directly."""
         if not self._ports and not self.parent.curve_serverkey:
-            bound: Future = Future()
+            outputs, orders = Future(), Future()
             thread = self.iopub_socket  # it is the thread that owns the socket of this name
-            thread.schedule(lambda: bound.set_result(_bind(thread.socket)))
-            self._ports = [_bind(self.shell_stream.socket), bound.result(5.0)]
+            thread.schedule(lambda: outputs.set_result(_bind(thread.socket)))
+            control = self.control_stream
+            control.io_loop.add_callback(lambda: orders.set_result(_bind(control.socket)))
+            requests = _bind(self.shell_stream.socket)
+            self._ports = [requests, orders.result(5.0), outputs.result(5.0)]
         return self._ports
+
+    # -- functions -------------------------------------------------------------------------
+
+    def dispatch_control(self, msg: list[Any]) -> Any:
+        """Hand orders to the site of functions; what else comes is the kernel's."""
+        idents, frames = self.session.feed_identities(msg, copy=False)
+        if b'"sky_orders"' not in frames[1].bytes:
+            return super().dispatch_control(msg)
+        try:
+            message = self.session.deserialize(frames, content=True, copy=False)
+            if self.site is None:
+                from ..functions.site import Site
+
+                self.site = Site(self)
+            self.site.take(idents, message)
+        except Exception:
+            self.log.error("an order could not be carried out", exc_info=True)
+        return None
+
+
+def _is_muted(message: dict[str, Any]) -> bool:
+    """Whether this is text that a function does not show on this node."""
+    muted = message["parent_header"].get("sky_mute", ())
+    return bool(muted) and message["content"].get("name") in muted
 
 
 def _bind(source: Any) -> int:

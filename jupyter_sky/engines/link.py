@@ -284,6 +284,9 @@ class Link:
         """Declare the cluster lost: whoever waits for it is told."""
         self._lost.set()
         error = SkyClusterLost(f"cluster {self.cluster} is gone: {reason}", hint=hint)
+        for hearer in list(self.client.hearers.values()):
+            hearer(error)
+        self.client.hearers.clear()
         pending = {*self._waiting, *self.client._futures.values()}
         for future in [*pending, *self.client._output_futures.values()]:
             if not future.done():

@@ -1,0 +1,521 @@
+"""Which call goes to which node, and what becomes of it.
+
+Calls wait here, not on nodes: each node has as many as it has slots. Quick calls travel together,
+as many as take `BATCH_SECONDS`; what has not begun soon comes back and goes elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyClusterLost, SkyError, SkyTaskLost
+from .payload import Blob, Payload, join, unwrap, wrap
+from .streaming import ItemStream
+from .tasks import Task, failure
+
+if TYPE_CHECKING:
+    from ..engines.link import Link
+
+BATCH_SECONDS = 0.05
+BATCH_CALLS = 1000
+QUICKEST = 2e-5
+"""What a call takes at least, in seconds, with all that is done about it."""
+MOST_LOSSES = 3
+OUTPUT_SECONDS = 0.5
+"""How long a result waits for what was printed before it: that takes another way."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A node that takes calls.
+
+    Attributes
+    ----------
+    rank : int
+        Its place in the pool; `place` is its rank in the cluster of `link`.
+    engine : str
+        The process there now; empty while there is none.
+    """
+
+    rank: int
+    link: Link
+    place: int
+    slots: int
+    engine: str = ""
+    batches: dict[str, Batch] = field(default_factory=dict)
+    pinned: deque[Task] = field(default_factory=deque)
+    reserved: bool = False
+    leaving: bool = False
+    told: Any = None
+
+    @property
+    def free(self) -> int:
+        """Slots that nothing runs in."""
+        if not self.engine or self.reserved:
+            return 0
+        return self.slots - len(self.batches)
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Calls that went to a node in one message."""
+
+    node: Node
+    tasks: dict[int, Task]
+    id: str = ""
+    sent: float = field(default_factory=time.monotonic)
+    printed: int = 0
+    held: deque[tuple[int, list[tuple]]] = field(default_factory=deque)
+    final: bool = False
+    crowded: bool = False
+    """Whether others ran beside it when its engine died."""
+    stopped: float = 0.0
+
+
+class Dispatcher:
+    """Sends the calls of one pool to its nodes.
+
+    Parameters
+    ----------
+    describe
+        Gives what a node is told before its first call, and again when that has changed.
+    on_loss
+        Called with a node whose engine has died, to bring it back.
+    """
+
+    def __init__(
+        self, describe: Callable[[Node], dict[str, Any]], on_loss: Callable[[Node], None]
+    ) -> None:
+        self.describe, self.on_loss = describe, on_loss
+        self.nodes: dict[int, Node] = {}
+        self.closed = ""
+        self.lock = threading.RLock()
+        self._queue: deque[Task] = deque()
+        self._keys = itertools.count(1)
+        self._last = -1
+        self._pace: dict[str, float] = {}
+        self._recent: deque[tuple[Link, str]] = deque()
+        self.hold: Callable[[Node, Task, str], None] = lambda node, task, name: None
+        """Brings a blob that a node lacks, and sends the task again."""
+
+    # -- tasks come ------------------------------------------------------------------------------
+
+    def submit(self, tasks: Iterable[Task]) -> None:
+        """Take tasks, and send what there is room for."""
+        with self.lock:
+            if self.closed:
+                raise SkyError(self.closed)
+            for task in tasks:
+                task.key = next(self._keys)
+                self._line(task).append(task)
+            self._pump()
+
+    def again(self, tasks: Iterable[Task]) -> None:
+        """Put tasks back at the head of the line."""
+        with self.lock:
+            for task in reversed(list(tasks)):
+                if task.future.done():
+                    continue
+                if self.closed:
+                    task.future.fail(SkyClusterLost(self.closed))
+                else:
+                    self._line(task).appendleft(task)
+            self._pump()
+
+    def _line(self, task: Task) -> deque[Task]:
+        if task.rank is None:
+            return self._queue
+        node = self.nodes.get(task.rank)
+        if node is None:
+            lost = deque[Task]()
+            task.future.fail(SkyTaskLost(f"{task.call!r}: node {task.rank} has left the pool"))
+            return lost
+        return node.pinned
+
+    def waiting(self) -> int:
+        """Return how many tasks wait for a node."""
+        return len(self._queue)
+
+    def load(self) -> int:
+        """Return how many tasks nodes have now."""
+        with self.lock:
+            nodes = list(self.nodes.values())
+            return sum(len(batch.tasks) for node in nodes for batch in node.batches.values())
+
+    # -- and go ----------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Send what there is room for."""
+        with self.lock:
+            self._pump()
+
+    def _pump(self) -> None:
+        for node in self.nodes.values():
+            while node.pinned and node.free > 0:
+                task = node.pinned.popleft()
+                if not task.future.done():
+                    self._send(node, [task])
+        while self._queue:
+            if self._queue[0].future.done():
+                self._queue.popleft()
+                continue
+            node = self._next_node()
+            if node is None:
+                return
+            if self._queue[0].alone:
+                if node.batches and not (node := self._idle_node()):
+                    return
+                node.reserved = True
+            self._last = node.rank
+            self._send(node, self._take())
+
+    def _next_node(self) -> Node | None:
+        """Return the free node that has least to do; among equals, the one whose turn it is."""
+        free = [node for node in self.nodes.values() if node.free > 0 and not node.leaving]
+        if not free:
+            return None
+        count = max(self.nodes) + 1
+        return min(free, key=lambda n: (len(n.batches), (n.rank - self._last - 1) % count))
+
+    def _idle_node(self) -> Node | None:
+        idle = (n for n in self.nodes.values() if n.free == n.slots and not n.leaving)
+        return next(idle, None)
+
+    def _take(self) -> list[Task]:
+        """Take as many quick tasks from the line as one message should have."""
+        first = self._queue.popleft()
+        if first.alone or not self._is_quick(first):
+            return [first]
+        slots = sum(node.slots for node in self.nodes.values() if node.engine)
+        most = min(BATCH_CALLS, -(-len(self._queue) // (2 * max(slots, 1))))
+        taken, seconds = [first], self._seconds(first)
+        while len(taken) < most and self._queue:
+            task = self._queue[0]
+            if task.alone or not self._is_quick(task):
+                break
+            seconds += self._seconds(task)
+            if seconds > BATCH_SECONDS:
+                break
+            self._queue.popleft()
+            if not task.future.done():
+                taken.append(task)
+        return taken
+
+    def _is_quick(self, task: Task) -> bool:
+        return task.replayable and task.call.function.name in self._pace
+
+    def _seconds(self, task: Task) -> float:
+        return max(self._pace.get(task.call.function.name, 1.0), QUICKEST)
+
+    def _send(self, node: Node, tasks: list[Task]) -> None:
+        batch = Batch(node, {task.key: task for task in tasks})
+        told = self.describe(node)
+        orders: list[tuple] = []
+        if node.told != (node.engine, told):
+            node.told = (node.engine, told)
+            orders.append(("open", told))
+        calls = [
+            (t.key, t.function, t.arguments, t.timeout, t.inlets, t.broadcast) for t in tasks
+        ]
+        orders.append(("calls", told["pool"], calls))
+        for task in tasks:
+            task.attempts += 1
+            self._watch(task, batch)
+        client = node.link.client
+        batch.id = client.order(
+            node.engine,
+            wrap(orders),
+            lambda said: self._hear(batch, said),
+            lambda message: self._show(batch, message),
+        )
+        node.batches[batch.id] = batch
+        for task in tasks:
+            for feeder in task.feeders:
+                feeder.join((batch.id, task.key), self._feed(batch, task, feeder.number))
+
+    def _watch(self, task: Task, batch: Batch) -> None:
+        """Let a task's future stop it where it runs."""
+        task.future.at_work = lambda: task.key in batch.tasks and bool(batch.id)
+        task.future.stop = lambda: self.stop(batch, [task.key], "cancel")
+
+    def _order(self, node: Node, engine: str, order: tuple) -> None:
+        if engine and engine == node.engine:
+            node.link.client.order(engine, wrap([order]))
+
+    def _feed(self, batch: Batch, task: Task, number: int) -> Callable[[tuple[str, Any]], None]:
+        """Return what sends an item to a call; items that come meanwhile go together."""
+        out: deque[tuple[str, Any]] = deque()
+        engine, loop = batch.node.engine, batch.node.link.client._io_loop
+
+        def send() -> None:
+            items = [out.popleft() for _ in range(len(out))]
+            if items:
+                self._order(batch.node, engine, ("feed", batch.id, task.key, number, items))
+
+        def feed(item: tuple[str, Any]) -> None:
+            out.append(item)
+            loop.add_callback(send)
+
+        return feed
+
+    # -- what comes of them, in the thread of the client -------------------------------------------
+
+    def _hear(self, batch: Batch, said: Any) -> None:
+        with self.lock:  # until it is sent altogether
+            pass
+        if isinstance(said, Exception):
+            self._lost(batch, said)
+            return
+        content = said["content"]
+        batch.final = batch.final or content["final"]
+        told = unwrap(said["buffers"])
+        if batch.held or batch.printed < content["printed"]:
+            batch.held.append((content["printed"], told))
+            if len(batch.held) == 1:
+                self._release_later(batch)
+        else:
+            self._take_in(batch, told)
+
+    def _release_later(self, batch: Batch) -> None:
+        """Wait no longer than a moment for what was printed."""
+        loop = batch.node.link.client._io_loop
+        timer = threading.Timer(
+            OUTPUT_SECONDS, lambda: loop.add_callback(lambda: self._release(batch, 1 << 62))
+        )
+        timer.daemon = True
+        timer.start()
+
+    def _release(self, batch: Batch, printed: int) -> None:
+        while batch.held and batch.held[0][0] <= printed:
+            _, told = batch.held.popleft()
+            self._take_in(batch, told)
+
+    def _show(self, batch: Batch, message: dict[str, Any]) -> None:
+        kind, content = message["header"]["msg_type"], message["content"]
+        sink = next(iter(batch.tasks.values())).sink if batch.tasks else None
+        if kind == "stream" and sink is not None:
+            sink.write(batch.node.rank, content["name"], content["text"])
+        elif kind == "display_data" and sink is not None:
+            sink.display(batch.node.rank, content)
+        elif kind not in _COUNTED:
+            return
+        batch.printed += 1
+        self._release(batch, batch.printed)
+
+    def _take_in(self, batch: Batch, told: list[tuple]) -> None:
+        for kind, *rest in told:
+            try:
+                getattr(self, f"_on_{kind}")(batch, *rest)
+            except Exception:  # one result must not hold up the others
+                _log.exception("what a node has said could not be taken in")
+        if batch.final and not batch.held:
+            with self.lock:
+                self._end(batch)
+                self._pump()
+
+    def _end(self, batch: Batch) -> None:
+        batch.node.batches.pop(batch.id, None)
+        batch.node.reserved = False
+        self._recent.append((batch.node.link, batch.id))
+        while len(self._recent) > 100:  # what a call's threads print later is shown, too
+            link, old = self._recent.popleft()
+            link.client.sinks.pop(old, None)
+
+    def _done(self, batch: Batch, key: int, seconds: float | None = None) -> Task | None:
+        with self.lock:
+            task = batch.tasks.pop(key, None)
+        if task is None:
+            return None
+        for feeder in task.feeders:
+            feeder.leave((batch.id, key))
+        if seconds is not None:
+            name = task.call.function.name
+            before = self._pace.get(name, seconds)
+            # slow ones count at once, quick ones by and by
+            self._pace[name] = max(seconds, 0.8 * before + 0.2 * seconds)
+        task.future.stop = None
+        return task
+
+    def _on_value(self, batch: Batch, key: int, payload: Payload, seconds: float) -> None:
+        if task := self._done(batch, key, seconds):
+            try:
+                task.future.settle(join(payload, _no_blob))
+            except Exception as error:
+                text = f"the result of {task.call!r} cannot be opened here: {error}"
+                task.future.fail(_chained(SkyError(text), error))
+
+    def _on_error(self, batch: Batch, key: int, said: dict[str, Any], seconds: float) -> None:
+        task = self._done(batch, key, seconds)
+        if said.get("stuck"):
+            self.kill(batch.node, "a call did not stop")
+        if task is None or (said["stopped"] and task.future.done() and task.stream is None):
+            return
+        error = failure(task, said, batch.node.rank)
+        retry = task.call.retry
+        if (
+            task.attempts <= retry.times
+            and isinstance(error, retry.on)
+            and task.replayable
+            and not said["stopped"]
+        ):
+            self.again([task])
+        elif task.stream is not None:
+            task.stream._buffer.finish("error", error)
+        else:
+            task.future.fail(error)
+
+    def _on_stream(self, batch: Batch, key: int) -> None:
+        task = batch.tasks[key]
+        node, engine = batch.node, batch.node.engine
+        task.stream = ItemStream(
+            lambda count: self._order(node, engine, ("took", batch.id, key, count)),
+            lambda: self.stop(batch, [key], "close"),
+        )
+        stream = task.stream
+        task.stream = _Held(stream._buffer)  # type: ignore[assignment]
+        if task.future.done():
+            stream.close()
+        task.future.settle(stream)
+
+    def _on_item(self, batch: Batch, key: int, data: bytes) -> None:
+        task = batch.tasks.get(key)
+        if task is not None and task.stream is not None:
+            task.stream._buffer.add([join((data,), _no_blob)])
+
+    def _on_end(self, batch: Batch, key: int, seconds: float) -> None:
+        task = self._done(batch, key)
+        if task is not None and task.stream is not None:
+            task.stream._buffer.finish("end")
+
+    def _on_drawn(self, batch: Batch, key: int, number: int, count: int) -> None:
+        if task := batch.tasks.get(key):
+            for feeder in task.feeders:
+                if feeder.number == number:
+                    feeder.drawn((batch.id, key), count)
+
+    def _on_back(self, batch: Batch, keys: list[int]) -> None:
+        back = [task for key in keys if (task := self._done(batch, key))]
+        for task in back:
+            task.attempts -= 1
+        self.again(back)
+
+    def _on_missing(self, batch: Batch, key: int, name: str) -> None:
+        if task := self._done(batch, key):
+            task.attempts -= 1
+            self.hold(batch.node, task, name)
+
+    def _on_lost(self, batch: Batch, key: int, why: str) -> None:
+        """Take in that the process of a single call has died."""
+        if task := self._done(batch, key):
+            self._lose(task, batch.node, why, guilty=True)
+
+    # -- nodes go ----------------------------------------------------------------------------------
+
+    def _lost(self, batch: Batch, error: Exception) -> None:
+        """Take in that an engine is gone, with all that it had."""
+        node = batch.node
+        with self.lock:
+            if node.engine:
+                node.engine, node.told = "", None
+                for each in node.batches.values():
+                    each.crowded = len(node.batches) > 1
+                self.on_loss(node)
+            self._release(batch, 1 << 62)
+            self._end(batch)
+            tasks = list(batch.tasks.values())
+            batch.tasks.clear()
+        guilty = len(tasks) == 1 and not batch.crowded
+        if isinstance(error, SkyClusterLost):
+            for task in tasks:
+                self._fail(task, error)
+            return
+        for task in reversed(tasks):
+            for feeder in task.feeders:
+                feeder.leave((batch.id, task.key))
+            self._lose(task, node, "its engine died", guilty)
+
+    def _lose(self, task: Task, node: Node, why: str, guilty: bool) -> None:
+        if task.future.done() and task.stream is None:
+            return
+        task.alone = True
+        if guilty:
+            task.losses.append(f"node {node.rank}: {why}")
+        if not task.replayable or task.rank is not None:
+            what = "it streams" if not task.replayable else "it was for this very node"
+            text = f"{task.call!r} was lost with node {node.rank} ({why}); {what}"
+            self._fail(task, SkyTaskLost(text, hint="send it again"))
+        elif len(task.losses) >= MOST_LOSSES:
+            text = f"{task.call!r} was lost {len(task.losses)} times ({'; '.join(task.losses)})"
+            hint = "it seems to end the process that runs it, and is not sent again"
+            self._fail(task, SkyTaskLost(text, hint=hint))
+        else:
+            self.again([task])
+
+    @staticmethod
+    def _fail(task: Task, error: BaseException) -> None:
+        if task.stream is not None:
+            task.stream._buffer.finish("error", error)
+        task.future.fail(error)
+
+    def stop(self, batch: Batch, keys: list[int], why: str) -> None:
+        """Stop calls where they run."""
+        node = batch.node
+        batch.stopped = batch.stopped or time.monotonic()
+        self._order(node, node.engine, ("stop", batch.id, keys, why))
+
+    def kill(self, node: Node, why: str) -> None:
+        """Let the head kill the engine of a node, which does not listen."""
+
+        def ask() -> None:
+            try:
+                for batch in list(node.batches.values()) or [None]:
+                    run = f"calls-{batch.id}" if batch else ""
+                    node.link.head("kill", run=run, ranks=[node.place], why=why)
+            except SkyError:
+                pass  # the cluster is gone, which others are told
+
+        threading.Thread(target=ask, name="sky-kill", daemon=True).start()
+
+    def close(self, why: str) -> None:
+        """Take no more; fail what waits."""
+        with self.lock:
+            self.closed = why
+            tasks = [*self._queue, *(t for node in self.nodes.values() for t in node.pinned)]
+            for node in self.nodes.values():
+                for batch in node.batches.values():
+                    tasks += batch.tasks.values()
+                    node.link.client.hearers.pop(batch.id, None)
+                node.batches.clear()
+                node.pinned.clear()
+            self._queue.clear()
+        error = SkyClusterLost(why)
+        for task in tasks:
+            self._fail(task, error)
+
+
+class _Held:
+    """The dispatcher's hold on a stream: of its items, not of the stream that a user lets go."""
+
+    def __init__(self, buffer: Any) -> None:
+        self._buffer = buffer
+
+
+_COUNTED = {"stream", "display_data", "update_display_data", "execute_result", "clear_output"}
+
+
+def _no_blob(blob: Blob) -> memoryview:
+    raise SkyError(f"the result has a part that was not sent ({blob.size} bytes)")
+
+
+def _chained(error: SkyError, cause: BaseException) -> SkyError:
+    error.__cause__ = cause
+    return error
