@@ -336,13 +336,15 @@ class Head:
         return {"killed": [engine.rank for engine in killed]}
 
     def _targets(self, content: dict[str, Any]) -> list[Engine]:
-        """Return the engines of some ranks that execute a run now."""
+        """Return the engines of some ranks that execute a run now; without a run, in any case."""
         return [
             engine
             for engine in self.engines.values()
             if engine.rank in content["ranks"]
-            and engine.cell is not None
-            and engine.cell.facts["run"] == content["run"]
+            and (
+                content["run"] is None
+                or (engine.cell is not None and engine.cell.facts["run"] == content["run"])
+            )
         ]
 
     def _op_commons(self, content: dict[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,8 @@ class SkyKernel(Base):
         self.shell_handlers["sky_value"] = self.sky_value
         self._ports: list[int] = []
         self._count_printed()
-        self.site: Site | None = None
+        self._site: Site | None = None
+        self.shell_handlers["sky_blob"] = lambda *request: self.site.take_blob(*request)
         self._begun: deque[str] = deque(maxlen=1000)
         self._order = threading.Lock()
         # IPython's own end the process, and with it every variable
@@ -230,6 +231,16 @@ class SkyKernel(Base):
 
     # -- functions -------------------------------------------------------------------------
 
+    @property
+    def site(self) -> Site:
+        """What this engine does for pools."""
+        with self._order:
+            if self._site is None:
+                from ..functions.site import Site
+
+                self._site = Site(self)
+        return self._site
+
     def dispatch_control(self, msg: list[Any]) -> Any:
         """Hand orders to the site of functions; what else comes is the kernel's."""
         idents, frames = self.session.feed_identities(msg, copy=False)
@@ -237,10 +248,6 @@ class SkyKernel(Base):
             return super().dispatch_control(msg)
         try:
             message = self.session.deserialize(frames, content=True, copy=False)
-            if self.site is None:
-                from ..functions.site import Site
-
-                self.site = Site(self)
             self.site.take(idents, message)
         except Exception:
             self.log.error("an order could not be carried out", exc_info=True)

@@ -126,7 +126,13 @@ class Child:
 
     def _on_stop(self, key: int, why: str) -> None:
         if self.call is not None and self.call.key == key:
-            self.call.stop(why, lambda _: signal.pthread_kill(self._main, signal.SIGINT))
+            again = bool(self.call.stopped_at)
+            ends_itself = why == "close" and not again  # at its next item
+            wake = None if ends_itself else self._wake
+            self.call.stop(why, wake)
+
+    def _wake(self, thread: int) -> None:
+        signal.pthread_kill(self._main, signal.SIGINT)
 
     def _on_feed(self, key: int, number: int, items: list) -> None:
         if self.call is not None and self.call.key == key:

@@ -6,6 +6,7 @@ as many as take `BATCH_SECONDS`; what has not begun soon comes back and goes els
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -16,9 +17,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
+from .clock import Clock
 from .payload import Blob, Payload, join, unwrap, wrap
-from .streaming import ItemStream
-from .tasks import Task, failure
+from .streaming import Buffer, ItemStream
+from .tasks import RemoteFuture, Task, failure
 
 if TYPE_CHECKING:
     from ..engines.link import Link
@@ -28,6 +30,7 @@ BATCH_CALLS = 1000
 QUICKEST = 2e-5
 """What a call takes at least, in seconds, with all that is done about it."""
 MOST_LOSSES = 3
+KILL_SECONDS = 5.0
 OUTPUT_SECONDS = 0.5
 """How long a result waits for what was printed before it: that takes another way."""
 
@@ -50,6 +53,7 @@ class Node:
     link: Link
     place: int
     slots: int
+    lane: str
     engine: str = ""
     batches: dict[str, Batch] = field(default_factory=dict)
     pinned: deque[Task] = field(default_factory=deque)
@@ -60,9 +64,14 @@ class Node:
     @property
     def free(self) -> int:
         """Slots that nothing runs in."""
-        if not self.engine or self.reserved:
+        if not self.engine or self.reserved or not self.alive:
             return 0
         return self.slots - len(self.batches)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its engine is there, as far as is known."""
+        return self.link.client._engines.get(self.place) == self.engine
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +87,8 @@ class Batch:
     final: bool = False
     crowded: bool = False
     """Whether others ran beside it when its engine died."""
-    stopped: float = 0.0
+    stopped: tuple[str, float] | None = None
+    """Why and when it was told to stop."""
 
 
 class Dispatcher:
@@ -104,6 +114,7 @@ class Dispatcher:
         self._last = -1
         self._pace: dict[str, float] = {}
         self._recent: deque[tuple[Link, str]] = deque()
+        self.clock = Clock(self)
         self.hold: Callable[[Node, Task, str], None] = lambda node, task, name: None
         """Brings a blob that a node lacks, and sends the task again."""
 
@@ -160,6 +171,8 @@ class Dispatcher:
 
     def _pump(self) -> None:
         for node in self.nodes.values():
+            if node.engine and not node.alive and not node.batches:
+                self._gone(node)  # it died with nothing to do, so nobody was told
             while node.pinned and node.free > 0:
                 task = node.pinned.popleft()
                 if not task.future.done():
@@ -238,6 +251,8 @@ class Dispatcher:
             lambda message: self._show(batch, message),
         )
         node.batches[batch.id] = batch
+        if any(task.timeout is not None for task in tasks):
+            self.clock.watch(batch)
         for task in tasks:
             for feeder in task.feeders:
                 feeder.join((batch.id, task.key), self._feed(batch, task, feeder.number))
@@ -356,7 +371,7 @@ class Dispatcher:
     def _on_error(self, batch: Batch, key: int, said: dict[str, Any], seconds: float) -> None:
         task = self._done(batch, key, seconds)
         if said.get("stuck"):
-            self.kill(batch.node, "a call did not stop")
+            self.kill(batch, "a call did not stop")
         if task is None or (said["stopped"] and task.future.done() and task.stream is None):
             return
         error = failure(task, said, batch.node.rank)
@@ -369,32 +384,35 @@ class Dispatcher:
         ):
             self.again([task])
         elif task.stream is not None:
-            task.stream._buffer.finish("error", error)
+            task.stream.finish("error", error)
         else:
             task.future.fail(error)
 
     def _on_stream(self, batch: Batch, key: int) -> None:
         task = batch.tasks[key]
         node, engine = batch.node, batch.node.engine
-        task.stream = ItemStream(
+        # of the stream and its future nothing is kept here: it ends when its user lets go of it
+        task.stream = Buffer()
+        stream = ItemStream(
+            task.stream,
             lambda count: self._order(node, engine, ("took", batch.id, key, count)),
             lambda: self.stop(batch, [key], "close"),
         )
-        stream = task.stream
-        task.stream = _Held(stream._buffer)  # type: ignore[assignment]
-        if task.future.done():
+        future, task.future = task.future, RemoteFuture()
+        task.future.settle(None)
+        if future.done():
             stream.close()
-        task.future.settle(stream)
+        future.settle(stream)
 
     def _on_item(self, batch: Batch, key: int, data: bytes) -> None:
         task = batch.tasks.get(key)
         if task is not None and task.stream is not None:
-            task.stream._buffer.add([join((data,), _no_blob)])
+            task.stream.add([join((data,), _no_blob)])
 
     def _on_end(self, batch: Batch, key: int, seconds: float) -> None:
         task = self._done(batch, key)
         if task is not None and task.stream is not None:
-            task.stream._buffer.finish("end")
+            task.stream.finish("end")
 
     def _on_drawn(self, batch: Batch, key: int, number: int, count: int) -> None:
         if task := batch.tasks.get(key):
@@ -425,10 +443,9 @@ class Dispatcher:
         node = batch.node
         with self.lock:
             if node.engine:
-                node.engine, node.told = "", None
                 for each in node.batches.values():
                     each.crowded = len(node.batches) > 1
-                self.on_loss(node)
+                self._gone(node)
             self._release(batch, 1 << 62)
             self._end(batch)
             tasks = list(batch.tasks.values())
@@ -442,6 +459,10 @@ class Dispatcher:
             for feeder in task.feeders:
                 feeder.leave((batch.id, task.key))
             self._lose(task, node, "its engine died", guilty)
+
+    def _gone(self, node: Node) -> None:
+        node.engine, node.told = "", None
+        self.on_loss(node)
 
     def _lose(self, task: Task, node: Node, why: str, guilty: bool) -> None:
         if task.future.done() and task.stream is None:
@@ -463,25 +484,47 @@ class Dispatcher:
     @staticmethod
     def _fail(task: Task, error: BaseException) -> None:
         if task.stream is not None:
-            task.stream._buffer.finish("error", error)
+            task.stream.finish("error", error)
         task.future.fail(error)
 
     def stop(self, batch: Batch, keys: list[int], why: str) -> None:
         """Stop calls where they run."""
         node = batch.node
-        batch.stopped = batch.stopped or time.monotonic()
+        batch.stopped = batch.stopped or (why, time.monotonic())
         self._order(node, node.engine, ("stop", batch.id, keys, why))
+        self.clock.watch(batch)
 
-    def kill(self, node: Node, why: str) -> None:
-        """Let the head kill the engine of a node, which does not listen."""
+    def give_up(self, batch: Batch, why: str) -> None:
+        """End the calls of an engine that says nothing, and the engine."""
+        self.kill(batch, "a call did not stop")
+        with self.lock:
+            self._end(batch)
+            tasks = list(batch.tasks.values())
+            batch.tasks.clear()
+            batch.node.link.client.forget_order(batch.id, "")
+        said = {"stopped": why, "name": "KeyboardInterrupt", "text": "", "traceback": ""}
+        for number, task in enumerate(tasks):
+            if number == 0:
+                self._fail(task, failure(task, said, batch.node.rank))
+            else:
+                self.again([task])
+
+    def kill(self, batch: Batch, why: str) -> None:
+        """Let the head kill the engine of a batch, which does not listen."""
+        node = batch.node
+        with self.lock:
+            engine, node.engine, node.told = node.engine, "", None
+        if not engine:  # it is gone already
+            return
 
         def ask() -> None:
-            try:
-                for batch in list(node.batches.values()) or [None]:
-                    run = f"calls-{batch.id}" if batch else ""
-                    node.link.head("kill", run=run, ranks=[node.place], why=why)
-            except SkyError:
-                pass  # the cluster is gone, which others are told
+            with contextlib.suppress(SkyError):  # where the cluster is gone, others are told
+                node.link.head("kill", run=None, ranks=[node.place], why=why)
+                until = time.monotonic() + KILL_SECONDS
+                client = node.link.client
+                while client._engines.get(node.place) == engine and time.monotonic() < until:
+                    time.sleep(0.02)
+                self.on_loss(node)
 
         threading.Thread(target=ask, name="sky-kill", daemon=True).start()
 
@@ -500,13 +543,6 @@ class Dispatcher:
         error = SkyClusterLost(why)
         for task in tasks:
             self._fail(task, error)
-
-
-class _Held:
-    """The dispatcher's hold on a stream: of its items, not of the stream that a user lets go."""
-
-    def __init__(self, buffer: Any) -> None:
-        self._buffer = buffer
 
 
 _COUNTED = {"stream", "display_data", "update_display_data", "execute_result", "clear_output"}

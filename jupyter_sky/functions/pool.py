@@ -95,7 +95,7 @@ class Pool:
         self._around = list(around)
         self._told: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._equipment = _no_equipment
-        self._growing = threading.Lock()
+        self._healing = threading.Lock()
         self._dispatcher = Dispatcher(self._describe, self._on_loss)
         self._ships = Ships(self._dispatcher)
         self.join(cluster)
@@ -152,8 +152,9 @@ class Pool:
             ranks = [first + place for place in range(cluster.row.nodes)]
             engines = cluster.link.client._engines
             for place, rank in enumerate(ranks):
+                slots, lane = self.worker.concurrency, self.worker.lane
                 self._dispatcher.nodes[rank] = Node(
-                    rank, cluster.link, place, self.worker.concurrency, engines[place]
+                    rank, cluster.link, place, slots, lane, engines[place]
                 )
             self._clusters.append(cluster)
         return ranks
@@ -196,11 +197,13 @@ class Pool:
         if cluster is None or self.closed:
             return
         try:
-            cluster.heal([node.place])
+            with self._healing:
+                cluster.heal([node.place])
         except SkyError as error:
             self._drop(cluster, error)
             return
         with self._dispatcher.lock:
+            node.told = None
             node.engine = node.link.client._engines.get(node.place, "")
         self._dispatcher.pump()
 
@@ -274,12 +277,11 @@ class Pool:
             )
             task.feeders, task.broadcast = feeders, broadcast
             task.timeout = call.timeout if call.timeout is not None else self.limit
+            for feeder in feeders:
+                feeder.expected += 1
             tasks.append(task)
         self._ships.bring(packer.blobs)
         self._dispatcher.submit(tasks)
-        for _, _, _, feeders in packed.values():
-            for feeder in feeders:
-                feeder.start()
         return [task.future for task in tasks]
 
     def _wait_for(self, futures: list[Future[Any]]) -> list[Any]:

@@ -24,8 +24,10 @@ GIVE_BACK_SECONDS = 0.1
 GATHER_SECONDS = 0.02
 """Results of quick calls travel together, for no longer than this."""
 TICK_SECONDS = 0.05
-GRACE_SECONDS = 0.3
-"""How long a call may take to stop before its lane goes on without it."""
+GRACE_SECONDS = {"timeout": 0.3, "cancel": 0.8, "close": 10.0}
+"""How long a call may take to stop before its lane goes on without it, by why it is to stop."""
+CLOSE_SECONDS = 1.0
+"""How long a generator that nobody listens to may take to its next item before it is stopped."""
 
 
 class Batch:
@@ -151,7 +153,6 @@ class Site:
         self.batches: dict[str, Batch] = {}
         self._watching = False
         self._told: Batch | None = None
-        kernel.shell_handlers["sky_blob"] = self.take_blob
 
     # -- orders, in the thread of the control channel ------------------------------------------
 
@@ -227,7 +228,9 @@ class Site:
             batch.emit(call.failed(Stopped()))
             return
         call.why = call.why or why
-        call.stop(why, lane.interrupt(call))
+        # a closed generator ends by itself, at its next item
+        ends_itself = why == "close" and not isinstance(lane, ProcessLane)
+        call.stop(why, None if ends_itself else lane.interrupt(call))
         self._watch()
 
     # -- time, in the same thread ----------------------------------------------------------------
@@ -245,8 +248,12 @@ class Site:
                 lane = self.crews[call.camp.pool].lane_of(call)
                 if call.overdue and not call.why and lane is not None:
                     self._stop(lane, call, "timeout")
-                elif call.stopped_at and now - call.stopped_at > GRACE_SECONDS and lane:
-                    self._go_on_without(batch, lane, call)
+                elif call.stopped_at and lane is not None:
+                    since = now - call.stopped_at
+                    if since > GRACE_SECONDS[call.why]:
+                        self._go_on_without(batch, lane, call)
+                    elif call.why == "close" and since > CLOSE_SECONDS:
+                        call.stop("close", lane.interrupt(call))
                 again = again or call.timeout is not None or bool(call.stopped_at)
         if again:
             self._watch()

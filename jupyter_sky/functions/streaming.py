@@ -36,8 +36,10 @@ class ItemStream(Generic[T]):
     ...     print(loss)
     """
 
-    def __init__(self, took: Callable[[int], None], close: Callable[[], None]) -> None:
-        self._buffer = _Buffer()
+    def __init__(
+        self, buffer: Buffer, took: Callable[[int], None], close: Callable[[], None]
+    ) -> None:
+        self._buffer = buffer
         self._took, self._stop = took, close
         self._unsaid = 0
 
@@ -72,7 +74,7 @@ class ItemStream(Generic[T]):
             self.close()
 
 
-class _Buffer:
+class Buffer:
     """Items that have come and were not taken."""
 
     def __init__(self) -> None:
@@ -81,16 +83,19 @@ class _Buffer:
         self.end: tuple[str, Any] | None = None
 
     def add(self, items: list[Any]) -> None:
+        """Take items that have come."""
         with self.wake:
             self.items.extend(items)
             self.wake.notify()
 
     def finish(self, kind: str, value: Any = None) -> None:
+        """Note that no more come: ``end``, or ``error`` with the error."""
         with self.wake:
             self.end = self.end or (kind, value)
             self.wake.notify_all()
 
     def take(self) -> tuple[str, Any]:
+        """Wait for the next item, or the end."""
         with self.wake:
             while not self.items and self.end is None:
                 self.wake.wait()
@@ -101,6 +106,7 @@ class _Buffer:
             return end
 
     def empty(self) -> bool:
+        """Whether no item waits."""
         return not self.items
 
     def close(self) -> bool:
@@ -141,19 +147,19 @@ class Feeder:
         self._receivers: dict[Any, Callable[[tuple[str, Any]], None]] = {}
         self._ahead: dict[Any, deque[int]] = {}
         self._bytes: dict[Any, int] = {}
+        self.expected = 0
+        """How many receivers there will be; it starts when all have joined."""
         self._wake = threading.Condition()
         self._context = contextvars.copy_context()
 
     def join(self, receiver: Any, send: Callable[[tuple[str, Any]], None]) -> None:
-        """Send to a receiver, too. All join before it starts."""
+        """Send to a receiver, too; begin, in a thread of its own, when this was the last."""
         self._receivers[receiver], self._ahead[receiver] = send, deque()
         self._bytes[receiver] = 0
-
-    def start(self) -> None:
-        """Begin, in a thread of its own."""
-        threading.Thread(
-            target=lambda: self._context.run(self._go), name="sky-feeder", daemon=True
-        ).start()
+        if len(self._receivers) == self.expected:
+            threading.Thread(
+                target=lambda: self._context.run(self._go), name="sky-feeder", daemon=True
+            ).start()
 
     def drawn(self, receiver: Any, count: int) -> None:
         """Note that a receiver has used up some items."""

@@ -18,7 +18,7 @@ from .payload import Blobs, Payload, blobs_of, carrying, pack_arguments, pack_fu
 if TYPE_CHECKING:
     from .output import Sink
     from .pending import Function, PendingFunction
-    from .streaming import Feeder, ItemStream
+    from .streaming import Buffer, Feeder
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class Task:
     blobs: Blobs
     rank: int | None = None
     feeders: list[Feeder] = field(default_factory=list)
-    stream: ItemStream | None = None
+    stream: Buffer | None = None
     attempts: int = 0
     losses: list[str] = field(default_factory=list)
     alone: bool = False
