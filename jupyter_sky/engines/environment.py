@@ -90,7 +90,11 @@ def _install(home: Path, packages: Sequence[str], what: str) -> None:
         raise SkyError(f"{what} needs uv or pip on the engine, and neither is there")
     for command in commands:
         outcome = subprocess.run(
-            [*command, *packages], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            [*command, *packages],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"NO_COLOR": "1", "PIP_NO_COLOR": "1"},
         )
         if outcome.returncode == 0:
             return

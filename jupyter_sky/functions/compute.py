@@ -142,6 +142,9 @@ class Compute:
         if self._pool is not None and not self._pool.closed:
             raise SkyUsageError(f"this Compute is up already, as {self._pool!r}")
         session = sessions.current()
+        self._made = self._image()
+        if self._made is not None:
+            self._made.check()  # what can be known to fail costs no machine
         resources, nodes, lease = self._choose(session)
         name = self.name or f"compute-{uuid.uuid4().hex[:6]}"
         start = Starter(session, resources, lease)
@@ -168,11 +171,7 @@ class Compute:
 
     def _equip(self, pool: Pool) -> None:
         """Install the image, and let plug-ins do what they do."""
-        image = self.image
-        for plugin in self.plugins:
-            if hasattr(plugin, "image"):
-                image = plugin.image(image)
-        self._made = image
+        image = self._made
         self._welcome(pool, pool.ranks)
         setups = [image.setup() if image is not None else None]
         setups += [plugin.setup(pool) for plugin in self.plugins if hasattr(plugin, "setup")]
@@ -181,6 +180,14 @@ class Compute:
         for plugin in self.plugins:
             if hasattr(plugin, "client"):
                 pool.enter(plugin.client(pool))
+
+    def _image(self) -> Any:
+        """Return the image with what plug-ins need in it."""
+        image = self.image
+        for plugin in self.plugins:
+            if hasattr(plugin, "image"):
+                image = plugin.image(image)
+        return image
 
     def _welcome(self, pool: Pool, ranks: Sequence[int]) -> None:
         """Make nodes ready for calls."""

@@ -131,6 +131,7 @@ def unresolvable(packages: tuple[str, ...]) -> str:
         input="\n".join(packages),
         capture_output=True,
         text=True,
+        env=os.environ | {"NO_COLOR": "1"},
     )
     if compiled.returncode == 0 or "No solution found" not in compiled.stderr:
         return ""

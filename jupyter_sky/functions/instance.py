@@ -236,26 +236,25 @@ def entered(topology: Mapping[str, Any]) -> Iterator[None]:
 
 def topology(pool: Pool, rank: int) -> dict[str, Any]:
     """Return what the engine of a rank is told of its pool before each call."""
-    ranks, row = pool.ranks, pool.cluster.row
-    shared, addresses = commons(pool.cluster), _addresses(pool.cluster)
-    there = [addresses.get(each, shared["head_addr"]) for each in ranks]
+    ranks, shared = sorted({*pool.ranks, rank}), commons(pool.cluster)
+    offer = pool.cluster.row.offer
+    addresses = _addresses(pool, shared["head_addr"])
     info = InstanceInfo(
         node=ranks.index(rank),
         total_nodes=len(ranks),
         head_addr=shared["head_addr"],
         head_port=shared["head_port"],
         job_id=pool.id,
-        accelerator=row.offer.get("gpu") or "",
-        accelerators=row.offer.get("gpu_count") or 0,
-        peers=tuple(Peer(node, address) for node, address in enumerate(there)),
+        accelerator=offer.get("gpu") or "",
+        accelerators=offer.get("gpu_count") or 0,
+        peers=tuple(Peer(node, addresses[each]) for node, each in enumerate(ranks)),
         workers_per_node=pool.worker.concurrency,
     )
-    near = there[ranks.index(rank)] == shared["head_addr"]
-    way = {"url": shared["near" if near else "far"], "key": shared["key"]}
+    near = addresses[rank] == shared["head_addr"]
     return {
         "node": info.node,
         "instance": asdict(info),
-        "commons": way,
+        "commons": {"url": shared["near" if near else "far"], "key": shared["key"]},
         "facts": {**pool.facts},
     }
 
@@ -270,13 +269,13 @@ def commons(cluster: Cluster) -> dict[str, Any]:
     return _KNOWN[cluster]
 
 
-def _addresses(cluster: Cluster) -> dict[int, str]:
-    """Return where the nodes of a cluster reach each other; nothing for nodes of this machine."""
+def _addresses(pool: Pool, head: str) -> dict[int, str]:
+    """Return where the nodes of a pool reach each other, by rank."""
     from ..clouds.base import ReachedBySsh
 
-    if not isinstance(cluster.cloud, ReachedBySsh):
-        return {}
-    return {
-        node.rank: node.private or node.address.host
-        for node in cluster.cloud.nodes(cluster.machines)
-    }
+    private: dict[tuple[Any, int], str] = {}
+    for cluster in pool.clusters:
+        if isinstance(cluster.cloud, ReachedBySsh):
+            for node in cluster.cloud.nodes(cluster.machines):
+                private[cluster.link, node.rank] = node.private or node.address.host
+    return {rank: private.get(place, head) for rank, place in pool.places.items()}
