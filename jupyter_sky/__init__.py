@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from .errors import SkyError
     from .functions import plugins
     from .functions.compute import Compute
-    from .functions.instance import InstanceInfo, instance_info
+    from .functions.image import Image
+    from .functions.instance import InstanceInfo, instance_info, is_head
     from .functions.output import silent, stderr, stdout
     from .functions.pending import PendingFunction, function, gather
     from .functions.pool import Pool
@@ -85,10 +86,20 @@ _NAMES = {
 """Where the other names are found; asked for, not imported: this package stays light."""
 
 __all__ = [
+    "Compute",
     "Dag",
+    "Image",
+    "InstanceInfo",
+    "Nodes",
+    "Offer",
+    "Options",
+    "PendingFunction",
+    "Pool",
     "Resources",
     "SkyError",
+    "Spec",
     "Task",
+    "Worker",
     "__version__",
     "accelerators",
     "alias",
@@ -98,17 +109,26 @@ __all__ = [
     "config",
     "cost",
     "down",
+    "function",
+    "gather",
     "get",
     "handle",
+    "instance_info",
+    "is_head",
     "logs",
     "meter",
     "offers",
     "plan",
+    "plugins",
     "preemption",
     "put",
     "run",
     "search",
+    "shard",
+    "silent",
     "status",
+    "stderr",
+    "stdout",
     "tracker",
     "up",
     "vars",
@@ -121,7 +141,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(".api", __name__), name)
     if name in _ROOMS:
         return import_module(f".{name}", __name__)
-    if name == "plugins":
+    if name == "plugins":  # of functions, and not at the top: the name says what it is here
         return import_module(".functions.plugins", __name__)
     if name in _NAMES:
         return getattr(import_module(f".{_NAMES[name]}", __name__), name)
@@ -136,7 +156,6 @@ class _Package(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _VERBS and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
-
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel as a name to import, as every module: functions that use it are sent to nodes."""

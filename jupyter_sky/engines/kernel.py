@@ -19,11 +19,11 @@ from ipykernel.kernelbase import Kernel
 from ipyparallel.engine.kernel import IPythonParallelKernel
 
 from . import threads
+from .described import describe_error
 from .docket import Docket
 from .journal import KEPT
 from .shelf import Shelf
 from .streams import QuickStream
-from .values import INLINE_BYTES, Parcel
 
 if TYPE_CHECKING:
     from ..functions.site import Site
@@ -305,37 +305,3 @@ def _show_group(shell: Any, _kind: Any, error: BaseException, trace: Any, **_: A
     lines = re.sub(r'File "([^"\n]+)"', cell, text).splitlines()
     shell._showtraceback(type(error), error, lines)
     return lines
-
-
-def describe_error(error: BaseException) -> dict[str, Any]:
-    """Return what a client needs to raise `error` under its own class.
-
-    ``classes`` names the class and its bases as (module, qualified name), nearest first;
-    ``inline`` is a parcel of what the exception carries, where that travels. The exception itself
-    does not: it may be of a class that is not there, or whose ``__init__`` wants anything.
-    """
-    classes = [
-        [base.__module__, base.__qualname__]
-        for base in type(error).__mro__
-        if issubclass(base, BaseException)
-    ]
-    described: dict[str, Any] = {"classes": classes}
-    if isinstance(error, NameError):
-        described["name"] = error.name
-    if isinstance(error, ModuleNotFoundError):
-        described["module"] = error.name
-    if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
-        described["filename"] = error.filename
-    more = {name: getattr(error, name) for name in _MORE if getattr(error, name, None) is not None}
-    state = {"args": error.args, "dict": vars(error), "more": more}
-    for kept in (state, state | {"dict": {}}):
-        if parcel := Parcel.small(kept, INLINE_BYTES):
-            return described | parcel.inline()
-    return described
-
-
-_MORE = (
-    "name path msg errno strerror filename filename2 lineno offset text end_lineno end_offset code "
-    "value"
-).split()
-"""What builtin exceptions carry beside their arguments and attributes."""

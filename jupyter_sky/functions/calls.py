@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from ..engines.described import describe_error
 from ..engines.values import Parcel
 from ..errors import SkyError, SkyUsageError
 from . import instance
@@ -217,8 +218,6 @@ class Call:
             "traceback": text,
             "stopped": self.why if isinstance(error, KeyboardInterrupt) else "",
         }
-        from ..engines.kernel import describe_error
-
         described |= describe_error(error)
         try:
             bare = error.with_traceback(None)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import threading
+import inspect
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..config import Sky
 from ..errors import SkyError, SkyNoOffer, SkyUsageError, suggest
 from ..executor import session as sessions
+from ..executor.request import CellOptions
 from ..offers import Offer
-from ..resources import Resources
-from .pool import Pool
+from ..resources import Resources, parse_duration
+from .pool import Pool, active_pools
 from .specs import SELECTIONS, Allocation, Nodes, Options, Selection, Spec, Worker
 
 if TYPE_CHECKING:
@@ -137,21 +139,35 @@ class Compute:
     def __exit__(self, *_: object) -> None:
         self.down()
 
-    def up(self) -> Pool:
-        """Bring it up; return the pool."""
+    def up(self, reuse: bool = False) -> Pool:
+        """Bring it up; return the pool.
+
+        Parameters
+        ----------
+        reuse
+            Take a cluster of that name, or of this notebook, that is up and satisfies the request.
+        """
         if self._pool is not None and not self._pool.closed:
             raise SkyUsageError(f"this Compute is up already, as {self._pool!r}")
         session = sessions.current()
-        self._made = self._image()
-        if self._made is not None:
-            self._made.check()  # what can be known to fail costs no machine
         resources, nodes, lease = self._choose(session)
-        name = self.name or f"compute-{uuid.uuid4().hex[:6]}"
         start = Starter(session, resources, lease)
-        pool = Pool(start(name, nodes.ready), self.worker, start.end)
+        if reuse:
+            cluster = start.found(self.name, nodes.ready)
+        else:
+            cluster = start(self.name or f"compute-{uuid.uuid4().hex[:6]}", nodes.ready)
+        return self.over(cluster, start, nodes)
+
+    def over(self, cluster: Cluster, start: Starter, nodes: Nodes | None = None) -> Pool:
+        """Make a cluster that is up the pool."""
+        try:
+            pool = Pool(cluster, self.worker, start.end)
+        except BaseException:
+            start.end(cluster)
+            raise
         try:
             self._equip(pool)
-            if nodes.most > nodes.ready:
+            if nodes is not None and nodes.most > nodes.ready:
                 from .elastic import Growth
 
                 Growth(pool, nodes, start, self.options, self._welcome).begin()
@@ -229,7 +245,8 @@ class Starter:
 
     def __init__(self, session: Session, resources: Resources, lease: float | None) -> None:
         self.session, self.resources, self.lease = session, resources, lease
-        self._lock = threading.Lock()
+        self.alive: Callable[[], None] = lambda: None
+        """Raises when nobody wants what is being started any more."""
 
     def __call__(self, name: str, nodes: int) -> Cluster:
         """Start a cluster of so many nodes."""
@@ -240,8 +257,13 @@ class Starter:
                 hint=f"use it: pool = sky.up({name!r}), or end it: sky.down({name!r})",
             )
         asked = replace(self.resources, nodes=nodes)
-        with self._lock:
-            return self.session.clusters.start(asked, name, self.lease, lambda stage, detail: None)
+        return self.session.clusters.start(asked, name, self.lease, lambda *_: self.alive())
+
+    def found(self, name: str | None, nodes: int) -> Cluster:
+        """Return a cluster that is up for this request; start one where there is none."""
+        asked = replace(self.resources, nodes=nodes)
+        cluster, _ = self.session.clusters.obtain(asked, name, self.lease, lambda *_: self.alive())
+        return cluster
 
     def end(self, cluster: Cluster) -> None:
         """End a cluster; one that has ended already is no error."""
@@ -292,3 +314,32 @@ def _best(session: Session, spec: Spec, nodes: Nodes) -> tuple[Resources, Offer]
             refusal = error
     assert refusal is not None
     raise refusal
+
+
+def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
+    """Bring a pool up by the words of `Compute` or by labels of resources; see `api.up`."""
+    words = set(inspect.signature(Compute).parameters) - {"specs", "name"}
+    resources = {key: value for key, value in labels.items() if key not in words}
+    given = {key: value for key, value in labels.items() if key in words}
+    if not resources.keys() and not {"nodes", "cloud", "region"} >= given.keys():
+        if idle is not None:
+            given.setdefault("ttl", idle)
+        return Compute(**given, name=name).up(reuse=True)
+    equipment = {key: given.pop(key) for key in list(given) if key in _EQUIPMENT}
+    if isinstance(given.get("nodes"), (tuple, list, Nodes)):
+        raise SkyUsageError("nodes that come and go go with the words of sky.Compute, not labels")
+    labels = {key: str(v) if key == "nodes" else v for key, v in {**resources, **given}.items()}
+    options = CellOptions(resources=Resources.parse(**labels), cluster=name)
+    options = options.with_defaults(Sky.load())
+    session = sessions.current()
+    seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
+    start = Starter(session, options.resources, seconds)
+    cluster = session.up(options.resources, options.cluster, seconds)
+    if not equipment:
+        for pool in active_pools():
+            if pool.cluster is cluster:
+                return pool
+    return Compute(**equipment).over(cluster, start)
+
+
+_EQUIPMENT = {"worker", "image", "plugins", "options"}

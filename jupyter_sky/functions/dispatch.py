@@ -58,7 +58,8 @@ class Node:
     batches: dict[str, Batch] = field(default_factory=dict)
     pinned: deque[Task] = field(default_factory=deque)
     reserved: bool = False
-    leaving: bool = False
+    aside: bool = False
+    """Whether only calls for this very node go there: it is being made ready."""
     told: Any = None
 
     @property
@@ -193,14 +194,14 @@ class Dispatcher:
 
     def _next_node(self) -> Node | None:
         """Return the free node that has least to do; among equals, the one whose turn it is."""
-        free = [node for node in self.nodes.values() if node.free > 0 and not node.leaving]
+        free = [node for node in self.nodes.values() if node.free > 0 and not node.aside]
         if not free:
             return None
         count = max(self.nodes) + 1
         return min(free, key=lambda n: (len(n.batches), (n.rank - self._last - 1) % count))
 
     def _idle_node(self) -> Node | None:
-        idle = (n for n in self.nodes.values() if n.free == n.slots and not n.leaving)
+        idle = (n for n in self.nodes.values() if n.free == n.slots and not n.aside)
         return next(idle, None)
 
     def _take(self) -> list[Task]:
@@ -236,9 +237,7 @@ class Dispatcher:
         if node.told != (node.engine, told):
             node.told = (node.engine, told)
             orders.append(("open", told))
-        calls = [
-            (t.key, t.function, t.arguments, t.timeout, t.inlets, t.broadcast) for t in tasks
-        ]
+        calls = [(t.key, t.function, t.arguments, t.timeout, t.inlets, t.broadcast) for t in tasks]
         orders.append(("calls", told["pool"], calls))
         for task in tasks:
             task.attempts += 1

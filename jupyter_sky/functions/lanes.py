@@ -105,12 +105,13 @@ class ThreadLane:
         self.call: Call | None = None
         self._wake = threading.Event()
         self._closed = False
-        self._thread = self._start()
+        self._start()
 
-    def _start(self) -> threading.Thread:
-        thread = threading.Thread(target=self._go, name=f"sky-call-{self.number}", daemon=True)
-        thread.start()
-        return thread
+    def _start(self) -> None:
+        self._thread = threading.Thread(
+            target=self._go, name=f"sky-call-{self.number}", daemon=True
+        )
+        self._thread.start()
 
     def wake(self) -> None:
         """Take up what waits."""
@@ -131,8 +132,7 @@ class ThreadLane:
                         self.call = None
 
     def _thread_is_mine(self) -> bool:
-        thread = getattr(self, "_thread", None)  # not there yet in the very first moment
-        return not self._closed and thread in (None, threading.current_thread())
+        return not self._closed and self._thread is threading.current_thread()
 
     def interrupt(self, call: Call) -> Callable[[int], None]:
         """Raise it at the thread's next step in Python."""
@@ -141,7 +141,7 @@ class ThreadLane:
     def abandon(self, call: Call) -> bool:
         """Leave the thread to itself, and start another."""
         self.call = None
-        self._thread = self._start()
+        self._start()
         self._wake.set()
         return True
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..engines.values import Parcel
-from ..errors import SkyError, SkyTaskLost, SkyUsageError
+from ..errors import SkyError, SkyUsageError
 from . import instance
 from .dispatch import Dispatcher, Node
 from .output import Sink
@@ -34,7 +34,12 @@ _active: list[Pool] = []
 
 def active() -> Pool | None:
     """Return the pool of the innermost ``with``, or the one that was brought up last."""
-    return _active[-1] if _active else None
+    return next(iter(active_pools()), None)
+
+
+def active_pools() -> list[Pool]:
+    """Return the pools that are up, the newest first."""
+    return [pool for pool in reversed(_active) if not pool.link.lost]
 
 
 def current() -> Pool:
@@ -80,7 +85,6 @@ class Pool:
         cluster: Cluster,
         worker: Worker | None = None,
         end: Callable[[Cluster], None] | None = None,
-        around: Sequence[Any] = (),
     ) -> None:
         self.cluster, self.worker = cluster, worker or Worker()
         self.id = f"{cluster.row.name}-{uuid.uuid4().hex[:6]}"
@@ -91,8 +95,6 @@ class Pool:
         self._clusters: list[Cluster] = []
         self._end = end
         self._stack = ExitStack()
-        self._setups: list[Any] = []
-        self._around = list(around)
         self._told: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._equipment = _no_equipment
         self._healing = threading.Lock()
@@ -122,7 +124,7 @@ class Pool:
     def ranks(self) -> list[int]:
         """The nodes that take calls now."""
         with self._dispatcher.lock:
-            return sorted(n.rank for n in self._dispatcher.nodes.values() if not n.leaving)
+            return sorted(n.rank for n in self._dispatcher.nodes.values() if not n.aside)
 
     @property
     def clusters(self) -> list[Cluster]:
@@ -145,27 +147,54 @@ class Pool:
         """Whether calls can be sent to it."""
         return not self.closed
 
-    def join(self, cluster: Cluster) -> list[int]:
-        """Take the nodes of a cluster in; return their ranks here."""
+    def join(
+        self, cluster: Cluster, welcome: Callable[[Pool, Sequence[int]], None] | None = None
+    ) -> list[int]:
+        """Take the nodes of a cluster in; return their ranks here.
+
+        With `welcome`, which makes them ready, calls go there only after it.
+        """
         with self._dispatcher.lock:
             first = max(self._dispatcher.nodes, default=-1) + 1
             ranks = [first + place for place in range(cluster.row.nodes)]
             engines = cluster.link.client._engines
+            slots, lane = self.worker.concurrency, self.worker.lane
             for place, rank in enumerate(ranks):
-                slots, lane = self.worker.concurrency, self.worker.lane
                 self._dispatcher.nodes[rank] = Node(
-                    rank, cluster.link, place, slots, lane, engines[place]
+                    rank, cluster.link, place, slots, lane, engines[place], aside=bool(welcome)
                 )
             self._clusters.append(cluster)
+        if welcome is not None:
+            try:
+                welcome(self, ranks)
+            except BaseException:
+                self.leave(cluster)
+                raise
+            with self._dispatcher.lock:
+                for rank in ranks:
+                    self._dispatcher.nodes[rank].aside = False
+            self._dispatcher.pump()
         return ranks
 
     def leave(self, cluster: Cluster) -> None:
-        """Let the nodes of a cluster go, which run nothing any more."""
+        """Let the nodes of a cluster go; calls that run there go elsewhere."""
         with self._dispatcher.lock:
-            self._clusters.remove(cluster)
+            if cluster in self._clusters:
+                self._clusters.remove(cluster)
             for rank, node in list(self._dispatcher.nodes.items()):
                 if node.link is cluster.link:
                     del self._dispatcher.nodes[rank]
+
+    def busy(self, cluster: Cluster) -> bool:
+        """Whether nodes of a cluster run anything."""
+        with self._dispatcher.lock:
+            nodes = self._dispatcher.nodes.values()
+            return any(n.link is cluster.link and (n.batches or n.pinned) for n in nodes)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a node."""
+        return self._dispatcher.waiting()
 
     def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
         """Say what every process does before its first call, and around every call."""
@@ -210,6 +239,9 @@ class Pool:
     def _drop(self, cluster: Cluster, error: SkyError) -> None:
         """Go on without a cluster that is gone, if there is another."""
         if cluster is self.cluster:
+            self.closed = f"is gone ({error.message})"
+            with contextlib.suppress(ValueError):
+                _active.remove(self)
             self._dispatcher.close(f"pool {self.name} is gone: {error.message}")
         else:
             self.leave(cluster)
@@ -272,9 +304,7 @@ class Pool:
             if id(call) not in packed:
                 packed[id(call)] = packer.pack(call)
             function, arguments, inlets, feeders = packed[id(call)]
-            task = Task(
-                call, function, arguments, inlets, RemoteFuture(), sink, packer.blobs, rank
-            )
+            task = Task(call, function, arguments, inlets, RemoteFuture(), sink, packer.blobs, rank)
             task.feeders, task.broadcast = feeders, broadcast
             task.timeout = call.timeout if call.timeout is not None else self.limit
             for feeder in feeders:
@@ -364,4 +394,3 @@ class Pool:
 
 
 _no_equipment = split(Parcel.of(([], []), "nothing"), None)
-__all__ = ["Pool", "SkyTaskLost", "active", "current"]

@@ -41,7 +41,9 @@ class Progress:
     def __str__(self) -> str:
         total = self.done + self.running + self.failed + self.left
         failed = f", {self.failed} failed" if self.failed else ""
-        return f"{self.done} of {total} calls done, {self.running} running{failed}, {self.left} left"
+        return (
+            f"{self.done} of {total} calls done, {self.running} running{failed}, {self.left} left"
+        )
 
 
 @contextmanager

@@ -42,7 +42,7 @@ class Ships:
         if not blobs:
             return
         with self._lock:
-            nodes = [n for n in self.dispatcher.nodes.values() if n.engine and not n.leaving]
+            nodes = [n for n in self.dispatcher.nodes.values() if n.engine]
             by_link: dict[Any, list[Node]] = {}
             for node in nodes:
                 by_link.setdefault(node.link, []).append(node)
@@ -141,5 +141,3 @@ def _answer(link: Link, engine: str, future: Future) -> Any:
             if engine not in link.client._engines.values():
                 return EngineError(engine)
             time.sleep(0)
-
-

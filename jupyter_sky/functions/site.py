@@ -259,11 +259,11 @@ class Site:
             self._watch()
 
     def _go_on_without(self, batch: Batch, lane: Any, call: Call) -> None:
+        call.over = True
         stuck = not lane.abandon(call)
         if stuck:
             batch.give_back()
         batch.emit(call.failed(Stopped(), stuck=stuck))
-        call.over = True
 
     # -- what lanes need -----------------------------------------------------------------------------
 

@@ -158,6 +158,9 @@ def failure(task: Task, said: dict[str, Any], rank: int) -> BaseException:
         error.remote_traceback = lines
     with contextlib.suppress(Exception):
         error.rank, error.remote_traceback = rank, lines  # type: ignore[attr-defined]
+        # our own frames tell a notebook's author nothing
+        shown = [*lines, f"in {task.call!r} on node {rank}"]
+        error._render_traceback_ = lambda: shown  # type: ignore[attr-defined]
     with contextlib.suppress(Exception):
         error.add_note(f"in {task.call!r} on node {rank}")
     with contextlib.suppress(Exception):
@@ -196,5 +199,3 @@ def _main_names() -> dict[str, Any]:
     import sys
 
     return vars(sys.modules["__main__"])
-
-
