@@ -99,7 +99,7 @@ def up(name: str | None = None, *, idle: str | float | None = None, **labels: An
     --------
     >>> pool = sky.up("train", cpus="2", idle="1h")  # doctest: +SKIP
     """
-    from .functions.compute import up as bring_up
+    from .functions.starting import up as bring_up
 
     return bring_up(name, idle, labels)
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..config import Sky
-from ..errors import SkyError, SkyNoOffer, SkyUsageError, suggest
+from ..errors import SkyNoOffer, SkyUsageError, suggest
 from ..executor import session as sessions
-from ..executor.request import CellOptions
-from ..offers import Offer
-from ..resources import Resources, parse_duration
-from .pool import Pool, active_pools
+from ..resources import Resources
+from .pool import Pool
 from .specs import SELECTIONS, Allocation, Nodes, Options, Selection, Spec, Worker
+from .starting import Starter, best
 
 if TYPE_CHECKING:
     from ..accelerators import Accelerator
@@ -116,6 +113,7 @@ class Compute:
         self.worker, self.options = worker or Worker(), options or Options()
         self.image, self.plugins = image, tuple(plugins)
         self.name = name
+        self._made: Any = None
         self._pool: Pool | None = None
 
     # -- life --------------------------------------------------------------------------------------
@@ -149,6 +147,7 @@ class Compute:
         """
         if self._pool is not None and not self._pool.closed:
             raise SkyUsageError(f"this Compute is up already, as {self._pool!r}")
+        self.check()
         session = sessions.current()
         resources, nodes, lease = self._choose(session)
         start = Starter(session, resources, lease)
@@ -157,6 +156,12 @@ class Compute:
         else:
             cluster = start(self.name or f"compute-{uuid.uuid4().hex[:6]}", nodes.ready)
         return self.over(cluster, start, nodes)
+
+    def check(self) -> None:
+        """Raise what can be known to fail, before it costs a machine."""
+        self._made = self._image()
+        if self._made is not None:
+            self._made.check()
 
     def over(self, cluster: Cluster, start: Starter, nodes: Nodes | None = None) -> Pool:
         """Make a cluster that is up the pool."""
@@ -224,7 +229,7 @@ class Compute:
         refusals: list[SkyNoOffer] = []
         for spec, nodes in zip(self.specs, self.nodes, strict=True):
             try:
-                resources, offer = _best(session, spec, nodes)
+                resources, offer = best(session, spec, nodes)
             except SkyNoOffer as refusal:
                 refusals.append(refusal)
                 continue
@@ -238,39 +243,6 @@ class Compute:
             reasons = "; ".join(refusal.message for refusal in refusals)
             raise SkyNoOffer(f"none of {len(refusals)} specs can be had: {reasons}")
         return min(found, key=lambda one: one[0])[1:]
-
-
-class Starter:
-    """Starts and ends the clusters of one pool."""
-
-    def __init__(self, session: Session, resources: Resources, lease: float | None) -> None:
-        self.session, self.resources, self.lease = session, resources, lease
-        self.alive: Callable[[], None] = lambda: None
-        """Raises when nobody wants what is being started any more."""
-
-    def __call__(self, name: str, nodes: int) -> Cluster:
-        """Start a cluster of so many nodes."""
-        row = self.session.store.cluster(name)
-        if row is not None and row.state == "up" and row in self.session.clusters.reconcile():
-            raise SkyUsageError(
-                f"a cluster {name} is up already",
-                hint=f"use it: pool = sky.up({name!r}), or end it: sky.down({name!r})",
-            )
-        asked = replace(self.resources, nodes=nodes)
-        return self.session.clusters.start(asked, name, self.lease, lambda *_: self.alive())
-
-    def found(self, name: str | None, nodes: int) -> Cluster:
-        """Return a cluster that is up for this request; start one where there is none."""
-        asked = replace(self.resources, nodes=nodes)
-        cluster, _ = self.session.clusters.obtain(asked, name, self.lease, lambda *_: self.alive())
-        return cluster
-
-    def end(self, cluster: Cluster) -> None:
-        """End a cluster; one that has ended already is no error."""
-        try:
-            self.session.clusters.down(cluster.row.name)
-        except SkyUsageError:
-            pass
 
 
 def _alternatives(specs: Sequence[Any], given: dict[str, Any], nodes: Any) -> list[Spec]:
@@ -294,52 +266,3 @@ def _alternatives(specs: Sequence[Any], given: dict[str, Any], nodes: Any) -> li
             more["nodes"] = nodes
         filled.append(replace(spec, **more))
     return filled
-
-
-def _best(session: Session, spec: Spec, nodes: Nodes) -> tuple[Resources, Offer]:
-    """Return the request of a spec, and the best offer for it."""
-    allocation = (spec.allocation or "spot-if-available").replace("_", "-")
-    markets = {
-        "spot": [True],
-        "on-demand": [False],
-        "cheapest": [None],
-        "spot-if-available": [True, None],
-    }[allocation]
-    refusal: SkyError | None = None
-    for spot in markets:
-        resources = spec.resources(nodes.started, spot)
-        try:
-            return resources, session.clusters.plan(resources)[0]
-        except SkyNoOffer as error:
-            refusal = error
-    assert refusal is not None
-    raise refusal
-
-
-def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
-    """Bring a pool up by the words of `Compute` or by labels of resources; see `api.up`."""
-    words = set(inspect.signature(Compute).parameters) - {"specs", "name"}
-    resources = {key: value for key, value in labels.items() if key not in words}
-    given = {key: value for key, value in labels.items() if key in words}
-    if not resources.keys() and not {"nodes", "cloud", "region"} >= given.keys():
-        if idle is not None:
-            given.setdefault("ttl", idle)
-        return Compute(**given, name=name).up(reuse=True)
-    equipment = {key: given.pop(key) for key in list(given) if key in _EQUIPMENT}
-    if isinstance(given.get("nodes"), (tuple, list, Nodes)):
-        raise SkyUsageError("nodes that come and go go with the words of sky.Compute, not labels")
-    labels = {key: str(v) if key == "nodes" else v for key, v in {**resources, **given}.items()}
-    options = CellOptions(resources=Resources.parse(**labels), cluster=name)
-    options = options.with_defaults(Sky.load())
-    session = sessions.current()
-    seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
-    start = Starter(session, options.resources, seconds)
-    cluster = session.up(options.resources, options.cluster, seconds)
-    if not equipment:
-        for pool in active_pools():
-            if pool.cluster is cluster:
-                return pool
-    return Compute(**equipment).over(cluster, start)
-
-
-_EQUIPMENT = {"worker", "image", "plugins", "options"}

@@ -354,8 +354,7 @@ class Dispatcher:
         if seconds is not None:
             name = task.call.function.name
             before = self._pace.get(name, seconds)
-            # slow ones count at once, quick ones by and by
-            self._pace[name] = max(seconds, 0.8 * before + 0.2 * seconds)
+            self._pace[name] = 0.8 * before + 0.2 * seconds
         task.future.stop = None
         return task
 

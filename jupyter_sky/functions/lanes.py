@@ -46,7 +46,7 @@ class Lane(Protocol):
 
 
 class MainLane:
-    """The engine's main thread: signals end what waits in C, and libraries find what they expect."""
+    """The engine's main thread: signals end what waits, and libraries find what they expect."""
 
     def __init__(self, crew: Crew, number: int) -> None:
         self.crew, self.number = crew, number
@@ -202,11 +202,11 @@ class ProcessLane:
 
     def _open(self) -> Connection:
         if self._pipe is None:
+            number = str(self.number)
             here, there = socket.socketpair()
             with there:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "jupyter_sky.functions.child", str(there.fileno())]
-                    + [str(self.crew.site.vault.folder), str(self.number)],
+                    [*_CHILD, str(there.fileno()), str(self.crew.site.vault.folder), number],
                     pass_fds=[there.fileno()],
                     stdin=subprocess.DEVNULL,
                 )
@@ -256,6 +256,7 @@ class ProcessLane:
         self._end()
 
 
+_CHILD = (sys.executable, "-m", "jupyter_sky.functions.child")
 ENDS = {"value", "error", "end", "missing", "lost"}
 """What a call says last."""
 LANES: dict[str, type] = {"main": MainLane, "thread": ThreadLane, "process": ProcessLane}

@@ -103,7 +103,7 @@ class Pool:
         self.join(cluster)
         _active.append(self)
 
-    # -- nodes -------------------------------------------------------------------------------------
+    # -- nodes ---------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -247,7 +247,7 @@ class Pool:
             self.leave(cluster)
             self._dispatcher.pump()
 
-    # -- calls -------------------------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------
 
     def run(self, call: PendingFunction[T]) -> T:
         """Run a call on one node, and wait for it: ``call >> pool``."""
@@ -343,7 +343,7 @@ class Pool:
             for future in futures:
                 future.cancel()
 
-    # -- the end -------------------------------------------------------------------------------------
+    # -- the end -------------------------------------------------------------------------------
 
     def defer(self, function: Callable[[], Any]) -> None:
         """Call a function at the end, before the machines go."""

@@ -233,7 +233,7 @@ class Site:
         call.stop(why, None if ends_itself else lane.interrupt(call))
         self._watch()
 
-    # -- time, in the same thread ----------------------------------------------------------------
+    # -- time, in the same thread --------------------------------------------------------------
 
     def _watch(self) -> None:
         if not self._watching:
@@ -265,7 +265,7 @@ class Site:
             batch.give_back()
         batch.emit(call.failed(Stopped(), stuck=stuck))
 
-    # -- what lanes need -----------------------------------------------------------------------------
+    # -- what lanes need -----------------------------------------------------------------------
 
     def at_work(self, batch: Batch) -> None:
         """Let the head know that the main thread runs calls, and whose what it prints is."""
@@ -298,7 +298,7 @@ class Site:
             ident=self.kernel._topic(f"{name}"),
         )
 
-    # -- blobs, in the main thread ---------------------------------------------------------------------
+    # -- blobs, in the main thread -------------------------------------------------------------
 
     def take_blob(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """Take a part of a blob, or say which of some are here."""
