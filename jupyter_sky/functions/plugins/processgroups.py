@@ -61,8 +61,8 @@ class Torch:
             ) from None
         info = instance_info()
         mine = self.here[0] if self.here and group.is_initialized() else ""
-        members = exchange("torch", (mine, info.node))
-        if len({joined for joined, _ in members}) == 1 and mine:
+        joined = {*exchange("torch", mine)}
+        if len(joined) == 1 and mine:
             return
         if group.is_initialized():
             group.destroy_process_group()
@@ -71,15 +71,34 @@ class Torch:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         if backend == "nccl":
             torch.cuda.set_device(0)
-        self._begin(group, backend)
+        self._begin(name, backend)
         self.here[:] = [name]
 
-    def _begin(self, group: Any, backend: str) -> None:
-        info = instance_info()
+    def _begin(self, name: str, backend: str) -> None:
+        import torch.distributed as group
+
+        info, limit = instance_info(), datetime.timedelta(seconds=self.timeout)
+        mine = self._store(info.head_port, limit) if info.is_head else None
+        # told, not agreed on before: one who comes early must not meet those of the group before
+        ports = exchange("torch-port", mine.port if mine is not None else 0)
+        store = mine or group.TCPStore(info.head_addr, max(ports), timeout=limit)
         group.init_process_group(
             backend,
-            init_method=f"tcp://{info.head_addr}:{info.head_port}",
+            store=group.PrefixStore(name, store),
             rank=info.node,
             world_size=info.total_nodes,
-            timeout=datetime.timedelta(seconds=self.timeout),
+            timeout=limit,
         )
+
+    @staticmethod
+    def _store(port: int, limit: datetime.timedelta) -> Any:
+        """Open what the nodes meet at, on the port that was promised if it is free again."""
+        from torch.distributed import TCPStore
+
+        def at(port: int) -> Any:
+            return TCPStore("0.0.0.0", port, None, True, limit, wait_for_workers=False)
+
+        try:
+            return at(port)
+        except RuntimeError:
+            return at(0)
