@@ -44,9 +44,23 @@ if TYPE_CHECKING:
     from .functions.output import silent, stderr, stdout
     from .functions.pending import PendingFunction, function, gather
     from .functions.pool import Pool
+    from .functions.providers import (
+        AWS,
+        GCP,
+        SSH,
+        Azure,
+        Container,
+        Hyperstack,
+        Lambda,
+        Local,
+        Nebius,
+        RunPod,
+        VastAI,
+        Verda,
+    )
     from .functions.shard import shard
     from .functions.specs import Nodes, Options, Spec, Worker
-    from .offers import Offer
+    from .offers import InstanceType, Offer
     from .resources import Resources
 
 _VERBS = (
@@ -54,12 +68,16 @@ _VERBS = (
     "up vars wait"
 ).split()
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
+_PROVIDERS = (
+    "AWS Azure Container GCP Hyperstack Lambda Local Nebius RunPod SSH VastAI Verda".split()
+)
 _NAMES = {
     "Dag": "dag",
     "Resources": "resources",
     "Task": "dag",
     "Compute": "functions.compute",
     "Image": "functions.image",
+    "InstanceType": "offers",
     "InstanceInfo": "functions.instance",
     "Nodes": "functions.specs",
     "Offer": "offers",
@@ -68,6 +86,7 @@ _NAMES = {
     "Pool": "functions.pool",
     "Spec": "functions.specs",
     "Worker": "functions.specs",
+    **dict.fromkeys(_PROVIDERS, "functions.providers"),
     "barrier": "functions.collections",
     "counter": "functions.collections",
     "dict": "functions.collections",
@@ -86,19 +105,32 @@ _NAMES = {
 """Where the other names are found; asked for, not imported: this package stays light."""
 
 __all__ = [
+    "AWS",
+    "GCP",
+    "SSH",
+    "Azure",
     "Compute",
+    "Container",
     "Dag",
+    "Hyperstack",
     "Image",
     "InstanceInfo",
+    "InstanceType",
+    "Lambda",
+    "Local",
+    "Nebius",
     "Nodes",
     "Offer",
     "Options",
     "PendingFunction",
     "Pool",
     "Resources",
+    "RunPod",
     "SkyError",
     "Spec",
     "Task",
+    "VastAI",
+    "Verda",
     "Worker",
     "__version__",
     "accelerators",
