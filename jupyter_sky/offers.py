@@ -114,7 +114,8 @@ class Offer:
 
         Examples
         --------
-        >>> str(Offer("aws", "us-east-1", "p3.8xlarge", 32, 244, None, "V100", 4).machine.accelerator)
+        >>> offer = Offer("aws", "us-east-1", "p3.8xlarge", 32, 244, None, "V100", 4)
+        >>> str(offer.machine.accelerator)
         'V100:4'
         """
         kind = accelerator(self.gpu, self.gpu_count) if self.gpu else None
