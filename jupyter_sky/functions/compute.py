@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SkyNoOffer, SkyUsageError, suggest
 from ..executor import session as sessions
 from ..resources import Resources
+from .lines import STANDALONE
 from .pool import Pool
 from .specs import SELECTIONS, Allocation, Nodes, Options, Selection, Spec, Worker
 from .starting import Starter, best
@@ -180,6 +181,8 @@ class Compute:
             pool.down()
             raise
         pool.limit = self.options.timeout
+        if not self.options.cluster:
+            pool.facts[STANDALONE] = True
         self._pool = pool
         return pool
 

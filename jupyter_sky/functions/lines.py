@@ -17,12 +17,15 @@ from . import instance
 
 if TYPE_CHECKING:
     from ..executor.cluster import Cluster
+    from .pool import Pool
 
 SLICE_SECONDS = 0.2
 """How often a thread that waits looks up: it may have been told to end."""
 AGAIN_SECONDS = 5.0
 """A request without an answer is sent again; it is carried out once."""
 FIRST_SECONDS = 30.0
+STANDALONE = "standalone"
+"""The fact of a pool whose nodes do not speak to each other."""
 
 
 class Line(Protocol):
@@ -35,19 +38,28 @@ class Line(Protocol):
 
 def line() -> Line:
     """Return this thread's way to what is shared where it runs."""
-    known = instance.facts().get("commons")
-    if known is None:
-        from . import pool
-
-        active = pool.active()
-        known = _from_here(active.cluster) if active is not None else None
-    if known is None:
+    here = instance.facts()
+    active = None if here else _active()
+    if STANDALONE in (here.get("facts", {}) if active is None else active.facts):
+        raise SkyUsageError(
+            "tasks of this pool share nothing: it was brought up with Options(cluster=False)",
+            hint="leave that out, where the nodes reach each other",
+        )
+    if active is not None:
+        known = _from_here(active.cluster)
+    elif (known := here.get("commons")) is None:
         return _alone()
     lines = _lines()
     key = (known["url"], known["key"])
     if key not in lines:
         lines[key] = Wire(known)
     return lines[key]
+
+
+def _active() -> Pool | None:
+    from . import pool  # not on nodes, which need none of it
+
+    return pool.active()
 
 
 def _from_here(cluster: Cluster) -> dict[str, str]:

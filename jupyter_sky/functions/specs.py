@@ -138,11 +138,16 @@ class Options:
         Most seconds that a call may run which says nothing itself.
     scale_up_after, scale_down_after : float
         Seconds that calls must have waited, or nodes been idle, before an elastic pool changes.
+    cluster : bool
+        Whether nodes may speak to each other. Without it calls go as they do, and what tasks
+        share (``sky.dict``, ``sky.barrier``...) cannot be had: for places whose machines do not
+        reach one another.
     """
 
     timeout: float | None = None
     scale_up_after: float = 2.0
     scale_down_after: float = 60.0
+    cluster: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +194,8 @@ class Spec:
         if isinstance(self.accelerator, str):
             known_accelerator(self.accelerator.partition(":")[0])
         self.resources(1)
+        if self.ttl is not None and not (self.lease or 0) > 0:
+            raise SkyUsageError(f"ttl={self.ttl!r}: seconds above 0, or like '10m'")
 
     @property
     def cloud(self) -> str | None:
