@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import inspect
+import pickle
 import threading
 import time
 import traceback
@@ -219,12 +221,13 @@ class Call:
             "stopped": self.why if isinstance(error, KeyboardInterrupt) else "",
         }
         described |= describe_error(error)
-        try:
-            bare = error.with_traceback(None)
-            bare.__cause__ = bare.__context__ = None
-            described["pickle"] = dumps(bare)
-        except Exception:  # then its class and its arguments, as far as they travel
-            pass
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+        # an exception whose __init__ wants anything pickles, and then cannot be opened
+        for value in (error, (type(error), error.args, vars(error))):
+            with contextlib.suppress(Exception):
+                described["pickle"] = dumps(value)
+                pickle.loads(described["pickle"])
+                break
         return described
 
     # -- from other threads ------------------------------------------------------------------

@@ -63,6 +63,11 @@ class Function(Generic[P, T]):
         The function itself: ``train.local(10)`` runs it here and now.
     """
 
+    local: Callable[P, T]
+    timeout: float | None
+    retry: Retry
+    shown: dict[str, Only]
+
     def __init__(
         self,
         function: Callable[P, T],

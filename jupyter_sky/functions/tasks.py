@@ -190,6 +190,11 @@ def _opened(data: bytes | None) -> BaseException | None:
         return None
     try:
         error = pickle.loads(data)
+        if isinstance(error, tuple):
+            kind, args, state = error
+            error = kind.__new__(kind)
+            error.args = args
+            error.__dict__.update(state)
     except Exception:
         return None
     return error if isinstance(error, BaseException) else None
