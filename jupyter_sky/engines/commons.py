@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 Frames = tuple[bytes, ...]
+Key = tuple[str, str]
+"""The kind of a thing and its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,8 +332,12 @@ class Commons:
     }
 
     def __init__(self) -> None:
-        self.things: dict[str, tuple[str, Thing]] = {}
+        self.things: dict[Key, Thing] = {}
+        self.busy: dict[Key, Thing] = {}
+        """Those that somebody waits for or holds."""
         self.last: dict[bytes, Answer] = {}
+        self.open: dict[bytes, int] = {}
+        """What each client waits for."""
 
     def ask(
         self,
@@ -345,47 +351,52 @@ class Commons:
 
         One that was sent again because its answer was lost is not carried out twice.
         """
-        last = self.last.get(client)
         if arguments["op"] == "cancel":
             return self._cancel(client, arguments["number"])
+        last = self.last.get(client)
         if last is not None and last.asked.number >= number:
             return [last] if last.asked.number == number else []
-        if any(a.client == client and a.number == number for a in self.waiting()):
+        if self.open.get(client) == number:
             return []
         timeout = arguments.get("timeout")
         deadline = math.inf if timeout is None else now + timeout
         asked = Asked(client, number, arguments, tuple(frames), deadline)
-        kind, name = arguments["kind"], arguments["name"]
-        there, thing = self.things.get(name, (kind, None))
-        if there != kind:
-            return self._kept([Answer(asked, failed=f"it is a {there}, not a {kind}")])
-        if thing is None:
-            thing = self.KINDS[kind]()
-            self.things[name] = kind, thing
+        key = arguments["kind"], arguments["name"]
+        thing = self.things.get(key) or self.KINDS[key[0]]()
+        self.things[key] = thing
+        self.open[client] = number
         answers = getattr(thing, f"op_{arguments['op']}")(asked)
         if deadline <= now:
             answers += thing.expire(now)
+        self._note(key, thing)
+        return self._kept(answers)
+
+    def _note(self, key: Key, thing: Thing) -> None:
+        if any(True for _ in thing.waiting()):
+            self.busy[key] = thing
+        else:
+            self.busy.pop(key, None)
         if not thing.used:
-            del self.things[name]
+            self.things.pop(key, None)
+
+    def _of_busy(self, change: Callable[[Thing], Answers]) -> Answers:
+        answers: Answers = []
+        for key, thing in list(self.busy.items()):
+            answers += change(thing)
+            self._note(key, thing)
         return self._kept(answers)
 
     def _cancel(self, client: bytes, number: int) -> Answers:
         """Take back a request that its client no longer waits for."""
         last = self.last.get(client)
         if last is not None and last.asked.number == number:
-            return self._kept(last.undo() if last.undo else [])
-        return self._kept(
-            [a for _, thing in self.things.values() for a in thing.leave(client, number)]
-        )
-
-    def waiting(self) -> Iterator[Asked]:
-        """Yield who waits for something or holds it."""
-        for _, thing in self.things.values():
-            yield from thing.waiting()
+            self.last[client] = replace(last, undo=None)
+            return self.undelivered(last)
+        return self._of_busy(lambda thing: thing.leave(client, number))
 
     def expire(self, now: float) -> Answers:
         """Answer those who have waited long enough."""
-        return self._kept([a for _, thing in self.things.values() for a in thing.expire(now)])
+        return self._of_busy(lambda thing: thing.expire(now))
 
     def undelivered(self, answer: Answer) -> Answers:
         """Take back what could not be handed over."""
@@ -394,9 +405,11 @@ class Commons:
     def gone(self, client: bytes) -> Answers:
         """Let go of all that a client holds and waits for."""
         self.last.pop(client, None)
-        return self._kept([a for _, thing in self.things.values() for a in thing.leave(client)])
+        self.open.pop(client, None)
+        return self._of_busy(lambda thing: thing.leave(client))
 
     def _kept(self, answers: Answers) -> Answers:
         for answer in answers:
             self.last[answer.asked.client] = answer
+            self.open.pop(answer.asked.client, None)
         return answers

@@ -257,10 +257,24 @@ def test_who_meets_may_bring_something(steward: Steward, task: Callable[..., Any
     assert [said(process) for process in met] == ["[0, 10, 20]"] * 3
 
 
-def test_misuse(where: str) -> None:
-    collections.counter(f"m-{where}").add()
-    with pytest.raises(SkyUsageError, match="it is a counter, not a dict"):
+def test_kinds_have_names_of_their_own(where: str) -> None:
+    assert collections.counter(f"m-{where}").add() == 1
+    with collections.lock(f"m-{where}"):
         collections.dict(f"m-{where}")["a"] = 1
+    assert collections.counter(f"m-{where}").value == 1
+
+
+def test_many_names_slow_nothing_down() -> None:
+    from jupyter_sky.engines.commons import Commons
+
+    commons = Commons()
+    for number in range(1, 2001):
+        asked = {"kind": "counter", "name": str(number), "op": "add", "amount": 1}
+        commons.ask(b"me", number, asked, ())
+    assert len(commons.things) == 2000 and not commons.busy and not commons.open
+
+
+def test_misuse(where: str) -> None:
     for bad in ("", 3, None):
         with pytest.raises(SkyUsageError, match="not a name"):
             collections.lock(bad)  # type: ignore[arg-type]
