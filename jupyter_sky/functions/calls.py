@@ -111,6 +111,8 @@ class Call:
         self.timeout: float | None = order[3]
         self.mute: Callable[[list[str]], None] = lambda names: None
         """Tells whoever shows what it prints which streams are not to be shown."""
+        self.taken = False
+        """Whether a lane has it."""
         self.began = 0.0
         self.over = False
         self.why = ""
@@ -120,6 +122,8 @@ class Call:
         self._ahead: deque[int] = deque()
         self._ahead_bytes = 0
         self._thread = 0
+        self._carrier: Callable[[tuple], None] | None = None
+        self._early: list[tuple] = []
         self.inlets = {number: Inlet(self, number, *rest) for number, *rest in order[4]}
 
     # -- in the thread that runs it ----------------------------------------------------------
@@ -249,6 +253,21 @@ class Call:
             inlet.close()
         if not self.over and self.began and raise_in is not None:
             raise_in(self._thread)
+
+    def forward(self, order: tuple) -> None:
+        """Hand an order on to the process that runs this call, as soon as one does."""
+        with self._room:
+            if self._carrier is None:
+                self._early.append(order)
+            else:
+                self._carrier(order)
+
+    def carried_by(self, carrier: Callable[[tuple], None]) -> None:
+        """Note what takes orders to the process that runs this call from now on."""
+        with self._room:
+            for order in self._early:
+                carrier(order)
+            self._carrier = carrier
 
     @property
     def overdue(self) -> bool:

@@ -90,6 +90,7 @@ class Child:
         """Run calls until the engine is gone."""
         signal.signal(signal.SIGINT, self._interrupted)
         threading.Thread(target=self._listen, name="sky-engine", daemon=True).start()
+        self.teller.send(("ready",))
         while True:
             self._calls.get().run(self.number)
 

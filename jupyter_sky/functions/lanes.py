@@ -180,12 +180,13 @@ class ProcessLane:
                 self.call = None
 
     def _carry_out(self, call: Call, batch: Any) -> None:
-        call.began = time.monotonic()
         try:
             pipe = self._open()
+            call.began = time.monotonic()
             camp = None if self._told is call.camp else call.camp.order
             self._told = call.camp
             self._say(("run", camp, call.order))
+            call.carried_by(self._say)
             while True:
                 said = pipe.recv()
                 if said[0] == "text":
@@ -211,6 +212,7 @@ class ProcessLane:
                     stdin=subprocess.DEVNULL,
                 )
             self._pipe, self._told = Connection(here.detach()), None
+            self._pipe.recv()  # it is there: the time of a call is not that of its process
         return self._pipe
 
     def _say(self, order: tuple) -> None:
@@ -235,12 +237,8 @@ class ProcessLane:
 
     def interrupt(self, call: Call) -> None:
         """Tell the process, which does it there."""
-        self._say(("stop", call.key, call.why))
+        call.forward(("stop", call.key, call.why))
         return None
-
-    def pass_on(self, order: tuple) -> None:
-        """Hand what came for the call to the process."""
-        self._say(order)
 
     def abandon(self, call: Call) -> bool:
         """Kill the process."""

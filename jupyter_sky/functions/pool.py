@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..engines.values import Parcel
-from ..errors import SkyError, SkyUsageError
+from ..errors import SkyClusterLost, SkyError, SkyUsageError
 from . import instance
 from .dispatch import Dispatcher, Node
 from .output import Sink
@@ -228,6 +228,8 @@ class Pool:
         try:
             with self._healing:
                 cluster.heal([node.place])
+            if cluster.link.lost:
+                raise SkyClusterLost(f"cluster {cluster.row.name} is gone")
         except SkyError as error:
             self._drop(cluster, error)
             return

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .calls import Call, Camp, Stopped
-from .lanes import ENDS, LANES, ProcessLane
+from .lanes import ENDS, LANES
 from .payload import unwrap, wrap
 from .vault import Vault
 
@@ -66,7 +66,7 @@ class Batch:
     def give_back(self) -> None:
         """Give back what has not begun, when something has; and say what there is to say."""
         with self._lock:
-            waiting = [key for key, call in self.calls.items() if not call.began]
+            waiting = [key for key, call in self.calls.items() if not call.taken]
             waiting = waiting if self.begun else []
             for key in waiting:
                 del self.calls[key]
@@ -121,8 +121,8 @@ class Crew:
             except IndexError:
                 return None
             with batch._lock:
-                if call.key in batch.calls and not call.began:  # else it was given back
-                    batch.begun, call.began = True, time.monotonic()
+                if call.key in batch.calls and not call.taken:  # else it was given back
+                    batch.begun = call.taken = True
                     return batch, call
 
     def waiting(self) -> bool:
@@ -192,17 +192,17 @@ class Site:
 
     def _order_feed(self, ident: Any, message: dict, batch: str, key: int, *fed: Any) -> None:
         if found := self._find(batch, key):
-            lane, call = found
-            if isinstance(lane, ProcessLane):
-                lane.pass_on(("feed", key, *fed))
+            _, call = found
+            if self._is_elsewhere(call):
+                call.forward(("feed", key, *fed))
             else:
                 call.inlets[fed[0]].feed(fed[1])
 
     def _order_took(self, ident: Any, message: dict, batch: str, key: int, count: int) -> None:
         if found := self._find(batch, key):
-            lane, call = found
-            if isinstance(lane, ProcessLane):
-                lane.pass_on(("took", key, count))
+            _, call = found
+            if self._is_elsewhere(call):
+                call.forward(("took", key, count))
             else:
                 call.consumed(count)
 
@@ -220,16 +220,20 @@ class Site:
         crew = self.crews[call.camp.pool]
         return crew.lane_of(call), call
 
+    def _is_elsewhere(self, call: Call) -> bool:
+        """Whether a call runs in a process of its own, which takes its orders."""
+        return self.crews[call.camp.pool].camp.order["executor"] == "process"
+
     def _stop(self, lane: Any, call: Call, why: str) -> None:
         if lane is None:  # it has not begun, and runs into its end when it does
             call.stop(why, None)
             batch = next(b for b in self.batches.values() if b.calls.get(call.key) is call)
-            call.began = call.began or time.monotonic()
+            call.taken = True
             batch.emit(call.failed(Stopped()))
             return
         call.why = call.why or why
         # a closed generator ends by itself, at its next item
-        ends_itself = why == "close" and not isinstance(lane, ProcessLane)
+        ends_itself = why == "close" and not self._is_elsewhere(call)
         call.stop(why, None if ends_itself else lane.interrupt(call))
         self._watch()
 

@@ -40,7 +40,8 @@ def tick(log: Path, n: int = 200) -> None:
     """Shows that it runs, every 20 ms, and that it has ended."""
     try:
         for i in range(n):
-            log.write_text(str(i))
+            with open(log, "a") as file:
+                file.write(f"{i}\n")
             time.sleep(0.02)
     finally:
         log.with_suffix(".end").touch()
@@ -64,7 +65,7 @@ def test_a_timeout_stops_the_call(compute: Pool, tmp_path: Path) -> None:
     with pytest.raises(SkyTimeout, match=r"tick\(.*\) ran longer than the 0\.4 s .* on node 0"):
         tick(log).with_timeout(0.4) >> compute
     assert log.with_suffix(".end").exists() and stands_still(log)
-    assert int(log.read_text()) > 5
+    assert len(log.read_text().splitlines()) > 5
     assert process() >> compute > 0
 
 
