@@ -256,8 +256,8 @@ class SkyKernel(Base):
 
 def _is_muted(message: dict[str, Any]) -> bool:
     """Whether this is text that a function does not show on this node."""
-    muted = message["parent_header"].get("sky_mute", ())
-    return bool(muted) and message["content"].get("name") in muted
+    muted = message["parent_header"].get("sky_mute")
+    return bool(muted) and message["content"].get("name") in muted.split()
 
 
 def _bind(source: Any) -> int:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from ..errors import SkyError
 
 if TYPE_CHECKING:
-    from .dispatch import Batch, Dispatcher
+    from .dispatch import Dispatcher
+    from .nodes import Batch
 
 TICK_SECONDS = 0.05
 SLACK_SECONDS = 0.45

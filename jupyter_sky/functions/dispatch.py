@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
 from .clock import Clock
-from .payload import Blob, Payload, join, unwrap, wrap
-from .streaming import Buffer, ItemStream
-from .tasks import RemoteFuture, Task, failure
+from .hearing import Hearing
+from .nodes import Batch, Node
+from .payload import wrap
+from .tasks import Task, failure
 
 if TYPE_CHECKING:
     from ..engines.link import Link
@@ -31,65 +30,6 @@ QUICKEST = 2e-5
 """What a call takes at least, in seconds, with all that is done about it."""
 MOST_LOSSES = 3
 KILL_SECONDS = 5.0
-OUTPUT_SECONDS = 0.5
-"""How long a result waits for what was printed before it: that takes another way."""
-
-_log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """A node that takes calls.
-
-    Attributes
-    ----------
-    rank : int
-        Its place in the pool; `place` is its rank in the cluster of `link`.
-    engine : str
-        The process there now; empty while there is none.
-    """
-
-    rank: int
-    link: Link
-    place: int
-    slots: int
-    lane: str
-    engine: str = ""
-    batches: dict[str, Batch] = field(default_factory=dict)
-    pinned: deque[Task] = field(default_factory=deque)
-    reserved: bool = False
-    aside: bool = False
-    """Whether only calls for this very node go there: it is being made ready."""
-    told: Any = None
-
-    @property
-    def free(self) -> int:
-        """Slots that nothing runs in."""
-        if not self.engine or self.reserved or not self.alive:
-            return 0
-        return self.slots - len(self.batches)
-
-    @property
-    def alive(self) -> bool:
-        """Whether its engine is there, as far as is known."""
-        return self.link.client._engines.get(self.place) == self.engine
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Calls that went to a node in one message."""
-
-    node: Node
-    tasks: dict[int, Task]
-    id: str = ""
-    sent: float = field(default_factory=time.monotonic)
-    printed: int = 0
-    held: deque[tuple[int, list[tuple]]] = field(default_factory=deque)
-    final: bool = False
-    crowded: bool = False
-    """Whether others ran beside it when its engine died."""
-    stopped: tuple[str, float] | None = None
-    """Why and when it was told to stop."""
 
 
 class Dispatcher:
@@ -116,6 +56,7 @@ class Dispatcher:
         self._pace: dict[str, float] = {}
         self._recent: deque[tuple[Link, str]] = deque()
         self.clock = Clock(self)
+        self.hearing = Hearing(self)
         self.hold: Callable[[Node, Task, str], None] = lambda node, task, name: None
         """Brings a blob that a node lacks, and sends the task again."""
 
@@ -246,8 +187,8 @@ class Dispatcher:
         batch.id = client.order(
             node.engine,
             wrap(orders),
-            lambda said: self._hear(batch, said),
-            lambda message: self._show(batch, message),
+            lambda said: self.hearing.hear(batch, said),
+            lambda message: self.hearing.show(batch, message),
         )
         node.batches[batch.id] = batch
         if any(task.timeout is not None for task in tasks):
@@ -261,7 +202,7 @@ class Dispatcher:
         task.future.at_work = lambda: task.key in batch.tasks and bool(batch.id)
         task.future.stop = lambda: self.stop(batch, [task.key], "cancel")
 
-    def _order(self, node: Node, engine: str, order: tuple) -> None:
+    def order(self, node: Node, engine: str, order: tuple) -> None:
         if engine and engine == node.engine:
             node.link.client.order(engine, wrap([order]))
 
@@ -273,7 +214,7 @@ class Dispatcher:
         def send() -> None:
             items = [out.popleft() for _ in range(len(out))]
             if items:
-                self._order(batch.node, engine, ("feed", batch.id, task.key, number, items))
+                self.order(batch.node, engine, ("feed", batch.id, task.key, number, items))
 
         def feed(item: tuple[str, Any]) -> None:
             out.append(item)
@@ -281,62 +222,7 @@ class Dispatcher:
 
         return feed
 
-    # -- what comes of them, in the thread of the client -------------------------------------------
-
-    def _hear(self, batch: Batch, said: Any) -> None:
-        with self.lock:  # until it is sent altogether
-            pass
-        if isinstance(said, Exception):
-            self._lost(batch, said)
-            return
-        content = said["content"]
-        batch.final = batch.final or content["final"]
-        told = unwrap(said["buffers"])
-        if batch.held or batch.printed < content["printed"]:
-            batch.held.append((content["printed"], told))
-            if len(batch.held) == 1:
-                self._release_later(batch)
-        else:
-            self._take_in(batch, told)
-
-    def _release_later(self, batch: Batch) -> None:
-        """Wait no longer than a moment for what was printed."""
-        loop = batch.node.link.client._io_loop
-        timer = threading.Timer(
-            OUTPUT_SECONDS, lambda: loop.add_callback(lambda: self._release(batch, 1 << 62))
-        )
-        timer.daemon = True
-        timer.start()
-
-    def _release(self, batch: Batch, printed: int) -> None:
-        while batch.held and batch.held[0][0] <= printed:
-            _, told = batch.held.popleft()
-            self._take_in(batch, told)
-
-    def _show(self, batch: Batch, message: dict[str, Any]) -> None:
-        kind, content = message["header"]["msg_type"], message["content"]
-        sink = next(iter(batch.tasks.values())).sink if batch.tasks else None
-        if kind == "stream" and sink is not None:
-            sink.write(batch.node.rank, content["name"], content["text"])
-        elif kind == "display_data" and sink is not None:
-            sink.display(batch.node.rank, content)
-        elif kind not in _COUNTED:
-            return
-        batch.printed += 1
-        self._release(batch, batch.printed)
-
-    def _take_in(self, batch: Batch, told: list[tuple]) -> None:
-        for kind, *rest in told:
-            try:
-                getattr(self, f"_on_{kind}")(batch, *rest)
-            except Exception:  # one result must not hold up the others
-                _log.exception("what a node has said could not be taken in")
-        if batch.final and not batch.held:
-            with self.lock:
-                self._end(batch)
-                self._pump()
-
-    def _end(self, batch: Batch) -> None:
+    def end(self, batch: Batch) -> None:
         batch.node.batches.pop(batch.id, None)
         batch.node.reserved = False
         self._recent.append((batch.node.link, batch.id))
@@ -344,7 +230,7 @@ class Dispatcher:
             link, old = self._recent.popleft()
             link.client.sinks.pop(old, None)
 
-    def _done(self, batch: Batch, key: int, seconds: float | None = None) -> Task | None:
+    def done(self, batch: Batch, key: int, seconds: float | None = None) -> Task | None:
         with self.lock:
             task = batch.tasks.pop(key, None)
         if task is None:
@@ -358,85 +244,9 @@ class Dispatcher:
         task.future.stop = None
         return task
 
-    def _on_value(self, batch: Batch, key: int, payload: Payload, seconds: float) -> None:
-        if task := self._done(batch, key, seconds):
-            try:
-                task.future.settle(join(payload, _no_blob))
-            except Exception as error:
-                text = f"the result of {task.call!r} cannot be opened here: {error}"
-                task.future.fail(_chained(SkyError(text), error))
-
-    def _on_error(self, batch: Batch, key: int, said: dict[str, Any], seconds: float) -> None:
-        task = self._done(batch, key, seconds)
-        if said.get("stuck"):
-            self.kill(batch, "a call did not stop")
-        if task is None or (said["stopped"] and task.future.done() and task.stream is None):
-            return
-        error = failure(task, said, batch.node.rank)
-        retry = task.call.retry
-        if (
-            task.attempts <= retry.times
-            and isinstance(error, retry.on)
-            and task.replayable
-            and not said["stopped"]
-        ):
-            self.again([task])
-        elif task.stream is not None:
-            task.stream.finish("error", error)
-        else:
-            task.future.fail(error)
-
-    def _on_stream(self, batch: Batch, key: int) -> None:
-        task = batch.tasks[key]
-        node, engine = batch.node, batch.node.engine
-        # of the stream and its future nothing is kept here: it ends when its user lets go of it
-        task.stream = Buffer()
-        stream = ItemStream(
-            task.stream,
-            lambda count: self._order(node, engine, ("took", batch.id, key, count)),
-            lambda: self.stop(batch, [key], "close"),
-        )
-        future, task.future = task.future, RemoteFuture()
-        task.future.settle(None)
-        if future.done():
-            stream.close()
-        future.settle(stream)
-
-    def _on_item(self, batch: Batch, key: int, data: bytes) -> None:
-        task = batch.tasks.get(key)
-        if task is not None and task.stream is not None:
-            task.stream.add([join((data,), _no_blob)])
-
-    def _on_end(self, batch: Batch, key: int, seconds: float) -> None:
-        task = self._done(batch, key)
-        if task is not None and task.stream is not None:
-            task.stream.finish("end")
-
-    def _on_drawn(self, batch: Batch, key: int, number: int, count: int) -> None:
-        if task := batch.tasks.get(key):
-            for feeder in task.feeders:
-                if feeder.number == number:
-                    feeder.drawn((batch.id, key), count)
-
-    def _on_back(self, batch: Batch, keys: list[int]) -> None:
-        back = [task for key in keys if (task := self._done(batch, key))]
-        for task in back:
-            task.attempts -= 1
-        self.again(back)
-
-    def _on_missing(self, batch: Batch, key: int, name: str) -> None:
-        if task := self._done(batch, key):
-            task.attempts -= 1
-            self.hold(batch.node, task, name)
-
-    def _on_lost(self, batch: Batch, key: int, why: str) -> None:
-        """Take in that the process of a single call has died."""
-        if task := self._done(batch, key):
-            self._lose(task, batch.node, why, guilty=True)
-
     # -- nodes go ----------------------------------------------------------------------------------
 
-    def _lost(self, batch: Batch, error: Exception) -> None:
+    def lost(self, batch: Batch, error: Exception) -> None:
         """Take in that an engine is gone, with all that it had."""
         node = batch.node
         with self.lock:
@@ -444,8 +254,8 @@ class Dispatcher:
                 for each in node.batches.values():
                     each.crowded = len(node.batches) > 1
                 self._gone(node)
-            self._release(batch, 1 << 62)
-            self._end(batch)
+            self.hearing.release(batch, 1 << 62)
+            self.end(batch)
             tasks = list(batch.tasks.values())
             batch.tasks.clear()
         guilty = len(tasks) == 1 and not batch.crowded
@@ -456,13 +266,13 @@ class Dispatcher:
         for task in reversed(tasks):
             for feeder in task.feeders:
                 feeder.leave((batch.id, task.key))
-            self._lose(task, node, "its engine died", guilty)
+            self.lose(task, node, "its engine died", guilty)
 
     def _gone(self, node: Node) -> None:
         node.engine, node.told = "", None
         self.on_loss(node)
 
-    def _lose(self, task: Task, node: Node, why: str, guilty: bool) -> None:
+    def lose(self, task: Task, node: Node, why: str, guilty: bool) -> None:
         if task.future.done() and task.stream is None:
             return
         task.alone = True
@@ -489,14 +299,14 @@ class Dispatcher:
         """Stop calls where they run."""
         node = batch.node
         batch.stopped = batch.stopped or (why, time.monotonic())
-        self._order(node, node.engine, ("stop", batch.id, keys, why))
+        self.order(node, node.engine, ("stop", batch.id, keys, why))
         self.clock.watch(batch)
 
     def give_up(self, batch: Batch, why: str) -> None:
         """End the calls of an engine that says nothing, and the engine."""
         self.kill(batch, "a call did not stop")
         with self.lock:
-            self._end(batch)
+            self.end(batch)
             tasks = list(batch.tasks.values())
             batch.tasks.clear()
             batch.node.link.client.forget_order(batch.id, "")
@@ -541,15 +351,3 @@ class Dispatcher:
         error = SkyClusterLost(why)
         for task in tasks:
             self._fail(task, error)
-
-
-_COUNTED = {"stream", "display_data", "update_display_data", "execute_result", "clear_output"}
-
-
-def _no_blob(blob: Blob) -> memoryview:
-    raise SkyError(f"the result has a part that was not sent ({blob.size} bytes)")
-
-
-def _chained(error: SkyError, cause: BaseException) -> SkyError:
-    error.__cause__ = cause
-    return error

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..engines.values import Parcel
 from ..errors import SkyClusterLost, SkyError, SkyUsageError
 from . import instance
-from .dispatch import Dispatcher, Node
+from .dispatch import Dispatcher
+from .nodes import Node
 from .output import Sink
 from .payload import split
 from .pending import Function, PendingFunction
@@ -375,7 +376,7 @@ class Pool:
             return
         for node in self._dispatcher.nodes.values():
             if node.link is cluster.link and node.engine and not cluster.link.lost:
-                self._dispatcher._order(node, node.engine, ("close", self.id))
+                self._dispatcher.order(node, node.engine, ("close", self.id))
 
     def __enter__(self) -> Pool:
         return self

@@ -17,7 +17,8 @@ from .payload import Blobs, digest
 
 if TYPE_CHECKING:
     from ..engines.link import Link
-    from .dispatch import Dispatcher, Node
+    from .dispatch import Dispatcher
+    from .nodes import Node
     from .tasks import Task
 
 PART_BYTES = 4 * 2**20

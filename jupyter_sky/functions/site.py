@@ -289,7 +289,7 @@ class Site:
         """Let what this thread prints from now on belong to a batch; `muted` streams to nobody."""
         parent = batch.parent
         if muted:
-            parent = {**parent, "header": {**parent["header"], "sky_mute": list(muted)}}
+            parent = {**parent, "header": {**parent["header"], "sky_mute": " ".join(muted)}}
         self.kernel.shell.set_parent(parent)
 
     def show(self, batch: Batch, name: str, text: str) -> None:
