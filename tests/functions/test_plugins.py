@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -202,6 +204,59 @@ def test_a_stranger_cannot_use_the_scheduler(data: Any) -> None:
         for bad in (address, address.replace("tls", "tcp")):
             with pytest.raises((OSError, TypeError, RuntimeError)):
                 Client(bad, timeout=3, set_as_default=False)
+
+
+# -- MPI -------------------------------------------------------------------------------------------
+
+
+def speaks_pmi() -> bool:
+    """Whether there is an MPI library here that is told its rank as ours are."""
+    code = "from mpi4py import MPI; print(MPI.get_vendor()[0])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return said.stdout.strip() in ("MPICH", "Intel MPI")
+
+
+@function
+def added_up(weight: float) -> tuple[int, int, float, list[int] | None]:
+    import numpy
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    mine, total = numpy.full(1000, weight * (world.rank + 1)), numpy.zeros(1000)
+    world.Allreduce(mine, total)
+    return world.rank, world.size, total.mean(), world.gather(world.rank, root=0)
+
+
+def test_one_mpi_world_of_all_nodes(data: Any) -> None:
+    if not speaks_pmi():
+        pytest.skip("needs mpi4py on MPICH")
+    with Compute(nodes=3, plugins=[plugins.mpi()]) as pool:
+        for weight in (1.0, 2.0):
+            assert added_up(weight) @ pool == [
+                (0, 3, 6 * weight, [0, 1, 2]),
+                (1, 3, 6 * weight, None),
+                (2, 3, 6 * weight, None),
+            ]
+        pool.call_on(1, crash).exception()
+        with pytest.raises(SkyError, match="was lost and is not in the others' MPI world"):
+            added_up(1.0) @ pool
+
+
+def test_what_an_mpi_library_asks() -> None:
+    from jupyter_sky.functions.plugins.worlds import Manager
+
+    manager = Manager("alone", 1)
+    for asked, answer in {
+        "cmd=init pmi_version=1 pmi_subversion=1": "cmd=response_to_init rc=0",
+        "cmd=get_maxes": "cmd=maxes rc=0 kvsname_max=",
+        "cmd=put kvsname=world key=a value=x=1#y": "cmd=put_result rc=0",
+        "cmd=barrier_in": "cmd=barrier_out rc=0",
+        "cmd=get kvsname=world key=a": "cmd=get_result rc=0 value=x=1#y",
+        "cmd=get kvsname=world key=b": "cmd=get_result rc=-1",
+        "cmd=spawn nprocs=2": "cmd=spawn_result rc=-1",
+        "cmd=finalize": "cmd=finalize_ack rc=0",
+    }.items():
+        assert manager.answer(asked).startswith(answer)
 
 
 # -- what the nodes lack ---------------------------------------------------------------------------
