@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import threading
 import time
 import uuid
@@ -50,7 +51,7 @@ def line() -> Line:
     elif (known := here.get("commons")) is None:
         return _alone()
     lines = _lines()
-    key = (known["url"], known["key"])
+    key = known["url"], known["key"], os.getpid()  # a socket does not outlive a fork
     if key not in lines:
         lines[key] = Wire(known)
     return lines[key]
@@ -74,7 +75,7 @@ def _from_here(cluster: Cluster) -> dict[str, str]:
 _local = threading.local()
 
 
-def _lines() -> dict[tuple[str, str], Wire]:
+def _lines() -> dict[tuple[str, str, int], Wire]:
     if not hasattr(_local, "lines"):
         _local.lines = {}
     return _local.lines

@@ -402,6 +402,18 @@ def test_a_request_that_is_sent_again_counts_once(steward: Steward) -> None:
         assert collections.counter("twice").value == 1
 
 
+def test_processes_that_a_task_forks_share_too(steward: Steward, task: Callable[..., Any]) -> None:
+    code = """
+    import multiprocessing
+    def count(_):
+        return sky.counter("forked").add()
+    count(0)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        print(sorted(pool.map(count, range(6))), count(0))
+    """
+    assert said(task(code)) == "[2, 3, 4, 5, 6, 7] 8"
+
+
 def test_what_was_lost_is_said(steward: Steward) -> None:
     from jupyter_sky.errors import SkyClusterLost
 
