@@ -129,15 +129,21 @@ def pack_arguments(
         raise SkyTransferError(f"the arguments of {name} cannot be sent: {error}") from error
 
 
-def pack_function(function: Callable[..., Any], name: str, blobs: Blobs) -> Payload:
-    """Pickle a function with what it uses of its module.
+def pack_function(
+    function: Callable[..., Any], options: dict[str, Any], name: str, blobs: Blobs
+) -> Payload:
+    """Pickle a function with what it uses of its module, and its options.
 
     Raises
     ------
     SkyTransferError
         Something that it uses cannot be pickled.
     """
-    return split(Parcel.of(function, f"function {name}"), blobs)
+    try:
+        return split(Parcel._pickle((function, options)), blobs)
+    except Exception:
+        Parcel.of(function, f"function {name}")
+        raise
 
 
 def _labelled(

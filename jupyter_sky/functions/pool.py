@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Calls = Sequence[PendingFunction[Any]]
+Wanted = Sequence[tuple[PendingFunction[Any], int | None]]
+"""Calls, each with the node that it is for, where that matters."""
 
 _active: list[Pool] = []
 
@@ -203,7 +205,7 @@ class Pool:
         self._equipment = split(Parcel.of(pair, "what plug-ins send"), None)
 
     def _describe(self, node: Node) -> dict[str, Any]:
-        version = (len(self._dispatcher.nodes), dict(self.facts), self._equipment)
+        version = (self.ranks, dict(self.facts), self._equipment)
         before, told = self._told.get(node.rank, (None, {}))
         if before != version:
             told = {
@@ -254,7 +256,8 @@ class Pool:
 
     def run(self, call: PendingFunction[T]) -> T:
         """Run a call on one node, and wait for it: ``call >> pool``."""
-        return self._wait_for([self.submit(call)])[0]
+        with self._sent([(call, None)]) as futures:
+            return futures[0].result()
 
     def submit(self, call: PendingFunction[T]) -> Future[T]:
         """Send a call to one node; return the future of its result: ``call > pool``."""
@@ -262,19 +265,20 @@ class Pool:
 
     def broadcast(self, call: PendingFunction[T]) -> list[T]:
         """Run a call on every node; return the results by rank: ``call @ pool``."""
-        return self._wait_for(self._send([(call, rank) for rank in self.ranks]))
+        with self._sent([(call, rank) for rank in self.ranks]) as futures:
+            return _results(futures)
 
     def run_all(self, calls: Calls) -> tuple[Any, ...]:
         """Run calls side by side; return their results in the same order."""
         from .progress import watched
 
-        with watched(self._send([(call, None) for call in calls])) as futures:
-            return tuple(self._wait_for(futures))
+        with self._sent([(call, None) for call in calls]) as futures, watched(futures):
+            return tuple(_results(futures))
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
         """Run calls side by side; give each result when it is there."""
-        futures = self._send([(call, None) for call in calls])
-        return self._streamed(futures, ordered)
+        sent = self._sent([(call, None) for call in calls])
+        return _streamed(sent, sent.__enter__(), ordered)
 
     def map(self, function: Callable[..., T], items: Iterable[Any]) -> list[T]:
         """Run a function on every item; return the results in the same order."""
@@ -293,8 +297,19 @@ class Pool:
         call = PendingFunction(Function(function), args, kwargs, timeout)
         return self._send([(call, rank)])[0]
 
-    def _send(self, wanted: Sequence[tuple[PendingFunction[Any], int | None]]) -> list[Any]:
-        """Pickle calls and hand them to the dispatcher; return their futures."""
+    @contextlib.contextmanager
+    def _sent(self, wanted: Wanted) -> Iterator[list[Any]]:
+        """Send calls; stop those that have not ended when the block is left, however that is."""
+        futures: list[Any] = []
+        try:
+            self._send(wanted, futures)
+            yield futures
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _send(self, wanted: Wanted, futures: list[Any] | None = None) -> list[Any]:
+        """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
         if self.closed:
             raise SkyUsageError(
                 f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
@@ -307,44 +322,18 @@ class Pool:
             if id(call) not in packed:
                 packed[id(call)] = packer.pack(call)
             function, arguments, inlets, feeders = packed[id(call)]
-            task = Task(call, function, arguments, inlets, RemoteFuture(), sink, packer.blobs, rank)
+            future: Any = RemoteFuture()
+            task = Task(call, function, arguments, inlets, future, sink, packer.blobs, rank)
             task.feeders, task.broadcast = feeders, broadcast
             task.timeout = call.timeout if call.timeout is not None else self.limit
             for feeder in feeders:
                 feeder.expected += 1
             tasks.append(task)
         self._ships.bring(packer.blobs)
+        futures = [] if futures is None else futures
+        futures += [task.future for task in tasks]
         self._dispatcher.submit(tasks)
-        return [task.future for task in tasks]
-
-    def _wait_for(self, futures: list[Future[Any]]) -> list[Any]:
-        """Return all results; at the first error, or an interrupt, stop the others."""
-        try:
-            if len(futures) == 1:
-                return [futures[0].result()]
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            for future in futures:
-                if future in done and (future.cancelled() or future.exception()):
-                    future.result()
-            return [future.result() for future in futures]
-        finally:
-            for future in futures:
-                future.cancel()
-
-    def _streamed(self, futures: list[Future[Any]], ordered: bool) -> Iterator[Any]:
-        try:
-            if ordered:
-                for future in futures:
-                    yield future.result()
-                return
-            done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
-            for future in futures:
-                future.add_done_callback(done.put)
-            for _ in futures:
-                yield done.get().result()
-        finally:
-            for future in futures:
-                future.cancel()
+        return futures
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -397,3 +386,29 @@ class Pool:
 
 
 _no_equipment = split(Parcel.of(([], []), "nothing"), None)
+
+
+def _results(futures: list[Future[Any]]) -> list[Any]:
+    """Return all results, or raise the first error that there is."""
+    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+    for future in futures:
+        if future in done and (future.cancelled() or future.exception()):
+            future.result()
+    return [future.result() for future in futures]
+
+
+def _streamed(
+    sent: contextlib.AbstractContextManager, futures: list[Future[Any]], ordered: bool
+) -> Iterator[Any]:
+    try:
+        if ordered:
+            for future in futures:
+                yield future.result()
+            return
+        done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+        for future in futures:
+            future.add_done_callback(done.put)
+        for _ in futures:
+            yield done.get().result()
+    finally:
+        sent.__exit__(None, None, None)

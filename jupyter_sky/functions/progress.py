@@ -47,7 +47,7 @@ class Progress:
 
 
 @contextmanager
-def watched(futures: list[Any]) -> Iterator[list[Any]]:
+def watched(futures: list[Any]) -> Iterator[None]:
     """Show how far some calls are while they are waited for, in a notebook."""
     ended = threading.Event()
     if len(futures) > 1 and (show := _line()) is not None:
@@ -55,7 +55,7 @@ def watched(futures: list[Any]) -> Iterator[list[Any]]:
             target=_show, args=(futures, show, ended), name="sky-progress", daemon=True
         ).start()
     try:
-        yield futures
+        yield
     finally:
         ended.set()
 

@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 0.2
 class Ships:
     """Brings blobs to the nodes of a pool.
 
-    A blob goes once to each controller, which hands it on to the nodes that lack it.
+    A blob goes once to each controller, which hands it on to the machines that lack it.
     """
 
     def __init__(self, dispatcher: Dispatcher) -> None:
@@ -59,7 +59,10 @@ class Ships:
     def _send(self, link: Link, nodes: Collection[Node], name: str, data: memoryview) -> None:
         engines = {node.engine for node in nodes}
         answers = self._post(link, engines, {"asked": [name]}, None)
-        engines = {engine for engine, here in _all(link, answers).items() if not here.get("here")}
+        found = _all(link, answers)
+        # nodes that are on one machine share a vault: one of them takes it for all
+        takers = {told["vault"]: engine for engine, told in found.items() if not told["here"]}
+        engines = set(takers.values())
         flying: deque[dict[str, Future]] = deque()
         for start in range(0, data.nbytes if engines else 0, PART_BYTES):
             part = data[start : start + PART_BYTES]

@@ -274,7 +274,8 @@ class Site:
     def at_work(self, batch: Batch) -> None:
         """Let the head know that the main thread runs calls, and whose what it prints is."""
         kernel = self.kernel
-        if self._told is not batch:
+        # not over the entry of a cell that awaits something meanwhile
+        if self._told is not batch and not kernel._busy_since:
             self._told = batch
             facts = {"run": f"calls-{batch.id}", "rank": self.rank, "ranks": [self.rank]}
             kernel.docket.write(batch.id, json.dumps({**facts, "call": True}))
@@ -282,8 +283,9 @@ class Site:
 
     def at_rest(self) -> None:
         """Let it know that there are none now."""
-        self._told = None
-        self.kernel.docket.clear()
+        if self._told is not None:
+            self._told = None
+            self.kernel.docket.clear()
 
     def speak_for(self, batch: Batch, muted: Any = ()) -> None:
         """Let what this thread prints from now on belong to a batch; `muted` streams to nobody."""
@@ -307,9 +309,11 @@ class Site:
     def take_blob(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """Take a part of a blob, or say which of some are here."""
         content, buffers = parent["content"], parent.get("buffers") or []
+        reply: dict[str, Any]
         try:
             if "asked" in content:
-                reply = {"here": [name for name in content["asked"] if self.vault.has(name)]}
+                here = all(self.vault.has(name) for name in content["asked"])
+                reply = {"here": here, "vault": self.vault.identity}
             else:
                 start, size = content["start"], content["size"]
                 reply = {"whole": self.vault.fill(content["name"], start, buffers, size)}

@@ -164,7 +164,7 @@ class Feeder:
     def drawn(self, receiver: Any, count: int) -> None:
         """Note that a receiver has used up some items."""
         with self._wake:
-            ahead = self._ahead.get(receiver, ())
+            ahead = self._ahead.get(receiver, deque[int]())
             for _ in range(min(count, len(ahead))):
                 self._bytes[receiver] -= ahead.popleft()
             self._wake.notify()

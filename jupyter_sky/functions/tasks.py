@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import linecache
 import pickle
+import re
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -114,8 +116,8 @@ class Packer:
         """Pickle a function with its options."""
         found = self._functions.get(id(function))
         if found is None:
-            pair = (function.local, function.shown)
-            found = self._functions[id(function)] = pack_function(pair, function.name, self.blobs)
+            found = pack_function(function.local, function.shown, function.name, self.blobs)
+            self._functions[id(function)] = found
         return found
 
     def pack(self, call: PendingFunction[Any]) -> tuple[Payload, Payload, tuple, list[Feeder]]:
@@ -153,7 +155,8 @@ def failure(task: Task, said: dict[str, Any], rank: int) -> BaseException:
     if error is None:
         reply = {"ename": said["name"], "evalue": said["text"], "sky": {"error": said}}
         error = rebuild(reply, rank, _main_names())
-    lines = said["traceback"].splitlines()
+    text = _with_sources(said["traceback"])
+    lines = text.splitlines()
     if isinstance(error, RemoteFailure):
         error.remote_traceback = lines
     with contextlib.suppress(Exception):
@@ -164,8 +167,21 @@ def failure(task: Task, said: dict[str, Any], rank: int) -> BaseException:
     with contextlib.suppress(Exception):
         error.add_note(f"in {task.call!r} on node {rank}")
     with contextlib.suppress(Exception):
-        error.__cause__ = RemoteError(said["traceback"], rank)
+        error.__cause__ = RemoteError(text, rank)
     return error
+
+
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in .*\n(?!    )', re.MULTILINE)
+
+
+def _with_sources(text: str) -> str:
+    """Add to a traceback the lines of code that are here and not on the node: those of cells."""
+
+    def sourced(match: re.Match[str]) -> str:
+        line = linecache.getline(match[1], int(match[2])).strip()
+        return match[0] + (f"    {line}\n" if line else "")
+
+    return _FRAME.sub(sourced, text)
 
 
 class RemoteError(Exception):

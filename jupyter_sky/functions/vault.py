@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import shutil
+import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -33,6 +34,12 @@ class Vault:
         self.folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._open: dict[str, tuple[BinaryIO, int]] = {}
+
+    @property
+    def identity(self) -> str:
+        """What tells this folder from every other on any machine."""
+        status = self.folder.stat()
+        return f"{socket.gethostname()} {status.st_dev} {status.st_ino}"
 
     def has(self, name: str) -> bool:
         """Whether a blob is here, whole."""
