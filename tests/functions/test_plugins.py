@@ -18,6 +18,7 @@ from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.instance import instance_info
 from jupyter_sky.functions.pending import function
 from jupyter_sky.functions.pool import Pool
+from jupyter_sky.functions.specs import Nodes
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.slow
@@ -66,6 +67,23 @@ def test_a_node_that_was_lost_joins_again(grouped: Pool) -> None:
     grouped.call_on(1, crash).exception()
     wait_until(lambda: (function(os.getpid)() @ grouped) != before, 30)
     assert total(1.0) @ grouped == [(0, 2, 3.0, "gloo"), (1, 2, 3.0, "gloo")]
+
+
+def test_a_node_alone_is_a_group_of_one(data: Any) -> None:
+    pytest.importorskip("torch")
+    with Compute(nodes=1, plugins=[plugins.torch()]) as pool:
+        assert total(2.0) >> pool == (0, 1, 2.0, "gloo") and total(2.0) @ pool == [
+            (0, 1, 2.0, "gloo")
+        ]
+
+
+def test_a_group_grows_with_its_pool(data: Any) -> None:
+    pytest.importorskip("torch")
+    growing = Nodes(min=2, desired=1)
+    with Compute(nodes=growing, plugins=[plugins.torch()]) as pool:
+        assert total(1.0) >> pool == (0, 1, 1.0, "gloo")
+        wait_until(lambda: len(pool.ranks) == 2, 30)
+        assert [size for _, size, *_ in total(1.0) @ pool] == [2, 2]
 
 
 def test_gradients_are_averaged_as_ddp_does(grouped: Pool) -> None:

@@ -11,8 +11,14 @@ MEET_SECONDS = 120.0
 
 
 def broadcast() -> str:
-    """Return what names the call that all nodes have been sent; empty for a call of one node."""
-    return facts().get("broadcast", "") if instance_info().total_nodes > 1 else ""
+    """Return what names the call that all nodes have been sent; empty for a call of some node.
+
+    Where there is one node, every call is for all.
+    """
+    return ALONE if instance_info().total_nodes == 1 else facts().get("broadcast", "")
+
+
+ALONE = "alone"
 
 
 def exchange(what: str, value: Any) -> list[Any]:
@@ -23,5 +29,7 @@ def exchange(what: str, value: Any) -> list[Any]:
     threading.BrokenBarrierError
         A node is gone, or does not come.
     """
-    name = f"jupyter_sky.{what}.{broadcast()}"
-    return Barrier(name, instance_info().total_nodes).exchange(value, MEET_SECONDS)
+    nodes = instance_info().total_nodes
+    if nodes == 1:
+        return [value]
+    return Barrier(f"jupyter_sky.{what}.{broadcast()}", nodes).exchange(value, MEET_SECONDS)

@@ -60,7 +60,9 @@ class Torch:
                 hint='have it installed: Image(pip=["torch"])',
             ) from None
         info = instance_info()
-        mine = self.here[0] if self.here and group.is_initialized() else ""
+        place = (info.node, info.total_nodes)
+        there = (group.get_rank(), group.get_world_size()) if group.is_initialized() else None
+        mine = self.here[0] if self.here and there == place else ""
         joined = {*exchange("torch", mine)}
         if len(joined) == 1 and mine:
             return

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ...errors import SkyError
 from .. import collections, instance
-from .meeting import broadcast, exchange
+from .meeting import ALONE, broadcast, exchange
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Mpi:
 
     def around(self, call: Callable[[], T]) -> T:
         """Run a call in one world with all nodes that were sent it."""
-        if name := broadcast():
+        if (name := broadcast()) and name != ALONE:  # a library alone makes a world of one
             self._join(name)
         return call()
 
