@@ -224,6 +224,26 @@ def test_a_stranger_cannot_use_the_scheduler(data: Any) -> None:
                 Client(bad, timeout=3, set_as_default=False)
 
 
+# -- JAX -------------------------------------------------------------------------------------------
+
+
+@function
+def gathered(weight: float) -> tuple[int, int, list[float]]:
+    import jax
+    from jax.experimental.multihost_utils import process_allgather
+
+    value = jax.numpy.array([weight * (jax.process_index() + 1)])
+    return jax.process_index(), len(jax.devices()), process_allgather(value).ravel().tolist()
+
+
+def test_jax_sees_the_devices_of_all_nodes(data: Any) -> None:
+    pytest.importorskip("jax")
+    with Compute(nodes=2, plugins=[plugins.jax()]) as pool:
+        for weight in (1.0, 2.0):
+            everybody = [weight, 2 * weight]
+            assert gathered(weight) @ pool == [(0, 2, everybody), (1, 2, everybody)]
+
+
 # -- MPI -------------------------------------------------------------------------------------------
 
 

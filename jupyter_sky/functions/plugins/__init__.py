@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .jax_processes import Jax
     from .joblib_backend import Joblib
     from .processgroups import Torch
     from .worlds import Mpi
 
-__all__ = ["joblib", "mpi", "sklearn", "torch"]
+__all__ = ["jax", "joblib", "mpi", "sklearn", "torch"]
 
 
 def torch(backend: str | None = None, version: str | None = None, timeout: float = 300.0) -> Torch:
@@ -55,6 +56,13 @@ def joblib() -> Joblib:
 def sklearn() -> Joblib:
     """Let scikit-learn's ``n_jobs`` run on the pool: that is joblib's."""
     return joblib()
+
+
+def jax() -> Jax:
+    """Let JAX see the devices of all nodes in each ``@``."""
+    from .jax_processes import Jax
+
+    return Jax()
 
 
 def mpi() -> Mpi:

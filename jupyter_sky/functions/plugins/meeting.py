@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...errors import SkyError
 from ..collections import Barrier
 from ..instance import facts, instance_info
 
@@ -33,3 +34,25 @@ def exchange(what: str, value: Any) -> list[Any]:
     if nodes == 1:
         return [value]
     return Barrier(f"jupyter_sky.{what}.{broadcast()}", nodes).exchange(value, MEET_SECONDS)
+
+
+def enters(what: str, held: str) -> bool:
+    """Say whether the nodes are to make something now that each process can make but once.
+
+    Parameters
+    ----------
+    held
+        What names the one that this process is in; empty before.
+
+    Raises
+    ------
+    SkyError
+        Some are in it and some are not.
+    """
+    worlds = {*exchange(what, held)}
+    if len(worlds) > 1:
+        raise SkyError(f"a node was lost and is not in the others' {what} world", hint=NEW_POOL)
+    return worlds == {""}
+
+
+NEW_POOL = "such a world cannot change once it is made: bring up a new pool"

@@ -21,12 +21,11 @@ from typing import Any, ClassVar, TypeVar
 
 from ...errors import SkyError
 from .. import collections, instance
-from .meeting import ALONE, broadcast, exchange
+from .meeting import ALONE, NEW_POOL, broadcast, enters
 
 T = TypeVar("T")
 
 MEET_SECONDS = 120.0
-_NEW_POOL = "an MPI world cannot change once it is made: bring up a new pool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +42,15 @@ class Mpi:
         return call()
 
     def _join(self, name: str) -> None:
-        worlds = {*exchange("mpi", self.world[0] if self.world else "")}
-        if len(worlds) > 1:
-            raise SkyError("a node was lost and is not in the others' MPI world", hint=_NEW_POOL)
         size = instance.instance_info().total_nodes
-        if worlds == {""}:
+        if enters("MPI", "".join(self.world)):
             self._enter(name, size)
         from mpi4py import MPI
 
         if size != MPI.COMM_WORLD.size:
             raise SkyError(
                 f"the MPI world has {MPI.COMM_WORLD.size} ranks, the pool {size} nodes",
-                hint=_NEW_POOL
+                hint=NEW_POOL
                 if self.world != [name]
                 else "an MPI library that speaks PMI-1 is needed: MPICH, or Intel's",
             )
