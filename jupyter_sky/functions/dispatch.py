@@ -172,6 +172,15 @@ class Dispatcher:
         return max(self._pace.get(task.call.function.name, 1.0), QUICKEST)
 
     def _send(self, node: Node, tasks: list[Task]) -> None:
+        """Send tasks to a node; what keeps them from going is their result."""
+        try:
+            self._go(node, tasks)
+        except Exception as error:
+            node.reserved = False
+            for task in tasks:
+                self._fail(task, error)
+
+    def _go(self, node: Node, tasks: list[Task]) -> None:
         batch = Batch(node, {task.key: task for task in tasks})
         told = self.describe(node)
         orders: list[tuple] = []
@@ -259,14 +268,27 @@ class Dispatcher:
             tasks = list(batch.tasks.values())
             batch.tasks.clear()
         guilty = len(tasks) == 1 and not batch.crowded
-        if isinstance(error, SkyClusterLost):
-            for task in tasks:
-                self._fail(task, error)
-            return
+        gone = isinstance(error, SkyClusterLost)
+        elsewhere = any(other.link is not node.link for other in self.nodes.values())
         for task in reversed(tasks):
             for feeder in task.feeders:
                 feeder.leave((batch.id, task.key))
-            self.lose(task, node, "its engine died", guilty)
+            if gone and not elsewhere:
+                self._fail(task, error)
+            else:
+                self.lose(task, node, "its engine died", guilty and not gone)
+
+    def dismiss(self, link: Link) -> None:
+        """Forget the nodes of a cluster; what waits for one of them waits in vain."""
+        with self.lock:
+            for rank, node in list(self.nodes.items()):
+                if node.link is not link:
+                    continue
+                del self.nodes[rank]
+                for task in node.pinned:
+                    text = f"{task.call!r}: node {rank} has left the pool"
+                    self._fail(task, SkyTaskLost(text, hint="send it again"))
+            self._pump()
 
     def _gone(self, node: Node) -> None:
         node.engine, node.told = "", None

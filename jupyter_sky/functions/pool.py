@@ -184,9 +184,7 @@ class Pool:
         with self._dispatcher.lock:
             if cluster in self._clusters:
                 self._clusters.remove(cluster)
-            for rank, node in list(self._dispatcher.nodes.items()):
-                if node.link is cluster.link:
-                    del self._dispatcher.nodes[rank]
+            self._dispatcher.dismiss(cluster.link)
 
     def busy(self, cluster: Cluster) -> bool:
         """Whether nodes of a cluster run anything."""
@@ -250,7 +248,6 @@ class Pool:
             self._dispatcher.close(f"pool {self.name} is gone: {error.message}")
         else:
             self.leave(cluster)
-            self._dispatcher.pump()
 
     # -- calls ---------------------------------------------------------------------------------
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyNoOffer, SkyUsageError
 from jupyter_sky.functions.pool import active
-from tests.conftest import wait_until
+from tests.conftest import processes_of, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -64,9 +66,8 @@ def test_partial_readiness(data: Path) -> None:
         assert {sky.function(_node)() >> pool for _ in range(6)} == {0, 1, 2}
 
 
-def _node() -> tuple[int, int]:
-    info = sky.instance_info()
-    return info.node
+def _node() -> int:
+    return sky.instance_info().node
 
 
 def test_growth_and_shrinking(data: Path) -> None:
@@ -115,3 +116,16 @@ def test_a_description_is_no_pool(data: Path) -> None:
         process() >> compute
     with compute as pool:
         assert process() >> compute == process() >> pool
+
+
+def test_a_pool_survives_the_loss_of_nodes_that_have_joined(data: Path) -> None:
+    with sky.Compute(nodes=sky.Nodes(min=2, desired=1), name="survivor") as pool:
+        wait_until(lambda: pool.ranks == [0, 1], 30, "the other has joined")
+        futures = [sleep(0.5) > pool for _ in range(8)]
+        time.sleep(0.2)
+        for process_ in processes_of(data):
+            with contextlib.suppress(psutil.Error):
+                if "survivor-2-" in " ".join(process_.cmdline()):
+                    process_.kill()
+        assert [future.result(60) for future in futures] == [0.5] * 8
+        wait_until(lambda: len(set(process() @ pool)) == 2, 60, "another has joined in its place")
