@@ -20,6 +20,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from ..functions.instance import MEETING_PORTS
 from .wards import own
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 PING_SECONDS = 1.0
 MISSED_PINGS = 2
 TICK_MS = 200
-MEETING_PORTS = (20000, 32000)
-"""Below those that outgoing connections are given."""
 
 
 class Steward:

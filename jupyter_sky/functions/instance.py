@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
+from zlib import crc32
 
 from ..errors import SkyError
 
@@ -26,6 +27,8 @@ VARIABLE = "COMPUTE_POOL"
 """Environment variable that holds an `InstanceInfo` as JSON."""
 DEFAULT_PORT = 29500
 """Where a process group meets when nobody has said where; that of torchrun."""
+MEETING_PORTS = (20000, 32000)
+"""Where they meet otherwise: below what outgoing connections are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,24 @@ class InstanceInfo:
     peers: tuple[Peer, ...] = field(default=(Peer(0, "127.0.0.1"),))
     worker: int = 0
     workers_per_node: int = 1
+
+    @classmethod
+    def of_engine(cls, config: Mapping[str, Any], rank: int) -> InstanceInfo:
+        """Make it from what an engine is started with: cells see it, and calls until told more."""
+        addresses = config.get("peers") or ["127.0.0.1"] * config["nodes"]
+        kind, count = config.get("gpus", ("", 0))
+        # agreed on by all nodes without a word
+        port = range(*MEETING_PORTS)[crc32(config["cluster"].encode()) % 12000]
+        return cls(
+            node=rank,
+            total_nodes=config["nodes"],
+            head_addr=addresses[0],
+            head_port=port,
+            job_id=config["cluster"],
+            accelerator=kind,
+            accelerators=count,
+            peers=tuple(Peer(node, address) for node, address in enumerate(addresses)),
+        )
 
     @property
     def is_head(self) -> bool:

@@ -74,6 +74,7 @@ def bring_up(
     stages.note("machines", begun)
     pythons = _staged(stages, report, lambda stage: prepare(nodes, stage))
     head = nodes[0]
+    config = {**config, "peers": [node.private or node.address.host for node in nodes]}
     stages.begin("controller")
     report("booting", "controller")
     more: dict[str, Any] = {"directory": head.directory, "gate": True, "private": head.private}
