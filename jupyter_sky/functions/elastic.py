@@ -83,6 +83,9 @@ class Growth:
         self._add(self.nodes.started - self.nodes.ready)
         while not self._over.wait(TICK_SECONDS):
             now = time.monotonic()
+            self.pool.look()
+            if self.pool.closed:
+                return
             if len(self.pool.ranks) < self.nodes.started:
                 if now > self._not_before:
                     self._add(self.nodes.started - len(self.pool.ranks))
@@ -116,6 +119,7 @@ class Growth:
         self._joined.append(cluster)
 
     def _shrink(self, now: float) -> None:
+        self._joined = [cluster for cluster in self._joined if cluster in self.pool.clusters]
         for cluster in list(self._joined):
             count = len(self.pool.ranks)
             name = cluster.row.name

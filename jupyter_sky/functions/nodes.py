@@ -47,7 +47,7 @@ class Node:
     @property
     def alive(self) -> bool:
         """Whether its engine is there, as far as is known."""
-        return self.link.client._engines.get(self.place) == self.engine
+        return not self.link.lost and self.link.client._engines.get(self.place) == self.engine
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..engines.values import Parcel
-from ..errors import SkyClusterLost, SkyError, SkyUsageError
+from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyUsageError
 from . import instance
 from .dispatch import Dispatcher
 from .nodes import Node
@@ -93,6 +93,7 @@ class Pool:
         self.id = f"{cluster.row.name}-{uuid.uuid4().hex[:6]}"
         self.facts: dict[str, Any] = {}
         self.closed = ""
+        self._ended = False
         self.limit: float | None = None
         """Most seconds of a call that says nothing itself."""
         self._clusters: list[Cluster] = []
@@ -104,6 +105,7 @@ class Pool:
         self._dispatcher = Dispatcher(self._describe, self._on_loss)
         self._ships = Ships(self._dispatcher)
         self.join(cluster)
+        instance.commons(cluster)  # now: the thread that would answer must not have to wait for it
         _active.append(self)
 
     # -- nodes ---------------------------------------------------------------------------------
@@ -192,6 +194,10 @@ class Pool:
             nodes = self._dispatcher.nodes.values()
             return any(n.link is cluster.link and (n.batches or n.pinned) for n in nodes)
 
+    def look(self) -> None:
+        """Notice nodes that are gone, before a call does."""
+        self._dispatcher.pump()
+
     @property
     def waiting(self) -> int:
         """How many calls wait for a node."""
@@ -227,8 +233,10 @@ class Pool:
         if cluster is None or self.closed:
             return
         try:
-            with self._healing:
-                cluster.heal([node.place])
+            while True:
+                with self._healing, contextlib.suppress(SkyEngineLost):  # slow, then, not gone
+                    cluster.heal([node.place])
+                    break
             if cluster.link.lost:
                 raise SkyClusterLost(f"cluster {cluster.row.name} is gone")
         except SkyError as error:
@@ -246,8 +254,13 @@ class Pool:
             with contextlib.suppress(ValueError):
                 _active.remove(self)
             self._dispatcher.close(f"pool {self.name} is gone: {error.message}")
+            gone = list(self._clusters)
         else:
             self.leave(cluster)
+            gone = [cluster]
+        for each in gone if self._end is not None else ():
+            with contextlib.suppress(SkyError):
+                self._end(each)  # type: ignore[misc]
 
     # -- calls ---------------------------------------------------------------------------------
 
@@ -344,9 +357,9 @@ class Pool:
 
     def down(self) -> None:
         """End the pool, and its machines."""
-        if self.closed:
+        if self._ended:
             return
-        self.closed = "was ended"
+        self._ended, self.closed = True, self.closed or "was ended"
         with contextlib.suppress(ValueError):
             _active.remove(self)
         try:

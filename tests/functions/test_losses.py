@@ -176,3 +176,14 @@ def test_a_script_that_is_killed_leaves_nothing(tmp_path: Path, sky_env: dict[st
     process.wait()
     process.stdout.close()
     wait_until(lambda: not processes_of(tmp_path), 20.0, "the lease has ended the machines")
+
+
+def test_a_cluster_that_ends_while_nothing_runs(data: Path) -> None:
+    pool = sky.Compute(nodes=1, name="quiet").up()
+    assert add(1) >> pool == 2
+    sky.down("quiet")
+    with pytest.raises(SkyError):
+        add(1) >> pool
+    with pytest.raises(SkyError, match="is gone"):
+        add(1) >> pool
+    pool.down()
