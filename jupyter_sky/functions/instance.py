@@ -184,10 +184,17 @@ _ENTERED: ContextVar[tuple[InstanceInfo, Mapping[str, Any]] | None] = ContextVar
 
 @dataclass(slots=True)
 class _Process:
-    """What the last task of this process was told; threads that a task starts see it, too."""
+    """What the last task of this process was told; threads that a task starts see it, too.
+
+    Attributes
+    ----------
+    had_pool : bool
+        Whether this is a notebook that has brought up a pool.
+    """
 
     told: Mapping[str, Any] | None = None
     info: InstanceInfo | None = None
+    had_pool: bool = False
 
 
 _PROCESS = _Process()
@@ -215,6 +222,11 @@ def facts() -> Mapping[str, Any]:
     """Return what else the pool has told this task; empty off a node."""
     entered = _ENTERED.get()
     return entered[1] if entered else _PROCESS.told or {}
+
+
+def had_pool() -> bool:
+    """Say whether this process has brought up a pool, which may be gone."""
+    return _PROCESS.had_pool
 
 
 @cache
@@ -285,6 +297,7 @@ _KNOWN: WeakKeyDictionary[Cluster, dict[str, Any]] = WeakKeyDictionary()
 
 def commons(cluster: Cluster) -> dict[str, Any]:
     """Return where a cluster's tasks share things, and where its nodes can meet; asked once."""
+    _PROCESS.had_pool = True
     if cluster not in _KNOWN:
         _KNOWN[cluster] = cluster.link.head("commons")
     return _KNOWN[cluster]

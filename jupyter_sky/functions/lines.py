@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -82,6 +83,12 @@ def _lines() -> dict[tuple[str, str, int], Wire]:
 
 
 def _alone() -> Here:
+    if instance.had_pool():
+        warnings.warn(
+            "no pool is up: this is shared by this process's own threads only; what tasks of a "
+            "pool shared went with it",
+            stacklevel=5,
+        )
     if not hasattr(_local, "here"):
         _local.here = Here(_OWN)
     return _local.here

@@ -54,6 +54,17 @@ def test_an_interrupted_wait_leaves_the_node_free(compute: Pool) -> None:
     assert sky.barrier("never", 5).n_waiting == 0
 
 
+def test_what_was_shared_goes_with_its_pool(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jupyter_sky.functions import pool as pools
+
+    with Compute(nodes=1):
+        assert sky.counter("gone").add(3) == 3
+    monkeypatch.setattr(pools, "_active", [])
+    with pytest.warns(UserWarning, match="no pool is up") as caught:
+        assert sky.counter("gone").value == 0
+    assert caught[0].filename == __file__
+
+
 def test_processes_share_as_threads_do(data: Path) -> None:
     @sky.function
     def count() -> int:

@@ -84,7 +84,7 @@ def test_an_order_by_chance() -> None:
     assert one == on_each(2, share(42)) != on_each(2, share(43))
     assert one[0] != sorted(one[0])
     assert on_each(2, share(None), "a") != on_each(2, share(None), "b")
-    assert sorted(sum(on_each(2, share(None)), [])) == [*range(100)]
+    assert sorted(n for share_ in on_each(2, share(None)) for n in share_) == [*range(100)]
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
