@@ -16,7 +16,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from ..engines.engine import leave_with
-from .calls import Call, Camp, Stopped
+from .calls import Call, Camp
+from .inlets import Stopped
 from .vault import Vault
 
 

@@ -14,7 +14,8 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .calls import Call, Stopped, raise_in_thread, take_back
+from .calls import Call, raise_in_thread, take_back
+from .inlets import Stopped
 
 if TYPE_CHECKING:
     from .site import Crew

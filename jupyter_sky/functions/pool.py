@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +20,7 @@ from .payload import split
 from .pending import Function, PendingFunction
 from .ships import Ships
 from .specs import Worker
-from .tasks import Packer, RemoteFuture, Task
+from .tasks import Packer, RemoteFuture, Task, results_of, streamed_results
 
 if TYPE_CHECKING:
     from ..engines.link import Link
@@ -276,19 +275,19 @@ class Pool:
     def broadcast(self, call: PendingFunction[T]) -> list[T]:
         """Run a call on every node; return the results by rank: ``call @ pool``."""
         with self._sent([(call, rank) for rank in self.ranks]) as futures:
-            return _results(futures)
+            return results_of(futures)
 
     def run_all(self, calls: Calls) -> tuple[Any, ...]:
         """Run calls side by side; return their results in the same order."""
         from .progress import watched
 
         with self._sent([(call, None) for call in calls]) as futures, watched(futures):
-            return tuple(_results(futures))
+            return tuple(results_of(futures))
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
         """Run calls side by side; give each result when it is there."""
         sent = self._sent([(call, None) for call in calls])
-        return _streamed(sent, sent.__enter__(), ordered)
+        return streamed_results(sent, sent.__enter__(), ordered)
 
     def map(self, function: Callable[..., T], items: Iterable[Any]) -> list[T]:
         """Run a function on every item; return the results in the same order."""
@@ -396,29 +395,3 @@ class Pool:
 
 
 _no_equipment = split(Parcel.of(([], []), "nothing"), None)
-
-
-def _results(futures: list[Future[Any]]) -> list[Any]:
-    """Return all results, or raise the first error that there is."""
-    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-    for future in futures:
-        if future in done and (future.cancelled() or future.exception()):
-            future.result()
-    return [future.result() for future in futures]
-
-
-def _streamed(
-    sent: contextlib.AbstractContextManager, futures: list[Future[Any]], ordered: bool
-) -> Iterator[Any]:
-    try:
-        if ordered:
-            for future in futures:
-                yield future.result()
-            return
-        done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
-        for future in futures:
-            future.add_done_callback(done.put)
-        for _ in futures:
-            yield done.get().result()
-    finally:
-        sent.__exit__(None, None, None)

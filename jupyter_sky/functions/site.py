@@ -14,7 +14,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from .calls import Call, Camp, Stopped
+from .calls import Call, Camp
+from .inlets import Stopped
 from .lanes import ENDS, LANES
 from .payload import unwrap, wrap
 from .vault import Vault

@@ -16,7 +16,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import SkyTransferError, SkyUsageError
-from .calls import WINDOW_BYTES, WINDOW_ITEMS, inlet
+from .calls import inlet
+from .inlets import WINDOW_BYTES, WINDOW_ITEMS
 from .payload import carrying, dumps
 
 if TYPE_CHECKING:

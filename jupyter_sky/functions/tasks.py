@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import linecache
 import pickle
+import queue
 import re
-from collections.abc import Callable, Generator
-from concurrent.futures import Future
+import sys
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -217,6 +219,31 @@ def _opened(data: bytes | None) -> BaseException | None:
 
 
 def _main_names() -> dict[str, Any]:
-    import sys
-
     return vars(sys.modules["__main__"])
+
+
+def results_of(futures: list[Future[Any]]) -> list[Any]:
+    """Return all results, or raise the first error that there is."""
+    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+    for future in futures:
+        if future in done and (future.cancelled() or future.exception()):
+            future.result()
+    return [future.result() for future in futures]
+
+
+def streamed_results(
+    sent: contextlib.AbstractContextManager, futures: list[Future[Any]], ordered: bool
+) -> Iterator[Any]:
+    """Give each result when it is there; `sent` is left at the end, however that comes."""
+    try:
+        if ordered:
+            for future in futures:
+                yield future.result()
+            return
+        done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+        for future in futures:
+            future.add_done_callback(done.put)
+        for _ in futures:
+            yield done.get().result()
+    finally:
+        sent.__exit__(None, None, None)

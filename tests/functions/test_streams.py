@@ -13,7 +13,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions.calls import WINDOW_ITEMS
+from jupyter_sky.functions.inlets import WINDOW_ITEMS
 from jupyter_sky.functions.pool import Pool
 from tests.conftest import wait_until
 
