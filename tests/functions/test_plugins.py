@@ -18,7 +18,7 @@ from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.instance import instance_info
 from jupyter_sky.functions.pending import function
 from jupyter_sky.functions.pool import Pool
-from jupyter_sky.functions.specs import Nodes
+from jupyter_sky.functions.specs import Nodes, Worker
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.slow
@@ -312,6 +312,12 @@ def test_torch_that_is_not_there(data: Any) -> None:
         with pytest.raises(SkyError, match="no torch on the node") as caught:
             function(abs)(1) @ pool
         assert 'Image(pip=["torch"])' in str(caught.value)
+
+
+@pytest.mark.parametrize("plugin", [plugins.torch(), plugins.jax(), plugins.mpi()])
+def test_several_calls_at_once_are_refused(data: Any, plugin: Any) -> None:
+    with pytest.raises(SkyUsageError, match=r"one call at a time, and Worker\(concurrency=2\)"):
+        Compute(nodes=1, plugins=[plugin], worker=Worker(concurrency=2)).up()
 
 
 def test_threads_meet_at_the_barriers_of_their_own_broadcast(compute: Pool) -> None:

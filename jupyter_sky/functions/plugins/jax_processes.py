@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from ...errors import SkyError
 from ..instance import instance_info
-from .meeting import ALONE, NEW_POOL, broadcast, enters
+from .meeting import ALONE, NEW_POOL, broadcast, enters, one_call_at_once
+
+if TYPE_CHECKING:
+    from ..pool import Pool
 
 T = TypeVar("T")
 
@@ -20,6 +23,10 @@ class Jax:
 
     world: ClassVar[list[str]] = []
     """The set of processes that this one is in, by the broadcast that made it."""
+
+    def setup(self, pool: Pool) -> None:
+        """Refuse a pool that this cannot work on."""
+        one_call_at_once(pool, "jax")
 
     def around(self, call: Callable[[], T]) -> T:
         """Run a call in one set of processes with all nodes that were sent it."""

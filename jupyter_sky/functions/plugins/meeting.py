@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...errors import SkyError
+from ...errors import SkyError, SkyUsageError
 from ..collections import Barrier
 from ..instance import facts, instance_info
 
+if TYPE_CHECKING:
+    from ..pool import Pool
+
 MEET_SECONDS = 120.0
+
+
+def one_call_at_once(pool: Pool, what: str) -> None:
+    """Refuse a pool whose nodes run several calls at once.
+
+    Raises
+    ------
+    SkyUsageError
+        Two broadcasts side by side might meet crosswise, and wait for each other for ever.
+    """
+    if pool.worker.concurrency > 1:
+        raise SkyUsageError(
+            f"plugins.{what}() needs each node for one call at a time, and "
+            f"Worker(concurrency={pool.worker.concurrency}) runs several",
+            hint="leave concurrency out: a call may use all of its node",
+        )
 
 
 def broadcast() -> str:

@@ -6,12 +6,15 @@ import datetime
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ...errors import SkyError, SkyUsageError
 from ..image import Image
 from ..instance import instance_info
-from .meeting import broadcast, exchange
+from .meeting import broadcast, exchange, one_call_at_once
+
+if TYPE_CHECKING:
+    from ..pool import Pool
 
 T = TypeVar("T")
 
@@ -42,6 +45,10 @@ class Torch:
             return image
         image = image or Image()
         return replace(image, pip=[*image.pip, f"torch=={self.version}"])
+
+    def setup(self, pool: Pool) -> None:
+        """Refuse a pool that this cannot work on."""
+        one_call_at_once(pool, "torch")
 
     def around(self, call: Callable[[], T]) -> T:
         """Run a call in a process group of all nodes that were sent it."""

@@ -17,11 +17,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ...errors import SkyError
 from .. import collections, instance
-from .meeting import ALONE, NEW_POOL, broadcast, enters
+from .meeting import ALONE, NEW_POOL, broadcast, enters, one_call_at_once
+
+if TYPE_CHECKING:
+    from ..pool import Pool
 
 T = TypeVar("T")
 
@@ -34,6 +37,10 @@ class Mpi:
 
     world: ClassVar[list[str]] = []
     """The world that this process is in, by the broadcast that made it."""
+
+    def setup(self, pool: Pool) -> None:
+        """Refuse a pool that this cannot work on."""
+        one_call_at_once(pool, "mpi")
 
     def around(self, call: Callable[[], T]) -> T:
         """Run a call in one world with all nodes that were sent it."""
