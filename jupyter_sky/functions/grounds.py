@@ -126,8 +126,10 @@ def unresolvable(packages: tuple[str, ...]) -> str:
         uv = uv_here()
     except SkyBootstrapError:
         return ""
+    # nodes are Linux, or this machine: elsewhere what matters is whether it is to be had at all
+    anywhere = [] if sys.platform == "linux" else ["--universal"]
     compiled = subprocess.run(
-        [uv, "pip", "compile", "-q", "--no-header", "--python", sys.executable, "-"],
+        [uv, "pip", "compile", "-q", "--no-header", "--python", sys.executable, *anywhere, "-"],
         input="\n".join(packages),
         capture_output=True,
         text=True,
