@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +39,17 @@ def test_a_kind_of_machine_is_the_same_at_every_price() -> None:
     assert spot.machine == dear.machine == wanted and len({spot.machine, dear.machine}) == 1
     assert Offer("local", "here", "x86_64", 2, 4).machine.accelerator is None
     assert sky.InstanceType is InstanceType
+
+
+def test_frameworks_are_imported_when_they_are_used() -> None:
+    code = (
+        "import sys\n"
+        "from jupyter_sky.functions import plugins, image, collections, shard\n"
+        "from jupyter_sky.functions.plugins import dask\n"
+        "plugins.torch(), plugins.jax(), plugins.mpi(), shard.shard([1]), collections.Dict('d')\n"
+        "heavy = 'dask distributed torch jax sklearn joblib mpi4py numpy pandas'.split()\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    root = Path(__file__).parents[2]
+    outcome = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert outcome.stdout == "[]\n", outcome
