@@ -37,6 +37,30 @@ if TYPE_CHECKING:
     )
     from .dag import Dag, Task
     from .errors import SkyError
+    from .functions import plugins
+    from .functions.compute import Compute
+    from .functions.image import Image
+    from .functions.instance import InstanceInfo, instance_info, is_head
+    from .functions.output import silent, stderr, stdout
+    from .functions.pending import PendingFunction, function, gather
+    from .functions.pool import Pool
+    from .functions.providers import (
+        AWS,
+        GCP,
+        SSH,
+        Azure,
+        Container,
+        Hyperstack,
+        Lambda,
+        Local,
+        Nebius,
+        RunPod,
+        VastAI,
+        Verda,
+    )
+    from .functions.shard import shard
+    from .functions.specs import Nodes, Options, Spec, Worker
+    from .offers import InstanceType, Offer
     from .resources import Resources
 
 _VERBS = (
@@ -44,13 +68,70 @@ _VERBS = (
     "up vars wait"
 ).split()
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
-_CLASSES = {"Dag": "dag", "Resources": "resources", "Task": "dag"}
+_PROVIDERS = (
+    "AWS Azure Container GCP Hyperstack Lambda Local Nebius RunPod SSH VastAI Verda".split()
+)
+_NAMES = {
+    "Dag": "dag",
+    "Resources": "resources",
+    "Task": "dag",
+    "Compute": "functions.compute",
+    "Image": "functions.image",
+    "InstanceType": "offers",
+    "InstanceInfo": "functions.instance",
+    "Nodes": "functions.specs",
+    "Offer": "offers",
+    "Options": "functions.specs",
+    "PendingFunction": "functions.pending",
+    "Pool": "functions.pool",
+    "Spec": "functions.specs",
+    "Worker": "functions.specs",
+    **dict.fromkeys(_PROVIDERS, "functions.providers"),
+    "barrier": "functions.collections",
+    "counter": "functions.collections",
+    "dict": "functions.collections",
+    "function": "functions.pending",
+    "gather": "functions.pending",
+    "instance_info": "functions.instance",
+    "is_head": "functions.instance",
+    "lock": "functions.collections",
+    "queue": "functions.collections",
+    "set": "functions.collections",
+    "shard": "functions.shard",
+    "silent": "functions.output",
+    "stderr": "functions.output",
+    "stdout": "functions.output",
+}
+"""Where the other names are found; asked for, not imported: this package stays light."""
 
 __all__ = [
+    "AWS",
+    "GCP",
+    "SSH",
+    "Azure",
+    "Compute",
+    "Container",
     "Dag",
+    "Hyperstack",
+    "Image",
+    "InstanceInfo",
+    "InstanceType",
+    "Lambda",
+    "Local",
+    "Nebius",
+    "Nodes",
+    "Offer",
+    "Options",
+    "PendingFunction",
+    "Pool",
     "Resources",
+    "RunPod",
     "SkyError",
+    "Spec",
     "Task",
+    "VastAI",
+    "Verda",
+    "Worker",
     "__version__",
     "accelerators",
     "alias",
@@ -60,17 +141,26 @@ __all__ = [
     "config",
     "cost",
     "down",
+    "function",
+    "gather",
     "get",
     "handle",
+    "instance_info",
+    "is_head",
     "logs",
     "meter",
     "offers",
     "plan",
+    "plugins",
     "preemption",
     "put",
     "run",
     "search",
+    "shard",
+    "silent",
     "status",
+    "stderr",
+    "stdout",
     "tracker",
     "up",
     "vars",
@@ -83,8 +173,10 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(".api", __name__), name)
     if name in _ROOMS:
         return import_module(f".{name}", __name__)
-    if name in _CLASSES:
-        return getattr(import_module(f".{_CLASSES[name]}", __name__), name)
+    if name == "plugins":  # of functions, and not at the top: the name says what it is here
+        return import_module(".functions.plugins", __name__)
+    if name in _NAMES:
+        return getattr(import_module(f".{_NAMES[name]}", __name__), name)
     if name.startswith("Sky"):
         return getattr(import_module(".errors", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -97,12 +189,16 @@ class _Package(ModuleType):
         if not (name in _VERBS and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as a name to import, as every module: functions that use it are sent to nodes."""
+        return import_module, (self.__name__,)
+
 
 sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_VERBS, *_ROOMS, *_CLASSES})
+    return sorted({*globals(), *_VERBS, *_ROOMS, *_NAMES})
 
 
 def load_ipython_extension(shell: Any) -> None:

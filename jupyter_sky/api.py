@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from .config import Sky
 from .errors import SkyUsageError, suggest
 from .executor import session as _sessions
-from .executor.clusters import Cluster
 from .executor.display import Status
 from .executor.request import CellOptions, Input, Output
 from .executor.run import SkyRun
@@ -21,6 +20,7 @@ from .widgets.table import Table
 
 if TYPE_CHECKING:
     from .accelerators import Accelerator
+    from .functions.pool import Pool
     from .optimizer.planned import Plan
     from .search import SearchResult, Space
     from .widgets.offers import Offers
@@ -76,17 +76,32 @@ def run(
     return session.run(code, options, _display(), values=named)
 
 
-def up(name: str | None = None, *, idle: str | float | None = None, **labels: Any) -> Cluster:
-    """Bring a cluster up, or find one that satisfies the request.
+def up(name: str | None = None, *, idle: str | float | None = None, **labels: Any) -> Pool:
+    """Bring a cluster up, or find one that satisfies the request; calls and cells run on it.
+
+    Parameters
+    ----------
+    name
+        What ``%%sky -c NAME`` calls it.
+    idle
+        Seconds (or ``"1h"``) after which it ends by itself when nobody is there.
+    **labels
+        Resources, spelled as the options are (``cpus="4+"``), or the words of ``sky.Compute``
+        (``accelerator="A100"``, ``nodes=(2, 4)``, ``allocation="spot"``); with either ``worker``,
+        ``image`` and ``plugins``.
+
+    Returns
+    -------
+    Pool
+        ``call >> pool`` sends a call there; ``pool.down()`` ends it.
 
     Examples
     --------
-    >>> sky.up("train", cpus="2", idle="1h")  # doctest: +SKIP
+    >>> pool = sky.up("train", cpus="2", idle="1h")  # doctest: +SKIP
     """
-    seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
-    asked = CellOptions(resources=Resources.parse(**labels), cluster=name)
-    options = asked.with_defaults(Sky.load())
-    return _sessions.current().up(options.resources, options.cluster, seconds)
+    from .functions.starting import up as bring_up
+
+    return bring_up(name, idle, labels)
 
 
 def down(name: str = "all") -> list[str]:

@@ -87,6 +87,10 @@ class SkyEngineLost(SkyError):
     """An engine died while it ran the cell."""
 
 
+class SkyTaskLost(SkyError):
+    """Nodes died while they ran a call, and it is not sent again."""
+
+
 class SkyClusterLost(SkyError):
     """The whole cluster is gone or cannot be reached."""
 

@@ -4,6 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .accelerators import Accelerator, accelerator
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceType:
+    """A kind of machine, whatever it costs and wherever it stands.
+
+    Attributes
+    ----------
+    name : str
+        In its cloud's own words.
+    accelerator : Accelerator or None
+        Kind and number of its accelerators.
+    vcpus, memory_gb : float
+        Virtual processors, and memory in GiB.
+    architecture : str
+        ``x86_64`` or ``arm64``; empty when not known.
+    """
+
+    name: str
+    accelerator: Accelerator | None
+    vcpus: float
+    memory_gb: float
+    architecture: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -82,6 +107,19 @@ class Offer:
             where = self.zone or self.region
         words = (self.cloud, where, self.instance_type, "spot" if self.spot else "")
         return " ".join(word for word in words if word)
+
+    @property
+    def machine(self) -> InstanceType:
+        """The machine without its price and place: the same for spot and on demand.
+
+        Examples
+        --------
+        >>> offer = Offer("aws", "us-east-1", "p3.8xlarge", 32, 244, None, "V100", 4)
+        >>> str(offer.machine.accelerator)
+        'V100:4'
+        """
+        kind = accelerator(self.gpu, self.gpu_count) if self.gpu else None
+        return InstanceType(self.instance_type, kind, self.vcpus, self.memory, self.arch)
 
     @property
     def gpu_price(self) -> float | None:

@@ -22,6 +22,8 @@ from .loop import SocketLoop
 
 Message = dict[str, Any]
 Sink = Callable[[Message], None]
+Hearer = Callable[[Message | Exception], None]
+"""Takes what an engine answers to an order, one message after the other, or why none comes."""
 
 ANSWER_SECONDS = 10.0
 DIRECT_SECONDS = 0.5
@@ -33,6 +35,7 @@ class Way:
     """The sockets of a direct connection to an engine."""
 
     requests: zmq.Socket
+    orders: zmq.Socket
     outputs: zmq.Socket
     topic: bytes
     """What the engine's messages begin with when they come by the controller."""
@@ -43,6 +46,7 @@ class QuietClient(Client):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.sinks: OrderedDict[str, Sink] = OrderedDict()
+        self.hearers: dict[str, Hearer] = {}
         self.stray: Sink = lambda message: None
         self.ways: dict[str, Way] = {}
         self.proving = False
@@ -63,7 +67,7 @@ class QuietClient(Client):
     def _setup_streams(self) -> None:
         for name, handler in (
             ("query", self._dispatch_single_reply),
-            ("control", self._dispatch_single_reply),
+            ("control", self._dispatch_answer),
             ("mux", self._dispatch_reply),
             ("task", self._dispatch_reply),
             ("broadcast", self._dispatch_reply),
@@ -86,6 +90,22 @@ class QuietClient(Client):
         wanted = self.proving or (self._output_futures and b'"idle"' in parts[-1].bytes)
         if wanted or not parts[0].bytes.endswith(b".status"):
             self._handle_output(parts)
+
+    def _dispatch_answer(self, parts: list[zmq.Frame]) -> None:
+        """Hand an answer to an order to its hearer; others have one answer and a future."""
+        msg = self._unpacked(parts)
+        if msg is None:
+            return
+        msg_id = msg["parent_header"].get("msg_id", "")
+        hearer = self.hearers.get(msg_id)
+        if hearer is None:
+            future = self._futures.get(msg_id)
+            if future is not None and not future.done():
+                future.set_result(msg)
+        else:
+            if msg["content"].get("final"):
+                self.forget_order(msg_id, msg["metadata"].get("engine", ""))
+            hearer(msg)
 
     def _unpacked(self, parts: list[zmq.Frame]) -> Message | None:
         _, frames = self.session.feed_identities(parts, copy=False)
@@ -131,6 +151,8 @@ class QuietClient(Client):
         for msg_id in list(self._outstanding_dict[uuid]):
             self._outstanding_dict[uuid].discard(msg_id)
             self.outstanding.discard(msg_id)
+            if hearer := self.hearers.pop(msg_id, None):
+                hearer(ipp_error.EngineError(str(eid)))
             for futures in (self._futures, self._output_futures):
                 future = futures.get(msg_id)
                 if future and not future.done():
@@ -155,6 +177,48 @@ class QuietClient(Client):
             if engine not in self._engines.values():  # it has just died
                 self._handle_stranded_msgs(-1, engine)
         return future
+
+    def order(
+        self,
+        engine: str,
+        buffers: list[Any],
+        hearer: Hearer | None = None,
+        sink: Sink | None = None,
+    ) -> str:
+        """Send an order to an engine, which takes it up whatever its main thread does.
+
+        Parameters
+        ----------
+        hearer
+            Called with each answer until the one that is final, in the thread of this client.
+        sink
+            Called with what is printed because of it.
+
+        Returns
+        -------
+        str
+            The id of the message.
+        """
+        way = self.ways.get(engine)
+        msg = self.session.msg("sky_orders", content={})
+        msg_id = msg["header"]["msg_id"]
+        if hearer is not None:
+            self.hearers[msg_id] = hearer
+            self.sinks[msg_id] = sink or self.stray
+            self._outstanding_dict[engine].add(msg_id)
+        source = way.orders if way else self._control_socket
+        ident = None if way else engine.encode()
+        self._io_loop.add_callback(
+            lambda: self.session.send(source, msg, buffers=buffers, ident=ident)
+        )
+        if hearer is not None and engine not in self._engines.values():  # it has just died
+            self._io_loop.add_callback(lambda: self._handle_stranded_msgs(-1, engine))
+        return msg_id
+
+    def forget_order(self, msg_id: str, engine: str) -> None:
+        """Hear no more of an order."""
+        self.hearers.pop(msg_id, None)
+        self._outstanding_dict[engine].discard(msg_id)
 
     def comm_to_engine(self, engine: str, kind: str, content: Any, **parts: Any) -> str:
         """Send a widget's message to an engine; return its message id."""
@@ -194,13 +258,15 @@ class QuietClient(Client):
         return made.result(ANSWER_SECONDS)
 
     def _open_way(self, rank: int, ports: list[int]) -> Way:
-        requests, outputs = self._context.socket(zmq.DEALER), self._context.socket(zmq.SUB)
+        requests, orders = self._context.socket(zmq.DEALER), self._context.socket(zmq.DEALER)
+        outputs = self._context.socket(zmq.SUB)
         outputs.rcvhwm = 64  # a flood waits in the engine: a notebook's memory is not for it
         outputs.subscribe(b"")
-        for source, port in zip((requests, outputs), ports, strict=True):
+        for source, port in zip((requests, orders, outputs), ports, strict=True):
             source.connect(f"tcp://127.0.0.1:{port}")
         self._io_loop.on_recv(requests, self._dispatch_reply)
-        return Way(requests, outputs, b"engine.%d." % rank)
+        self._io_loop.on_recv(orders, self._dispatch_answer)
+        return Way(requests, orders, outputs, b"engine.%d." % rank)
 
     def _take(self, way: Way) -> None:
         """Hear the engine by the short way from now on, and by the other no more."""
@@ -211,6 +277,7 @@ class QuietClient(Client):
     def _leave(self, way: Way) -> None:
         self._short = tuple({*self._short} - {way.topic})
         self._io_loop.forget(way.requests)
+        self._io_loop.forget(way.orders)
         self._io_loop.forget(way.outputs)
         way.outputs.close(linger=0)
         self._choose_feed()

@@ -20,6 +20,7 @@ SILENCE_SECONDS = 10.0
 """An engine that lives but has not answered for so long is given up."""
 TICK_SECONDS = 0.05
 DRAIN_MS = 50
+_PASSING = {b"in", b"out", b"incontrol", b"outcontrol"}
 DRAIN_SECONDS = 0.1  # at most, before it looks after other things
 
 
@@ -57,7 +58,7 @@ def serve(head: Head) -> None:
                 except zmq.Again:
                     return
                 # of the chunks of values, which pass here too, only the headers are read
-                kept = frames[:9] if frames[0].bytes in (b"in", b"out") else frames
+                kept = frames[:9] if frames[0].bytes in _PASSING else frames
                 self.dispatch_monitor_traffic([frame.bytes for frame in kept])
 
         def sky_request(self, idents: list[bytes], message: dict[str, Any]) -> None:

@@ -43,6 +43,7 @@ class Docket:
     """
 
     def __init__(self, path: Path) -> None:
+        self.folder = path.parent
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def write(self, msg_id: str, facts: str) -> None:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..functions.instance import InstanceInfo
 from .guardian import PR_SET_PDEATHSIG, prctl
 
 
@@ -52,6 +53,7 @@ def main(argv: list[str]) -> None:
     config: dict[str, Any] = json.loads(Path(argv[0]).read_text())
     rank = int(argv[1])
     leave_with(os.getppid())
+    os.environ.update(InstanceInfo.of_engine(config, rank).variables())
     cpus = config.get("cpus")
     limit(cpus[rank] if cpus else None, config.get("memory"))
 

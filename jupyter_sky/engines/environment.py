@@ -1,4 +1,4 @@
-"""Packages that cells ask for with ``--pip``: an environment over the engine's own.
+"""Packages that cells and images ask for: an environment over the engine's own.
 
 They go into a virtual environment of their own, which sees the engine's packages through a
 ``.pth`` file: only what is missing is installed, the user's environment is never changed, and
@@ -25,8 +25,13 @@ from ..errors import SkyError
 SHOWN_LINES = 12
 
 
-def ensure(packages: Sequence[str]) -> str:
+def ensure(packages: Sequence[str], what: str = "--pip") -> str:
     """Install `packages` once on this machine; return the folder to import them from.
+
+    Parameters
+    ----------
+    what
+        Who asks, for messages.
 
     Raises
     ------
@@ -39,10 +44,9 @@ def ensure(packages: Sequence[str]) -> str:
     site_packages = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(home)}))
     complete = home / "complete"
     if not complete.exists():
-        home.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(home.with_suffix(".lock")):
+        with alone(home.with_suffix(".lock")):
             if not complete.exists():
-                _build(home, site_packages, packages)
+                _build(home, site_packages, packages, what)
                 complete.write_text(json.dumps(list(packages)))
     return str(site_packages)
 
@@ -57,34 +61,52 @@ def _identity(package: str) -> str:
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Keep out other engines of this machine that want the same environment."""
+def alone(path: Path) -> Iterator[None]:
+    """Keep out other engines of this machine that want to make the same."""
     import fcntl
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _build(home: Path, site_packages: Path, packages: Sequence[str]) -> None:
+def _build(home: Path, site_packages: Path, packages: Sequence[str], what: str) -> None:
     venv.EnvBuilder(with_pip=False, clear=True).create(home)
     below = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     (site_packages / "engine.pth").write_text("\n".join(below))
-    _install(home, packages)
+    _install(home, packages, what)
 
 
-def _install(home: Path, packages: Sequence[str]) -> None:
+def _install(home: Path, packages: Sequence[str], what: str) -> None:
     python = str(home / ("Scripts" if os.name == "nt" else "bin") / "python")
-    if importlib.util.find_spec("pip"):
-        command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
-        command += ["--disable-pip-version-check", "--no-input"]
-    elif uv := shutil.which("uv"):
-        command = [uv, "pip", "install", "--quiet", "--python", python]
-    else:
-        raise SkyError("--pip needs pip or uv on the engine, and neither is there")
-    outcome = subprocess.run(
-        [*command, *packages], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    if outcome.returncode:
-        last = "\n".join(outcome.stdout.strip().splitlines()[-SHOWN_LINES:])
-        raise SkyError(f"--pip {' '.join(packages)} cannot be installed:\n{last}")
+    commands = []
+    if uv := _uv():
+        commands.append([uv, "pip", "install", "--quiet", "--python", python])
+    if importlib.util.find_spec("pip"):  # it may know an index from files that uv does not read
+        pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+        commands.append([*pip, "--disable-pip-version-check", "--no-input"])
+    if not commands:
+        raise SkyError(f"{what} needs uv or pip on the engine, and neither is there")
+    for command in commands:
+        outcome = subprocess.run(
+            [*command, *packages],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"NO_COLOR": "1", "PIP_NO_COLOR": "1"},
+        )
+        if outcome.returncode == 0:
+            return
+    last = "\n".join(outcome.stdout.strip().splitlines()[-SHOWN_LINES:])
+    raise SkyError(f"{what} {' '.join(packages)} cannot be installed:\n{last}")
+
+
+def _uv() -> str | None:
+    """Return the path of uv, which takes a tenth of the time, where there is one."""
+    try:
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    except (ImportError, FileNotFoundError):
+        return shutil.which("uv")

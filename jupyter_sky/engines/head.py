@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .docket import Entry
 from .docket import path_of as docket_of
@@ -33,6 +33,9 @@ from .lease import Lease
 from .patient import begin, memory, start_engine
 from .runs import Run, Runs
 from .wards import Far, Wards
+
+if TYPE_CHECKING:
+    from .steward import Steward
 
 MEMORY_SECONDS = 1.0
 RAPID_DEATHS = 3
@@ -83,6 +86,7 @@ class Head:
         self._elsewhere: list[int] = config.get("elsewhere", [])
         self.wards = Wards(config["private"], self._elsewhere) if self._elsewhere else None
         self._gate = self._open_gate() if config.get("gate") else None
+        self._steward: Steward | None = None
         self.engines = {rank: self._spawn(rank) for rank in range(config["nodes"])}
         self._last_memory = 0.0
         self.is_up: Callable[[int], bool] = lambda rank: False
@@ -129,6 +133,8 @@ class Head:
                 self._bury(engine)
         if self._gate is not None and self._gate.poll() is not None:
             self._gate = self._open_gate()
+        if self._steward is not None:
+            self._steward.tick()
         now = time.monotonic()
         if self.config.get("memory") and now - self._last_memory > MEMORY_SECONDS:
             self._last_memory = now
@@ -161,7 +167,7 @@ class Head:
             engine.cell = now
             if before is not None and (run := self.runs.get(before.facts["run"])):
                 run.leaves(before.msg_id)
-            if now is not None:
+            if now is not None and not now.facts.get("call"):
                 self._noted(now, engine_lives=True).begins()
 
     def _noted(self, cell: Entry, engine_lives: bool) -> Run:
@@ -333,14 +339,24 @@ class Head:
         return {"killed": [engine.rank for engine in killed]}
 
     def _targets(self, content: dict[str, Any]) -> list[Engine]:
-        """Return the engines of some ranks that execute a run now."""
+        """Return the engines of some ranks that execute a run now; without a run, in any case."""
         return [
             engine
             for engine in self.engines.values()
             if engine.rank in content["ranks"]
-            and engine.cell is not None
-            and engine.cell.facts["run"] == content["run"]
+            and (
+                content["run"] is None
+                or (engine.cell is not None and engine.cell.facts["run"] == content["run"])
+            )
         ]
+
+    def _op_commons(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Say where tasks find what they share, and where nodes can meet."""
+        if self._steward is None:
+            from .steward import Steward
+
+            self._steward = Steward(self.config.get("private", ""))
+        return self._steward.known
 
     def _op_engines(self, content: dict[str, Any]) -> dict[str, Any]:
         return {

@@ -13,17 +13,20 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipykernel.kernelbase import Kernel
 from ipyparallel.engine.kernel import IPythonParallelKernel
 
 from . import threads
+from .described import describe_error
 from .docket import Docket
 from .journal import KEPT
 from .shelf import Shelf
 from .streams import QuickStream
-from .values import INLINE_BYTES, Parcel
+
+if TYPE_CHECKING:
+    from ..functions.site import Site
 
 LASTING_SECONDS = 0.05
 """Of cells longer than this the head is told that all they print has passed."""
@@ -60,6 +63,8 @@ class SkyKernel(Base):
         self.shell_handlers["sky_value"] = self.sky_value
         self._ports: list[int] = []
         self._count_printed()
+        self._site: Site | None = None
+        self.shell_handlers["sky_blob"] = lambda *request: self.site.take_blob(*request)
         self._begun: deque[str] = deque(maxlen=1000)
         self._order = threading.Lock()
         # IPython's own end the process, and with it every variable
@@ -156,6 +161,8 @@ class SkyKernel(Base):
         send = self.session.send
 
         def counted(stream: Any, msg_or_type: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(msg_or_type, dict) and _is_muted(msg_or_type):
+                return None
             message = send(stream, msg_or_type, *args, **kwargs)
             if message and message["header"]["msg_type"] in KEPT:
                 cell = message["parent_header"].get("msg_id")
@@ -213,11 +220,44 @@ class SkyKernel(Base):
     def _ways(self) -> list[int]:
         """Return the ports at which notebooks on this machine reach this engine directly."""
         if not self._ports and not self.parent.curve_serverkey:
-            bound: Future = Future()
+            outputs, orders = Future(), Future()
             thread = self.iopub_socket  # it is the thread that owns the socket of this name
-            thread.schedule(lambda: bound.set_result(_bind(thread.socket)))
-            self._ports = [_bind(self.shell_stream.socket), bound.result(5.0)]
+            thread.schedule(lambda: outputs.set_result(_bind(thread.socket)))
+            control = self.control_stream
+            control.io_loop.add_callback(lambda: orders.set_result(_bind(control.socket)))
+            requests = _bind(self.shell_stream.socket)
+            self._ports = [requests, orders.result(5.0), outputs.result(5.0)]
         return self._ports
+
+    # -- functions -------------------------------------------------------------------------
+
+    @property
+    def site(self) -> Site:
+        """What this engine does for pools."""
+        with self._order:
+            if self._site is None:
+                from ..functions.site import Site
+
+                self._site = Site(self)
+        return self._site
+
+    def dispatch_control(self, msg: list[Any]) -> Any:
+        """Hand orders to the site of functions; what else comes is the kernel's."""
+        idents, frames = self.session.feed_identities(msg, copy=False)
+        if b'"sky_orders"' not in frames[1].bytes:
+            return super().dispatch_control(msg)
+        try:
+            message = self.session.deserialize(frames, content=True, copy=False)
+            self.site.take(idents, message)
+        except Exception:
+            self.log.error("an order could not be carried out", exc_info=True)
+        return None
+
+
+def _is_muted(message: dict[str, Any]) -> bool:
+    """Whether this is text that a function does not show on this node."""
+    muted = message["parent_header"].get("sky_mute")
+    return bool(muted) and message["content"].get("name") in muted.split()
 
 
 def _bind(source: Any) -> int:
@@ -265,37 +305,3 @@ def _show_group(shell: Any, _kind: Any, error: BaseException, trace: Any, **_: A
     lines = re.sub(r'File "([^"\n]+)"', cell, text).splitlines()
     shell._showtraceback(type(error), error, lines)
     return lines
-
-
-def describe_error(error: BaseException) -> dict[str, Any]:
-    """Return what a client needs to raise `error` under its own class.
-
-    ``classes`` names the class and its bases as (module, qualified name), nearest first;
-    ``inline`` is a parcel of what the exception carries, where that travels. The exception itself
-    does not: it may be of a class that is not there, or whose ``__init__`` wants anything.
-    """
-    classes = [
-        [base.__module__, base.__qualname__]
-        for base in type(error).__mro__
-        if issubclass(base, BaseException)
-    ]
-    described: dict[str, Any] = {"classes": classes}
-    if isinstance(error, NameError):
-        described["name"] = error.name
-    if isinstance(error, ModuleNotFoundError):
-        described["module"] = error.name
-    if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
-        described["filename"] = error.filename
-    more = {name: getattr(error, name) for name in _MORE if getattr(error, name, None) is not None}
-    state = {"args": error.args, "dict": vars(error), "more": more}
-    for kept in (state, state | {"dict": {}}):
-        if parcel := Parcel.small(kept, INLINE_BYTES):
-            return described | parcel.inline()
-    return described
-
-
-_MORE = (
-    "name path msg errno strerror filename filename2 lineno offset text end_lineno end_offset code "
-    "value"
-).split()
-"""What builtin exceptions carry beside their arguments and attributes."""

@@ -286,6 +286,9 @@ class Link:
         """Declare the cluster lost: whoever waits for it is told, by an error of a kind."""
         self._lost.set()
         error = kind(f"cluster {self.cluster} is gone: {reason}", hint=hint)
+        for hearer in list(self.client.hearers.values()):
+            hearer(error)
+        self.client.hearers.clear()
         for future in {*self._waiting, *self.client._futures.values()}:
             if not future.done():
                 future.set_exception(error)

@@ -4,8 +4,9 @@
 
 A process of its own, so that a busy notebook does not hold up what passes. ORDER is one line of
 JSON with ``command`` (what makes the connection) and ``ports``. For each port there is a socket
-``s:PORT`` in FOLDER. It says on its standard output, a line each: ``ready``, ``up``,
-``down REASON`` and ``lost REASON``; and it ends with its standard input.
+``s:PORT`` in FOLDER. Each line after it is one more port of the head node, for which it listens
+at one of this machine. It says on its standard output, a line each: ``ready``, ``up``,
+``down REASON``, ``lost REASON`` and ``port THERE HERE``; and it ends with its standard input.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Near:
             )
         say("ready")
         carrying = asyncio.ensure_future(self._connect_for_ever())
-        await _end_of_input()
+        await self._end_of_input()
         self.mux.bye()
         await asyncio.sleep(0.05)  # for it to leave
         for server in self._servers:
@@ -79,6 +80,22 @@ class Near:
     ) -> None:
         tune(writer)
         self.mux.open(next(self._numbers), port, reader, writer)
+
+    async def _end_of_input(self) -> None:
+        """Open more ports as told, until nobody is there any more who could want this process."""
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        await loop.connect_read_pipe(
+            lambda: protocol, os.fdopen(0, "rb", buffering=0, closefd=False)
+        )
+        while line := await reader.readline():
+            port = int(line)
+            server = await asyncio.start_server(
+                lambda reader, writer, port=port: self._opened(port, reader, writer), "127.0.0.1"
+            )
+            self._servers.append(server)
+            say(f"port {port} {server.sockets[0].getsockname()[1]}")
 
     async def _connect_for_ever(self) -> None:
         failures = 0
@@ -141,16 +158,6 @@ def say(line: str) -> None:
     """Tell the notebook."""
     with contextlib.suppress(OSError):
         print(line, flush=True)
-
-
-async def _end_of_input() -> None:
-    """Wait until nobody is there any more who could want this process."""
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    protocol = asyncio.StreamReaderProtocol(reader)
-    await loop.connect_read_pipe(lambda: protocol, os.fdopen(0, "rb", buffering=0, closefd=False))
-    while await reader.read(4096):
-        pass
 
 
 def main(argv: list[str]) -> None:

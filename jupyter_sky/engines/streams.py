@@ -44,6 +44,9 @@ class QuickStream(OutStream):
     way must hold several times.
     """
 
+    flush_interval = (
+        0.02  # a line is seen before anybody wonders; ipykernel waits ten times as long
+    )
     _waiting = 0
     _all: ClassVar[list[QuickStream]] = []
 

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ class Tunnel:
         self.lost = ""
         self.drops = 0
         self._ready, self._up = threading.Event(), threading.Event()
+        self._ports: dict[int, Future[int]] = {}
         self.folder = Path(tempfile.mkdtemp(prefix="t-", dir=runtime_dir()))
         self._process = self._start(command, [int(controller[name]) for name in PORTS])
         self.connection: dict[str, Any] = {
@@ -105,6 +107,9 @@ class Tunnel:
                 self.reason, self.drops = rest, self.drops + 1
             elif word == "lost":
                 self.lost = rest
+            elif word == "port":
+                there, here = map(int, rest.split())
+                self._ports[there].set_result(here)
         self.lost = self.lost or "the process that holds it has ended"
         self._up.clear()
 
@@ -112,6 +117,18 @@ class Tunnel:
     def up(self) -> bool:
         """Whether it is connected now."""
         return self._up.is_set()
+
+    def forward(self, port: int) -> int:
+        """Return the port of this machine that leads to one of the head node.
+
+        Anybody on this machine can connect to it: what listens there must know its own.
+        """
+        assert self._process.stdin is not None
+        if port not in self._ports:
+            self._ports[port] = Future()
+            self._process.stdin.write(b"%d\n" % port)
+            self._process.stdin.flush()
+        return self._ports[port].result(CONNECT_SECONDS)
 
     def await_up(self, timeout: float) -> bool:
         """Wait until it is connected."""

@@ -153,6 +153,7 @@ def _bring_up(order: Launch, report: Report, launched: Launched) -> Lease:
             "cluster": order.cluster,
             "nodes": order.resources.nodes,
             "idle": order.idle,
+            "gpus": [order.offer.gpu or "", order.offer.gpu_count],
         }
         if isinstance(cloud, ReachedBySsh):
             folder = cloud.folder(machines)

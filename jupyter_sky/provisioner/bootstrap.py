@@ -231,7 +231,7 @@ def uv_for(node: Node) -> Path:
     if here == (node.system, node.machine) and node.libc == "gnu":
         return Path(uv_here())
     target = Path(tempfile.mkdtemp(prefix="sky-uv-"))
-    _install_here(node, target, ["uv"])
+    install_here(node, target, ["uv"])
     return target / "bin" / "uv"
 
 
@@ -258,14 +258,14 @@ _packing = threading.Lock()
 
 def _pack(node: Node, requirements: Sequence[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="sky-wheels-") as folder:
-        _install_here(node, Path(folder), requirements)
+        install_here(node, Path(folder), requirements)
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
             tar.add(folder, ".")
         return buffer.getvalue()
 
 
-def _install_here(node: Node, target: Path, requirements: Sequence[str]) -> None:
+def install_here(node: Node, target: Path, requirements: Sequence[str]) -> None:
     """Install packages for a node's kind of machine into a folder of this one."""
     wanted = recipe(node)
     libc = "unknown-linux-musl" if node.libc == "musl" else "unknown-linux-gnu"

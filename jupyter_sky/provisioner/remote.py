@@ -72,11 +72,12 @@ def bring_up(
     """
     pythons = _staged(stages, report, lambda stage: prepare(nodes, stage))
     head = nodes[0]
+    config = {**config, "peers": [node.private or node.address.host for node in nodes]}
     stages.begin("controller")
     report("booting", "controller")
-    more: dict[str, Any] = {"directory": head.directory, "gate": True}
+    more: dict[str, Any] = {"directory": head.directory, "gate": True, "private": head.private}
     if len(nodes) > 1:
-        more |= {"elsewhere": [node.rank for node in nodes[1:]], "private": head.private}
+        more["elsewhere"] = [node.rank for node in nodes[1:]]
     _start_all(nodes, pythons, config, more)
 
     def waiting() -> None:

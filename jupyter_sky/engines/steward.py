@@ -1,0 +1,179 @@
+"""The process that keeps what tasks share, and what the head of a cluster has of it.
+
+    python -m jupyter_sky.engines.steward < ORDER
+
+It costs nothing while nobody shares anything: the head listens, and starts it at the first
+connection, which it takes over. Everything between machines is encrypted, and who does not hold
+the steward's key is not heard.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from ..functions.instance import MEETING_PORTS
+from .wards import own
+
+if TYPE_CHECKING:
+    from .commons import Answers
+
+PING_SECONDS = 1.0
+MISSED_PINGS = 2
+TICK_MS = 200
+
+
+class Steward:
+    """The head's hold on the process.
+
+    Parameters
+    ----------
+    private
+        Where the other nodes reach this one; empty where there are none.
+    """
+
+    def __init__(self, private: str = "") -> None:
+        import zmq
+
+        self._public, self._secret = zmq.curve_keypair()
+        self._sockets: dict[str, socket.socket] = {}
+        self._process: subprocess.Popen | None = None
+        there = own(private) if private else "127.0.0.1"
+        for address in (there,) if there == "0.0.0.0" else dict.fromkeys((there, "127.0.0.1")):
+            listener = socket.create_server((address, 0), backlog=512)
+            self._sockets[f"tcp://{address}:{listener.getsockname()[1]}"] = listener
+        ports = [url.rpartition(":")[2] for url in self._sockets]
+        self.known = {
+            "key": self._public.decode(),
+            "near": f"tcp://127.0.0.1:{ports[-1]}",
+            "far": f"tcp://{private or '127.0.0.1'}:{ports[0]}",
+            "head_addr": private or "127.0.0.1",
+            "head_port": free_port(there),
+        }
+
+    def tick(self) -> None:
+        """Start the process when somebody comes and it does not run."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        if select.select(list(self._sockets.values()), [], [], 0)[0]:
+            self._start()
+
+    def _start(self) -> None:
+        numbers = {url: listener.fileno() for url, listener in self._sockets.items()}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "jupyter_sky.engines.steward"],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=list(numbers.values()),
+        )
+        assert self._process.stdin is not None
+        order = {"sockets": numbers, "secret": self._secret.decode(), "public": self.known["key"]}
+        with self._process.stdin as stdin:
+            stdin.write(json.dumps(order).encode())
+
+
+def free_port(address: str) -> int:
+    """Return a port that nothing listens at now."""
+    for _ in range(100):
+        port = random.randrange(*MEETING_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind((address, port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no port is free")
+
+
+class Service:
+    """The process's own side: sockets and clock around `Commons`."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        import zmq
+
+        from .commons import Commons
+
+        self.commons, self.life = Commons(), uuid.uuid4().hex
+        self._missed: dict[bytes, int] = {}
+        self._pinged = 0.0
+        self._socket = zmq.Context.instance().socket(zmq.ROUTER)
+        for option, value in {
+            zmq.CURVE_SERVER: 1,
+            zmq.CURVE_PUBLICKEY: order["public"].encode(),
+            zmq.CURVE_SECRETKEY: order["secret"].encode(),
+            zmq.ROUTER_MANDATORY: 1,  # so that it is known who is gone
+            zmq.ROUTER_HANDOVER: 1,
+            zmq.SNDHWM: 0,
+            zmq.RCVHWM: 0,
+            zmq.HEARTBEAT_IVL: 2000,
+            zmq.HEARTBEAT_TIMEOUT: 8000,
+            zmq.LINGER: 0,
+        }.items():
+            self._socket.setsockopt(option, value)
+        for url, number in order["sockets"].items():
+            self._socket.setsockopt(zmq.USE_FD, number)
+            self._socket.bind(url)
+
+    def run(self) -> None:
+        """Serve until this process is ended."""
+        while True:
+            if self._socket.poll(TICK_MS):
+                client, head, *frames = self._socket.recv_multipart()
+                self._missed.setdefault(client, 0)
+                number, arguments = json.loads(head)
+                try:
+                    now = time.monotonic()
+                    self._send(self.commons.ask(client, number, arguments, frames, now))
+                except (KeyError, AttributeError, TypeError, ValueError) as error:
+                    self._tell(client, [number, self.life, f"not understood: {error!r}", None])
+            now = time.monotonic()
+            self._send(self.commons.expire(now))
+            if now - self._pinged > PING_SECONDS:
+                self._pinged = now
+                self._ping()
+
+    def _send(self, answers: Answers) -> None:
+        queue = list(answers)
+        while queue:
+            answer = queue.pop(0)
+            head = [answer.asked.number, self.life, answer.failed, answer.value]
+            if not self._tell(answer.asked.client, head, answer.frames):
+                queue += self.commons.undelivered(answer)
+
+    def _tell(self, client: bytes, head: list[Any], frames: tuple[bytes, ...] = ()) -> bool:
+        import zmq
+
+        try:
+            self._socket.send_multipart([client, json.dumps(head).encode(), *frames])
+        except zmq.ZMQError:
+            return False
+        return True
+
+    def _ping(self) -> None:
+        """Find out who is gone, and let go of what they held."""
+        for client in list(self._missed):
+            missed = 0 if self._tell(client, [0]) else self._missed[client] + 1
+            self._missed[client] = missed
+            if missed >= MISSED_PINGS:
+                del self._missed[client]
+                self._send(self.commons.gone(client))
+
+
+def main() -> None:
+    """Keep what tasks share until the head ends."""
+    from .engine import leave_with
+
+    leave_with(os.getppid())
+    Service(json.load(sys.stdin)).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Time, as the notebook sees it: engines keep it themselves, except those that cannot.
+
+C code that keeps the interpreter to itself keeps an engine from hearing, and from stopping, a
+call. Then the future gets its error here, and the head kills the engine.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import SkyError
+
+if TYPE_CHECKING:
+    from .dispatch import Dispatcher
+    from .nodes import Batch
+
+TICK_SECONDS = 0.05
+SLACK_SECONDS = 0.45
+"""How much later than a call's time its engine may say so: half a second in all."""
+SILENCE_SECONDS = {"timeout": 0.6, "cancel": 1.5, "close": 12.0}
+"""How long an engine may take to say that it has stopped a call."""
+
+
+class Clock:
+    """Watches the calls of a pool that have a time, or were told to stop."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+        self._watched: dict[str, Batch] = {}
+        self._lock = threading.Lock()
+        self._runs = False
+
+    def watch(self, batch: Batch) -> None:
+        """Watch a batch until its end."""
+        with self._lock:
+            self._watched[batch.id] = batch
+            if not self._runs:
+                self._runs = True
+                threading.Thread(target=self._go, name="sky-clock", daemon=True).start()
+
+    def _go(self) -> None:
+        while True:
+            time.sleep(TICK_SECONDS)
+            now = time.monotonic()
+            with self._lock:
+                open_ = {name: b for name, b in self._watched.items() if b.tasks and not b.final}
+                self._watched = open_
+                if not open_:
+                    self._runs = False
+                    return
+                batches = list(open_.values())
+            for batch in batches:
+                self._look(batch, now)
+
+    def _look(self, batch: Batch, now: float) -> None:
+        if batch.stopped is not None:
+            why, since = batch.stopped
+            if now - since > SILENCE_SECONDS[why]:
+                self.dispatcher.give_up(batch, why)
+            return
+        times = [task.timeout or 0.0 for task in list(batch.tasks.values())]
+        if times and all(times) and now - batch.sent > sum(times) + SLACK_SECONDS:
+            if self._begun(batch):
+                self.dispatcher.give_up(batch, "timeout")
+            else:  # a cell is in its way
+                batch.sent = now - sum(times)
+
+    @staticmethod
+    def _begun(batch: Batch) -> bool:
+        """Whether its engine has taken it up, as the head sees it."""
+        node = batch.node
+        if node.lane != "main":
+            return True
+        try:
+            engines = node.link.head("engines")["engines"]
+        except SkyError:
+            return False
+        running = next((e["running"] for e in engines if e["rank"] == node.place), None)
+        return running == f"calls-{batch.id}"

@@ -1,0 +1,271 @@
+"""Pools from a description: ``with sky.Compute(...) as compute``."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyNoOffer, SkyUsageError, suggest
+from ..executor import session as sessions
+from ..resources import Resources
+from .lines import STANDALONE
+from .pool import Pool
+from .specs import SELECTIONS, Allocation, Nodes, Options, Selection, Spec, Worker
+from .starting import Starter, best
+
+if TYPE_CHECKING:
+    from ..accelerators import Accelerator
+    from ..executor.cluster import Cluster
+    from ..executor.session import Session
+
+
+class Compute:
+    """Machines for calls, described: brought up by ``with``, gone at its end.
+
+    However the block is left (normally, by an exception, by an interrupt), the machines end; when
+    this process dies, they end after `ttl`.
+
+    Parameters
+    ----------
+    *specs
+        Alternatives, each a `Spec`; or one, given by the parameters below.
+    provider, cloud
+        Where: ``"aws"``, ``"local"``; None for wherever it is best.
+    accelerator
+        ``"A100"``, ``"A100:4"`` or ``sky.accelerators.A100(count=4)``, of each node.
+    nodes
+        A number, ``(least, most)`` for a pool that grows and shrinks, or `Nodes`.
+    vcpus, memory_gb, disk_gb
+        Least of each node: vCPUs, GiB, GiB.
+    architecture
+        ``x86_64`` or ``arm64``.
+    allocation
+        ``spot-if-available``, ``spot``, ``on-demand`` or ``cheapest``.
+    region
+        In the cloud's own words.
+    max_hourly_cost
+        Most USD/h that all nodes together may cost.
+    ttl
+        Seconds (or ``"10m"``) after which the machines end by themselves when nobody is there.
+    worker
+        How many calls a node runs at once, and in what.
+    image
+        What nodes have installed and set.
+    plugins
+        What is put around calls: ``sky.plugins.torch()``.
+    options
+        What is seldom changed.
+    selection
+        Among specs: ``cheapest``, or the ``first`` that can be had.
+    name
+        What ``%%sky -c NAME`` calls it.
+
+    Examples
+    --------
+    >>> with Compute(nodes=2) as compute:  # doctest: +SKIP
+    ...     results = train(10) @ compute
+    """
+
+    def __init__(
+        self,
+        *specs: Spec,
+        provider: Any = None,
+        cloud: str | None = None,
+        accelerator: str | Accelerator | None = None,
+        nodes: Nodes | int | tuple[int, int] | None = None,
+        vcpus: float | None = None,
+        memory_gb: float | None = None,
+        disk_gb: float | None = None,
+        architecture: str | None = None,
+        allocation: Allocation | None = None,
+        region: str | None = None,
+        max_hourly_cost: float | None = None,
+        ttl: float | str | None = None,
+        worker: Worker | None = None,
+        image: Any = None,
+        plugins: Sequence[Any] = (),
+        options: Options | None = None,
+        selection: Selection = "cheapest",
+        name: str | None = None,
+    ) -> None:
+        given = {
+            "provider": provider if provider is not None else cloud,
+            "accelerator": accelerator,
+            "vcpus": vcpus,
+            "memory_gb": memory_gb,
+            "disk_gb": disk_gb,
+            "architecture": architecture,
+            "allocation": allocation,
+            "region": region,
+            "max_hourly_cost": max_hourly_cost,
+            "ttl": ttl,
+        }
+        if provider is not None and cloud is not None:
+            raise SkyUsageError("provider and cloud are the same thing: give one of them")
+        self.specs = _alternatives(specs, given, nodes)
+        self.nodes = [Nodes.of(1 if spec.nodes is None else spec.nodes) for spec in self.specs]
+        if selection not in SELECTIONS:
+            raise SkyUsageError(
+                f"selection={selection!r} is not known", hint=suggest(selection, SELECTIONS)
+            )
+        self.selection = selection
+        self.worker, self.options = worker or Worker(), options or Options()
+        self.image, self.plugins = image, tuple(plugins)
+        self.name = name
+        self._made: Any = None
+        self._pool: Pool | None = None
+
+    # -- life --------------------------------------------------------------------------------------
+
+    @property
+    def pool(self) -> Pool:
+        """The pool that this was brought up as.
+
+        Raises
+        ------
+        SkyUsageError
+            It is not up.
+        """
+        if self._pool is None:
+            raise SkyUsageError("this Compute is not up: with sky.Compute(...) as compute: ...")
+        return self._pool
+
+    def __enter__(self) -> Pool:
+        return self.up()
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    def up(self, reuse: bool = False) -> Pool:
+        """Bring it up; return the pool.
+
+        Parameters
+        ----------
+        reuse
+            Take a cluster of that name, or of this notebook, that is up and satisfies the request.
+        """
+        if self._pool is not None and not self._pool.closed:
+            raise SkyUsageError(f"this Compute is up already, as {self._pool!r}")
+        self.check()
+        session = sessions.current()
+        resources, nodes, lease = self._choose(session)
+        start = Starter(session, resources, lease)
+        if reuse:
+            cluster = start.found(self.name, nodes.ready)
+        else:
+            cluster = start(self.name or f"compute-{uuid.uuid4().hex[:6]}", nodes.ready)
+        return self.over(cluster, start, nodes)
+
+    def check(self) -> None:
+        """Raise what can be known to fail, before it costs a machine."""
+        self._made = self._image()
+        if self._made is not None:
+            self._made.check()
+
+    def over(self, cluster: Cluster, start: Starter, nodes: Nodes | None = None) -> Pool:
+        """Make a cluster that is up the pool."""
+        try:
+            pool = Pool(cluster, self.worker, start.end)
+        except BaseException:
+            start.end(cluster)
+            raise
+        try:
+            self._equip(pool)
+            if nodes is not None and nodes.most > nodes.ready:
+                from .elastic import Growth
+
+                Growth(pool, nodes, start, self.options, self._welcome).begin()
+        except BaseException:
+            pool.down()
+            raise
+        pool.limit = self.options.timeout
+        if not self.options.cluster:
+            pool.facts[STANDALONE] = True
+        self._pool = pool
+        return pool
+
+    def down(self) -> None:
+        """End it."""
+        if self._pool is not None:
+            self._pool.down()
+
+    # -- what it is made of ------------------------------------------------------------------------
+
+    def _equip(self, pool: Pool) -> None:
+        """Install the image, and let plug-ins do what they do."""
+        image = self._made
+        self._welcome(pool, pool.ranks)
+        setups = [image.setup() if image is not None else None]
+        setups += [plugin.setup(pool) for plugin in self.plugins if hasattr(plugin, "setup")]
+        around = [plugin.around for plugin in self.plugins if hasattr(plugin, "around")]
+        pool.equip(setups, around)
+        for plugin in self.plugins:
+            if hasattr(plugin, "client"):
+                pool.enter(plugin.client(pool))
+
+    def _image(self) -> Any:
+        """Return the image with what plug-ins need in it."""
+        image = self.image
+        for plugin in self.plugins:
+            if hasattr(plugin, "image"):
+                image = plugin.image(image)
+        return image
+
+    def _welcome(self, pool: Pool, ranks: Sequence[int]) -> None:
+        """Make nodes ready for calls."""
+        if self._made is not None:
+            self._made.bootstrap(pool, ranks)
+
+    # -- where -------------------------------------------------------------------------------------
+
+    def _choose(self, session: Session) -> tuple[Resources, Nodes, float | None]:
+        """Return what is asked for of the alternative that is taken.
+
+        Raises
+        ------
+        SkyNoOffer
+            None of them can be had.
+        """
+        found: list[tuple[float, Resources, Nodes, float | None]] = []
+        refusals: list[SkyNoOffer] = []
+        for spec, nodes in zip(self.specs, self.nodes, strict=True):
+            try:
+                resources, offer = best(session, spec, nodes)
+            except SkyNoOffer as refusal:
+                refusals.append(refusal)
+                continue
+            price = float("inf") if offer.price is None else offer.price * nodes.started
+            found.append((price, resources, nodes, spec.lease))
+            if self.selection == "first":
+                break
+        if not found:
+            if len(refusals) == 1:
+                raise refusals[0]
+            reasons = "; ".join(refusal.message for refusal in refusals)
+            raise SkyNoOffer(f"none of {len(refusals)} specs can be had: {reasons}")
+        return min(found, key=lambda one: one[0])[1:]
+
+
+def _alternatives(specs: Sequence[Any], given: dict[str, Any], nodes: Any) -> list[Spec]:
+    for spec in specs:
+        if not isinstance(spec, Spec):
+            raise SkyUsageError(
+                f"Compute takes sky.Spec(...) by position, not a {type(spec).__name__}",
+                hint="sky.Compute(provider=..., nodes=2), or sky.Compute(sky.Spec(...), ...)",
+            )
+    if not specs:
+        return [Spec(**given, nodes=nodes)]
+    if placed := [n for n in ("provider", "accelerator", "region") if given[n] is not None]:
+        raise SkyUsageError(
+            f"{placed[0]} is said by each Spec where there are any: give it there, not here"
+        )
+    common = {name: value for name, value in given.items() if value is not None}
+    filled = []
+    for spec in specs:
+        more = {name: value for name, value in common.items() if getattr(spec, name) is None}
+        if spec.nodes is None:
+            more["nodes"] = nodes
+        filled.append(replace(spec, **more))
+    return filled

@@ -1,0 +1,132 @@
+"""Pools that grow: nodes that join later, and come and go with the work.
+
+Nodes that join are a cluster of their own, beside the first; that one, with the head, stays.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import SkyCancelled, SkyError
+from .specs import Nodes, Options
+
+if TYPE_CHECKING:
+    from ..executor.cluster import Cluster
+    from .compute import Starter
+    from .pool import Pool
+
+TICK_SECONDS = 0.25
+AGAIN_SECONDS = 30.0
+"""How long after nodes could not be had they are asked for again."""
+JOIN_SECONDS = 30.0
+
+
+def wanted(nodes: int, slots: int, waiting: int, most: int) -> int:
+    """Return how many more nodes a pool should have, for calls that have waited too long.
+
+    Examples
+    --------
+    >>> wanted(nodes=2, slots=1, waiting=3, most=8), wanted(2, 1, 30, 8), wanted(2, 4, 3, 8)
+    (3, 6, 1)
+    """
+    return max(0, min(most - nodes, math.ceil(waiting / slots)))
+
+
+class Growth:
+    """Looks after the number of nodes of a pool.
+
+    Parameters
+    ----------
+    welcome
+        Makes nodes ready, before calls go there.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        nodes: Nodes,
+        start: Starter,
+        options: Options,
+        welcome: Callable[[Pool, Sequence[int]], None],
+    ) -> None:
+        self.pool, self.nodes, self.start = pool, nodes, start
+        self.options, self.welcome = options, welcome
+        self.trouble: SkyError | None = None
+        """Why the last nodes could not be had."""
+        self._joined: list[Cluster] = []
+        self._quiet: dict[str, float] = {}
+        self._busy_since: float | None = None
+        self._not_before = 0.0
+        self._over = threading.Event()
+        self._serial = 1
+        self._thread = threading.Thread(target=self._go, name="sky-growth", daemon=True)
+
+    def begin(self) -> None:
+        """Begin, in a thread of its own, until the pool ends."""
+        self.pool.defer(self._stop)
+        self.start.alive = self._check
+        self._thread.start()
+
+    def _stop(self) -> None:
+        self._over.set()
+        self._thread.join(JOIN_SECONDS)
+
+    def _check(self) -> None:
+        if self._over.is_set():
+            raise SkyCancelled("the pool has ended meanwhile")
+
+    def _go(self) -> None:
+        self._add(self.nodes.started - self.nodes.ready)
+        while not self._over.wait(TICK_SECONDS):
+            now = time.monotonic()
+            self.pool.look()
+            if self.pool.closed:
+                return
+            if len(self.pool.ranks) < self.nodes.started:
+                if now > self._not_before:
+                    self._add(self.nodes.started - len(self.pool.ranks))
+            elif self.nodes.most > self.nodes.started:
+                self._follow(now)
+
+    def _follow(self, now: float) -> None:
+        """Grow when calls have waited for long, shrink when nodes have been idle for long."""
+        waiting = self.pool.waiting
+        if not waiting:
+            self._busy_since = None
+            self._shrink(now)
+            return
+        self._quiet.clear()
+        self._busy_since = self._busy_since or now
+        if now - self._busy_since > self.options.scale_up_after and now > self._not_before:
+            slots = self.pool.worker.concurrency
+            self._add(wanted(len(self.pool.ranks), slots, waiting, self.nodes.most))
+            self._busy_since = None
+
+    def _add(self, count: int) -> None:
+        if count < 1:
+            return
+        self._serial += 1
+        try:
+            cluster = self.start(f"{self.pool.name}-{self._serial}", count)
+            self.pool.join(cluster, self.welcome)
+        except SkyError as error:
+            self.trouble, self._not_before = error, time.monotonic() + AGAIN_SECONDS
+            return
+        self._joined.append(cluster)
+
+    def _shrink(self, now: float) -> None:
+        self._joined = [cluster for cluster in self._joined if cluster in self.pool.clusters]
+        for cluster in list(self._joined):
+            count = len(self.pool.ranks)
+            name = cluster.row.name
+            if count - cluster.row.nodes < self.nodes.started or self.pool.busy(cluster):
+                self._quiet.pop(name, None)
+                continue
+            if now - self._quiet.setdefault(name, now) > self.options.scale_down_after:
+                self.pool.leave(cluster)
+                self._joined.remove(cluster)
+                self.start.end(cluster)

@@ -1,0 +1,247 @@
+"""What must be on a node before a function runs there, as a value.
+
+Whatever is made for it is kept on the node by its content: the second pool with the same image
+finds all of it, and of a folder of which one file has changed that file alone is sent.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyBootstrapError, SkyError, SkyUsageError, SkyVersionError
+from . import grounds
+from .grounds import Layout, Setup
+
+if TYPE_CHECKING:
+    from ..clouds.keeper import Node
+    from .pool import Pool
+
+HEAD_START_SECONDS = 15.0
+"""How long the first node is alone at it: what cannot be found is known by then."""
+BATCH_BYTES = 8 * 2**20
+_APT = re.compile(r"[a-z0-9][a-z0-9+.-]*(=[A-Za-z0-9.+:~-]+)?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The environment of a pool's functions.
+
+    Attributes
+    ----------
+    python : str
+        ``auto`` for this notebook's own minor version, or that version: functions and values
+        travel between equal ones only.
+    pip : sequence of str
+        Requirements, such as ``torch>=2.4``, beside what the node has.
+    apt : sequence of str
+        Packages of the system (Debian, Ubuntu).
+    env : mapping of str to str
+        Environment variables, set before anything of yours is imported.
+    includes : sequence of str
+        Folders and ``.py`` files of this machine, imported there by their own names.
+    excludes : sequence of str
+        Patterns of names or paths that are left out, beside version control and caches.
+    bootstrap_timeout : float
+        Seconds that one node may take.
+
+    Examples
+    --------
+    >>> image = Image(pip=["torch", "numpy"], env={"KERAS_BACKEND": "jax"})
+    >>> image == Image(pip=["torch", "numpy"], env={"KERAS_BACKEND": "jax"})
+    True
+    >>> len(image.digest)
+    16
+    """
+
+    python: str = "auto"
+    pip: Sequence[str] = ()
+    apt: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict, hash=False)
+    includes: Sequence[str] = ()
+    excludes: Sequence[str] = ()
+    bootstrap_timeout: float = 1800.0
+
+    def __post_init__(self) -> None:
+        for name in ("pip", "apt", "includes", "excludes"):
+            object.__setattr__(self, name, _texts(name, getattr(self, name)))
+        object.__setattr__(self, "env", MappingProxyType(_variables(self.env)))
+        if not isinstance(self.python, str) or not re.fullmatch(r"auto|3\.\d+", self.python):
+            raise SkyUsageError(
+                f"Image(python={self.python!r}): not a version", hint='such as "auto" or "3.12"'
+            )
+        for package in self.pip:
+            if package.startswith("-"):
+                raise SkyUsageError(f"Image(pip={package!r}): an option, not a package")
+        for package in self.apt:
+            if not _APT.fullmatch(package):
+                raise SkyUsageError(
+                    f"Image(apt={package!r}): not the name of a package", hint='such as "ffmpeg"'
+                )
+
+    def __reduce__(self) -> Any:
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _made, ({**given, "env": dict(self.env)},)
+
+    @property
+    def digest(self) -> str:
+        """Sixteen digits that tell it from every other image; files count by their names."""
+        return grounds.digest(
+            [_version(self.python), *(f"{n}={getattr(self, n)}" for n in ("pip", "apt"))]
+            + [f"{name}={value}" for name, value in sorted(self.env.items())]
+            + [f"{n}={getattr(self, n)}" for n in ("includes", "excludes")]
+        )
+
+    def check(self) -> None:
+        """Find out what cannot work, before any machine is paid for.
+
+        Raises
+        ------
+        SkyVersionError
+            Another Python than this notebook's is asked for.
+        SkyUsageError
+            A folder that should be included is not there.
+        SkyBootstrapError
+            There is no such package, or they do not fit each other; has the resolver's last lines.
+        """
+        here = _version("auto")
+        if _version(self.python) != here:
+            raise SkyVersionError(
+                f"the image has Python {self.python}, this notebook {here}: functions and values "
+                "travel between equal minor versions only",
+                hint=f'python="auto", or a kernel of Python {self.python}',
+            )
+        self._layout()
+        if self.pip and (why := grounds.unresolvable(tuple(self.pip))):
+            raise SkyBootstrapError(
+                f"image: {' '.join(self.pip)} cannot be installed anywhere:\n{why}",
+                hint="no machine was asked for",
+            )
+
+    def _layout(self) -> Layout:
+        return Layout.of(Path.cwd(), self.includes, self.excludes)
+
+    def setup(self) -> Setup:
+        """Return what every new process of a node runs before its first call."""
+        trees = [self._layout().digest] if self.includes else []
+        return Setup(dict(self.env), tuple(self.pip), tuple(trees))
+
+    # -- on nodes ----------------------------------------------------------------------------
+
+    def bootstrap(self, pool: Pool, ranks: Iterable[int]) -> None:
+        """Make nodes ready; what a node has already is not made again.
+
+        The first one is alone at it for a while: what fails everywhere fails there.
+
+        Raises
+        ------
+        SkyBootstrapError
+            Says which node, and the last lines of what was tried there.
+        """
+        layout, waiting = self._layout(), [*ranks]
+        begun: dict[Future[Any], int] = {}
+        try:
+            while waiting or begun:
+                at_once = waiting[:1] if not begun else waiting
+                for rank in at_once:
+                    begun[self._begin(pool, rank, layout)] = rank
+                waiting = [rank for rank in waiting if rank not in at_once]
+                patience = HEAD_START_SECONDS if waiting else None
+                done, _ = wait(begun, timeout=patience, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    self._settle(pool, begun.pop(future), future)
+                if waiting and not begun:  # one has been through: the others need no vanguard
+                    begun = {self._begin(pool, rank, layout): rank for rank in waiting}
+                    waiting = []
+        finally:
+            for future in begun:
+                future.cancel()
+
+    def _begin(self, pool: Pool, rank: int, layout: Layout) -> Future[Any]:
+        """Send what a node lacks, and let it install the rest."""
+        _send(pool, rank, layout)
+        pip = tuple(self.pip)
+        node = _offline(pool, rank) if pip else None
+        if node is not None:
+            with grounds.packed(node, pip) as folder:
+                _send(pool, rank, Layout.of(folder, [p.name for p in folder.iterdir()], ()), pip)
+        limit = self.bootstrap_timeout
+        return pool.call_on(rank, grounds.make, tuple(self.apt), pip, timeout=limit)
+
+    def _settle(self, pool: Pool, rank: int, future: Future[Any]) -> None:
+        try:
+            future.result()
+        except SkyError as error:
+            raise SkyBootstrapError(f"node {rank}: {error.message}", hint=error.hint) from None
+        except TimeoutError:
+            raise SkyBootstrapError(
+                f"node {rank} was not ready within {self.bootstrap_timeout:g} s",
+                hint="allow more: Image(bootstrap_timeout=3600)",
+            ) from None
+
+
+def _send(pool: Pool, rank: int, layout: Layout, pip: tuple[str, ...] = ()) -> None:
+    """Bring files to a node, those of them that it has not."""
+    if not layout.files:
+        return
+    missing = pool.call_on(rank, grounds.missing, layout.known).result()
+    batch: dict[str, bytes] = {}
+    for digest in missing:
+        batch[digest] = layout.read(digest)
+        if sum(map(len, batch.values())) > BATCH_BYTES:
+            pool.call_on(rank, grounds.keep, batch).result()
+            batch = {}
+    if batch:
+        pool.call_on(rank, grounds.keep, batch).result()
+    pool.call_on(rank, grounds.lay_out, layout.known, layout.digest, pip).result()
+
+
+def _offline(pool: Pool, rank: int) -> Node | None:
+    """Return the machine of a rank where it reaches no package index."""
+    from ..clouds.base import ReachedBySsh
+
+    cloud = pool.cluster.cloud
+    nodes = cloud.nodes(pool.cluster.machines) if isinstance(cloud, ReachedBySsh) else []
+    return next((node for node in nodes if node.rank == rank and node.offline), None)
+
+
+def _made(given: dict[str, Any]) -> Image:
+    return Image(**given)
+
+
+def _version(python: str) -> str:
+    return ".".join(platform.python_version_tuple()[:2]) if python == "auto" else python
+
+
+def _texts(name: str, given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise SkyUsageError(
+            f"Image({name}={given!r}): not a list", hint=f"such as {name}=[{str(given)!r}]"
+        )
+    texts = tuple(str(each) if isinstance(each, Path) else each for each in given)
+    for text in texts:
+        if not isinstance(text, str) or not text.strip():
+            raise SkyUsageError(f"Image({name}=...): {text!r} is not a text")
+    return texts
+
+
+def _variables(given: Any) -> dict[str, str]:
+    if not isinstance(given, Mapping):
+        raise SkyUsageError(
+            f"Image(env={given!r}): not a mapping", hint='such as env={"HF_HOME": "/data"}'
+        )
+    for name, value in given.items():
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+            raise SkyUsageError(f"Image(env=...): {name!r} is not the name of a variable")
+        if not isinstance(value, str):
+            raise SkyUsageError(
+                f"Image(env=...): {name} is {value!r}, not a text", hint=f"env={{{name!r}: '...'}}"
+            )
+    return dict(given)

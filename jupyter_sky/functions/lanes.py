@@ -1,0 +1,261 @@
+"""Lanes: where the calls of a node run. The main thread, threads beside it, or processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .calls import Call, raise_in_thread, take_back
+from .inlets import Stopped
+
+if TYPE_CHECKING:
+    from .site import Crew
+
+TURN_SECONDS = 0.05
+"""How long calls keep the main thread before cells, which share it, have a turn."""
+
+
+class Lane(Protocol):
+    """A place for one call at a time."""
+
+    call: Call | None
+
+    def wake(self) -> None:
+        """Take up what waits."""
+        ...
+
+    def interrupt(self, call: Call) -> Callable[[int], None] | None:
+        """Return what raises `Stopped` in the thread of a call, where that is a way."""
+        ...
+
+    def abandon(self, call: Call) -> bool:
+        """Go on without a call that does not stop; say whether that was possible."""
+        ...
+
+    def close(self) -> None:
+        """End."""
+        ...
+
+
+class MainLane:
+    """The engine's main thread: signals end what waits, and libraries find what they expect."""
+
+    def __init__(self, crew: Crew, number: int) -> None:
+        self.crew, self.number = crew, number
+        self.call: Call | None = None
+        self._coming = False
+        self._thread = threading.main_thread().ident or 0
+
+    def wake(self) -> None:
+        """Take up what waits, as soon as the engine's loop comes to it."""
+        if not self._coming:
+            self._coming = True
+            self.crew.site.main_loop.add_callback(self._turn)
+
+    def _turn(self) -> None:
+        self._coming = False
+        until = time.monotonic() + TURN_SECONDS
+        before = signal.signal(signal.SIGINT, self._interrupted)
+        site = self.crew.site
+        try:
+            while (batch_call := self.crew.next()) is not None:
+                batch, self.call = batch_call
+                site.at_work(batch)
+                self.call.run(self.number)
+                self.call = None
+                if time.monotonic() > until:
+                    break
+        finally:
+            self.call = None
+            site.at_rest()
+            signal.signal(signal.SIGINT, before)
+        if self.crew.waiting():
+            self.wake()
+
+    def _interrupted(self, signum: int, frame: Any) -> None:
+        call = self.call
+        if call is not None and call.why and not call.over:
+            raise Stopped
+
+    def interrupt(self, call: Call) -> Callable[[int], None]:
+        """Signal the main thread: that also wakes it from a sleep."""
+        return lambda _: signal.pthread_kill(self._thread, signal.SIGINT)
+
+    def abandon(self, call: Call) -> bool:
+        """There is one main thread only."""
+        return False
+
+    def close(self) -> None:
+        """The engine goes on."""
+
+
+class ThreadLane:
+    """A thread of the engine."""
+
+    def __init__(self, crew: Crew, number: int) -> None:
+        self.crew, self.number = crew, number
+        self.call: Call | None = None
+        self._wake = threading.Event()
+        self._closed = False
+        self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(
+            target=self._go, name=f"sky-call-{self.number}", daemon=True
+        )
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Take up what waits."""
+        self._wake.set()
+
+    def _go(self) -> None:
+        while self._thread_is_mine():
+            self._wake.wait()
+            self._wake.clear()
+            with suppress(Stopped):
+                while self._thread_is_mine() and (found := self.crew.next()) is not None:
+                    batch, call = found
+                    self.call = call
+                    self.crew.site.speak_for(batch)
+                    call.run(self.number)
+                    take_back(threading.get_ident())
+                    if self._thread_is_mine():
+                        self.call = None
+
+    def _thread_is_mine(self) -> bool:
+        return not self._closed and self._thread is threading.current_thread()
+
+    def interrupt(self, call: Call) -> Callable[[int], None]:
+        """Raise it at the thread's next step in Python."""
+        return raise_in_thread
+
+    def abandon(self, call: Call) -> bool:
+        """Leave the thread to itself, and start another."""
+        self.call = None
+        self._start()
+        self._wake.set()
+        return True
+
+    def close(self) -> None:
+        """End the thread when it has nothing to do."""
+        self._closed = True
+        self._wake.set()
+
+
+class ProcessLane:
+    """A process of its own below the engine, and the thread that speaks with it."""
+
+    def __init__(self, crew: Crew, number: int) -> None:
+        self.crew, self.number = crew, number
+        self.call: Call | None = None
+        self._process: subprocess.Popen | None = None
+        self._pipe: Connection | None = None
+        self._sending = threading.Lock()
+        self._wake = threading.Event()
+        self._closed = False
+        self._told: Any = None
+        threading.Thread(target=self._go, name=f"sky-call-{number}", daemon=True).start()
+
+    def wake(self) -> None:
+        """Take up what waits."""
+        self._wake.set()
+
+    def _go(self) -> None:
+        while not self._closed:
+            self._wake.wait()
+            self._wake.clear()
+            while not self._closed and (found := self.crew.next()) is not None:
+                batch, self.call = found
+                self.crew.site.speak_for(batch)
+                self._carry_out(self.call, batch)
+                self.call = None
+
+    def _carry_out(self, call: Call, batch: Any) -> None:
+        try:
+            pipe = self._open()
+            call.began = time.monotonic()
+            camp = None if self._told is call.camp else call.camp.order
+            self._told = call.camp
+            self._say(("run", camp, call.order))
+            call.carried_by(self._say)
+            while True:
+                said = pipe.recv()
+                if said[0] == "text":
+                    self.crew.site.show(batch, *said[1:])
+                else:
+                    call.emit(said)
+                    if said[0] in ENDS:
+                        break
+        except (EOFError, OSError):
+            self._end()
+            if not call.over:
+                call.emit(("lost", call.key, self._last_words()))
+        call.over = True
+
+    def _open(self) -> Connection:
+        if self._pipe is None:
+            number = str(self.number)
+            here, there = socket.socketpair()
+            with there:
+                self._process = subprocess.Popen(
+                    [*_CHILD, str(there.fileno()), str(self.crew.site.vault.folder), number],
+                    pass_fds=[there.fileno()],
+                    stdin=subprocess.DEVNULL,
+                )
+            self._pipe, self._told = Connection(here.detach()), None
+            self._pipe.recv()  # it is there: the time of a call is not that of its process
+        return self._pipe
+
+    def _say(self, order: tuple) -> None:
+        with self._sending, suppress(OSError, ValueError):
+            if self._pipe is not None:
+                self._pipe.send(order)
+
+    def _last_words(self) -> str:
+        from ..engines.guardian import cause
+
+        code = self._process.returncode if self._process else 0
+        return f"its process {cause(code or 0)}"
+
+    def _end(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            self._process.wait()
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+
+    def interrupt(self, call: Call) -> None:
+        """Tell the process, which does it there."""
+        call.forward(("stop", call.key, call.why))
+        return None
+
+    def abandon(self, call: Call) -> bool:
+        """Kill the process."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+        return True
+
+    def close(self) -> None:
+        """End the process."""
+        self._closed = True
+        self._wake.set()
+        self._end()
+
+
+_CHILD = (sys.executable, "-m", "jupyter_sky.functions.child")
+ENDS = {"value", "error", "end", "missing", "lost"}
+"""What a call says last."""
+LANES: dict[str, type] = {"main": MainLane, "thread": ThreadLane, "process": ProcessLane}

@@ -1,0 +1,127 @@
+"""What functions print: shown as it comes, with the node that printed it."""
+
+from __future__ import annotations
+
+import contextvars
+import re
+import sys
+import threading
+from collections.abc import Callable, Collection
+from typing import Any, Literal, TypeVar
+
+from ..errors import SkyUsageError
+
+Only = Literal["head"] | int | Collection[int] | Callable[[Any], bool]
+F = TypeVar("F")
+
+_LINE_ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
+
+
+class Sink:
+    """Where the text of some calls goes: into the outputs of the cell that has sent them.
+
+    Parameters
+    ----------
+    many
+        Whether several nodes may print: then each line says which has, ``[1] loss 0.3``.
+    """
+
+    def __init__(self, many: bool) -> None:
+        self.many = many
+        self._context = contextvars.copy_context()
+        self._lock = threading.RLock()
+        self._open: dict[str, int] = {}
+
+    def write(self, rank: int, name: str, text: str) -> None:
+        """Show text of a node."""
+        with self._lock:
+            if self.many:
+                text = self._prefixed(rank, name, text)
+            self._context.run(_print, name, text)
+
+    def _prefixed(self, rank: int, name: str, text: str) -> str:
+        continued = self._open.pop(name, None)
+        if not text.endswith(("\n", "\r")):
+            self._open[name] = rank
+        lines = [line for line in _LINE_ENDS.split(text) if line]
+        shown = [
+            line if not number and continued == rank else f"[{rank}] {line}"
+            for number, line in enumerate(lines)
+        ]
+        cut = continued not in (None, rank)  # another's line is ended
+        return "".join(["\n" if cut else "", *shown])
+
+    def display(self, rank: int, content: dict[str, Any]) -> None:
+        """Show a figure or the like."""
+        with self._lock:
+            self._context.run(_display, content)
+
+
+def _print(name: str, text: str) -> None:
+    stream = getattr(sys, name)
+    stream.write(text)
+    stream.flush()
+
+
+def _display(content: dict[str, Any]) -> None:
+    from IPython.display import publish_display_data
+
+    publish_display_data(content["data"], content.get("metadata"))
+
+
+def stdout(function: Any = None, /, *, only: Only = "head") -> Any:
+    """Show what a function prints of some nodes only.
+
+    Above or below ``@sky.function``.
+
+    Parameters
+    ----------
+    only
+        ``"head"``, a rank, several ranks, or a function of `instance_info`.
+
+    Examples
+    --------
+    >>> from jupyter_sky.functions.pending import function
+    >>> @stdout(only="head")
+    ... @function
+    ... def train() -> None:
+    ...     print("only once")
+    >>> train.shown
+    {'stdout': 'head'}
+    """
+    return _filtered(function, {"stdout": _checked(only)})
+
+
+def stderr(function: Any = None, /, *, only: Only = "head") -> Any:
+    """Show what a function writes to stderr of some nodes only; see `stdout`."""
+    return _filtered(function, {"stderr": _checked(only)})
+
+
+def silent(function: Any) -> Any:
+    """Show nothing of what a function prints."""
+    return _filtered(function, {"stdout": (), "stderr": ()})
+
+
+def _filtered(function: Any, shown: dict[str, Any]) -> Any:
+    if function is None:
+        return lambda function: _filtered(function, shown)
+    from .pending import Function
+
+    if isinstance(function, Function):
+        more = {**function.shown, **shown}
+        return Function(function.local, function.timeout, function.retry, more)
+    if not callable(function):
+        raise SkyUsageError(f"this is for functions, not for a {type(function).__name__}")
+    function.__sky_shown__ = {**getattr(function, "__sky_shown__", {}), **shown}
+    return function
+
+
+def _checked(only: Any) -> Any:
+    ranks = isinstance(only, Collection) and not isinstance(only, (str, bytes))
+    if ranks and all(isinstance(rank, int) for rank in only):
+        return tuple(only)
+    if only == "head" or callable(only) or (isinstance(only, int) and not isinstance(only, bool)):
+        return only
+    raise SkyUsageError(
+        f"only={only!r}: 'head', a rank, several ranks, or a function of instance_info()"
+    )

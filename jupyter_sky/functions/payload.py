@@ -1,0 +1,201 @@
+"""Calls on the wire: pickled once, large pieces apart, so that the same piece travels once.
+
+A payload is a tuple of segments: the pickle stream, then its out-of-band buffers (PEP 574). A
+segment of `BLOB_BYTES` or more stays behind as a `Blob`, a name made of its content: nodes keep
+blobs in files, and map them anew for each call, so a call may write into its arrays.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import pickle
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..engines.values import Parcel, _pickler
+from ..errors import SkyTransferError
+
+BLOB_BYTES = 2**20
+APART_BYTES = 2**14
+"""Segments of this many bytes are not copied into a message's own pickle."""
+_PLAIN = {int, float, str, bytes, bool, type(None), complex}
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A segment that stays behind, by its content."""
+
+    digest: str
+    size: int
+
+
+Segment = bytes | bytearray | memoryview | pickle.PickleBuffer | Blob
+Payload = tuple[Segment, ...]
+Blobs = dict[str, memoryview]
+
+
+def digest(data: memoryview) -> str:
+    """Name a piece of memory by its content (xxh3: against change, not malice)."""
+    from xxhash import xxh3_128_hexdigest
+
+    return xxh3_128_hexdigest(data)
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle a value in one piece."""
+    if type(value) in _PLAIN:
+        return pickle.dumps(value, protocol=5)
+    stream = io.BytesIO()
+    _pickler()(stream, protocol=5).dump(value)
+    return stream.getvalue()
+
+
+def split(parcel: Parcel, blobs: Blobs | None) -> Payload:
+    """Return a parcel's segments for a message; large ones go into `blobs` where that is given."""
+    found: list[Segment] = []
+    for segment in parcel.segments:
+        if blobs is not None and segment.nbytes >= BLOB_BYTES:
+            name = digest(segment)
+            blobs[name] = segment
+            found.append(Blob(name, segment.nbytes))
+        elif segment.nbytes >= APART_BYTES:
+            # a copy: what is on its way does not change any more
+            found.append(pickle.PickleBuffer(bytearray(segment)))
+        else:
+            found.append(bytes(segment))
+    return tuple(found)
+
+
+def join(payload: Payload, open_blob: Callable[[Blob], memoryview]) -> Any:
+    """Rebuild the value of a payload, over writable memory."""
+    segments: list[Any] = []
+    for index, segment in enumerate(payload):
+        if isinstance(segment, Blob):
+            segments.append(open_blob(segment))
+        elif index == 0 or isinstance(segment, bytearray):
+            segments.append(segment)
+        else:
+            segments.append(bytearray(segment))
+    return pickle.loads(segments[0], buffers=segments[1:])
+
+
+def blobs_of(payload: Payload) -> Iterator[Blob]:
+    """Iterate over the blobs that a payload needs."""
+    return (segment for segment in payload if isinstance(segment, Blob))
+
+
+def wrap(orders: Any) -> list[Any]:
+    """Return the buffers of a message: its pickle, then what travels apart."""
+    apart: list[pickle.PickleBuffer] = []
+    first = pickle.dumps(orders, protocol=5, buffer_callback=apart.append)
+    return [first, *(buffer.raw() for buffer in apart)]
+
+
+def unwrap(buffers: Sequence[Any]) -> Any:
+    """Return what was wrapped."""
+    return pickle.loads(buffers[0], buffers=buffers[1:])
+
+
+# -- functions and arguments -------------------------------------------------------------------
+
+
+def pack_arguments(
+    function: Callable[..., Any],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    blobs: Blobs,
+) -> Payload:
+    """Pickle the arguments of a call.
+
+    Raises
+    ------
+    SkyTransferError
+        One of them cannot be pickled; says which one, and where inside it.
+    """
+    try:
+        return split(Parcel._pickle((args, dict(kwargs))), blobs)
+    except Exception as error:
+        for label, value in _labelled(function, args, kwargs):
+            Parcel.of(value, f"argument {label} of {name}")
+        raise SkyTransferError(f"the arguments of {name} cannot be sent: {error}") from error
+
+
+def pack_function(
+    function: Callable[..., Any], options: dict[str, Any], name: str, blobs: Blobs
+) -> Payload:
+    """Pickle a function with what it uses of its module, and its options.
+
+    Raises
+    ------
+    SkyTransferError
+        Something that it uses cannot be pickled.
+    """
+    try:
+        return split(Parcel._pickle((function, options)), blobs)
+    except Exception:
+        Parcel.of(function, f"function {name}")
+        raise
+
+
+def _labelled(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """Name each argument as the function does."""
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        bound = {**{str(number): value for number, value in enumerate(args, 1)}, **kwargs}
+    yield from bound.items()
+
+
+_by_value: dict[str, int] = {}
+_by_value_lock = threading.Lock()
+
+
+@contextmanager
+def carrying(module: str | None) -> Iterator[None]:
+    """Let what a module of the user defines travel whole: nodes cannot import it.
+
+    Packages that are installed stay what they are, a name to import.
+    """
+    import cloudpickle
+
+    found = sys.modules.get(module or "")
+    if found is None or module == "__main__" or _installed(getattr(found, "__file__", None)):
+        yield
+        return
+    name = found.__name__
+    with _by_value_lock:
+        already = name in cloudpickle.list_registry_pickle_by_value() and not _by_value.get(name)
+        if not already:
+            _by_value[name] = _by_value.get(name, 0) + 1
+            cloudpickle.register_pickle_by_value(found)
+    try:
+        yield
+    finally:
+        with _by_value_lock:
+            if not already:
+                _by_value[name] -= 1
+                if not _by_value[name]:
+                    del _by_value[name]
+                    cloudpickle.unregister_pickle_by_value(found)
+
+
+@lru_cache(1000)
+def _installed(file: str | None) -> bool:
+    """Whether a module's file is of this package, of Python's or of what is installed beside it."""
+    if file is None:
+        return True
+    path = Path(file).resolve()
+    homes = {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
+    homes.add(str(Path(__file__).parents[1]))
+    return any(path.is_relative_to(Path(home).resolve()) for home in homes if home)

@@ -1,0 +1,404 @@
+"""Lazy calls: what `sky.function` makes of a function, and the operators that send calls away."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from functools import update_wrapper
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    TypeVarTuple,
+    overload,
+)
+
+from ..errors import SkyUsageError
+from ..quantities import parse_duration
+
+if TYPE_CHECKING:
+    from .output import Only
+    from .pool import Pool
+
+P = ParamSpec("P")
+T = TypeVar("T", covariant=True)
+U = TypeVar("U")
+Ts = TypeVarTuple("Ts")
+
+_PRECEDENCE = (
+    "operators bind like this: >> and @ before &, & before >. "
+    "Write (a() & b()) >> pool, with the parentheses"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a call that fails is made again.
+
+    Attributes
+    ----------
+    times : int
+        Most further attempts.
+    on : tuple of exception classes
+        Those that are worth one.
+    """
+
+    times: int = 0
+    on: tuple[type[BaseException], ...] = (Exception,)
+
+
+class Function(Generic[P, T]):
+    """A function whose calls are descriptions of what to compute, not computations.
+
+    Attributes
+    ----------
+    local : callable
+        The function itself: ``train.local(10)`` runs it here and now.
+    """
+
+    local: Callable[P, T]
+    timeout: float | None
+    retry: Retry
+    shown: dict[str, Only]
+
+    def __init__(
+        self,
+        function: Callable[P, T],
+        timeout: float | None = None,
+        retry: Retry | None = None,
+        shown: dict[str, Only] | None = None,
+    ) -> None:
+        self.local = function
+        self.timeout, self.retry = timeout, retry or Retry()
+        self.shown = {**getattr(function, "__sky_shown__", {}), **(shown or {})}
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> PendingFunction[T]:
+        """Describe a call. Nothing is run, pickled or sent."""
+        return PendingFunction(self, args, kwargs, self.timeout, self.retry)
+
+    def __repr__(self) -> str:
+        return f"<sky.function {self.name}>"
+
+    @property
+    def name(self) -> str:
+        """What the function is called."""
+        return getattr(self.local, "__qualname__", None) or repr(self.local)
+
+    def __reduce__(self) -> tuple:
+        # as a state, not as arguments: a function may speak of itself
+        return _blank, (), (self.local, self.timeout, self.retry, self.shown)
+
+    def __setstate__(self, state: tuple) -> None:
+        self.local, self.timeout, self.retry, self.shown = state
+        update_wrapper(self, self.local)
+
+
+def _blank() -> Function:
+    return Function.__new__(Function)
+
+
+@overload
+def function(function: Callable[P, T], /) -> Function[P, T]: ...
+@overload
+def function(
+    *, timeout: float | str | None = None, retry: int = 0
+) -> Callable[[Callable[P, T]], Function[P, T]]: ...
+def function(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    timeout: float | str | None = None,
+    retry: int = 0,
+) -> Any:
+    """Make a function lazy: a call of it describes what to compute, an operator says where.
+
+    Parameters
+    ----------
+    timeout
+        Most seconds that a call may run on a node, or ``"10m"``.
+    retry
+        How often a call that raises is made again.
+
+    Examples
+    --------
+    >>> @function
+    ... def double(x: int) -> int:
+    ...     return 2 * x
+    >>> double(21)
+    double(21)
+    >>> double.local(21)
+    42
+    """
+    if function is None:
+        seconds, again = _seconds(timeout), Retry(_times(retry))
+        return lambda function: _decorated(function, seconds, again)
+    return _decorated(function, None, Retry())
+
+
+def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
+    if isinstance(function, Function):
+        return Function(function.local, timeout or function.timeout, retry, function.shown)
+    if not callable(function):
+        raise SkyUsageError(f"sky.function is for functions, not for a {type(function).__name__}")
+    if inspect.isasyncgenfunction(function):
+        raise SkyUsageError(
+            f"{function.__qualname__} is an async generator, which cannot be streamed",
+            hint="write it as a plain generator",
+        )
+    return Function(function, timeout, retry)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PendingFunction(Generic[T]):
+    """A call that has not been made: a value, to be sent to a pool by an operator.
+
+    ========================  ==================================================
+    ``call >> pool``          on one node; its result
+    ``call @ pool``           on every node; the results, by rank
+    ``call > pool``           on one node; a future, at once
+    ``(a() & b()) >> pool``   side by side; a tuple of results
+    ========================  ==================================================
+    """
+
+    function: Function[..., T]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    timeout: float | None = None
+    retry: Retry = Retry()
+
+    def with_timeout(self, seconds: float | str | None) -> PendingFunction[T]:
+        """Return this call with a limit on how long it may run, in seconds or as ``"10m"``."""
+        return replace(self, timeout=_seconds(seconds))
+
+    def with_retry(
+        self,
+        times: int = 3,
+        on: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+    ) -> PendingFunction[T]:
+        """Return this call, to be made again up to `times` times when it raises one of `on`."""
+        kinds = on if isinstance(on, tuple) else (on,)
+        return replace(self, retry=Retry(_times(times), kinds))
+
+    def local(self) -> T:
+        """Make the call here and now."""
+        return self.function.local(*self.args, **self.kwargs)
+
+    def __rshift__(self, pool: Pool | Any) -> T:
+        return _target(pool, ">>").run(self)
+
+    def __matmul__(self, pool: Pool | Any) -> list[T]:
+        return _target(pool, "@").broadcast(self)
+
+    def __gt__(self, pool: Pool | Any) -> Future[T]:
+        return _target(pool, ">").submit(self)
+
+    @overload
+    def __and__(self, other: PendingFunction[U]) -> Group[T, U]: ...
+    @overload
+    def __and__(self, other: Group[*Ts]) -> Group[T, *Ts]: ...
+    def __and__(self, other: Any) -> Any:
+        return Group((self, *_calls(other)))
+
+    def __rand__(self, other: object) -> NoReturn:
+        _calls(other)
+        raise AssertionError
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            f"{self!r} has not been run, so it is neither true nor false: "
+            "send it with >> pool first (a chain like a > b > c does not work either)"
+        )
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(f"{self!r} has not been run: send it with >> pool, then iterate")
+
+    def __repr__(self) -> str:
+        shown = [_short(value) for value in self.args]
+        shown += [f"{name}={_short(value)}" for name, value in self.kwargs.items()]
+        return f"{self.function.name}({', '.join(shown)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group(Generic[*Ts]):
+    """Calls that run side by side: ``(a() & b()) >> pool`` gives a tuple of their results."""
+
+    calls: tuple[PendingFunction[Any], ...]
+
+    @overload
+    def __and__(self, other: PendingFunction[U]) -> Group[*Ts, U]: ...
+    @overload
+    def __and__(self, other: Group) -> Group: ...
+    def __and__(self, other: Any) -> Any:
+        return Group((*self.calls, *_calls(other)))
+
+    def __rand__(self, other: object) -> NoReturn:
+        _calls(other)
+        raise AssertionError
+
+    def __rshift__(self, pool: Pool | Any) -> tuple[*Ts]:
+        return _target(pool, ">>").run_all(self.calls)
+
+    def __matmul__(self, pool: Any) -> NoReturn:
+        raise TypeError("a group of calls goes to a pool by >>; @ is for one call on every node")
+
+    def __gt__(self, pool: Any) -> NoReturn:
+        raise TypeError("a group of calls goes to a pool by >>; for futures: a() > pool, each")
+
+    def with_timeout(self, seconds: float | str | None) -> Group[*Ts]:
+        """Return the group with a limit on how long each of its calls may run."""
+        return Group(tuple(call.with_timeout(seconds) for call in self.calls))
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __iter__(self) -> Iterator[PendingFunction[Any]]:
+        return iter(self.calls)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a group of calls is neither true nor false: send it with >> pool first")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gathered(Generic[T]):
+    """Any number of calls: ``gather(*calls) >> pool`` gives a tuple of their results."""
+
+    calls: tuple[PendingFunction[T], ...]
+
+    def __rshift__(self, pool: Pool | Any) -> tuple[T, ...]:
+        return _target(pool, ">>").run_all(self.calls)
+
+    def __matmul__(self, pool: Any) -> NoReturn:
+        raise TypeError("gathered calls go to a pool by >>; @ is for one call on every node")
+
+    def __gt__(self, pool: Any) -> NoReturn:
+        raise TypeError("gathered calls go to a pool by >>; stream=True gives results as they come")
+
+    def __and__(self, other: Any) -> NoReturn:
+        raise TypeError("gathered calls cannot be joined by &: hand all calls to one gather")
+
+    def with_timeout(self, seconds: float | str | None) -> Gathered[T]:
+        """Return them with a limit on how long each of the calls may run."""
+        return replace(self, calls=tuple(call.with_timeout(seconds) for call in self.calls))
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __bool__(self) -> bool:
+        raise TypeError("gathered calls are neither true nor false: send them with >> pool first")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Streamed(Gathered[T]):
+    """Any number of calls, whose results are iterated over as they come."""
+
+    ordered: bool = True
+
+    def __rshift__(self, pool: Pool | Any) -> Iterator[T]:  # type: ignore[override]
+        return _target(pool, ">>").stream_all(self.calls, self.ordered)
+
+
+@overload
+def gather(
+    *tasks: PendingFunction[U], stream: Literal[False] = False, ordered: bool = True
+) -> Gathered[U]: ...
+@overload
+def gather(
+    *tasks: PendingFunction[U], stream: Literal[True], ordered: bool = True
+) -> Streamed[U]: ...
+def gather(*tasks: Any, stream: bool = False, ordered: bool = True) -> Any:
+    """Put any number of calls together.
+
+    Parameters
+    ----------
+    stream
+        Give results one by one, as they come.
+    ordered
+        Of a stream: in the order of the calls, or as they are done.
+
+    Examples
+    --------
+    >>> @function
+    ... def double(x: int) -> int:
+    ...     return 2 * x
+    >>> len(gather(*(double(i) for i in range(3))))
+    3
+    >>> results = gather(double(1), double(2)) >> pool  # doctest: +SKIP
+    """
+    for number, task in enumerate(tasks):
+        if not isinstance(task, PendingFunction):
+            raise TypeError(
+                f"gather: argument {number} is a {type(task).__name__}, not a pending call"
+                + ("; gather(*calls), with the star" if _is_many(task) else f". {_PRECEDENCE}")
+            )
+    return Streamed(tasks, ordered) if stream else Gathered(tasks)
+
+
+def _is_many(value: object) -> bool:
+    return isinstance(value, (list, tuple)) or inspect.isgenerator(value)
+
+
+def _calls(other: object) -> tuple[PendingFunction[Any], ...]:
+    if isinstance(other, PendingFunction):
+        return (other,)
+    if isinstance(other, Group):
+        return other.calls
+    raise TypeError(
+        f"& joins calls that have not been sent, and this is a {type(other).__name__}: "
+        f"{_PRECEDENCE}"
+    )
+
+
+def _target(pool: Any, operator: str) -> Pool:
+    """Return the pool that an operator was pointed at: a pool, or this package for the current."""
+    from .compute import Compute
+    from .pool import Pool, current
+
+    if isinstance(pool, Pool):
+        return pool
+    if isinstance(pool, Compute):
+        return pool.pool
+    if pool is sys.modules.get("jupyter_sky"):
+        return current()
+    if isinstance(pool, (PendingFunction, Group, Gathered)):
+        raise TypeError(f"{operator} sends a call to a pool, not to another call. {_PRECEDENCE}")
+    raise TypeError(
+        f"{operator} sends a call to a pool, and this is a {type(pool).__name__}: "
+        "use what sky.Compute(...) or sky.up(...) gives"
+    )
+
+
+def _seconds(value: float | str | None) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return parse_duration(value, "timeout")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise SkyUsageError(f"timeout={value!r}: a number of seconds above 0, or like '10m'")
+    return float(value)
+
+
+def _times(value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise SkyUsageError(f"retry {value!r}: how often a call is made again is 0 or more")
+    return value
+
+
+def _short(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return f"<{type(value).__name__} {'x'.join(map(str, shape)) or 'scalar'}>"
+    if isinstance(value, (list, tuple, set, dict, str, bytes)) and len(value) > 20:
+        return f"<{type(value).__name__} of {len(value)}>"
+    try:
+        text = repr(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= 40 else f"<{type(value).__name__}>"

@@ -1,0 +1,117 @@
+"""Dask on the nodes of a pool: a scheduler on the head, a worker on each, a client here.
+
+They are processes of their own below the engines, so calls and cells go on beside them, and they
+end with the engines. Who does not hold the certificate that is made for the pool is not heard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from ...errors import SkyError
+from .dasknode import start_scheduler, start_worker
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from ..pool import Pool
+
+START_SECONDS = 90.0
+_clients: WeakKeyDictionary[Pool, Any] = WeakKeyDictionary()
+_ranks: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
+"""Which nodes have a worker."""
+_starting = threading.Lock()
+
+
+def client(pool: Pool) -> Client:
+    """Return a client of Dask on a pool; the first one starts scheduler and workers.
+
+    Raises
+    ------
+    SkyError
+        Dask is not installed here, or not on a node.
+
+    Examples
+    --------
+    >>> pool.dask.submit(sum, [1, 2]).result()  # doctest: +SKIP
+    3
+    """
+    with _starting:
+        known = _clients.get(pool)
+        if known is None or known.status in ("closed", "closing"):
+            _check_here()
+            known = _clients[pool] = _start(pool)
+        else:
+            _complete(pool, known)
+        return known
+
+
+def _check_here() -> None:
+    from importlib.util import find_spec
+
+    lacking = [name for name in ("distributed", "cryptography") if find_spec(name) is None]
+    if lacking:
+        raise SkyError(
+            f"compute.dask needs {' and '.join(lacking)} here",
+            hint='pip install "jupyter_sky[dask]"',
+        )
+
+
+def _start(pool: Pool) -> Client:
+    """Start the scheduler, then a worker on every node, then connect."""
+    from distributed import Client, Security
+
+    security = Security.temporary()
+    secrets = {
+        "ca": security.tls_ca_file,
+        "certificate": security.tls_client_cert,
+        "key": security.tls_client_key,
+    }
+    ranks = pool.ranks
+    address, port, dashboard = pool.call_on(ranks[0], start_scheduler, secrets).result()
+    pool.facts[_FACT] = (address, secrets)
+    _start_workers(pool, ranks)
+    tunnel = pool.cluster.tunnel
+    near = tunnel.forward(port) if tunnel else port
+    shown = (tunnel.forward(dashboard) if tunnel else dashboard) if dashboard else 0
+
+    class SkyClient(Client):
+        """A client whose dashboard is where this machine reaches it."""
+
+        @property
+        def dashboard_link(self) -> str:  # type: ignore[override]
+            return f"http://127.0.0.1:{shown}/status" if shown else ""
+
+    made = SkyClient(f"tls://127.0.0.1:{near}", security=security, set_as_default=False)
+    pool.defer(lambda: _close(made))
+    _ranks[made] = {*ranks}
+    made.wait_for_workers(len(ranks), timeout=START_SECONDS)
+    return made
+
+
+_FACT = "jupyter_sky.dask"
+
+
+def _complete(pool: Pool, known: Any) -> None:
+    """Start workers on nodes that have joined since."""
+    if new := [rank for rank in pool.ranks if rank not in _ranks[known]]:
+        _start_workers(pool, new)
+        _ranks[known].update(new)
+
+
+def _start_workers(pool: Pool, ranks: list[int]) -> None:
+    address, secrets = pool.facts[_FACT]
+    futures: list[Future[Any]] = [
+        pool.call_on(rank, start_worker, address, secrets) for rank in ranks
+    ]
+    for future in futures:
+        future.result()
+
+
+def _close(known: Any) -> None:
+    with contextlib.suppress(Exception):  # the scheduler may be gone already
+        known.close(timeout=2)

@@ -1,0 +1,70 @@
+"""JAX over a pool: one process a node, all of whose devices each of them sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from ...errors import SkyError
+from ..instance import instance_info
+from .meeting import ALONE, NEW_POOL, broadcast, enters, one_call_at_once
+
+if TYPE_CHECKING:
+    from ..pool import Pool
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Jax:
+    """The plug-in, see `plugins.jax`."""
+
+    world: ClassVar[list[str]] = []
+    """The set of processes that this one is in, by the broadcast that made it."""
+
+    def setup(self, pool: Pool) -> None:
+        """Refuse a pool that this cannot work on."""
+        one_call_at_once(pool, "jax")
+
+    def around(self, call: Callable[[], T]) -> T:
+        """Run a call in one set of processes with all nodes that were sent it."""
+        if (name := broadcast()) and name != ALONE:
+            self._join(name)
+        return call()
+
+    def _join(self, name: str) -> None:
+        if enters("JAX", "".join(self.world)):
+            self._enter()
+            self.world[:] = [name]
+        import jax
+
+        info = instance_info()
+        if jax.process_count() != info.total_nodes:
+            raise SkyError(
+                f"JAX has {jax.process_count()} processes, the pool {info.total_nodes} nodes",
+                hint=NEW_POOL,
+            )
+
+    @staticmethod
+    def _enter() -> None:
+        if find_spec("jax") is None:
+            raise SkyError(
+                "plugins.jax(): there is no jax on the node",
+                hint='have it installed: Image(pip=["jax"])',
+            )
+        import jax
+
+        info = instance_info()
+        # for nodes that have processors only; devices with a network of their own do not use it
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        try:
+            jax.distributed.initialize(
+                f"{info.head_addr}:{info.head_port}", info.total_nodes, info.node
+            )
+        except RuntimeError as error:
+            raise SkyError(
+                f"JAX cannot join the other nodes: {error}",
+                hint="it must not have computed anything here before: send the first call by @",
+            ) from error

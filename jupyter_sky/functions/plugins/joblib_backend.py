@@ -1,0 +1,110 @@
+"""The backend ``sky`` of joblib, and so of scikit-learn: batches of calls go to the pool."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from joblib import parallel_config, register_parallel_backend
+from joblib._parallel_backends import AutoBatchingMixin, ParallelBackendBase
+
+from ...errors import SkyUsageError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from ..pool import Pool
+
+NAME = "sky"
+
+
+def _run(batch: Callable[[], Any]) -> Any:
+    """Run a batch of calls; on a node."""
+    return batch()
+
+
+class SkyBackend(AutoBatchingMixin, ParallelBackendBase):
+    """Joblib's view of the pool that is up, or of the one that was named.
+
+    Parameters
+    ----------
+    pool
+        Of ``parallel_backend("sky", pool=compute)``.
+    """
+
+    supports_retrieve_callback = True
+    supports_timeout = True
+    default_n_jobs = -1
+
+    def __init__(self, *args: Any, pool: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._given = pool
+        self._under_way: set[Future[Any]] = set()
+
+    @property
+    def pool(self) -> Pool:
+        """The pool that calls go to.
+
+        Raises
+        ------
+        SkyUsageError
+            None is up.
+        """
+        from .. import pool
+
+        return self._given if self._given is not None else pool.current()
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """Return how many calls can run at once: all slots of the pool, or as many as asked for."""
+        if n_jobs == 0:
+            raise SkyUsageError("n_jobs=0: nothing would run", hint="n_jobs=-1 is all of the pool")
+        slots = len(self.pool.ranks) * self.pool.worker.concurrency
+        if n_jobs is None or n_jobs < 0:
+            return max(slots + 1 + (-1 if n_jobs is None else n_jobs), 1)
+        return n_jobs
+
+    def submit(self, func: Any, callback: Callable[[Any], Any] | None = None) -> Future[Any]:
+        """Send a batch of calls to the pool."""
+        from ..pending import function
+
+        future: Any = function(_run)(func) > self.pool
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        if callback is not None:
+            future.add_done_callback(callback)
+        return future
+
+    apply_async = submit  # what joblib before 1.5 calls
+
+    def retrieve_result_callback(self, out: Future[Any]) -> Any:
+        """Return what a batch has returned, or raise what it has raised."""
+        return out.result()
+
+    def retrieve_result(self, out: Future[Any], timeout: float | None = None) -> Any:
+        """Wait for a batch."""
+        return out.result(timeout)
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """Stop what runs: one of the calls has failed, or the user has had enough."""
+        for future in list(self._under_way):
+            future.cancel()
+
+    def terminate(self) -> None:
+        """Let go of the pool, which goes on."""
+        self.reset_batch_stats()
+
+
+register_parallel_backend(NAME, SkyBackend)
+
+
+@dataclass(frozen=True, slots=True)
+class Joblib:
+    """The plug-in, see `plugins.joblib`."""
+
+    @contextlib.contextmanager
+    def client(self, pool: Pool) -> Iterator[None]:
+        """Be what `joblib.Parallel` runs by while the pool is up."""
+        with parallel_config(NAME, pool=pool, n_jobs=-1):
+            yield

@@ -1,0 +1,113 @@
+"""Process groups of PyTorch: one process a node, met at the head's address and port."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from ...errors import SkyError, SkyUsageError
+from ..image import Image
+from ..instance import instance_info
+from .meeting import broadcast, exchange, one_call_at_once
+
+if TYPE_CHECKING:
+    from ..pool import Pool
+
+T = TypeVar("T")
+
+BACKENDS = ("gloo", "nccl", "mpi", "xccl")
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """The plug-in, see `plugins.torch`."""
+
+    backend: str | None = None
+    version: str | None = None
+    timeout: float = 300.0
+
+    here: ClassVar[list[str]] = []
+    """The group that this process is in, by the broadcast that made it."""
+
+    def __post_init__(self) -> None:
+        if self.backend is not None and self.backend not in BACKENDS:
+            raise SkyUsageError(
+                f"plugins.torch(backend={self.backend!r}): not a backend",
+                hint=f"one of {', '.join(BACKENDS)}",
+            )
+
+    def image(self, image: Image | None) -> Image | None:
+        """Add torch, where a version is asked for."""
+        if self.version is None:
+            return image
+        image = image or Image()
+        return replace(image, pip=[*image.pip, f"torch=={self.version}"])
+
+    def setup(self, pool: Pool) -> None:
+        """Refuse a pool that this cannot work on."""
+        one_call_at_once(pool, "torch")
+
+    def around(self, call: Callable[[], T]) -> T:
+        """Run a call in a process group of all nodes that were sent it."""
+        if name := broadcast():
+            self._join(name)
+        return call()
+
+    def _join(self, name: str) -> None:
+        """Be in one group with all others: the one there is, or a new one if anybody is not."""
+        try:
+            import torch
+            import torch.distributed as group
+        except ImportError:
+            raise SkyError(
+                "plugins.torch(): there is no torch on the node",
+                hint='have it installed: Image(pip=["torch"])',
+            ) from None
+        info = instance_info()
+        place = (info.node, info.total_nodes)
+        there = (group.get_rank(), group.get_world_size()) if group.is_initialized() else None
+        mine = self.here[0] if self.here and there == place else ""
+        joined = {*exchange("torch", mine)}
+        if len(joined) == 1 and mine:
+            return
+        if group.is_initialized():
+            group.destroy_process_group()
+        backend = self.backend or ("nccl" if torch.cuda.is_available() else "gloo")
+        if info.head_addr.startswith("127."):  # the name of this machine may lead elsewhere
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        if backend == "nccl":
+            torch.cuda.set_device(0)
+        self._begin(name, backend)
+        self.here[:] = [name]
+
+    def _begin(self, name: str, backend: str) -> None:
+        import torch.distributed as group
+
+        info, limit = instance_info(), datetime.timedelta(seconds=self.timeout)
+        mine = self._store(info.head_port, limit) if info.is_head else None
+        # told, not agreed on before: one who comes early must not meet those of the group before
+        ports = exchange("torch-port", mine.port if mine is not None else 0)
+        store = mine or group.TCPStore(info.head_addr, max(ports), timeout=limit)
+        group.init_process_group(
+            backend,
+            store=group.PrefixStore(name, store),
+            rank=info.node,
+            world_size=info.total_nodes,
+            timeout=limit,
+        )
+
+    @staticmethod
+    def _store(port: int, limit: datetime.timedelta) -> Any:
+        """Open what the nodes meet at, on the port that was promised if it is free again."""
+        from torch.distributed import TCPStore
+
+        def at(port: int) -> Any:
+            return TCPStore("0.0.0.0", port, None, True, limit, wait_for_workers=False)
+
+        try:
+            return at(port)
+        except RuntimeError:
+            return at(0)

@@ -1,0 +1,397 @@
+"""Pools: clusters as the place where calls go."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..engines.values import Parcel
+from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyUsageError
+from . import instance
+from .dispatch import Dispatcher
+from .nodes import Node
+from .output import Sink
+from .payload import split
+from .pending import Function, PendingFunction
+from .ships import Ships
+from .specs import Worker
+from .tasks import Packer, RemoteFuture, Task, results_of, streamed_results
+
+if TYPE_CHECKING:
+    from ..engines.link import Link
+    from ..executor.cluster import Cluster
+
+T = TypeVar("T")
+Calls = Sequence[PendingFunction[Any]]
+Wanted = Sequence[tuple[PendingFunction[Any], int | None]]
+"""Calls, each with the node that it is for, where that matters."""
+
+_active: list[Pool] = []
+
+
+def active() -> Pool | None:
+    """Return the pool of the innermost ``with``, or the one that was brought up last."""
+    return next(iter(active_pools()), None)
+
+
+def active_pools() -> list[Pool]:
+    """Return the pools that are up, the newest first."""
+    return [pool for pool in reversed(_active) if not pool.link.lost]
+
+
+def current() -> Pool:
+    """Return the pool of the innermost ``with``, or the one that was brought up last.
+
+    Raises
+    ------
+    SkyUsageError
+        There is none.
+    """
+    pool = active()
+    if pool is None:
+        raise SkyUsageError(
+            "no pool is up to send calls to",
+            hint="with sky.Compute(nodes=2) as compute: ..., or pool = sky.up(nodes=2)",
+        )
+    return pool
+
+
+class Pool:
+    """A cluster that calls are sent to.
+
+    What ``sky.up`` and ``with sky.Compute(...) as compute`` give. Cells run on it, too:
+    ``%%sky -c NAME``.
+
+    Parameters
+    ----------
+    cluster
+        The cluster.
+    worker
+        How many calls a node runs at once, and in what.
+    end
+        Ends the cluster; without it, the pool is let go of and the cluster stays.
+
+    Attributes
+    ----------
+    facts : dict
+        What plug-ins want nodes to know; goes with every later call.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        worker: Worker | None = None,
+        end: Callable[[Cluster], None] | None = None,
+    ) -> None:
+        self.cluster, self.worker = cluster, worker or Worker()
+        self.id = f"{cluster.row.name}-{uuid.uuid4().hex[:6]}"
+        self.facts: dict[str, Any] = {}
+        self.closed = ""
+        self._ended = False
+        self.limit: float | None = None
+        """Most seconds of a call that says nothing itself."""
+        self._clusters: list[Cluster] = []
+        self._end = end
+        self._stack = ExitStack()
+        self._told: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self._equipment = _no_equipment
+        self._healing = threading.Lock()
+        self._dispatcher = Dispatcher(self._describe, self._on_loss)
+        self._ships = Ships(self._dispatcher)
+        self.join(cluster)
+        instance.commons(cluster)  # now: the thread that would answer must not have to wait for it
+        _active.append(self)
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The name of its cluster."""
+        return self.cluster.row.name
+
+    @property
+    def row(self) -> Any:
+        """What is remembered of its cluster."""
+        return self.cluster.row
+
+    @property
+    def link(self) -> Any:
+        """The connection to its cluster."""
+        return self.cluster.link
+
+    @property
+    def ranks(self) -> list[int]:
+        """The nodes that take calls now."""
+        with self._dispatcher.lock:
+            return sorted(n.rank for n in self._dispatcher.nodes.values() if not n.aside)
+
+    @property
+    def clusters(self) -> list[Cluster]:
+        """The clusters whose nodes these are; the first one's head is the pool's."""
+        return list(self._clusters)
+
+    @property
+    def places(self) -> dict[int, tuple[Link, int]]:
+        """Where each rank is: the connection of its cluster and its rank there."""
+        with self._dispatcher.lock:
+            return {n.rank: (n.link, n.place) for n in self._dispatcher.nodes.values()}
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls run at once on all nodes."""
+        return len(self.ranks) * self.worker.concurrency
+
+    @property
+    def is_active(self) -> bool:
+        """Whether calls can be sent to it."""
+        return not self.closed
+
+    def join(
+        self, cluster: Cluster, welcome: Callable[[Pool, Sequence[int]], None] | None = None
+    ) -> list[int]:
+        """Take the nodes of a cluster in; return their ranks here.
+
+        With `welcome`, which makes them ready, calls go there only after it.
+        """
+        with self._dispatcher.lock:
+            first = max(self._dispatcher.nodes, default=-1) + 1
+            ranks = [first + place for place in range(cluster.row.nodes)]
+            engines = cluster.link.client._engines
+            slots, lane = self.worker.concurrency, self.worker.lane
+            for place, rank in enumerate(ranks):
+                self._dispatcher.nodes[rank] = Node(
+                    rank, cluster.link, place, slots, lane, engines[place], aside=bool(welcome)
+                )
+            self._clusters.append(cluster)
+        if welcome is not None:
+            try:
+                welcome(self, ranks)
+            except BaseException:
+                self.leave(cluster)
+                raise
+            with self._dispatcher.lock:
+                for rank in ranks:
+                    self._dispatcher.nodes[rank].aside = False
+            self._dispatcher.pump()
+        return ranks
+
+    def leave(self, cluster: Cluster) -> None:
+        """Let the nodes of a cluster go; calls that run there go elsewhere."""
+        with self._dispatcher.lock:
+            if cluster in self._clusters:
+                self._clusters.remove(cluster)
+            self._dispatcher.dismiss(cluster.link)
+
+    def busy(self, cluster: Cluster) -> bool:
+        """Whether nodes of a cluster run anything."""
+        with self._dispatcher.lock:
+            nodes = self._dispatcher.nodes.values()
+            return any(n.link is cluster.link and (n.batches or n.pinned) for n in nodes)
+
+    def look(self) -> None:
+        """Notice nodes that are gone, before a call does."""
+        self._dispatcher.pump()
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a node."""
+        return self._dispatcher.waiting()
+
+    def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
+        """Say what every process does before its first call, and around every call."""
+        pair = ([setup for setup in setups if setup is not None], list(around))
+        self._equipment = split(Parcel.of(pair, "what plug-ins send"), None)
+
+    def _describe(self, node: Node) -> dict[str, Any]:
+        version = (self.ranks, dict(self.facts), self._equipment)
+        before, told = self._told.get(node.rank, (None, {}))
+        if before != version:
+            told = {
+                "pool": self.id,
+                "executor": self.worker.lane,
+                "concurrency": self.worker.concurrency,
+                "setups": self._equipment,
+                "topology": instance.topology(self, node.rank),
+            }
+            self._told[node.rank] = version, told
+        return told
+
+    def _on_loss(self, node: Node) -> None:
+        """Bring a node back whose engine has died: another is started in its place."""
+        threading.Thread(
+            target=self._heal, args=(node,), name=f"sky-heal-{node.rank}", daemon=True
+        ).start()
+
+    def _heal(self, node: Node) -> None:
+        cluster = next((c for c in self._clusters if c.link is node.link), None)
+        if cluster is None or self.closed:
+            return
+        try:
+            while True:
+                with self._healing, contextlib.suppress(SkyEngineLost):  # slow, then, not gone
+                    cluster.heal([node.place])
+                    break
+            if cluster.link.lost:
+                raise SkyClusterLost(f"cluster {cluster.row.name} is gone")
+        except SkyError as error:
+            self._drop(cluster, error)
+            return
+        with self._dispatcher.lock:
+            node.told = None
+            node.engine = node.link.client._engines.get(node.place, "")
+        self._dispatcher.pump()
+
+    def _drop(self, cluster: Cluster, error: SkyError) -> None:
+        """Go on without a cluster that is gone, if there is another."""
+        if cluster is self.cluster:
+            self.closed = f"is gone ({error.message})"
+            with contextlib.suppress(ValueError):
+                _active.remove(self)
+            self._dispatcher.close(f"pool {self.name} is gone: {error.message}")
+            gone = list(self._clusters)
+        else:
+            self.leave(cluster)
+            gone = [cluster]
+        for each in gone if self._end is not None else ():
+            with contextlib.suppress(SkyError):
+                self._end(each)  # type: ignore[misc]
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def run(self, call: PendingFunction[T]) -> T:
+        """Run a call on one node, and wait for it: ``call >> pool``."""
+        with self._sent([(call, None)]) as futures:
+            return futures[0].result()
+
+    def submit(self, call: PendingFunction[T]) -> Future[T]:
+        """Send a call to one node; return the future of its result: ``call > pool``."""
+        return self._send([(call, None)])[0]
+
+    def broadcast(self, call: PendingFunction[T]) -> list[T]:
+        """Run a call on every node; return the results by rank: ``call @ pool``."""
+        with self._sent([(call, rank) for rank in self.ranks]) as futures:
+            return results_of(futures)
+
+    def run_all(self, calls: Calls) -> tuple[Any, ...]:
+        """Run calls side by side; return their results in the same order."""
+        from .progress import watched
+
+        with self._sent([(call, None) for call in calls]) as futures, watched(futures):
+            return tuple(results_of(futures))
+
+    def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
+        """Run calls side by side; give each result when it is there."""
+        sent = self._sent([(call, None) for call in calls])
+        return streamed_results(sent, sent.__enter__(), ordered)
+
+    def map(self, function: Callable[..., T], items: Iterable[Any]) -> list[T]:
+        """Run a function on every item; return the results in the same order."""
+        lazy = function if isinstance(function, Function) else Function(function)
+        return list(self.run_all([lazy(item) for item in items]))
+
+    def call_on(
+        self,
+        rank: int,
+        function: Callable[..., T],
+        *args: Any,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> Future[T]:
+        """Run a function on a node of one's choice; return the future of its result."""
+        call = PendingFunction(Function(function), args, kwargs, timeout)
+        return self._send([(call, rank)])[0]
+
+    @contextlib.contextmanager
+    def _sent(self, wanted: Wanted) -> Iterator[list[Any]]:
+        """Send calls; stop those that have not ended when the block is left, however that is."""
+        futures: list[Any] = []
+        try:
+            self._send(wanted, futures)
+            yield futures
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _send(self, wanted: Wanted, futures: list[Any] | None = None) -> list[Any]:
+        """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""
+        if self.closed:
+            raise SkyUsageError(
+                f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
+                hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
+            )
+        packer, tasks, packed = Packer(), [], {}
+        sink = Sink(many=len(self._dispatcher.nodes) > 1)
+        broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
+        for call, rank in wanted:
+            if id(call) not in packed:
+                packed[id(call)] = packer.pack(call)
+            function, arguments, inlets, feeders = packed[id(call)]
+            future: Any = RemoteFuture()
+            task = Task(call, function, arguments, inlets, future, sink, packer.blobs, rank)
+            task.feeders, task.broadcast = feeders, broadcast
+            task.timeout = call.timeout if call.timeout is not None else self.limit
+            for feeder in feeders:
+                feeder.expected += 1
+            tasks.append(task)
+        self._ships.bring(packer.blobs)
+        futures = [] if futures is None else futures
+        futures += [task.future for task in tasks]
+        self._dispatcher.submit(tasks)
+        return futures
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def defer(self, function: Callable[[], Any]) -> None:
+        """Call a function at the end, before the machines go."""
+        self._stack.callback(function)
+
+    def enter(self, manager: contextlib.AbstractContextManager[T]) -> T:
+        """Enter a context that is left at the end, before the machines go."""
+        return self._stack.enter_context(manager)
+
+    def down(self) -> None:
+        """End the pool, and its machines."""
+        if self._ended:
+            return
+        self._ended, self.closed = True, self.closed or "was ended"
+        with contextlib.suppress(ValueError):
+            _active.remove(self)
+        try:
+            self._stack.close()
+        finally:
+            self._dispatcher.close(f"pool {self.name} was ended")
+            for cluster in reversed(self._clusters):
+                self._let_go(cluster)
+
+    def _let_go(self, cluster: Cluster) -> None:
+        if self._end is not None:
+            self._end(cluster)
+            return
+        for node in self._dispatcher.nodes.values():
+            if node.link is cluster.link and node.engine and not cluster.link.lost:
+                self._dispatcher.order(node, node.engine, ("close", self.id))
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    def __repr__(self) -> str:
+        state = self.closed or f"{len(self.ranks)} nodes"
+        return f"<pool {self.name}: {state}>"
+
+    @property
+    def dask(self) -> Any:
+        """A ``distributed.Client`` on the nodes of this pool."""
+        from .plugins import dask
+
+        return dask.client(self)
+
+
+_no_equipment = split(Parcel.of(([], []), "nothing"), None)

@@ -1,0 +1,147 @@
+"""Large pieces of arguments on their way to nodes: sent once from here, whoever needs them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Collection
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TYPE_CHECKING, Any
+
+from ipyparallel.error import EngineError
+
+from ..errors import SkyClusterLost, SkyTransferError
+from .payload import Blobs, digest
+
+if TYPE_CHECKING:
+    from ..engines.link import Link
+    from .dispatch import Dispatcher
+    from .nodes import Node
+    from .tasks import Task
+
+PART_BYTES = 4 * 2**20
+WINDOW_PARTS = 4
+PATIENCE_SECONDS = 0.2
+
+
+class Ships:
+    """Brings blobs to the nodes of a pool.
+
+    A blob goes once to each controller, which hands it on to the machines that lack it.
+    """
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+        self._here: dict[str, set[str]] = {}
+        self._lock = threading.Lock()
+        dispatcher.hold = self._fetch
+
+    def bring(self, blobs: Blobs, again: bool = False) -> None:
+        """Bring blobs to all nodes, and wait until they are there."""
+        if not blobs:
+            return
+        with self._lock:
+            nodes = [n for n in self.dispatcher.nodes.values() if n.engine]
+            by_link: dict[Any, list[Node]] = {}
+            for node in nodes:
+                by_link.setdefault(node.link, []).append(node)
+            for name, data in blobs.items():
+                for link, there in by_link.items():
+                    lacking = [n for n in there if again or not self._has(n, name)]
+                    if lacking:
+                        self._send(link, lacking, name, data)
+
+    def _has(self, node: Node, name: str) -> bool:
+        return name in self._here.get(node.engine, ())
+
+    def _send(self, link: Link, nodes: Collection[Node], name: str, data: memoryview) -> None:
+        engines = {node.engine for node in nodes}
+        answers = self._post(link, engines, {"asked": [name]}, None)
+        found = _all(link, answers)
+        # nodes that are on one machine share a vault: one of them takes it for all
+        takers = {told["vault"]: engine for engine, told in found.items() if not told["here"]}
+        engines = set(takers.values())
+        flying: deque[dict[str, Future]] = deque()
+        for start in range(0, data.nbytes if engines else 0, PART_BYTES):
+            part = data[start : start + PART_BYTES]
+            content = {"name": name, "start": start, "size": data.nbytes}
+            flying.append(self._post(link, engines, content, [part]))
+            if len(flying) >= WINDOW_PARTS:
+                _all(link, flying.popleft())
+        while flying:
+            _all(link, flying.popleft())
+        for node in nodes:
+            self._here.setdefault(node.engine, set()).add(name)
+
+    @staticmethod
+    def _post(
+        link: Link, engines: Collection[str], content: dict[str, Any], buffers: Any
+    ) -> dict[str, Future]:
+        """Send one message to several engines, by the controller's broadcast."""
+        client: Any = link.client
+        ranks = {engine: rank for rank, engine in client._engines.items()}
+        targets = [(engine, ranks[engine]) for engine in engines if engine in ranks]
+        header = client.session.msg_header("sky_blob")
+        metadata = {
+            "targets": targets,
+            "is_broadcast": True,
+            "is_coalescing": False,
+            "original_msg_id": header["msg_id"],
+        }
+        futures: dict[str, Future] = {}
+        for engine, _ in targets:
+            name = f"{header['msg_id']}_{engine}"
+            (future, *_) = client.create_message_futures(name, {**header, "msg_id": name})
+            client._outstanding_dict[engine].add(name)
+            futures[engine] = future
+        message = client.session.msg("sky_blob", content, header=header, metadata=metadata)
+        client._io_loop.add_callback(
+            lambda: client.session.send(client._broadcast_socket, message, buffers=buffers)
+        )
+        return futures
+
+    # -- what a node lacks all the same ---------------------------------------------------------
+
+    def _fetch(self, node: Node, task: Task, name: str) -> None:
+        """Bring what a node lacks for a task: it came later, or has made room for others."""
+
+        def bring() -> None:
+            data = task.blobs.get(name)
+            try:
+                if data is None or digest(data) != name:
+                    raise SkyTransferError(
+                        f"an argument of {task.call!r} has changed since it was sent, and a node "
+                        "lacks it",
+                        hint="send the call again",
+                    )
+                self.bring({name: data}, again=True)
+            except Exception as error:
+                task.future.fail(error)
+                return
+            self.dispatcher.again([task])
+
+        threading.Thread(target=bring, name="sky-blob", daemon=True).start()
+
+
+def _all(link: Link, futures: dict[str, Future]) -> dict[str, dict[str, Any]]:
+    """Wait for the answers of engines; those that have died do not count."""
+    found: dict[str, dict[str, Any]] = {}
+    for engine, future in futures.items():
+        reply = _answer(link, engine, future)
+        if isinstance(reply, dict):
+            found[engine] = link.content(reply)
+    return found
+
+
+def _answer(link: Link, engine: str, future: Future) -> Any:
+    while True:
+        try:
+            return future.result(PATIENCE_SECONDS)
+        except FutureTimeout:
+            if link.lost:
+                raise SkyClusterLost(f"cluster {link.cluster} is gone") from None
+            if engine not in link.client._engines.values():
+                return EngineError(engine)
+            time.sleep(0)

@@ -1,0 +1,229 @@
+"""What is asked of a pool, as values: nodes, workers, places, options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..accelerators import Accelerator
+from ..accelerators import accelerator as known_accelerator
+from ..errors import SkyUsageError, suggest
+from ..resources import Resources, parse_duration
+
+Allocation = Literal["spot-if-available", "spot", "on-demand", "cheapest"]
+ALLOCATIONS = ("spot-if-available", "spot", "on-demand", "cheapest")
+Selection = Literal["cheapest", "first"]
+SELECTIONS = ("cheapest", "first")
+EXECUTORS = ("auto", "thread", "process")
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """How many nodes a pool has.
+
+    ``min`` and ``desired`` are taken either way round: the larger is how many are started, with
+    the smaller the pool is ready; the others join as they come up.
+
+    Attributes
+    ----------
+    min, desired : int
+        One or both.
+    max : int, optional
+        The pool grows up to this many while calls wait, and shrinks again.
+
+    Examples
+    --------
+    >>> Nodes(min=8, desired=4).ready, Nodes(min=4, desired=8).started
+    (4, 8)
+    >>> Nodes(min=2, max=16).most
+    16
+    """
+
+    min: int | None = None
+    desired: int | None = None
+    max: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("min", "desired", "max"):
+            value = getattr(self, name)
+            wrong = isinstance(value, bool) or not isinstance(value, int) or value < 1
+            if value is not None and wrong:
+                raise SkyUsageError(f"nodes: {name}={value!r} is not a number of nodes")
+        if self.max is not None and self.max < self.started:
+            raise SkyUsageError(
+                f"nodes: at most {self.max}, and {self.started} to start with",
+                hint="the larger number last: nodes=(2, 4), sky.Nodes(min=2, max=4)",
+            )
+
+    @classmethod
+    def of(cls, value: Nodes | int | tuple[int, int]) -> Nodes:
+        """Read a number, a pair of the least and the most, or what is `Nodes` already.
+
+        Raises
+        ------
+        SkyUsageError
+            It is none of these, or the least is more than the most.
+        """
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, tuple | list):
+            if len(value) != 2:
+                raise SkyUsageError(f"nodes={value!r}: a pair is the least and the most")
+            low, high = value
+            return cls(min=low, max=high)
+        return cls(min=value)  # type: ignore[arg-type]
+
+    @property
+    def started(self) -> int:
+        """How many are started."""
+        return max(self.min or 1, self.desired or 1)
+
+    @property
+    def ready(self) -> int:
+        """With how many work can begin."""
+        return min(self.min or self.desired or 1, self.desired or self.min or 1)
+
+    @property
+    def most(self) -> int:
+        """How many there may be."""
+        return self.max or self.started
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """How a node runs calls.
+
+    Attributes
+    ----------
+    concurrency : int
+        How many at once.
+    executor : str
+        ``thread``: in the engine, sharing what it has imported and its interpreter; for waiting,
+        and for libraries that let the interpreter go. ``process``: each in a process of its own.
+        ``auto`` is ``thread``.
+
+    Examples
+    --------
+    >>> Worker(concurrency=2, executor="process").lane
+    'process'
+    """
+
+    concurrency: int = 1
+    executor: Literal["auto", "thread", "process"] = "auto"
+
+    def __post_init__(self) -> None:
+        wrong = isinstance(self.concurrency, bool) or not isinstance(self.concurrency, int)
+        if wrong or self.concurrency < 1:
+            raise SkyUsageError(f"concurrency={self.concurrency!r}: 1 or more calls at once")
+        if self.executor not in EXECUTORS:
+            raise SkyUsageError(
+                f"executor={self.executor!r} is not known", hint=suggest(self.executor, EXECUTORS)
+            )
+
+    @property
+    def lane(self) -> str:
+        """What calls run in: a single thread is the main one, where signals arrive."""
+        if self.executor == "process":
+            return "process"
+        return "main" if self.concurrency == 1 else "thread"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings of a pool that are seldom changed.
+
+    Attributes
+    ----------
+    timeout : float, optional
+        Most seconds that a call may run which says nothing itself.
+    scale_up_after, scale_down_after : float
+        Seconds that calls must have waited, or nodes been idle, before an elastic pool changes.
+    cluster : bool
+        Whether nodes may speak to each other. Without it calls go as they do, and what tasks
+        share (``sky.dict``, ``sky.barrier``...) cannot be had: for places whose machines do not
+        reach one another.
+    """
+
+    timeout: float | None = None
+    scale_up_after: float = 2.0
+    scale_down_after: float = 60.0
+    cluster: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One alternative of where a pool may run, and on what.
+
+    Attributes
+    ----------
+    provider : str
+        A cloud; empty for any.
+    accelerator : str or Accelerator, optional
+        ``"A100:4"`` or ``sky.accelerators.A100(count=4)``.
+    vcpus, memory_gb, disk_gb : float, optional
+        Least of each node: vCPUs, GiB, GiB.
+    architecture : str, optional
+        ``x86_64`` or ``arm64``.
+    max_hourly_cost : float, optional
+        Most USD/h for all nodes together.
+
+    Examples
+    --------
+    >>> Spec(accelerator="A100:4", vcpus=8).resources(2).command_line()
+    '--cpus 8+ --gpus A100:4 --nodes 2'
+    """
+
+    provider: Any = None
+    accelerator: str | Accelerator | None = None
+    nodes: Any = None
+    vcpus: float | None = None
+    memory_gb: float | None = None
+    disk_gb: float | None = None
+    architecture: str | None = None
+    allocation: str | None = None
+    region: str | None = None
+    max_hourly_cost: float | None = None
+    ttl: float | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.allocation is not None and self.allocation.replace("_", "-") not in ALLOCATIONS:
+            raise SkyUsageError(
+                f"allocation={self.allocation!r} is not known",
+                hint=suggest(self.allocation, ALLOCATIONS),
+            )
+        if isinstance(self.accelerator, str):
+            known_accelerator(self.accelerator.partition(":")[0])
+        self.resources(1)
+        if self.ttl is not None and not (self.lease or 0) > 0:
+            raise SkyUsageError(f"ttl={self.ttl!r}: seconds above 0, or like '10m'")
+
+    @property
+    def cloud(self) -> str | None:
+        """The name of its cloud."""
+        if self.provider is None or isinstance(self.provider, str):
+            return self.provider or None
+        return str(getattr(self.provider, "name", self.provider))
+
+    def resources(self, nodes: int, spot: bool | None = None) -> Resources:
+        """Return the request for so many nodes."""
+        return Resources.parse(
+            cloud=self.cloud,
+            gpus=self.accelerator,
+            cpus=_least(self.vcpus),
+            memory=_least(self.memory_gb),
+            disk=_least(self.disk_gb),
+            arch=self.architecture,
+            region=self.region or getattr(self.provider, "region", None),
+            max_hourly_cost=None if self.max_hourly_cost is None else str(self.max_hourly_cost),
+            nodes=str(nodes),
+            spot=spot,
+        )
+
+    @property
+    def lease(self) -> float | None:
+        """Seconds after which machines that nobody speaks to end by themselves."""
+        return parse_duration(self.ttl, "ttl") if isinstance(self.ttl, str) else self.ttl
+
+
+def _least(value: float | None) -> str | None:
+    return None if value is None else f"{value:g}+"

@@ -1,0 +1,249 @@
+"""Calls on their way: what was pickled of them, and the futures of their results."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import linecache
+import pickle
+import queue
+import re
+import sys
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import SkyTimeout
+from ..executor.failures import RemoteFailure, rebuild
+from ..resources import format_elapsed
+from .payload import Blobs, Payload, blobs_of, carrying, pack_arguments, pack_function
+
+if TYPE_CHECKING:
+    from .output import Sink
+    from .pending import Function, PendingFunction
+    from .streaming import Buffer, Feeder
+
+T = TypeVar("T")
+
+
+class RemoteFuture(Future[T]):
+    """The result of a call that is on its way: awaits, and cancels what runs.
+
+    Examples
+    --------
+    >>> future = train(10) > pool  # doctest: +SKIP
+    >>> future.result(), await future  # doctest: +SKIP
+    """
+
+    stop: Callable[[], None] | None = None
+    at_work: Callable[[], bool] | None = None
+
+    def cancel(self) -> bool:
+        """Stop the call, also where it runs. False when it has ended already."""
+        cancelled = super().cancel()
+        stop, self.stop = self.stop, None
+        if cancelled and stop is not None:
+            stop()
+        return cancelled
+
+    def running(self) -> bool:
+        """Whether a node runs it now."""
+        return not self.done() and self.at_work is not None and self.at_work()
+
+    def settle(self, value: Any) -> None:
+        """Take the result, unless it was cancelled."""
+        with contextlib.suppress(Exception):
+            self.set_result(value)
+
+    def fail(self, error: BaseException) -> None:
+        """Take an error, unless it was cancelled."""
+        with contextlib.suppress(Exception):
+            self.set_exception(error)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return asyncio.wrap_future(self).__await__()
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One call that was sent to a pool.
+
+    Attributes
+    ----------
+    rank : int or None
+        The node that it is for, where that matters.
+    losses : list of str
+        Why nodes that ran it were lost, one for each time that it was its own doing.
+    alone : bool
+        Whether it was running when a node was lost: then it runs with no other beside it.
+    """
+
+    call: PendingFunction[Any]
+    function: Payload
+    arguments: Payload
+    inlets: tuple[tuple, ...]
+    future: RemoteFuture
+    sink: Sink
+    blobs: Blobs
+    rank: int | None = None
+    feeders: list[Feeder] = field(default_factory=list)
+    stream: Buffer | None = None
+    attempts: int = 0
+    losses: list[str] = field(default_factory=list)
+    alone: bool = False
+    key: int = 0
+    timeout: float | None = None
+    broadcast: str = ""
+    """What the calls of one ``@`` have in common."""
+
+    @property
+    def replayable(self) -> bool:
+        """Whether it can begin again: nothing of its streams has passed."""
+        return not self.feeders and self.stream is None
+
+    def missing(self) -> set[str]:
+        """Return the names of all blobs that it needs."""
+        return {blob.digest for part in (self.function, self.arguments) for blob in blobs_of(part)}
+
+
+class Packer:
+    """Pickles calls; one function of many calls, and an array in many arguments, only once."""
+
+    def __init__(self) -> None:
+        self.blobs: Blobs = {}
+        self._functions: dict[int, Payload] = {}
+
+    def function(self, function: Function) -> Payload:
+        """Pickle a function with its options."""
+        found = self._functions.get(id(function))
+        if found is None:
+            found = pack_function(function.local, function.shown, function.name, self.blobs)
+            self._functions[id(function)] = found
+        return found
+
+    def pack(self, call: PendingFunction[Any]) -> tuple[Payload, Payload, tuple, list[Feeder]]:
+        """Pickle a call: its function, its arguments, its streams and those who feed them.
+
+        Raises
+        ------
+        SkyTransferError
+            A part of it cannot be pickled.
+        """
+        from .streaming import streamed
+
+        local = call.function.local
+        args, kwargs, inlets, feeders = streamed(local, call)
+        with carrying(getattr(local, "__module__", None)):
+            function = self.function(call.function)
+            name = call.function.name
+            arguments = pack_arguments(local, name, args, kwargs, self.blobs)
+        return function, arguments, inlets, feeders
+
+
+def failure(task: Task, said: dict[str, Any], rank: int) -> BaseException:
+    """Return the exception that a call has raised on a node, as what it is.
+
+    It is of the same class, with what it carried; its cause is a `RemoteError` with the traceback
+    of the node, and a note says which node that was.
+    """
+    if said["stopped"] == "timeout":
+        return SkyTimeout(
+            f"{task.call!r} ran longer than the {format_elapsed(task.timeout or 0)} that it was "
+            f"allowed, on node {rank}, and was stopped",
+            hint="allow more: .with_timeout(seconds)",
+        )
+    error = _opened(said.get("pickle"))
+    if error is None:
+        reply = {"ename": said["name"], "evalue": said["text"], "sky": {"error": said}}
+        error = rebuild(reply, rank, _main_names())
+    text = _with_sources(said["traceback"])
+    lines = text.splitlines()
+    if isinstance(error, RemoteFailure):
+        error.remote_traceback = lines
+    with contextlib.suppress(Exception):
+        error.rank, error.remote_traceback = rank, lines  # type: ignore[attr-defined]
+        # our own frames tell a notebook's author nothing
+        shown = [*lines, f"in {task.call!r} on node {rank}"]
+        error._render_traceback_ = lambda: shown  # type: ignore[attr-defined]
+    with contextlib.suppress(Exception):
+        error.add_note(f"in {task.call!r} on node {rank}")
+    with contextlib.suppress(Exception):
+        error.__cause__ = RemoteError(text, rank)
+    return error
+
+
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in .*\n(?!    )', re.MULTILINE)
+
+
+def _with_sources(text: str) -> str:
+    """Add to a traceback the lines of code that are here and not on the node: those of cells."""
+
+    def sourced(match: re.Match[str]) -> str:
+        line = linecache.getline(match[1], int(match[2])).strip()
+        return match[0] + (f"    {line}\n" if line else "")
+
+    return _FRAME.sub(sourced, text)
+
+
+class RemoteError(Exception):
+    """The traceback of a node, as the cause of an exception raised here.
+
+    Attributes
+    ----------
+    rank : int
+        The node.
+    """
+
+    def __init__(self, text: str, rank: int) -> None:
+        super().__init__(text)
+        self.text, self.rank = text, rank
+
+    def __str__(self) -> str:
+        return f"on node {self.rank}:\n{self.text}"
+
+
+def _opened(data: bytes | None) -> BaseException | None:
+    if data is None:
+        return None
+    try:
+        error = pickle.loads(data)
+        if isinstance(error, tuple):
+            kind, args, state = error
+            error = kind.__new__(kind)
+            error.args = args
+            error.__dict__.update(state)
+    except Exception:
+        return None
+    return error if isinstance(error, BaseException) else None
+
+
+def _main_names() -> dict[str, Any]:
+    return vars(sys.modules["__main__"])
+
+
+def results_of(futures: list[Future[Any]]) -> list[Any]:
+    """Return all results, or raise the first error that there is."""
+    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+    for future in futures:
+        if future in done and (future.cancelled() or future.exception()):
+            future.result()
+    return [future.result() for future in futures]
+
+
+def streamed_results(
+    sent: contextlib.AbstractContextManager, futures: list[Future[Any]], ordered: bool
+) -> Iterator[Any]:
+    """Give each result when it is there; `sent` is left at the end, however that comes."""
+    try:
+        if ordered:
+            for future in futures:
+                yield future.result()
+            return
+        done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
+        for future in futures:
+            future.add_done_callback(done.put)
+        for _ in futures:
+            yield done.get().result()
+    finally:
+        sent.__exit__(None, None, None)

@@ -1,0 +1,144 @@
+"""Pools from their description: reused, grown, shrunk, chosen among specs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import jupyter_sky as sky
+from jupyter_sky.errors import SkyNoOffer, SkyUsageError
+from jupyter_sky.functions.pool import active
+from tests.conftest import processes_of, wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@sky.function
+def process() -> int:
+    return os.getpid()
+
+
+@sky.function
+def sleep(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def test_up_and_down_in_a_notebook(data: Path) -> None:
+    pool = sky.up("train", nodes=2)
+    try:
+        assert sky.up("train", nodes=2) is pool, "the same cell run again"
+        assert pool.row.name == pool.name == "train" and pool.link.ranks() == [0, 1]
+        assert sky.run("import os; os.getpid()", cluster="train") == process() @ pool
+        assert process() >> sky in process() @ pool
+        with pytest.raises(SkyUsageError, match="is up already"):
+            sky.Compute(name="train").up()
+    finally:
+        pool.down()
+    assert "train" not in str(sky.status())
+    assert active() is not pool
+
+
+def test_up_by_the_words_of_compute(data: Path) -> None:
+    pool = sky.up("words", vcpus=1, memory_gb=0.5, worker=sky.Worker(2), idle="5m")
+    try:
+        assert (pool.worker.concurrency, pool.row.idle) == (2, 300)
+        assert process() >> pool > 0
+    finally:
+        sky.down("words")
+    with pytest.raises(SkyUsageError, match="go"):
+        sky.up("mixed", cpus="1", nodes=(1, 2))
+
+
+def test_partial_readiness(data: Path) -> None:
+    with sky.Compute(nodes=sky.Nodes(min=3, desired=1)) as pool:
+        head = process() @ pool
+        assert len(head) == 1
+        wait_until(lambda: pool.ranks == [0, 1, 2], 30, "the others have joined")
+        pids = process() @ pool
+        assert len(set(pids)) == 3 and pids[0] == head[0]
+        assert {sky.function(_node)() >> pool for _ in range(6)} == {0, 1, 2}
+
+
+def _node() -> int:
+    return sky.instance_info().node
+
+
+def test_growth_and_shrinking(data: Path) -> None:
+    options = sky.Options(scale_up_after=0.3, scale_down_after=1.0)
+    with sky.Compute(nodes=(1, 3), options=options) as pool:
+        head = process() >> pool
+        futures = [sleep(0.5) > pool for _ in range(30)]
+        wait_until(lambda: len(pool.ranks) == 3, 30, "the pool has grown")
+        assert [future.result(60) for future in futures] == [0.5] * 30
+        wait_until(lambda: pool.ranks == [0], 30, "it has shrunk again")
+        assert process() @ pool == [head], "to its head"
+    assert not sky.status().rows
+
+
+def test_a_pool_that_ends_while_it_grows(data: Path) -> None:
+    options = sky.Options(scale_up_after=0.0)
+    with sky.Compute(nodes=(1, 3), options=options) as pool:
+        futures = [sleep(20) > pool for _ in range(5)]
+        time.sleep(0.6)
+    assert all(future.done() for future in futures)
+    assert not sky.status().rows
+
+
+def test_the_first_spec_that_can_be_had(data: Path) -> None:
+    specs = (sky.Spec(provider="local", vcpus=10_000), sky.Spec(provider="local"))
+    with sky.Compute(*specs, selection="first") as pool:
+        assert process() >> pool > 0
+    with pytest.raises(SkyNoOffer, match="none of 2 specs"):
+        sky.Compute(specs[0], specs[0]).up()
+
+
+@pytest.mark.parametrize("allocation", ["spot-if-available", "on-demand", "cheapest"])
+def test_allocations_that_this_machine_has(data: Path, allocation: Any) -> None:
+    with sky.Compute(allocation=allocation) as pool:
+        assert process() >> pool > 0
+
+
+def test_spot_machines_only(data: Path) -> None:
+    with pytest.raises(SkyNoOffer, match="spot"):
+        sky.Compute(provider="local", allocation="spot").up()
+
+
+def test_a_description_is_no_pool(data: Path) -> None:
+    compute = sky.Compute()
+    with pytest.raises(SkyUsageError, match="is not up"):
+        process() >> compute
+    with compute as pool:
+        assert process() >> compute == process() >> pool
+
+
+def test_a_pool_survives_the_loss_of_nodes_that_have_joined(data: Path) -> None:
+    with sky.Compute(nodes=sky.Nodes(min=2, desired=1), name="survivor") as pool:
+        wait_until(lambda: pool.ranks == [0, 1], 30, "the other has joined")
+        futures = [sleep(0.5) > pool for _ in range(8)]
+        time.sleep(0.2)
+        for process_ in processes_of(data):
+            with contextlib.suppress(psutil.Error):
+                if "survivor-2-" in " ".join(process_.cmdline()):
+                    process_.kill()
+        assert [future.result(60) for future in futures] == [0.5] * 8
+        wait_until(lambda: len(set(process() @ pool)) == 2, 60, "another has joined in its place")
+
+
+def test_a_pool_whose_head_is_gone_ends_the_others_too(data: Path) -> None:
+    with sky.Compute(nodes=sky.Nodes(min=2, desired=1), name="headless") as pool:
+        wait_until(lambda: pool.ranks == [0, 1], 30, "the other has joined")
+        for process_ in processes_of(data):
+            with contextlib.suppress(psutil.Error):
+                if "/headless-" in (line := " ".join(process_.cmdline())) and "-2-" not in line:
+                    process_.kill()
+        wait_until(lambda: pool.closed, 30, "the loss is noticed")
+        with pytest.raises(SkyUsageError, match="is gone"):
+            process() >> pool
+        wait_until(lambda: not sky.status().rows, 30, "nothing is up")

@@ -1,0 +1,211 @@
+"""Images: values that say what must be on a node, and what is made of them there."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_sky.errors import SkyBootstrapError, SkyUsageError, SkyVersionError
+from jupyter_sky.functions import grounds
+from jupyter_sky.functions.grounds import Layout
+from jupyter_sky.functions.image import Image
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine on which nothing is kept yet."""
+    path = tmp_path / "home"
+    path.mkdir()
+    cache = os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv"))
+    monkeypatch.setenv("UV_CACHE_DIR", cache)
+    monkeypatch.setenv("HOME", str(path))
+    return path
+
+
+# -- the value -----------------------------------------------------------------------------------
+
+
+def test_it_is_a_value() -> None:
+    one = Image(pip=["torch"], env={"A": "1"}, includes=[Path("lib")])
+    other = Image(pip=("torch",), env={"A": "1"}, includes=["lib"])
+    assert one == other and hash(one) == hash(other) and one.digest == other.digest
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert one.pip == ("torch",) and one.env["A"] == "1"
+    with pytest.raises(AttributeError):
+        one.python = "3.13"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        one.env["A"] = "2"  # type: ignore[index]
+    digests = {
+        image.digest
+        for image in (
+            Image(),
+            Image(pip=["a", "b"]),
+            Image(pip=["a b"]),
+            Image(apt=["a", "b"]),
+            Image(env={"A": "1"}),
+            Image(env={"A": "2"}),
+            Image(includes=["a"]),
+            Image(excludes=["a"]),
+            Image(python="3.99"),
+        )
+    }
+    assert len(digests) == 9 and Image(python=HERE).digest == Image().digest
+
+
+@pytest.mark.parametrize(
+    ("given", "pieces"),
+    [
+        ({"pip": "torch"}, ["not a list", "pip=['torch']"]),
+        ({"pip": [3]}, ["3 is not a text"]),
+        ({"pip": ["--index-url x"]}, ["an option"]),
+        ({"apt": ["ffmpeg; rm"]}, ["not the name of a package"]),
+        ({"env": ["A"]}, ["not a mapping"]),
+        ({"env": {"A B": "1"}}, ["'A B' is not the name of a variable"]),
+        ({"env": {"A": 1}}, ["A is 1, not a text"]),
+        ({"python": "3"}, ["not a version", "3.12"]),
+        ({"python": 3.12}, ["not a version"]),
+        ({"includes": "lib"}, ["not a list"]),
+    ],
+)
+def test_what_is_no_image(given: dict[str, Any], pieces: list[str]) -> None:
+    with pytest.raises(SkyUsageError) as caught:
+        Image(**given)
+    for piece in pieces:
+        assert piece in str(caught.value)
+
+
+def test_another_python_is_refused_before_anything_is_launched() -> None:
+    with pytest.raises(SkyVersionError, match=r"the image has Python 3\.99") as caught:
+        Image(python="3.99").check()
+    assert HERE in str(caught.value)
+    Image(python=HERE).check()
+
+
+@pytest.mark.slow
+def test_a_package_that_does_not_exist_is_found_out_here() -> None:
+    pytest.importorskip("uv")
+    with pytest.raises(SkyBootstrapError) as caught:
+        Image(pip=["surely-no-such-package-9"]).check()
+    assert "surely-no-such-package-9" in str(caught.value)
+    assert "not found" in str(caught.value) and "no machine" in str(caught.value)
+    begun = time.monotonic()
+    with pytest.raises(SkyBootstrapError):
+        Image(pip=["surely-no-such-package-9"]).check()
+    assert time.monotonic() - begun < 0.1, "asked once"
+
+
+def test_a_folder_that_is_not_there() -> None:
+    with pytest.raises(SkyUsageError, match="no such file or folder"):
+        Image(includes=["nowhere"]).check()
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    for name in ("mine/__init__.py", "mine/data/big.csv", "mine/__pycache__/x.pyc", "mine/a.tmp"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"NAME = {name!r}\n")
+    (root / "tool.py").write_text("TOOL = 1\n")
+    (root / "mine/run.sh").write_text("#!/bin/sh\n")
+    (root / "mine/run.sh").chmod(0o755)
+    return root
+
+
+def laid_out(layout: Layout) -> Path:
+    """Bring a layout to this machine as `Image.bootstrap` does."""
+    for digest in grounds.missing(layout.known):
+        grounds.keep({digest: layout.read(digest)})
+    return Path(grounds.lay_out(layout.known, layout.digest))
+
+
+def test_folders_and_files_have_their_own_names(project: Path) -> None:
+    layout = Layout.of(project, ["mine", "tool.py"], ["*.tmp", "data/"])
+    assert sorted(layout.files) == ["mine/__init__.py", "mine/run.sh", "tool.py"]
+    there = laid_out(layout)
+    assert (there / "tool.py").read_text() == "TOOL = 1\n"
+    assert (there / "mine/run.sh").stat().st_mode & 0o777 == 0o755
+
+
+def test_only_what_has_changed_is_sent(project: Path) -> None:
+    first = Layout.of(project, ["mine", "tool.py"], [])
+    old = laid_out(first)
+    assert grounds.missing(first.known) == []
+    (project / "tool.py").write_text("TOOL = 2\n")
+    os.utime(project / "mine/__init__.py")  # touched, and the same
+    second = Layout.of(project, ["mine", "tool.py"], [])
+    assert [second.read(d) for d in grounds.missing(second.known)] == [b"TOOL = 2\n"]
+    new = laid_out(second)
+    assert (old / "tool.py").read_text() == "TOOL = 1\n", "who runs with the old one keeps it"
+    assert (new / "tool.py").read_text() == "TOOL = 2\n"
+    (new / "tool.py").write_text("spoilt")
+    assert (grounds.home() / "files" / second.known["tool.py"][0]).read_text() == "TOOL = 2\n"
+
+
+def test_what_was_damaged_on_its_way_is_not_kept(project: Path) -> None:
+    layout = Layout.of(project, ["tool.py"], [])
+    with pytest.raises(SkyBootstrapError, match="changed while it was sent"):
+        grounds.keep({layout.known["tool.py"][0]: b"something else"})
+    assert grounds.missing(layout.known)
+
+
+def test_two_things_of_one_name(project: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "tool.py"
+    other.parent.mkdir()
+    other.write_text("")
+    with pytest.raises(SkyUsageError, match=r"would both be tool\.py"):
+        Layout.of(project, ["tool.py", str(other)], [])
+
+
+def test_a_process_that_is_set_up(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    image = Image(includes=["mine", "./tool.py"], env={"KERAS_BACKEND": "jax"})
+    laid_out(image._layout())
+    setup = pickle.dumps(image.setup())
+    code = (
+        f"import pickle, os; pickle.loads({setup!r})(); import mine, tool; "
+        "print(mine.NAME, tool.TOOL, os.environ['KERAS_BACKEND'])"
+    )
+    root = Path(__file__).parents[2]
+    outcome = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+    )
+    assert outcome.stdout == "mine/__init__.py 1 jax\n", outcome.stderr
+
+
+# -- packages of the system -----------------------------------------------------------------------
+
+DEBIAN = pytest.mark.skipif(not Path("/usr/bin/apt-get").exists(), reason="needs apt-get")
+
+
+@DEBIAN
+def test_what_the_system_has_is_not_installed_again() -> None:
+    begun = time.monotonic()
+    grounds.make(["coreutils", "dpkg"], [])
+    assert time.monotonic() - begun < 1
+
+
+@DEBIAN
+@pytest.mark.slow
+def test_a_package_that_the_system_has_not() -> None:
+    with pytest.raises(SkyBootstrapError) as caught:
+        grounds.make(["surely-no-such-package-9"], [])
+    if os.geteuid() == 0:
+        assert "Unable to locate package surely-no-such-package-9" in str(caught.value)
+    else:
+        assert "surely-no-such-package-9" in str(caught.value)

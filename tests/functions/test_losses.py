@@ -1,0 +1,189 @@
+"""Nodes that die under calls, and calls that kill nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import jupyter_sky as sky
+from jupyter_sky.errors import SkyClusterLost, SkyError, SkyTaskLost
+from jupyter_sky.functions.pool import Pool
+from tests.conftest import processes_of, wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=["main", "process"])
+def compute(request: pytest.FixtureRequest, data: Path) -> Iterator[Pool]:
+    """A pool of two nodes, with each kind of lane."""
+    workers = {"main": sky.Worker(), "process": sky.Worker(1, "process")}
+    with sky.Compute(nodes=2, worker=workers[request.param]) as pool:
+        yield pool
+
+
+@sky.function
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@sky.function
+def die_once(mark: Path) -> str:
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"
+
+
+@sky.function
+def process() -> int:
+    return os.getpid()
+
+
+@sky.function
+def add(a: int, log: Path | None = None) -> int:
+    time.sleep(0.02)
+    if log is not None:
+        with open(log, "a") as file:
+            file.write(f"{a}\n")
+    return a + 1
+
+
+def test_a_call_of_a_dead_node_is_sent_again(compute: Pool, tmp_path: Path) -> None:
+    assert die_once(tmp_path / "mark") >> compute == "survived"
+    assert len(process() @ compute) == 2
+
+
+def test_a_call_that_kills_its_nodes(compute: Pool) -> None:
+    with pytest.raises(
+        SkyTaskLost, match=r"die\(\) was lost 3 times \(node \d: .*; node"
+    ) as caught:
+        die() >> compute
+    assert "not sent again" in str(caught.value)
+    assert len(process() @ compute) == 2, "the nodes are there again"
+
+
+def test_the_others_of_a_gather_are_not_lost_with_it(compute: Pool) -> None:
+    futures = [add(i) > compute for i in range(20)]
+    poison = die() > compute
+    futures += [add(i) > compute for i in range(20, 40)]
+    assert isinstance(poison.exception(60), SkyTaskLost)
+    assert [future.result(60) for future in futures] == list(range(1, 41))
+
+
+def test_quick_calls_that_travel_with_a_poisonous_one(compute: Pool) -> None:
+    @sky.function
+    def quick(i: int) -> int:
+        if i == 250:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return i
+
+    sky.gather(*(quick(i) for i in range(100))) >> compute
+    futures = compute._send([(quick(i), None) for i in range(200, 300)])
+    assert isinstance(futures[50].exception(90), SkyTaskLost)
+    good = [future.result(90) for number, future in enumerate(futures) if number != 50]
+    assert good == [i for i in range(200, 300) if i != 250]
+
+
+def test_what_cannot_begin_again_is_lost_at_once(compute: Pool, tmp_path: Path) -> None:
+    @sky.function
+    def stream() -> Iterator[int]:
+        yield 1
+        yield 2
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield 3
+
+    got = []
+    with pytest.raises(SkyTaskLost, match="it streams"):
+        for item in stream() >> compute:
+            got.append(item)
+    assert got == [1, 2]
+    with pytest.raises(SkyTaskLost, match="for this very node"):
+        die_once(tmp_path / "mark") @ compute
+    assert len(process() @ compute) == 2
+
+
+def test_a_node_that_dies_while_idle_is_not_noticed(data: Path) -> None:
+    with sky.Compute(nodes=2) as pool:
+        pid = pool.call_on(1, os.getpid).result()
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(0.5)
+        after = process() @ pool
+        assert len(after) == 2 and pid not in after
+
+
+def test_a_pool_whose_cluster_is_gone(data: Path) -> None:
+    pool = sky.Compute(nodes=1).up()
+    future = add(1) > pool
+    assert future.result() == 2
+
+    @sky.function
+    def long() -> None:
+        time.sleep(60)
+
+    waiting = [long() > pool for _ in range(2)]
+    for each in processes_of(data):
+        with contextlib.suppress(psutil.Error):
+            if pool.name in " ".join(each.cmdline()):
+                each.kill()
+    for one in waiting:
+        assert isinstance(one.exception(30), SkyClusterLost)
+    with pytest.raises(SkyError):
+        process() >> pool
+    pool.down()
+
+
+def test_leaving_by_an_exception_ends_the_machines(data: Path) -> None:
+    def alive(name: str) -> bool:
+        lines = []
+        for process in processes_of(data):
+            with contextlib.suppress(psutil.Error):
+                lines.append(" ".join(process.cmdline()))
+        return any(name in line for line in lines)
+
+    for error in (ZeroDivisionError, KeyboardInterrupt):
+        with pytest.raises(error), sky.Compute(nodes=1) as pool:
+            assert alive(pool.name)
+            raise error
+        wait_until(lambda name=pool.name: not alive(name), 10.0, "the machines have ended")
+
+
+def test_a_script_that_is_killed_leaves_nothing(tmp_path: Path, sky_env: dict[str, str]) -> None:
+    import subprocess
+    import sys
+
+    script = (
+        "import jupyter_sky as sky, time\n"
+        "@sky.function\n"
+        "def long():\n"
+        "    import time; time.sleep(600)\n"
+        "pool = sky.Compute(nodes=1, ttl=2).up()\n"
+        "future = long() > pool\n"
+        "print('up', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    env = {**os.environ, **sky_env, "SKY_DATA_DIR": str(tmp_path)}
+    process = subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"up\n"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    wait_until(lambda: not processes_of(tmp_path), 20.0, "the lease has ended the machines")
+
+
+def test_a_cluster_that_ends_while_nothing_runs(data: Path) -> None:
+    pool = sky.Compute(nodes=1, name="quiet").up()
+    assert add(1) >> pool == 2
+    sky.down("quiet")
+    with pytest.raises(SkyError):
+        add(1) >> pool
+    with pytest.raises(SkyError, match="is gone"):
+        add(1) >> pool
+    pool.down()

@@ -1,0 +1,115 @@
+"""What calls print: live, by node, in order, filtered."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jupyter_sky as sky
+from jupyter_sky.functions.output import Sink
+from jupyter_sky.functions.pool import Pool
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=["main", "thread", "process"])
+def compute(request: pytest.FixtureRequest, data: Path) -> Iterator[Pool]:
+    """A pool of two nodes, with each kind of lane."""
+    workers = {"main": sky.Worker(), "thread": sky.Worker(2), "process": sky.Worker(2, "process")}
+    with sky.Compute(nodes=2, worker=workers[request.param]) as pool:
+        yield pool
+
+
+@sky.function
+def speak(lines: int = 2, wait: float = 0.0) -> None:
+    for number in range(lines):
+        print("line", number)
+        time.sleep(wait)
+    print("to stderr", file=sys.stderr)
+
+
+def test_lines_say_which_node(compute: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+    speak() @ compute
+    shown = capsys.readouterr()
+    assert sorted(shown.out.splitlines()) == sorted(
+        f"[{node}] line {number}" for node in (0, 1) for number in (0, 1)
+    )
+    assert sorted(shown.err.splitlines()) == ["[0] to stderr", "[1] to stderr"]
+
+
+def test_all_is_shown_before_the_result(compute: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(5):
+        speak(100) >> compute
+        assert len(capsys.readouterr().out.splitlines()) == 100
+
+
+def test_lines_come_while_the_call_runs(compute: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+
+    class Watch:
+        def write(self, text: str) -> int:
+            seen.append(time.monotonic())
+            return len(text)
+
+        def flush(self) -> None: ...
+
+    monkeypatch.setattr(sys, "stdout", Watch())
+    speak(1, wait=1.0) >> compute
+    assert time.monotonic() - seen[0] > 0.5
+
+
+def test_what_a_generator_prints(compute: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+    @sky.function
+    def steps() -> Iterator[int]:
+        for i in range(3):
+            print("step", i)
+            yield i
+
+    assert list(steps() >> compute) == [0, 1, 2]
+    time.sleep(0.3)
+    assert [line[4:] for line in capsys.readouterr().out.splitlines()] == [
+        "step 0",
+        "step 1",
+        "step 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("only", "nodes"),
+    [("head", {0}), (1, {1}), ((0, 1), {0, 1}), ((), set()), (lambda info: info.node > 0, {1})],
+)
+def test_some_nodes_only(
+    compute: Pool, capsys: pytest.CaptureFixture[str], only: Any, nodes: set[int]
+) -> None:
+    sky.stdout(only=only)(speak)(1) @ compute
+    shown = capsys.readouterr()
+    assert {int(line[1]) for line in shown.out.splitlines()} == nodes
+    assert len(shown.err.splitlines()) == 2
+
+
+def test_silence_does_not_last(compute: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+    sky.silent(speak)() @ compute
+    assert capsys.readouterr() == ("", "")
+    speak(1) @ compute
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_prefixes_of_lines_in_pieces(capsys: pytest.CaptureFixture[str]) -> None:
+    sink = Sink(many=True)
+    sink.write(0, "stdout", "a")
+    sink.write(0, "stdout", "b\nc")
+    sink.write(1, "stdout", "x\n")
+    sink.write(0, "stdout", "d\n")
+    sink.write(1, "stdout", "1%\r2%\r")
+    assert capsys.readouterr().out == "[0] ab\n[0] c\n[1] x\n[0] d\n[1] 1%\r[1] 2%\r"
+
+
+def test_one_node_needs_no_prefix(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with sky.Compute(nodes=1) as pool:
+        speak(1) >> pool
+    assert capsys.readouterr().out == "line 0\n"

@@ -1,0 +1,338 @@
+"""Frameworks on a real pool of two nodes: torch, joblib and scikit-learn, dask, MPI."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from jupyter_sky.errors import SkyError, SkyUsageError
+from jupyter_sky.functions import plugins
+from jupyter_sky.functions.compute import Compute
+from jupyter_sky.functions.instance import instance_info
+from jupyter_sky.functions.pending import function
+from jupyter_sky.functions.pool import Pool
+from jupyter_sky.functions.specs import Nodes, Worker
+from tests.conftest import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+def crash() -> None:
+    os._exit(3)
+
+
+# -- torch -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def grouped(data: Any) -> Iterator[Pool]:
+    pytest.importorskip("torch")
+    with Compute(nodes=2, plugins=[plugins.torch()]) as pool:
+        yield pool
+
+
+@function
+def total(weight: float) -> tuple[int, int, float, str]:
+    import torch
+    import torch.distributed as group
+
+    value = torch.tensor([weight * (group.get_rank() + 1)])
+    group.all_reduce(value)
+    return group.get_rank(), group.get_world_size(), value.item(), group.get_backend()
+
+
+@function
+def in_a_group() -> bool:
+    import torch.distributed as group
+
+    return group.is_initialized()
+
+
+def test_a_process_group_of_all_nodes(grouped: Pool) -> None:
+    assert in_a_group() >> grouped is False, "one node alone would wait for the others"
+    assert total(2.0) @ grouped == [(0, 2, 6.0, "gloo"), (1, 2, 6.0, "gloo")]
+    assert total(3.0) @ grouped == [(0, 2, 9.0, "gloo"), (1, 2, 9.0, "gloo")]
+
+
+def test_a_node_that_was_lost_joins_again(grouped: Pool) -> None:
+    assert [size for _, size, *_ in total(1.0) @ grouped] == [2, 2]
+    before = function(os.getpid)() @ grouped
+    grouped.call_on(1, crash).exception()
+    wait_until(lambda: (function(os.getpid)() @ grouped) != before, 30)
+    assert total(1.0) @ grouped == [(0, 2, 3.0, "gloo"), (1, 2, 3.0, "gloo")]
+
+
+def test_a_node_alone_is_a_group_of_one(data: Any) -> None:
+    pytest.importorskip("torch")
+    with Compute(nodes=1, plugins=[plugins.torch()]) as pool:
+        assert total(2.0) >> pool == (0, 1, 2.0, "gloo") and total(2.0) @ pool == [
+            (0, 1, 2.0, "gloo")
+        ]
+
+
+def test_a_group_grows_with_its_pool(data: Any) -> None:
+    pytest.importorskip("torch")
+    growing = Nodes(min=2, desired=1)
+    with Compute(nodes=growing, plugins=[plugins.torch()]) as pool:
+        assert total(1.0) >> pool == (0, 1, 1.0, "gloo")
+        wait_until(lambda: len(pool.ranks) == 2, 30)
+        assert [size for _, size, *_ in total(1.0) @ pool] == [2, 2]
+
+
+def test_gradients_are_averaged_as_ddp_does(grouped: Pool) -> None:
+    @function
+    def train() -> tuple[float, list[float]]:
+        import torch
+        from torch.nn.parallel import DistributedDataParallel
+
+        from jupyter_sky.functions.shard import shard
+
+        torch.manual_seed(0)
+        x = torch.linspace(-1, 1, 64)[:, None]
+        x, y = shard(x, 3 * x + 1, shuffle=True)
+        model = DistributedDataParallel(torch.nn.Linear(1, 1))
+        optimizer = torch.optim.SGD(model.parameters(), 0.3)
+        for _ in range(100):
+            optimizer.zero_grad()
+            loss = ((model(x) - y) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+        return loss.item(), [each.item() for each in model.parameters()]
+
+    (loss, first), (_, second) = train() @ grouped
+    assert loss < 1e-3 and first == second and first == pytest.approx([3, 1], abs=0.05)
+
+
+def test_a_backend_that_there_is_not() -> None:
+    with pytest.raises(SkyUsageError, match="not a backend"):
+        plugins.torch(backend="fast")
+
+
+# -- joblib and scikit-learn -----------------------------------------------------------------------
+
+
+def whose(number: int) -> tuple[int, int]:
+    return number, os.getpid()
+
+
+def test_joblib_runs_on_the_pool(compute: Pool) -> None:
+    from joblib import Parallel, delayed, parallel_backend
+
+    plugins.joblib()
+    with parallel_backend("sky"):
+        found = Parallel()(delayed(whose)(number) for number in range(40))
+    assert [number for number, _ in found] == [*range(40)]
+    pids = {pid for _, pid in found}
+    assert pids == {*(function(os.getpid)() @ compute)} and len(pids) == 2
+
+
+def test_an_error_in_a_batch_is_what_it_is(compute: Pool) -> None:
+    from joblib import Parallel, delayed, parallel_backend
+
+    with parallel_backend("sky"), pytest.raises(ZeroDivisionError):
+        Parallel()(delayed(divmod)(1, number) for number in [1, 0, 1, 1])
+    with parallel_backend("sky"):
+        assert Parallel()(delayed(abs)(-1) for _ in range(3)) == [1, 1, 1], "the pool goes on"
+
+
+def test_a_grid_search_of_scikit_learn(data: Any) -> None:
+    from sklearn.datasets import load_iris
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.svm import SVC
+
+    x, y = load_iris(return_X_y=True)
+    grid = {"C": [0.1, 1, 10], "gamma": [0.01, 0.1]}
+    here = GridSearchCV(SVC(), grid, cv=3).fit(x, y)
+    seen: list[int] = []
+    with Compute(nodes=2, plugins=[plugins.sklearn()]) as pool:
+        submit = pool.submit
+        pool.submit = lambda call: (seen.append(1), submit(call))[1]  # type: ignore[method-assign]
+        there = GridSearchCV(SVC(), grid, cv=3, n_jobs=-1).fit(x, y)
+    assert there.best_params_ == here.best_params_ and seen
+    assert there.best_score_ == pytest.approx(here.best_score_)
+    without = GridSearchCV(SVC(), grid, cv=3, n_jobs=1).fit(x, y)
+    assert without.best_params_ == here.best_params_, "joblib is as it was after the pool"
+
+
+def test_joblib_without_a_pool(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from joblib import Parallel, delayed, parallel_backend
+
+    from jupyter_sky.functions import pool
+
+    monkeypatch.setattr(pool, "_active", [])
+    plugins.joblib()
+    with pytest.raises(SkyUsageError, match="no pool is up"), parallel_backend("sky"):
+        Parallel()(delayed(abs)(1) for _ in range(3))
+
+
+def test_memory_cannot_be_shared_by_nodes(compute: Pool) -> None:
+    from joblib import Parallel, delayed, parallel_backend
+
+    with parallel_backend("sky"):
+        assert Parallel(n_jobs=2, require="sharedmem")(delayed(abs)(n) for n in [-1, 2]) == [1, 2]
+
+
+# -- dask ------------------------------------------------------------------------------------------
+
+
+def dask_processes() -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if "jupyter_sky.functions.plugins.dasknode" in (process.info["cmdline"] or ()):
+            found.append(process)
+    return found
+
+
+def test_dask_on_the_same_nodes(data: Any) -> None:
+    pytest.importorskip("distributed")
+    pytest.importorskip("cryptography")
+    import dask.array
+
+    assert not dask_processes()
+    with Compute(nodes=2) as pool:
+        client = pool.dask
+        assert pool.dask is client and len(client.scheduler_info()["workers"]) == 2
+        assert {w["name"] for w in client.scheduler_info()["workers"].values()} == {
+            "node-0",
+            "node-1",
+        }
+        assert client.gather(client.map(lambda n: n * n, range(20))) == [n * n for n in range(20)]
+        array = dask.array.ones((400, 400), chunks=100)
+        assert client.compute(array.sum()).result() == 160_000
+        assert (function(instance_info)() @ pool)[1].node == 1, "calls go on beside it"
+        assert client.dashboard_link.startswith("http://127.0.0.1:")
+        assert len(dask_processes()) == 3
+    wait_until(lambda: not dask_processes(), 10)
+    assert client.status in ("closed", "closing")
+
+
+def test_a_stranger_cannot_use_the_scheduler(data: Any) -> None:
+    pytest.importorskip("distributed")
+    from distributed import Client
+
+    with Compute(nodes=1) as pool:
+        address = pool.dask.scheduler.address
+        for bad in (address, address.replace("tls", "tcp")):
+            with pytest.raises((OSError, TypeError, RuntimeError)):
+                Client(bad, timeout=3, set_as_default=False)
+
+
+# -- JAX -------------------------------------------------------------------------------------------
+
+
+@function
+def gathered(weight: float) -> tuple[int, int, list[float]]:
+    import jax
+    from jax.experimental.multihost_utils import process_allgather
+
+    value = jax.numpy.array([weight * (jax.process_index() + 1)])
+    return jax.process_index(), len(jax.devices()), process_allgather(value).ravel().tolist()
+
+
+def test_jax_sees_the_devices_of_all_nodes(data: Any) -> None:
+    pytest.importorskip("jax")
+    with Compute(nodes=2, plugins=[plugins.jax()]) as pool:
+        for weight in (1.0, 2.0):
+            everybody = [weight, 2 * weight]
+            assert gathered(weight) @ pool == [(0, 2, everybody), (1, 2, everybody)]
+
+
+# -- MPI -------------------------------------------------------------------------------------------
+
+
+def speaks_pmi() -> bool:
+    """Whether there is an MPI library here that is told its rank as ours are."""
+    code = "from mpi4py import MPI; print(MPI.get_vendor()[0])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return said.stdout.strip() in ("MPICH", "Intel MPI")
+
+
+@function
+def added_up(weight: float) -> tuple[int, int, float, list[int] | None]:
+    import numpy
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    mine, total = numpy.full(1000, weight * (world.rank + 1)), numpy.zeros(1000)
+    world.Allreduce(mine, total)
+    return world.rank, world.size, total.mean(), world.gather(world.rank, root=0)
+
+
+def test_one_mpi_world_of_all_nodes(data: Any) -> None:
+    if not speaks_pmi():
+        pytest.skip("needs mpi4py on MPICH")
+    with Compute(nodes=3, plugins=[plugins.mpi()]) as pool:
+        for weight in (1.0, 2.0):
+            assert added_up(weight) @ pool == [
+                (0, 3, 6 * weight, [0, 1, 2]),
+                (1, 3, 6 * weight, None),
+                (2, 3, 6 * weight, None),
+            ]
+        pool.call_on(1, crash).exception()
+        with pytest.raises(SkyError, match="was lost and is not in the others' MPI world"):
+            added_up(1.0) @ pool
+
+
+def test_what_an_mpi_library_asks() -> None:
+    from jupyter_sky.functions.plugins.worlds import Manager
+
+    manager = Manager("alone", 1)
+    for asked, answer in {
+        "cmd=init pmi_version=1 pmi_subversion=1": "cmd=response_to_init rc=0",
+        "cmd=get_maxes": "cmd=maxes rc=0 kvsname_max=",
+        "cmd=put kvsname=world key=a value=x=1#y": "cmd=put_result rc=0",
+        "cmd=barrier_in": "cmd=barrier_out rc=0",
+        "cmd=get kvsname=world key=a": "cmd=get_result rc=0 value=x=1#y",
+        "cmd=get kvsname=world key=b": "cmd=get_result rc=-1",
+        "cmd=spawn nprocs=2": "cmd=spawn_result rc=-1",
+        "cmd=finalize": "cmd=finalize_ack rc=0",
+    }.items():
+        assert manager.answer(asked).startswith(answer)
+
+
+# -- what the nodes lack ---------------------------------------------------------------------------
+
+
+def test_torch_that_is_not_there(data: Any) -> None:
+    def hide() -> None:
+        import sys
+
+        sys.modules["torch"] = None  # type: ignore[assignment]
+
+    with Compute(nodes=2, plugins=[plugins.torch()]) as pool:
+        function(hide)() >> pool
+        function(hide)() >> pool
+        with pytest.raises(SkyError, match="no torch on the node") as caught:
+            function(abs)(1) @ pool
+        assert 'Image(pip=["torch"])' in str(caught.value)
+
+
+@pytest.mark.parametrize("plugin", [plugins.torch(), plugins.jax(), plugins.mpi()])
+def test_several_calls_at_once_are_refused(data: Any, plugin: Any) -> None:
+    with pytest.raises(SkyUsageError, match=r"one call at a time, and Worker\(concurrency=2\)"):
+        Compute(nodes=1, plugins=[plugin], worker=Worker(concurrency=2)).up()
+
+
+def test_threads_meet_at_the_barriers_of_their_own_broadcast(compute: Pool) -> None:
+    from jupyter_sky.functions.plugins.meeting import exchange
+
+    def meet() -> list[int]:
+        return sorted(exchange("test", instance_info().node))
+
+    results: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(function(meet)() @ compute))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert results == [[[0, 1], [0, 1]]] * 3

@@ -1,0 +1,55 @@
+"""Clouds and kinds of machines as values."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jupyter_sky as sky
+from jupyter_sky.accelerators import accelerator
+from jupyter_sky.functions import providers
+from jupyter_sky.labels import CLOUDS
+from jupyter_sky.offers import InstanceType, Offer
+
+
+def test_every_cloud_that_is_known_has_one() -> None:
+    made = {name: getattr(sky, name)() for name in sky._PROVIDERS}
+    assert {each.name for each in made.values()} == {*CLOUDS}
+    assert made["VastAI"].name == "vast" and made["Container"] == made["Local"]
+    assert pickle.loads(pickle.dumps(made["AWS"])) == providers.AWS()
+    with pytest.raises(AttributeError):
+        made["AWS"].region = "x"
+
+
+def test_a_region_goes_into_the_request() -> None:
+    a100 = sky.accelerators.A100(count=8)
+    spec = sky.Spec(provider=sky.AWS(region="eu-west-1"), accelerator=a100)
+    asked = "--gpus A100:8 --nodes 2 --cloud aws --region eu-west-1"
+    assert spec.resources(2).command_line() == asked
+
+
+def test_a_kind_of_machine_is_the_same_at_every_price() -> None:
+    spot = Offer("aws", "us-east-1", "p4d.24xlarge", 96, 1152, None, "A100", 8, True, 12.0)
+    dear = Offer("aws", "eu-west-1", "p4d.24xlarge", 96, 1152, None, "A100", 8, False, 40.0)
+    wanted = InstanceType("p4d.24xlarge", accelerator("A100", 8), 96, 1152)
+    assert spot.machine == dear.machine == wanted and len({spot.machine, dear.machine}) == 1
+    assert Offer("local", "here", "x86_64", 2, 4).machine.accelerator is None
+    assert sky.InstanceType is InstanceType
+
+
+def test_frameworks_are_imported_when_they_are_used() -> None:
+    code = (
+        "import sys\n"
+        "from jupyter_sky.functions import plugins, image, collections, shard\n"
+        "from jupyter_sky.functions.plugins import dask\n"
+        "plugins.torch(), plugins.jax(), plugins.mpi(), shard.shard([1]), collections.Dict('d')\n"
+        "heavy = 'dask distributed torch jax sklearn joblib mpi4py numpy pandas'.split()\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    root = Path(__file__).parents[2]
+    outcome = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert outcome.stdout == "[]\n", outcome
