@@ -78,7 +78,7 @@ stage "pyright" pyright
 if [[ $# -gt 0 ]]; then
   stage "tests" pytest ${fast:+-m "not slow"} "$@"
 else
-  stage "fast tests" pytest -q -m "not slow"
+  stage "fast tests" pytest -q -m "not slow" -n 2 --dist loadfile
   [[ $fast ]] || stage "slow tests" pytest -q --durations=10 -m slow
 fi
 

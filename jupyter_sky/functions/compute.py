@@ -232,7 +232,7 @@ class Compute:
         refusals: list[SkyNoOffer] = []
         for spec, nodes in zip(self.specs, self.nodes, strict=True):
             try:
-                resources, offer = best(session, spec, nodes)
+                resources, offer = best(spec, nodes)
             except SkyNoOffer as refusal:
                 refusals.append(refusal)
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ..config import Sky
 from ..errors import SkyError, SkyNoOffer, SkyUsageError
 from ..executor import session as sessions
+from ..executor.launching import start
 from ..executor.request import CellOptions
 from ..offers import Offer
+from ..provisioner import broker
 from ..resources import Resources, parse_duration
 from .pool import Pool, active_pools
 from .specs import Nodes, Spec
@@ -38,7 +41,9 @@ class Starter:
                 hint=f"use it: pool = sky.up({name!r}), or end it: sky.down({name!r})",
             )
         asked = replace(self.resources, nodes=nodes)
-        return self.session.clusters.start(asked, name, self.lease, lambda *_: self.alive())
+        known, idle = self.session.clusters, self.lease
+        cluster, _ = start(known, asked, name, idle, lambda *_: self.alive())
+        return cluster
 
     def found(self, name: str | None, nodes: int) -> Cluster:
         """Return a cluster that is up for this request; start one where there is none."""
@@ -54,24 +59,32 @@ class Starter:
             pass
 
 
-def best(session: Session, spec: Spec, nodes: Nodes) -> tuple[Resources, Offer]:
+def best(spec: Spec, nodes: Nodes) -> tuple[Resources, Offer]:
     """Return the request of a spec, and the best offer for it."""
     allocation = (spec.allocation or "spot-if-available").replace("_", "-")
     markets = {
         "spot": [True],
         "on-demand": [False],
-        "cheapest": [None],
+        "cheapest": [True, False],
         "spot-if-available": [True, None],
     }[allocation]
     refusal: SkyError | None = None
+    found: list[tuple[Resources, Offer]] = []
     for spot in markets:
         resources = spec.resources(nodes.started, spot)
         try:
-            return resources, session.clusters.plan(resources)[0]
+            choice = broker.first_choice(resources)
         except SkyNoOffer as error:
             refusal = error
-    assert refusal is not None
-    raise refusal
+            continue
+        offer = choice if isinstance(choice, Offer) else choice.tasks[0].offer
+        found.append((resources, offer))
+        if allocation != "cheapest":
+            break
+    if not found:
+        assert refusal is not None
+        raise refusal
+    return min(found, key=lambda one: math.inf if one[1].price is None else one[1].price)
 
 
 _EQUIPMENT = {"worker", "image", "plugins", "options"}
