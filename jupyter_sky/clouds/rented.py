@@ -5,42 +5,36 @@ A cloud itself is a `Driver`: the calls of its SDK and what their errors mean.
 
 from __future__ import annotations
 
-import random
+import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from .. import ssh
 from ..config import Sky
 from ..errors import (
+    SkyCancelled,
     SkyClusterLost,
     SkyError,
-    SkyNoCapacity,
     SkyPermission,
     SkyUnreachable,
-    SkyUsageError,
 )
 from ..offers import Offer
 from ..resources import Resources
 from . import birth, keeper
-from .base import Credentials, Driver, Launch, Machine, Say, Tick, Trouble, patient
+from .asking import Asking
+from .base import Credentials, Driver, Launch, Machine, Say, Tick, patient
 from .keeper import Node
 from .records import Records, identity, is_launching
 
-TRIES = 5
-"""How often a request is sent that the cloud throttles, or whose answer is lost."""
-FIRST_WAIT_SECONDS = 0.5
 UP_SECONDS = 600.0
 """A machine that does not answer by then is given up."""
 GONE_SECONDS = 300.0
 NEW_SECONDS = 60.0
 """A machine that was just launched may not be in the cloud's listings yet."""
-LOST = {"throttled", "transient"}
-
-T = TypeVar("T")
 
 
 class RentedCloud:
@@ -54,17 +48,18 @@ class RentedCloud:
 
     def __init__(self, driver: Driver) -> None:
         self.driver, self.name = driver, driver.name
+        self.ask = Asking(driver)
 
     # -- before anything is launched ---------------------------------------------------------
 
     def usable(self) -> bool:
         """Whether there are credentials to try; asks nobody."""
-        return bool(self._installed(self.driver.configured))
+        return bool(self.ask.installed(self.driver.configured))
 
     def check(self) -> Credentials:
         """Prove the credentials by one request."""
         try:
-            found = self._installed(self.driver.configured)
+            found = self.ask.installed(self.driver.configured)
             if not found:
                 raise SkyPermission("no credentials", hint=_HOW.get(self.name, ""))
             who = self.ask(self.driver.identify)
@@ -108,11 +103,17 @@ class RentedCloud:
             record["machines"] = [asdict(machine) for machine in machines]
             records.write(order.token, record)
             return machines
-        except BaseException:
-            self.undo(order.token, order.offer.region)
+        except BaseException as error:
+            try:
+                self._undo(order.token, order.offer.region)
+            except SkyError as trouble:  # the note stays, for the reaper
+                self._note(order.token, launching=None)
+                if isinstance(error, SkyError):
+                    left = f"machines may be up there ({trouble.message}): %sky reap"
+                    error.hint = f"{error.hint}\n{left}" if error.hint else left
             raise
 
-    def undo(self, token: str, region: str) -> None:
+    def _undo(self, token: str, region: str) -> None:
         """End all that an order has made, whatever was heard of it, and see that it is gone."""
         machines = self.ask(lambda: self.driver.machines(token=token, regions=[region]))
         self._note(token, machines=[asdict(machine) for machine in machines])
@@ -133,9 +134,9 @@ class RentedCloud:
         SkyClusterLost
             A machine has ended, or does not answer; with the last of its console.
         """
-        from concurrent.futures import ThreadPoolExecutor
+        from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-        machines = self._running(machines, say)
+        machines, ended = self._running(machines, say), threading.Event()
         folder = self.folder(machines)
         note = {"cluster": machines[0].cluster, "owner": machines[0].owner}
         note |= {"started": machines[0].started}
@@ -149,14 +150,24 @@ class RentedCloud:
                 address=where,
                 private=machine.private,
             )
-            self._answers(machine, where)
+            self._answers(machine, where, ended)
             return keeper.take(node, note, ssh.HEAL_SECONDS)
 
         for machine in machines:
             birth.address(folder, machine.address)  # one after the other: they share a file
-        say("first contact")
         with ThreadPoolExecutor(len(machines)) as workers:
-            nodes = list(workers.map(one, machines))
+            contacts = [workers.submit(one, machine) for machine in machines]
+            try:
+                while True:
+                    say("first contact")
+                    done, going = wait(contacts, timeout=0.1, return_when=FIRST_EXCEPTION)
+                    for contact in done:
+                        contact.result()
+                    if not going:
+                        break
+            finally:
+                ended.set()  # those that still wait need not
+        nodes = [contact.result() for contact in contacts]
         self._note(machines[0].token, nodes=[asdict(node) for node in nodes], launching=None)
         return nodes
 
@@ -191,10 +202,10 @@ class RentedCloud:
                 time.sleep(min(0.1, wait))
             wait = min(wait * 1.3, 3.0)
 
-    def _answers(self, machine: Machine, where: ssh.Address) -> None:
+    def _answers(self, machine: Machine, where: ssh.Address, ended: threading.Event) -> None:
         """Wait for the first answer by SSH, which may come a while after the machine runs."""
         begun = time.monotonic()
-        while True:
+        while not ended.is_set():
             try:
                 ssh.run(where, "true", timeout=20)
                 return
@@ -205,7 +216,8 @@ class RentedCloud:
             for seen in self._ask_states([machine.id]):
                 if seen.state == "ended":
                     raise self._never_up(seen, seen.reason or "it ended as it started")
-            time.sleep(0.2)
+            ended.wait(0.2)
+        raise SkyCancelled(f"{machine.id} is no longer waited for")
 
     def _ask_states(self, ids: Sequence[str]) -> list[Machine]:
         return self.ask(lambda: self.driver.describe(ids))
@@ -319,59 +331,6 @@ class RentedCloud:
             if left:
                 time.sleep(wait)
                 wait = min(wait * 1.5, 3.0)
-
-    # -- asking ------------------------------------------------------------------------------
-
-    def ask(
-        self,
-        request: Callable[[], T],
-        offer: Offer | None = None,
-        tick: Tick = patient,
-    ) -> T:
-        """Send a request; again where that helps; turn what is refused into our own errors.
-
-        Requests can be sent twice: they carry a token, or change nothing the second time.
-        """
-        for attempt in range(TRIES):
-            try:
-                return self._installed(request)
-            except SkyError:
-                raise
-            except Exception as error:
-                trouble = self.driver.explain(error)
-                if trouble is None:
-                    raise
-                if trouble.cause not in LOST or attempt == TRIES - 1:
-                    raise self._refusal(trouble, offer) from None
-                until = time.monotonic() + FIRST_WAIT_SECONDS * 2**attempt * random.uniform(0.5, 1)
-                while time.monotonic() < until:
-                    tick()
-                    time.sleep(0.05)
-        raise AssertionError
-
-    def _installed(self, request: Callable[[], T]) -> T:
-        try:
-            return request()
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in ("boto3", "botocore", "google", "azure"):
-                raise
-            raise SkyUsageError(
-                f"{self.name}: its SDK is not installed (there is no {error.name})",
-                hint=f"pip install 'jupyter_sky[{self.name}]'",
-            ) from None
-
-    def _refusal(self, trouble: Trouble, offer: Offer | None) -> SkyError:
-        where = offer.place if offer else self.name
-        message = f"{where}: {trouble.message} ({trouble.code})"
-        if trouble.cause in ("capacity", "quota"):
-            refused = SkyNoCapacity(message, hint=trouble.fix or None)
-            refused.cause, refused.width = trouble.cause, trouble.width
-            return refused
-        if trouble.cause == "permission":
-            return SkyPermission(message, hint=trouble.fix or "see %sky check")
-        if trouble.cause == "invalid":
-            return SkyUsageError(message, hint=trouble.fix or None)
-        return SkyUnreachable(message, hint=trouble.fix or None)
 
 
 SHOWN = 300

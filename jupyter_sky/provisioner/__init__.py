@@ -91,7 +91,7 @@ def cause_of(error: SkyError) -> str:
     """Return what a failure says about its place: ``capacity``, ``quota`` or ``transient``."""
     if isinstance(error, SkyNoCapacity):
         return error.cause
-    return next(cause for kind, cause in _CAUSES.items() if isinstance(error, kind))
+    return next((cause for kind, cause in _CAUSES.items() if isinstance(error, kind)), "capacity")
 
 
 def refused(offer: Offer, error: SkyError) -> Place:

@@ -21,6 +21,7 @@ from ..errors import (
     SkyNoOffer,
     SkyPermission,
     SkyUnreachable,
+    SkyUsageError,
 )
 from ..offers import Offer
 from ..optimizer.candidates import candidates, no_offer
@@ -97,9 +98,9 @@ def place(
             report("placing", f"{offer.place}, after {_count(attempts)}")
         try:
             return launch(offer), attempts
-        except (SkyNoCapacity, SkyUnreachable, SkyClusterLost) as error:
+        except (SkyNoCapacity, SkyUnreachable, SkyClusterLost, SkyUsageError) as error:
             attempts.append(Attempt(offer, error))
-            if offer.cloud == "local" or _is_no_matter_of_place(attempts):
+            if offer.cloud == "local" or _is_no_matter_of_place(need, attempts):
                 raise
         choice = _next(need, choice, attempts, report, until_up)
 
@@ -230,9 +231,17 @@ def _pause(attempts: Sequence[Attempt], report: Report) -> None:
         time.sleep(min(0.1, left))
 
 
-def _is_no_matter_of_place(attempts: Sequence[Attempt]) -> bool:
-    """Whether machines have come up and been lost so often that the next one would be lost too."""
-    return sum(isinstance(attempt.error, SkyClusterLost) for attempt in attempts) >= LOST
+def _is_no_matter_of_place(need: Resources, attempts: Sequence[Attempt]) -> bool:
+    """Whether the next place would fail too.
+
+    Machines that came up and were lost, and orders that clouds call invalid (a type that is no
+    longer sold, or a disk that is too large), are tried elsewhere a few times only; not at all
+    where the user has named the type.
+    """
+    if need.instance_type and isinstance(attempts[-1].error, SkyUsageError):
+        return True
+    kinds = (SkyClusterLost, SkyUsageError)
+    return sum(isinstance(attempt.error, kinds) for attempt in attempts) >= LOST
 
 
 def _count(attempts: Sequence[Attempt]) -> str:

@@ -227,6 +227,22 @@ def test_an_interrupt_while_it_boots_gives_the_machine_back(
     assert book.run("%sky status").status == "ok"
 
 
+def test_an_interrupt_while_nobody_answers_gives_the_machine_back(
+    start: Callable[..., Notebook], cloud: Loopback
+) -> None:
+    """Its firewall lets others in, not us: the first contact would be waited for for minutes."""
+    if not cloud.fleet.isolated:
+        pytest.skip("machines beside us have no firewall")
+    book = start(SKY_SSH_FROM="192.0.2.0/24")
+    sent = book.send(SKY + "1")
+    wait_until(lambda: len(cloud.machines()) == 1, 30)
+    time.sleep(2.0)
+    book.interrupt()
+    ran = book.collect(sent, 40)
+    assert ran.ename == "KeyboardInterrupt" and cloud.machines() == []
+    assert "first contact" in ran.status_line or "interrupted" in ran.status_line
+
+
 def test_secrets_stay_where_they_are(start: Callable[..., Notebook], cloud: Loopback) -> None:
     """Keys are for this user alone; credentials are in no file of ours."""
     book = start()

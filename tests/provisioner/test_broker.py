@@ -13,7 +13,13 @@ from jupyter_sky import clouds, tracker
 from jupyter_sky.clouds import Launch, Machine
 from jupyter_sky.clouds.rented import RentedCloud, records_of
 from jupyter_sky.config import Sky
-from jupyter_sky.errors import SkyNoCapacity, SkyNoOffer, SkyPermission, SkyUnreachable
+from jupyter_sky.errors import (
+    SkyNoCapacity,
+    SkyNoOffer,
+    SkyPermission,
+    SkyUnreachable,
+    SkyUsageError,
+)
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import broker, observe, refused
 from jupyter_sky.resources import Resources
@@ -122,10 +128,29 @@ def test_permission_stops_and_explains(aws: tuple[Ec2, RentedCloud]) -> None:
     assert sum(call.startswith("RunInstances") for call in account.calls) == 1
 
 
+def test_a_type_that_is_no_longer_sold_is_left_for_another(aws: tuple[Ec2, RentedCloud]) -> None:
+    """The catalog may be older than that; who has named the type is told."""
+    account, _ = aws
+    account.refuse("InvalidInstanceType")
+    _, (attempt,) = bring(NEED)
+    assert "InvalidInstanceType" in str(attempt)
+    account.refuse("InvalidInstanceType")
+    with pytest.raises(SkyUsageError, match="InvalidInstanceType"):
+        bring(Resources.parse(cloud="aws", instance_type="m5.large"))
+
+
+def test_what_every_place_calls_invalid_is_told_after_a_few(aws: tuple[Ec2, RentedCloud]) -> None:
+    account, _ = aws
+    account.refuse("InvalidBlockDeviceMapping", times=99)
+    with pytest.raises(SkyUsageError, match="InvalidBlockDeviceMapping"):
+        bring(NEED)
+    assert sum(call.startswith("RunInstances") for call in account.calls) == broker.LOST
+
+
 def test_throttling_is_waited_out_and_no_refusal_of_the_place(
     aws: tuple[Ec2, RentedCloud], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jupyter_sky.clouds.rented.FIRST_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr("jupyter_sky.clouds.asking.FIRST_WAIT_SECONDS", 0.02)
     account, _ = aws
     account.throttle("create", times=3)
     _, attempts = bring(NEED)
@@ -138,7 +163,7 @@ def test_lost_answers_leave_one_machine_or_none(
     aws: tuple[Ec2, RentedCloud], monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     """One: asked again with the same token, the same machine. All: it is found by its tag."""
-    monkeypatch.setattr("jupyter_sky.clouds.rented.FIRST_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr("jupyter_sky.clouds.asking.FIRST_WAIT_SECONDS", 0.02)
     account, cloud = aws
     account.lose("create", times=times)
     offer = broker.planned(NEED).tasks[0].offer
