@@ -6,6 +6,7 @@ takes rows away, see `compaction`.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -94,11 +95,13 @@ class Tracker:
                 return
             rows = self._db.read(f"SELECT id, {_COLUMNS} FROM observations WHERE at <= ?", (now,))
             dropped, folded = compaction.fold([(row["id"], _seen(row)) for row in rows], now)
-            # two processes may get here with the same rows: only the first finds `last` in place
-            first = f"(SELECT compacted FROM tracker_state) = {now!r}"
+            # two processes may get here with the same rows: only the first finds `last` in place;
+            # its mark is its own, also where both came at the same moment
+            mark = now - secrets.randbelow(4096) / 2**22
+            first = f"(SELECT compacted FROM tracker_state) = {mark!r}"
             self._writes += 1
             self._db.write(
-                ("UPDATE tracker_state SET compacted = ? WHERE compacted = ?", (now, last)),
+                ("UPDATE tracker_state SET compacted = ? WHERE compacted = ?", (mark, last)),
                 *((f"{_INSERT} WHERE {first}", _values(one)) for one in folded),
                 *((f"DELETE FROM observations WHERE id = ? AND {first}", (n,)) for n in dropped),
                 *compaction.price_statements(now),

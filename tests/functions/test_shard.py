@@ -126,7 +126,7 @@ def test_arrays_of_jax(shuffle: bool) -> None:
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_tables_of_others(shuffle: bool) -> None:
-    import polars
+    polars = pytest.importorskip("polars")
     import pyarrow
 
     table, frame = pyarrow.table({"a": [*range(10)]}), polars.DataFrame({"a": [*range(10)]})
