@@ -79,7 +79,7 @@ if [[ $# -gt 0 ]]; then
   stage "tests" pytest ${fast:+-m "not slow"} "$@"
 else
   stage "fast tests" pytest -q -m "not slow" -n 2 --dist loadfile
-  [[ $fast ]] || stage "slow tests" pytest -q --durations=10 -m slow
+  [[ $fast ]] || stage "slow tests" pytest -q --durations=10 -m slow -n 2 --dist loadfile
 fi
 
 if [[ ${#failed[@]} -gt 0 ]]; then

@@ -105,6 +105,7 @@ def uptime() -> str:
     return Path("/proc/uptime").read_text().partition(".")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/uptime").exists(), reason="needs Linux")
 @pytest.mark.parametrize("how", ["silence", "end", "lease"])
 def test_the_script_ends_the_machine(tmp_path: Path, how: str) -> None:
@@ -120,6 +121,7 @@ def test_the_script_ends_the_machine(tmp_path: Path, how: str) -> None:
     assert out == b"end\noff\n", "first what the cloud needs, then the power"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/uptime").exists(), reason="needs Linux")
 def test_who_renews_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from jupyter_sky.engines import lease
@@ -159,6 +161,7 @@ def test_one_installation_has_one_name(tmp_path: Path) -> None:
     assert first.isascii() and first == first.lower() and len(first) < 40
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
 def test_a_connection_that_is_cut_is_made_again_where_that_does_no_harm(tmp_path: Path) -> None:
     from jupyter_sky.errors import SkyUnreachable

@@ -26,7 +26,7 @@ from tests.clouds.born import FETCH, OPEN, PYTHON, WAIT, Born, Keys, needs_isola
 from tests.emulators.fleet import Fleet, Host
 from tests.emulators.hosts import USABLE, answers, keygen
 
-pytestmark = pytest.mark.skipif(not USABLE, reason="no sshd")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not USABLE, reason="no sshd")]
 
 
 # -- birth ------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from tests.emulators.fleet import Fleet, scratch
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import warm_cache
 
-pytestmark = pytest.mark.skipif(not USABLE, reason="no sshd")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not USABLE, reason="no sshd")]
 
 
 # -- nothing is left --------------------------------------------------------------------------

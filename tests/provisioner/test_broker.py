@@ -180,7 +180,7 @@ def test_lost_answers_leave_one_machine_or_none(
 def test_when_all_have_refused_each_is_named(aws: tuple[Ec2, RentedCloud]) -> None:
     account, _ = aws
     account.refuse("InsufficientInstanceCapacity", times=1000)
-    need = Resources.parse(cloud="aws", instance_type="p4d.24xlarge")
+    need = Resources.parse(cloud="aws", instance_type="p4d.24xlarge", country="US")
     with pytest.raises(SkyNoCapacity) as caught:
         bring(need)
     asked = sum(call.startswith("RunInstances") for call in account.calls)
