@@ -109,7 +109,8 @@ def test_failures_only_cost(model: FloorHyperbolic, work: float, nodes: int) -> 
     found = turnaround(model, work, nodes)
     assert found.hours >= work * 0.995 and 0 <= found.chance <= 1
     assert found.hours <= turnaround(model, work, nodes + 1).hours * 1.01
-    assert found.hours <= fresh_turnaround(model, work, nodes).hours * 1.02
+    if found.hours < model.cap / 4:  # else those that are left come to the provider's cap
+        assert found.hours <= fresh_turnaround(model, work, nodes).hours * 1.02
     assert found.failures >= found.chance * 0.999
 
 

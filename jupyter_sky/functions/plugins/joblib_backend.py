@@ -34,7 +34,7 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):
         Of ``parallel_backend("sky", pool=compute)``.
     """
 
-    supports_retrieve_callback: Any = True  # a property in some versions of joblib
+    supports_retrieve_callback = True  # type: ignore[assignment]  # a property in joblib 1.5
     supports_timeout = True
     default_n_jobs = -1
 
