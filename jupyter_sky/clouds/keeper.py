@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import ssh
-from ..errors import SkyBootstrapError, SkyNoCapacity
+from ..errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
 from ..ssh import Address
 
 BOOT_SECONDS = 900
@@ -23,7 +23,7 @@ GRACE_SECONDS = 8
 
 _STATE = """
 cd "$1" 2>/dev/null && ! flock -s -n alive true && echo "running" && exit
-cat "$HOME/.cache/jupyter_sky/ended/$2.json" 2>/dev/null
+cat "$HOME/.cache/jupyter_sky/ended/$2.json" 2>/dev/null || echo "{}"
 """
 _END = """
 alive() { [ -e "$1/alive" ] && ! flock -s -n "$1/alive" true; }
@@ -171,6 +171,8 @@ def state(node: Node) -> dict[str, Any] | None:
     text = ssh.run(node.address, _STATE, node.directory, node.token, timeout=20).text
     if text.startswith("running"):
         return None
+    if not text:  # it was cut off: that says nothing of the slot
+        raise SkyUnreachable(f"{node.address.name} did not answer to the end")
     try:
         return json.loads(text)
     except ValueError:

@@ -103,7 +103,7 @@ def test_settings_hold_where_the_cell_says_nothing(notebook: Notebook) -> None:
     planned = notebook.run("%%sky --dry-run\n1").result
     assert "aws" in planned and "aws: cannot launch here yet" in planned
     assert notebook.run("%%sky --dry-run --cloud local\n1").status == "ok"
-    assert "--cloud aws cannot be met" in notebook.run("%%sky\n1").evalue
+    assert "--cloud aws: no credentials" in notebook.run("%%sky\n1").evalue
     notebook.run("%config Sky.cloud = ''")
 
 

@@ -101,7 +101,10 @@ class Notebook:
             f"JupyterLab {theme}",
         )
         page.wait_for_selector(f"body[data-jp-theme-name='JupyterLab {theme}']", state="attached")
-        boxes = [cell.bounding_box() for cell in page.locator(".jp-Notebook .jp-Cell").all()]
+        cells = page.locator(".jp-Notebook .jp-Cell").all()
+        for cell in cells:  # one that is being drawn anew has no place for a moment
+            cell.wait_for(state="visible", timeout=10_000)
+        boxes = [cell.bounding_box() for cell in cells]
         height = boxes[-1]["y"] + boxes[-1]["height"] - boxes[0]["y"]
         around = 200  # menus above, status bar below
         page.set_viewport_size({"width": 1200, "height": max(900, int(height) + around)})
