@@ -34,8 +34,8 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):
         Of ``parallel_backend("sky", pool=compute)``.
     """
 
-    supports_retrieve_callback = True  # type: ignore[assignment]  # a property in joblib 1.5
-    supports_timeout = True
+    supports_retrieve_callback = True
+    supports_timeout = True  # type: ignore[assignment]  # a property in some versions of joblib
     default_n_jobs = -1
 
     def __init__(self, *args: Any, pool: Any = None, **kwargs: Any) -> None:
