@@ -42,7 +42,7 @@ from tests.conftest import Notebook, Ran  # noqa: E402
 from tests.emulators.skies import Skies, skies  # noqa: E402
 
 CLOUDS = ("aws", "gcp", "azure")
-WORKERS = 2
+WORKERS = 3
 CELL_SECONDS = 150.0
 SETTINGS = {
     "SKY_LEASE": "90m",  # of a second each
