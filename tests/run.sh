@@ -33,6 +33,12 @@ apt_install() { # what cannot be installed is said; the tests that need it skip 
     apt-get -qq install -y --no-install-recommends "$@" >/dev/null
 }
 
+by_two() { # by_two PYTEST ARGUMENTS...: two files at a time; what fails is asked again, alone
+  pytest -q -n 2 --dist loadfile "$@" && return
+  echo "== again, one at a time"
+  pytest -q --last-failed --last-failed-no-failures none "$@"
+}
+
 system_packages() {
   local missing=()
   have chromium || have chromium-browser || have google-chrome || missing+=(chromium)
@@ -78,8 +84,8 @@ stage "pyright" pyright
 if [[ $# -gt 0 ]]; then
   stage "tests" pytest ${fast:+-m "not slow"} "$@"
 else
-  stage "fast tests" pytest -q -m "not slow" -n 2 --dist loadfile
-  [[ $fast ]] || stage "slow tests" pytest -q --durations=10 -m slow -n 2 --dist loadfile
+  stage "fast tests" by_two -m "not slow"
+  [[ $fast ]] || stage "slow tests" by_two --durations=10 -m slow
 fi
 
 if [[ ${#failed[@]} -gt 0 ]]; then

@@ -170,7 +170,8 @@ def test_a_flood_over_a_cut_connection(
     start: Callable[..., Notebook], hosts: list[SshHost]
 ) -> None:
     book, box = start(), hosts[0]
-    assert book.run("%%sky --cloud ssh\n1").status == "ok"
+    begun = book.run("%%sky --cloud ssh\n1")
+    assert begun.status == "ok", begun.evalue
     sent = book.send(
         "%%sky\nimport time\nfor number in range(20000):\n"
         "    print('line', number, 'x' * 100)\n    if number % 2000 == 0: time.sleep(0.1)"
