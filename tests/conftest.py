@@ -79,9 +79,9 @@ class Notebook:
         """Send a cell without waiting."""
         return self.client.execute(code)
 
-    def collect(self, msg_id: str, timeout: float = WAIT) -> Ran:
-        """Wait for the end of a cell that was sent."""
-        ran, begun, idle = Ran(), time.monotonic(), False
+    def collect(self, msg_id: str, timeout: float = WAIT, ran: Ran | None = None) -> Ran:
+        """Wait for the end of a cell that was sent; `ran` has what was seen of it before."""
+        ran, begun, idle = ran or Ran(), time.monotonic(), False
         while not idle:
             left = begun + timeout - time.monotonic()
             assert left > 0, f"no end within {timeout} s; so far: {ran}"

@@ -145,10 +145,10 @@ class Worker:
         return self.book
 
     def _collected(self, book: Notebook, sent: str) -> Ran | None:
-        begun = time.monotonic()
+        begun, ran = time.monotonic(), Ran()
         while time.monotonic() - begun < CELL_SECONDS:
             try:
-                return book.collect(sent, 2.0)
+                return book.collect(sent, 2.0, ran)
             except AssertionError:
                 if self.killed:
                     return None
