@@ -208,7 +208,9 @@ def _aging_hours(lives: Lives, hours: Floats, restart: Floats) -> Floats:
             ever = np.where(through > 0, each / through, math.inf)
             left = fails**attempts
             total[many] += still * np.where(last, ever, ever * (1 - left))
-            cut = np.where(fails > 1e-12, (lived - through * hours) / fails, 0.0) + restart
+            # not those of the wait for a new machine: with ages at their mean, a longer wait would
+            # at times come out as a gain
+            cut = np.where(fails > 1e-12, (lived - through * hours) / fails, 0.0)
         go = np.flatnonzero(~last)
         if not len(go):
             break

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jupyter_sky import preemption
@@ -79,6 +79,7 @@ def test_what_makes_no_sense_is_not_done_again() -> None:
     st.integers(1, 12),
     st.floats(0.05, 30),
 )
+@example(0.0, 1.0, 0.75, 12, 13.0)  # was a gain of a longer wait
 def test_more_work_more_machines_and_higher_hazards_cost_more(
     floor: float, early: float, scale: float, nodes: int, hours: float
 ) -> None:
