@@ -289,13 +289,10 @@ def handle(which: str) -> SkyRun:
 
 def check() -> Table:
     """Say which clouds can be used from here, and how to mend those that cannot."""
-    from concurrent.futures import ThreadPoolExecutor
-
     from . import clouds
+    from .together import at_once
 
-    names = clouds.launchable()
-    with ThreadPoolExecutor(len(names)) as workers:
-        every = list(workers.map(lambda name: clouds.get(name).check(), names))
+    every = at_once([clouds.get(name).check for name in clouds.launchable()])
     rows = [(one.cloud, "yes" if one.usable else "no", one.found, one.fix) for one in every]
     return Table("Clouds", ("cloud", "usable", "found", "to do"), tuple(rows))
 

@@ -10,10 +10,9 @@ from jupyter_sky import accelerators
 from jupyter_sky.errors import SkyUsageError, suggest
 from jupyter_sky.quantities import Amount
 
-CLOUDS = (
-    *("aws", "azure", "gcp", "hyperstack", "lambda", "nebius", "runpod", "vast", "verda"),
-    *("local", "ssh"),
-)
+OWN = ("local", "ssh")
+"""Clouds of machines of one's own, which no catalog lists."""
+CLOUDS = ("aws", "azure", "gcp", "hyperstack", "lambda", "nebius", "runpod", "vast", "verda", *OWN)
 ARCHES = ("x86_64", "arm64")
 VENDORS = ("AMD", "AWS", "Ampere", "Apple", "Google", "Intel", "Microsoft", "NVIDIA")
 SERVICES = ("dataproc", "emr", "hdinsight")

@@ -4,29 +4,52 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
 from ..errors import SkyUsageError, suggest
-from .base import Cloud, Credentials, Host, Launch, Machine
+from ..labels import OWN
+from .base import Cloud, Credentials, Host, Launch, Machine, Own
 
-__all__ = ["Cloud", "Credentials", "Host", "Launch", "Machine", "get", "is_ready", "launchable"]
+if TYPE_CHECKING:
+    from .rented import RentedCloud
 
-MODULES = {name: f"jupyter_sky.clouds.{name}" for name in ("local", "ssh", "aws", "gcp", "azure")}
-"""Clouds that can launch, with the module of each."""
+__all__ = [
+    "OWN",
+    "RENTED",
+    "Cloud",
+    "Credentials",
+    "Host",
+    "Launch",
+    "Machine",
+    "get",
+    "is_ready",
+    "launchable",
+    "own_cloud",
+    "rented_cloud",
+]
+
+RENTED = ("aws", "gcp", "azure")
+"""Clouds whose machines are rented; those of `OWN` have machines of one's own."""
 
 
 def launchable() -> tuple[str, ...]:
     """Return the names of the clouds that can launch machines."""
-    return tuple(MODULES)
+    return OWN + RENTED
 
 
 def is_ready(name: str) -> bool:
     """Whether a cloud can launch and there is something to launch with; asks nobody."""
-    if name not in MODULES:
-        return False
-    from .rented import RentedCloud
+    return name in OWN or (name in RENTED and rented_cloud(name).usable())
 
-    cloud = get(name)
-    return cloud.usable() if isinstance(cloud, RentedCloud) else True
+
+def own_cloud(name: str) -> Own:
+    """Return a cloud of `OWN`."""
+    return cast(Own, get(name))
+
+
+def rented_cloud(name: str) -> RentedCloud:
+    """Return a cloud of `RENTED`."""
+    return cast("RentedCloud", get(name))
 
 
 @cache
@@ -38,7 +61,7 @@ def get(name: str) -> Cloud:
     SkyUsageError
         No cloud of that name can launch.
     """
-    if name not in MODULES:
-        hint = suggest(name, MODULES)
+    if name not in launchable():
+        hint = suggest(name, launchable())
         raise SkyUsageError(f"cloud {name!r} cannot launch machines yet", hint=hint)
-    return import_module(MODULES[name]).cloud
+    return import_module(f".{name}", __name__).cloud

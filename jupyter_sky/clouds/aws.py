@@ -58,6 +58,7 @@ class AwsDriver:
     """
 
     name = "aws"
+    login = "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 
     def __init__(self) -> None:
         self._access = aws_access.Access()

@@ -45,6 +45,7 @@ class AzureDriver:
     """
 
     name = "azure"
+    login = "az login, and set AZURE_SUBSCRIPTION_ID"
 
     def __init__(self, poll: float = POLL_SECONDS) -> None:
         self.poll = poll

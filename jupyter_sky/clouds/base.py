@@ -191,16 +191,12 @@ class Host(Protocol):
 
 
 class Cloud(Protocol):
-    """A cloud: offers, launch, describe, terminate, what is mine?"""
+    """A cloud: launch, describe, terminate, what is mine?"""
 
     name: str
 
     def check(self) -> Credentials:
         """Say whether the cloud can be used."""
-        ...
-
-    def offers(self, resources: Resources) -> list[Offer]:
-        """List what is on sale that bears on a request (it need not satisfy it)."""
         ...
 
     def launch(self, order: Launch, tick: Tick = patient) -> list[Machine]:
@@ -237,6 +233,14 @@ class Cloud(Protocol):
         ...
 
 
+class Own(Cloud, Protocol):
+    """A cloud of machines of one's own: the catalog does not have them, they say it themselves."""
+
+    def offers(self, resources: Resources) -> list[Offer]:
+        """List what bears on a request (it need not satisfy it)."""
+        ...
+
+
 class Driver(Protocol):
     """What differs between clouds that rent machines; `rented.RentedCloud` does the rest.
 
@@ -244,6 +248,8 @@ class Driver(Protocol):
     """
 
     name: str
+    login: str
+    """How one gets credentials, with the command."""
 
     def configured(self) -> str:
         """Return in words which credentials would be used, empty without any; asks nobody."""
@@ -301,7 +307,7 @@ class Driver(Protocol):
         ...
 
 
-class Here(Cloud, Protocol):
+class Here(Own, Protocol):
     """A cloud whose head node is this machine."""
 
     def host(self, machines: Sequence[Machine]) -> Host:

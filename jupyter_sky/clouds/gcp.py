@@ -46,6 +46,7 @@ class GcpDriver:
     """
 
     name = "gcp"
+    login = "gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
 
     def __init__(self) -> None:
         self._seen: dict[str, Machine] = {}

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from .. import ssh
 from ..errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
 from ..ssh import Address
+from ..together import at_once
 
 BOOT_SECONDS = 900
 """A slot is given back when its cluster has not been started for so long."""
@@ -187,17 +188,13 @@ def end(nodes: Sequence[Node]) -> None:
     SkyUnreachable
         A machine does not answer.
     """
-    from concurrent.futures import ThreadPoolExecutor
 
     def one(node: Node) -> None:
         words = (node.directory, str(GRACE_SECONDS))
         if node.directory:
             ssh.run(node.address, _END, *words, timeout=GRACE_SECONDS + 20)
 
-    if nodes:
-        with ThreadPoolExecutor(len(nodes)) as pool:
-            for outcome in [pool.submit(one, node) for node in nodes]:
-                outcome.result()
+    at_once([partial(one, node) for node in nodes])
 
 
 def fetch_journal(node: Node, into: Path) -> None:

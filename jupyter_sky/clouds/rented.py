@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,7 @@ from ..errors import (
     SkyPermission,
     SkyUnreachable,
 )
-from ..offers import Offer
-from ..resources import Resources
+from ..together import at_once
 from . import birth, keeper
 from .asking import Asking
 from .base import Credentials, Driver, Launch, Machine, Say, Tick, patient
@@ -61,22 +61,11 @@ class RentedCloud:
         try:
             found = self.ask.installed(self.driver.configured)
             if not found:
-                raise SkyPermission("no credentials", hint=_HOW.get(self.name, ""))
+                raise SkyPermission("no credentials", hint=self.driver.login)
             who = self.ask(self.driver.identify)
         except SkyError as error:
             return Credentials(self.name, False, error.message, error.hint or "")
         return Credentials(self.name, True, f"{found}: {who}")
-
-    def offers(self, resources: Resources) -> list[Offer]:
-        """List what the catalog has of this cloud that meets a request, the cheapest first."""
-        from .. import catalog
-
-        if resources.clouds and self.name not in resources.clouds:
-            return []
-        if not self.usable():
-            return []
-        need = replace(resources, clouds=(self.name,))
-        return list(catalog.load().filter(need)[:SHOWN])
 
     # -- launching ---------------------------------------------------------------------------
 
@@ -134,8 +123,6 @@ class RentedCloud:
         SkyClusterLost
             A machine has ended, or does not answer; with the last of its console.
         """
-        from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-
         machines, ended = self._running(machines, say), threading.Event()
         folder = self.folder(machines)
         note = {"cluster": machines[0].cluster, "owner": machines[0].owner}
@@ -155,19 +142,10 @@ class RentedCloud:
 
         for machine in machines:
             birth.address(folder, machine.address)  # one after the other: they share a file
-        with ThreadPoolExecutor(len(machines)) as workers:
-            contacts = [workers.submit(one, machine) for machine in machines]
-            try:
-                while True:
-                    say("first contact")
-                    done, going = wait(contacts, timeout=0.1, return_when=FIRST_EXCEPTION)
-                    for contact in done:
-                        contact.result()
-                    if not going:
-                        break
-            finally:
-                ended.set()  # those that still wait need not
-        nodes = [contact.result() for contact in contacts]
+        say("first contact")
+        nodes = at_once(
+            [partial(one, machine) for machine in machines], lambda: say("first contact"), ended
+        )
         self._note(machines[0].token, nodes=[asdict(node) for node in nodes], launching=None)
         return nodes
 
@@ -293,7 +271,7 @@ class RentedCloud:
             raise SkyPermission(
                 f"{self.name}: machines may be up in {', '.join(sorted(noted))}, and there are no "
                 "credentials to ask with",
-                hint=_HOW.get(self.name, ""),
+                hint=self.driver.login,
             )
         owner = identity(Path(Sky.load().data_dir))
         regions: Collection[str] | None = None if everywhere else noted
@@ -331,16 +309,6 @@ class RentedCloud:
             if left:
                 time.sleep(wait)
                 wait = min(wait * 1.5, 3.0)
-
-
-SHOWN = 300
-"""How many of a cloud's offers are looked at: the cheapest; more are asked when those refuse."""
-
-_HOW = {
-    "aws": "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gcp": "gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT",
-    "azure": "az login, and set AZURE_SUBSCRIPTION_ID",
-}
 
 
 def records_of() -> Records:

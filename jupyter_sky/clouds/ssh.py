@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..config import Sky
 from ..errors import SkyError, SkyNoCapacity, SkyUnreachable, SkyUsageError
 from ..offers import Offer
 from ..resources import Resources, plain_number
+from ..together import at_once
 from . import keeper
 from .base import Credentials, Launch, Machine, Say, Tick, patient
 from .keeper import Node
@@ -37,8 +38,8 @@ class SshCloud:
             return Credentials(
                 "ssh", False, f"no machines are listed in {path}", "list some: see the README"
             )
-        with ThreadPoolExecutor(len(hosts)) as workers:
-            troubles = dict(zip(hosts, workers.map(_trouble, hosts), strict=True))
+        asked = at_once([partial(_trouble, host) for host in hosts])
+        troubles = dict(zip(hosts, asked, strict=True))
         found = [
             f"{host.name}: {trouble.message if trouble else f'answers, {_size(host)}'}"
             for host, trouble in troubles.items()
@@ -265,8 +266,7 @@ def _take(hosts: Sequence[PoolHost], order: Launch, note: Any) -> Iterable[Node]
 
     while rank < count and any(left.values()):
         chosen = [host for host in left if left[host]][: count - rank]
-        with ThreadPoolExecutor(len(chosen)) as workers:
-            outcomes = list(workers.map(one, range(rank, rank + len(chosen)), chosen))
+        outcomes = at_once([partial(one, rank + at, host) for at, host in enumerate(chosen)])
         for host, outcome in zip(chosen, outcomes, strict=True):
             if isinstance(outcome, SkyError):
                 refused.append(outcome)
@@ -305,8 +305,7 @@ def _states(nodes: Sequence[Node]) -> list[dict[str, Any] | None]:
         except SkyUnreachable as error:
             return {"unknown": error.message}
 
-    with ThreadPoolExecutor(len(nodes)) as workers:
-        return list(workers.map(one, nodes))
+    return at_once([partial(one, node) for node in nodes])
 
 
 def _told(state: dict[str, Any] | None) -> tuple[str, dict[str, Any]]:

@@ -237,10 +237,14 @@ class Clusters:
                 up.append(row)
         return up
 
+    def needed(self) -> tuple[set[str], set[str]]:
+        """Return the machines of clusters that are up, and the orders that somebody launches."""
+        machines = {machine["id"] for row in self.store.clusters() for machine in row.machines}
+        return machines, {row.connection.get("token", "") for row in self.store.starting()}
+
     def orphans(self) -> dict[str, list[Machine]]:
         """Return machines of this user that run and that no remembered cluster has."""
-        known = {m["id"] for row in self.store.clusters() for m in row.machines}
-        tokens = {row.connection["token"] for row in self.store.starting()}
+        known, tokens = self.needed()
         found: dict[str, list[Machine]] = {}
         for name in clouds.launchable():
             with suppress(SkyError):  # one that cannot be asked: the reaper says so

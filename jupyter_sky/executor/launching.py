@@ -12,7 +12,6 @@ from .. import clouds, processes
 from ..clouds import Launch, Machine
 from ..clouds.birth import lease_seconds
 from ..clouds.records import identity
-from ..clouds.rented import RentedCloud
 from ..config import Sky
 from ..offers import Offer
 from ..provisioner import Lease, Report, broker, provision, unbroken
@@ -88,10 +87,10 @@ class _Start:
 
     def _failed(self) -> None:
         """Close the account: its machines are gone, also such as were found only afterwards."""
-        cloud = clouds.get(self.row.cloud)
-        found = cloud.noted(self.order.token) if isinstance(cloud, RentedCloud) else []
-        if found and not self.machines:
-            self._launched(found)
+        if not self.machines and self.row.cloud in clouds.RENTED:
+            found = clouds.rented_cloud(self.row.cloud).noted(self.order.token)
+            if found:
+                self._launched(found)
         self._ended()
 
     def _launched(self, machines: list[Machine]) -> None:

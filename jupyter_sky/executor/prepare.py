@@ -48,8 +48,9 @@ def _mirror(run: SkyRun, modules: set[str]) -> None:
     if not modules:
         return
     link, lacking = run.cluster.link, dict[tuple[str, ...], list[int]]()
-    for rank in run.ranks:
-        missing = link.ask(rank, "missing", modules=sorted(modules))["missing"]
+    asked = [(rank, link.value(rank, "missing", modules=sorted(modules))) for rank in run.ranks]
+    for rank, reply in asked:
+        missing = link.content(link.wait(reply))["missing"]
         lacking.setdefault(tuple(pinned(missing)), []).append(rank)
     for packages, ranks in lacking.items():
         if packages:

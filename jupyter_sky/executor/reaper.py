@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from .. import clouds
 from ..clouds import Machine
-from ..clouds.rented import RentedCloud
 from ..errors import SkyError
 from .launching import abandon, is_being_launched
 
@@ -66,9 +65,7 @@ def reap(known: Clusters, everywhere: bool = True) -> list[Finding]:
             except SkyError as error:
                 found.append(Finding(row.cloud, row.name, row.name, why, False, error.message))
     known.reconcile()
-    rows = known.store.clusters()
-    needed = {machine["id"] for row in rows for machine in row.machines}
-    tokens = {row.connection.get("token", "") for row in known.store.starting()}
+    needed, tokens = known.needed()
     for name in clouds.launchable():
         found += _in(name, needed, tokens, everywhere)
     return found
@@ -108,10 +105,10 @@ def _in(
                 found.append(_ended(machine, why))
             except SkyError as error:
                 found.append(Finding(name, machine.id, machine.cluster, why, False, error.message))
-        if isinstance(cloud, RentedCloud):
-            cloud.settle()
+        if name in clouds.RENTED:
+            clouds.rented_cloud(name).settle()
             if everywhere:
-                left = cloud.leftovers()
+                left = clouds.rented_cloud(name).leftovers()
                 found += [Finding(name, what, "", "no machine uses it", True) for what in left]
     except SkyError as error:
         found.append(Finding(name, "", "", "it cannot be asked", False, error.message))

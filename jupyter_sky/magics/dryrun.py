@@ -8,6 +8,7 @@ from ..errors import SkyError, SkyNoOffer, SkyPermission
 from ..executor import session as sessions
 from ..executor.inputs import collect
 from ..executor.request import CellOptions
+from ..labels import OWN
 from ..ledger import format_rate
 from ..offers import Offer
 from ..optimizer.plan import plan
@@ -41,7 +42,7 @@ def _planned(session: Any, options: CellOptions) -> Plan:
         found = broker.planned(need)
         return found.with_notes(*_elsewhere(need, found.tasks[0].offer))
     except (SkyNoOffer, SkyPermission) as error:
-        if need.clouds and set(need.clouds) <= set(("local", "ssh")):
+        if need.clouds and set(need.clouds) <= set(OWN):
             raise
         found, why = plan(need), error
     names = ", ".join(found.clouds)
@@ -51,7 +52,7 @@ def _planned(session: Any, options: CellOptions) -> Plan:
 
 def _elsewhere(need: Resources, chosen: Offer) -> list[str]:
     """What the clouds that are not used from here would ask."""
-    if chosen.cloud not in ("local", "ssh"):
+    if chosen.cloud not in OWN:
         return []
     try:
         best = plan(need)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import SkyUsageError, suggest
 from ..graph import Constant, Data, Spec
+from ..labels import OWN
 from ..offers import Offer
 from ..preemption.recomputation import Recompute, expected_runs
 from . import estimators, facts
@@ -202,7 +203,7 @@ class Pricer:
 
     def _launch_hours(self, cloud: str) -> float:
         """Hours to a machine of a cloud: as the tracker has timed, or assumed."""
-        if cloud in ("local", "ssh"):
+        if cloud in OWN:
             return 0.0
         known = self.market.knowledge
         tallies = [] if known is None else [t for p, t in known.tallies.items() if p.cloud == cloud]
@@ -226,7 +227,7 @@ class Pricer:
             return np.zeros(len(first))
         rate = facts.DISK_USD_PER_GIB_MONTH
         self.notes[f"disks are assumed to cost ${rate:.2f} per GiB and month"] = None
-        own = np.array([cloud in ("local", "ssh") for cloud in self.clouds], bool)
+        own = np.array([cloud in OWN for cloud in self.clouds], bool)
         usd = sizes[pool.need[first]] * rate / facts.MONTH_HOURS
         return np.where(own[self.cloud_of[pool.site[first]]], 0.0, usd)
 

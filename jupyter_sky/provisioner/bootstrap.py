@@ -18,13 +18,14 @@ import tarfile
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from .. import ssh
 from ..clouds.keeper import Node, failed
 from ..errors import SkyBootstrapError
+from ..together import at_once
 from .package import Recipe, archive, recipe
 
 NEEDED_KB = 300_000
@@ -87,19 +88,9 @@ def prepare(nodes: Sequence[Node], stage: Stage) -> dict[int, str]:
     def one(node: Node) -> str:
         return _Bootstrap(node, lambda what: said.__setitem__(node.rank, what), ended).run()
 
-    with ThreadPoolExecutor(len(nodes)) as workers:
-        futures = {node.rank: workers.submit(one, node) for node in nodes}
-        try:
-            while True:
-                done, going = wait(futures.values(), timeout=0.1, return_when=FIRST_EXCEPTION)
-                if not going or any(future.exception() for future in done):
-                    break
-                stage(_slowest(said, len(nodes)))
-            for future in done:
-                future.result()
-            return {rank: future.result() for rank, future in futures.items()}
-        finally:
-            ended.set()  # those that are still at it need not go on
+    jobs = [partial(one, node) for node in nodes]
+    pythons = at_once(jobs, lambda: stage(_slowest(said, len(nodes))), ended)
+    return {node.rank: python for node, python in zip(nodes, pythons, strict=True)}
 
 
 STAGES = ("bringing uv", "Python", "packages", "packages, through the connection")

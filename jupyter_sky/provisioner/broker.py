@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from .. import clouds
-from ..clouds.rented import RentedCloud
 from ..errors import (
     SkyClusterLost,
     SkyError,
@@ -115,10 +114,11 @@ def first_choice(need: Resources) -> Offer | Plan:
     SkyPermission
         Only clouds were asked for that cannot be used from here.
     """
-    renting, own = usable(need), own_offers(need)
+    own = own_offers(need)
     found = candidates(need, own)
-    if found and found[0].price == 0:
-        renting = ()  # nothing is cheaper, and machines of one's own are not taken back
+    free = bool(found) and found[0].price == 0
+    # nothing is cheaper than free, and machines of one's own are not taken back
+    renting = () if free else usable(need)
     if not renting:
         if not found:
             raise _nothing(need, own)
@@ -151,21 +151,14 @@ def usable(need: Resources) -> tuple[str, ...]:
     """Return the clouds that rent machines, are asked for, and have credentials here."""
     return tuple(
         name
-        for name in clouds.launchable()
-        if (not need.clouds or name in need.clouds)
-        and isinstance(cloud := clouds.get(name), RentedCloud)
-        and cloud.usable()
+        for name in clouds.RENTED
+        if (not need.clouds or name in need.clouds) and clouds.is_ready(name)
     )
 
 
 def own_offers(need: Resources) -> list[Offer]:
     """Return what machines of one's own could do for a request."""
-    return [
-        offer
-        for name in clouds.launchable()
-        if not isinstance(cloud := clouds.get(name), RentedCloud)
-        for offer in cloud.offers(need)
-    ]
+    return [offer for name in clouds.OWN for offer in clouds.own_cloud(name).offers(need)]
 
 
 def summary(attempts: Sequence[Attempt], offer: Offer) -> str:
@@ -175,11 +168,7 @@ def summary(attempts: Sequence[Attempt], offer: Offer) -> str:
 
 
 def _nothing(need: Resources, own: Sequence[Offer]) -> SkyError:
-    renting = [
-        name
-        for name in need.clouds
-        if name in clouds.launchable() and isinstance(clouds.get(name), RentedCloud)
-    ]
+    renting = [name for name in need.clouds if name in clouds.RENTED]
     if renting and set(need.clouds) <= set(renting):
         found = clouds.get(renting[0]).check()  # it asks nobody: there are no credentials
         return SkyPermission(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from .. import ssh
 from ..clouds.keeper import Node
 from ..engines.guardian import write_private
 from ..errors import SkyClusterLost, SkyError
+from ..together import at_once
 from .bootstrap import prepare
 from .stages import Stages
 
@@ -86,7 +87,7 @@ def bring_up(
     text = _await(head, "client.json", waiting)
     if len(nodes) > 1:
         known = _await(head, "nurse.json", waiting)
-        _at_once(nodes[1:], lambda node: _introduce(node, known))
+        at_once([partial(_introduce, node, known) for node in nodes[1:]])
     path = folder / "link.json"
     write_private(
         path,
@@ -141,13 +142,7 @@ def _start_all(
         own = {"directory": node.directory, "rank": node.rank}
         _go(node, pythons[node.rank], "jupyter_sky.engines.nurse", config | own)
 
-    _at_once(nodes, one)
-
-
-def _at_once(nodes: Sequence[Node], work: Callable[[Node], None]) -> None:
-    with ThreadPoolExecutor(len(nodes)) as workers:
-        for outcome in [workers.submit(work, node) for node in nodes]:
-            outcome.result()
+    at_once([partial(one, node) for node in nodes])
 
 
 def _introduce(node: Node, known: str) -> None:

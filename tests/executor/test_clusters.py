@@ -22,7 +22,7 @@ def test_among_several_offers_the_optimizer_chooses(
         for name, price in (("old", 0.40), ("new", 0.15), ("borrowed", 0.90))
     ]
     monkeypatch.setattr(broker, "own_offers", lambda resources: here)
-    monkeypatch.setattr(clouds, "launchable", lambda: ("local", "ssh"))
+    monkeypatch.setattr(clouds, "RENTED", ())
     choice = broker.first_choice(Resources.parse(cpus="4+"))
     assert not isinstance(choice, Offer) and choice.tasks[0].offer.instance_type == "new"
     monkeypatch.setattr(broker, "own_offers", lambda resources: here[:1])
