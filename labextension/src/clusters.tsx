@@ -85,10 +85,10 @@ function Cluster(props: {
   const facts = [
     cluster.price === 0 ? _('free') : rate(cluster.price, _),
     spent === null ? _('cost unknown') : _('%1 so far', money(spent, _)),
-    span(now - cluster.created, _)
+    cluster.state === 'up' ? _('for %1', span(now - cluster.created, _)) : ''
   ];
   const machines = cluster.nodes === 1 ? '' : _('%1 nodes', cluster.nodes);
-  const where = [cluster.where, machines, cluster.spot ? _('spot') : ''].filter(Boolean);
+  const where = [cluster.where, machines, cluster.spot ? _('spot') : ''];
   const body = `jsky-cluster-${cluster.name}`;
   return (
     <li className="jsky-Cluster" data-jsky-cluster={cluster.name}>
@@ -106,8 +106,8 @@ function Cluster(props: {
           <b>{cluster.name}</b>
           <Mark mark={clusterMark(cluster.state, _)} />
         </span>
-        <span className="jsky-Cluster-where">{where.join(' · ')}</span>
-        <span className="jsky-Cluster-facts">{facts.join(' · ')}</span>
+        <Facts facts={where} />
+        <Facts facts={facts} />
         <span className="jsky-Quiet">{ending(cluster, state.at, now, _)}</span>
         {cluster.note ? <span className="jsky-Note">{cluster.note}</span> : null}
         {cluster.orphan ? (
@@ -127,6 +127,18 @@ function Cluster(props: {
         </div>
       ) : null}
     </li>
+  );
+}
+
+/** Facts in a line that breaks between them only. */
+function Facts({ facts }: { facts: string[] }): JSX.Element {
+  const known = facts.filter(Boolean);
+  return (
+    <span className="jsky-Facts">
+      {known.map((fact, at) => (
+        <span key={at}>{at < known.length - 1 ? `${fact} · ` : fact}</span>
+      ))}
+    </span>
   );
 }
 
@@ -166,7 +178,7 @@ function Deals(props: { cluster: ICluster; view: IView; runs: IState['runs'] }):
       />
       <Action label={_('Launch log')} about={name} act={() => void deeds.launchLog(cluster)} />
       <Action
-        label={busy('down') ? _('Ending…') : _('End…')}
+        label={busy('down') ? _('Ending…') : _('End cluster…')}
         about={name}
         danger
         why={whyNot('down', cluster, _) || busy('down')}

@@ -122,14 +122,12 @@ export function ratePlus(state: IState, _: Translate): string {
 /** What today has cost so far, and of how much. */
 export function todayLine(state: IState, _: Translate): string {
   const { usd, unknown, budget, over } = state.today;
-  let words = unknown
-    ? usd
-      ? _('%1 today, and what is unknown', money(usd, _))
-      : _('today unknown')
-    : _('%1 today', money(usd, _));
-  if (budget !== null) words += ' ' + _('of %1', money(budget, _));
-  if (over) words += ' – ' + _('over budget');
-  return words;
+  const spent = usd || !unknown ? money(usd, _) : '';
+  const more = unknown ? _('%1 of unknown price', unknown) : '';
+  const words = [_('Today %1', [spent, more].filter(Boolean).join(' + '))];
+  if (budget !== null) words.push(_('of %1', money(budget, _)));
+  if (over) words.push(_('– over budget'));
+  return words.join(' ');
 }
 
 /** The part of a notebook's absolute path that a server with this root knows; null if none. */

@@ -108,29 +108,26 @@ function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element 
             <tr>
               <th scope="col">{_('USD/h')}</th>
               <th scope="col">{_('What')}</th>
-              <th scope="col">
-                <span className="jsky-Hidden">{_('Use')}</span>
-              </th>
             </tr>
           </thead>
           <tbody>
             {offers.map(offer => (
               <tr key={`${offer.cloud} ${offer.region} ${offer.instance_type} ${offer.spot}`}>
-                <td className="jsky-Number">{rate(offer.price, _)}</td>
                 <td>
-                  <b>{offer.instance_type}</b> {offer.spot ? _('spot') : ''}
-                  <span className="jsky-Quiet">{size(offer, _)}</span>
-                  <span className="jsky-Quiet">
-                    {offer.cloud} {offer.region}
-                  </span>
-                </td>
-                <td>
+                  {rate(offer.price, _)}
                   <Action
                     label={_('Insert cell')}
                     about={`${offer.instance_type} ${offer.cloud} ${offer.region}`}
                     why={deeds.whyNoCell()}
                     act={() => void deeds.insert(offerLine(offer))}
                   />
+                </td>
+                <td>
+                  <b>{offer.instance_type}</b> {offer.spot ? _('spot') : ''}
+                  <span className="jsky-Quiet">{size(offer, _)}</span>
+                  <span className="jsky-Quiet">
+                    {offer.cloud} {offer.region}
+                  </span>
                 </td>
               </tr>
             ))}
