@@ -18,7 +18,7 @@ from jupyter_sky.store import Store
 from jupyter_sky.tracker import Observation, Place, Tracker
 from jupyter_sky.tracker.compaction import PERIOD
 from jupyter_sky.tracker.observations import DAY
-from tests.test_store import CLUSTER, RUN, locked
+from tests.test_store import CLUSTER, locked
 
 HERE = Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", True)
 NEXT = replace(HERE, zone="us-east-1b")
