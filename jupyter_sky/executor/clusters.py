@@ -20,7 +20,6 @@ from ..store import ClusterRow, RunRow, Store
 from .cluster import ANOTHER, Cluster
 from .launching import abandon, await_other, is_being_launched, start
 
-
 EXPECTED = ("idle", "stopped", "it was ended")
 """Reasons for an end that somebody wanted."""
 

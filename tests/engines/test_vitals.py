@@ -55,7 +55,7 @@ def wait_for_sample(looking: Vitals) -> list[dict]:
 def test_a_tool_that_fails_is_not_asked_for_ever(tool: Path) -> None:
     tool.write_text(f"#!/bin/sh\necho asked >> {tool.parent}/asked\nexit 9\n")
     looking = Vitals([None], wait=0.0)
-    wait_until(lambda: looking._tool is None and not looking.tick(), 10)
+    wait_until(lambda: bool(looking.tick()) and looking._tool is None, 10)
     for _ in range(3):
         wait_for_sample(looking)
     assert (tool.parent / "asked").read_text() == "asked\n"
