@@ -69,8 +69,11 @@ class Observer:
         with self._lock:
             content = {"op": op, "looks": True, **content}
             message = self._session.msg("sky_request", content=content)
-            self._session.send(self._socket, message)
-            answer = self._answer(message["header"]["msg_id"], time.monotonic() + timeout)
+            try:
+                self._session.send(self._socket, message)
+                answer = self._answer(message["header"]["msg_id"], time.monotonic() + timeout)
+            except zmq.ZMQError as error:  # closed by another thread, to which it did not answer
+                raise SkyClusterLost(f"cluster {self.cluster} does not answer: {error}") from None
         if answer is None:
             raise SkyClusterLost(f"cluster {self.cluster} has not answered for {timeout:g} s")
         if "failed" in answer:
