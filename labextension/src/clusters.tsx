@@ -23,8 +23,8 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
   useSignal(deeds.changed);
   const state = watch.state!;
   const [, redraw] = useState(0);
-  const live = state.clusters.filter(one => one.state !== 'down');
-  useTick(live.length > 0);
+  const { clusters } = state;
+  useTick(clusters.length > 0);
   const toggle = (name: string) => {
     if (!open.delete(name)) open.add(name);
     redraw(n => n + 1);
@@ -32,9 +32,9 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
   return (
     <>
       <Totals state={state} view={view} />
-      {live.length ? (
+      {clusters.length ? (
         <ul className="jsky-List" aria-label={_('Clusters')}>
-          {live.map(one => (
+          {clusters.map(one => (
             <Cluster
               key={`${one.name} ${one.created}`}
               cluster={one}
@@ -87,8 +87,7 @@ function Cluster(props: {
     spent === null ? _('cost unknown') : _('%1 so far', money(spent, _)),
     cluster.state === 'up' ? _('for %1', span(now - cluster.created, _)) : ''
   ];
-  const machines = cluster.nodes === 1 ? '' : _('%1 nodes', cluster.nodes);
-  const where = [cluster.where, machines, cluster.spot ? _('spot') : ''];
+  const where = [cluster.where, cluster.instance_type, cluster.spot ? _('spot') : ''];
   const body = `jsky-cluster-${cluster.name}`;
   return (
     <li className="jsky-Cluster" data-jsky-cluster={cluster.name}>
@@ -110,9 +109,6 @@ function Cluster(props: {
         <Facts facts={facts} />
         <span className="jsky-Quiet">{ending(cluster, state.at, now, _)}</span>
         {cluster.note ? <span className="jsky-Note">{cluster.note}</span> : null}
-        {cluster.orphan ? (
-          <span className="jsky-Note">{_('No notebook uses it any more, and it still costs.')}</span>
-        ) : null}
       </button>
       {opened ? (
         <div id={body} className="jsky-Cluster-body">

@@ -25,6 +25,11 @@ export function clusterMark(state: ICluster['state'], _: Translate): IMark {
   }
 }
 
+/** Whether a cluster may cost something, or will soon. */
+export function isLive(cluster: ICluster): boolean {
+  return cluster.state !== 'down' && cluster.state !== 'lost';
+}
+
 /** Whether a run has reached a machine, waits for one, or has ended. */
 export function phase(run: IRun): 'waiting' | 'running' | 'ended' {
   if (run.ended !== null || run.status !== 'running') return 'ended';
@@ -83,7 +88,7 @@ export function whyNot(
 ): string {
   const { name, state } = cluster;
   if (state === 'ending') return _('%1 is being ended.', name);
-  if (state === 'down' || state === 'lost') return _('%1 has ended.', name);
+  if (!isLive(cluster)) return _('%1 has ended.', name);
   if (deed === 'stop' && !cluster.running) return _('No cell runs on %1.', name);
   if (deed === 'ssh' && cluster.cloud === 'local') {
     return _('%1 runs on this computer: there is nothing to log in to.', name);
