@@ -87,7 +87,6 @@ function Cluster(props: {
     spent === null ? _('cost unknown') : _('%1 so far', money(spent, _)),
     cluster.state === 'up' ? _('for %1', span(now - cluster.created, _)) : ''
   ];
-  const where = [cluster.where, cluster.instance_type, cluster.spot ? _('spot') : ''];
   const body = `jsky-cluster-${cluster.name}`;
   return (
     <li className="jsky-Cluster" data-jsky-cluster={cluster.name}>
@@ -105,7 +104,7 @@ function Cluster(props: {
           <b>{cluster.name}</b>
           <Mark mark={clusterMark(cluster.state, _)} />
         </span>
-        <Facts facts={where} />
+        <span>{cluster.where}</span>
         <Facts facts={facts} />
         <span className="jsky-Quiet">{ending(cluster, state.at, now, _)}</span>
         {cluster.note ? <span className="jsky-Note">{cluster.note}</span> : null}

@@ -99,11 +99,6 @@ function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element 
         {total ? count : _('Nothing fits: ask for less, or leave out the region.')}
         {offers.length ? ` · ${provenance(answer, _)}` : ''}
       </p>
-      {answer.notes.map(note => (
-        <p key={note} className="jsky-Quiet">
-          {note}
-        </p>
-      ))}
       {offers.length ? (
         <table className="jsky-Table jsky-Offers">
           <caption className="jsky-Hidden">{_('Offers, cheapest first')}</caption>
@@ -138,6 +133,15 @@ function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element 
           </tbody>
         </table>
       ) : null}
+      {answer.source ? (
+        <details className="jsky-Details">
+          <summary>{_('Where these prices are from')}</summary>
+          {answer.source.split(/, |\+/).map(source => (
+            <span key={source}>{source}</span>
+          ))}
+          {_('Newer ones: jupyter sky catalog refresh')}
+        </details>
+      ) : null}
     </>
   );
 }
@@ -155,6 +159,6 @@ function size(offer: IOffer, _: Translate): string {
 export function provenance(answer: IOffers, _: Translate): string {
   const dates = answer.offers.map(offer => offer.date).filter(Boolean).sort();
   const [first, last] = [dates[0], dates[dates.length - 1]];
-  const of = !first ? _('date unknown') : first === last ? first : _('%1 to %2', first, last);
-  return _('prices: %1, %2', answer.source || _('source unknown'), of);
+  if (!first) return _('prices of an unknown date');
+  return first === last ? _('prices of %1', first) : _('prices of %1 to %2', first, last);
 }
