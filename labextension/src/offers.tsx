@@ -4,7 +4,7 @@ import React, { useEffect, useState } from 'react';
 
 import { IOffer, IOffers, SkyError } from './api';
 import type { IView } from './clusters';
-import { Action, Problem, useSettled, useSignal } from './parts';
+import { Action, Facts, Problem, useSettled, useSignal } from './parts';
 import { gib, rate, Translate } from './words';
 
 const LIMIT = 20;
@@ -114,18 +114,19 @@ function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element 
                 <td>
                   {rate(offer.price, _)}
                   <Action
-                    label={_('Insert cell')}
+                    label={_('Insert')}
                     about={`${offer.instance_type} ${offer.cloud} ${offer.region}`}
                     why={deeds.whyNoCell()}
                     act={() => void deeds.insert(`%%sky ${offer.line}`)}
                   />
                 </td>
                 <td>
-                  <b>{offer.instance_type}</b> {offer.spot ? _('spot') : ''}
-                  <span className="jsky-Quiet">{size(offer, _)}</span>
+                  <b>{offer.instance_type}</b>
                   <span className="jsky-Quiet">
-                    {offer.cloud} {offer.region}
-                    {offer.note ? ` · ${offer.note}` : ''}
+                    <Facts facts={size(offer, _)} />
+                  </span>
+                  <span className="jsky-Quiet">
+                    <Facts facts={place(offer, _)} />
                   </span>
                 </td>
               </tr>
@@ -146,13 +147,17 @@ function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element 
   );
 }
 
-function size(offer: IOffer, _: Translate): string {
-  const parts = [
+function size(offer: IOffer, _: Translate): string[] {
+  return [
     offer.gpus,
     offer.cpus === null ? '' : _('%1 vCPUs', offer.cpus),
     offer.memory === null ? '' : gib(offer.memory, _)
   ];
-  return parts.filter(Boolean).join(' · ');
+}
+
+function place(offer: IOffer, _: Translate): string[] {
+  const where = [offer.cloud, offer.region].filter(Boolean).join(' ');
+  return [where, offer.spot ? _('spot') : '', offer.note ?? ''];
 }
 
 /** Where the prices are from and of when, as a range if they are of several days. */

@@ -80,10 +80,10 @@ def test_what_is_up_is_seen_and_stopped_while_the_kernel_is_busy(notebook):
     assert not busy(notebook)
 
     page.get_by_role("tab", name="Runs", exact=True).click()
-    ended = page.locator(".jsky-Run", has_text="time.sleep(600)")
-    ended.get_by_text("interrupted").wait_for()
+    ended = page.locator(".jsky-Run", has_text="import time")
+    ended.get_by_text("cancelled").wait_for()
     page.evaluate("window.panel.content.activeCellIndex = 0; 0")
-    ended.get_by_role("button", name="time.sleep").click()
+    ended.get_by_role("button", name="import time").click()
     page.wait_for_function("window.panel.content.activeCellIndex === 2")
 
 
