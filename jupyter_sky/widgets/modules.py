@@ -1,4 +1,4 @@
-"""The ES modules of `static`, as JupyterLab's extension bundles them, put into one for anywidget."""
+"""The ES modules of `static`, as JupyterLab bundles them, put into one for anywidget."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class View(anywidget.AnyWidget):
 
     Examples
     --------
-    >>> View("form", {"schema": lambda _: {}}, lambda: ("<p>a form</p>", "a form"))  # doctest: +SKIP
+    >>> View("form", answers, lambda: ("<p>a form</p>", "a form"))  # doctest: +SKIP
     """
 
     def __init__(
