@@ -7,6 +7,7 @@ never stops a cell for the sake of a record: where the disk refuses, it says so 
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import sqlite3
 from dataclasses import dataclass, fields
@@ -305,16 +306,22 @@ class Store:
             self._db.write((_CLOSE_KNOWN, (ended, cluster, ended)))
 
     def intervals(
-        self, cluster: str | None = None, notebook: str | None = None
+        self,
+        cluster: str | None = None,
+        notebook: str | None = None,
+        since: float = -math.inf,
     ) -> list[IntervalRow]:
-        """The intervals of a cluster, of the clusters that a notebook created, or of all."""
+        """The intervals of a cluster, of the clusters that a notebook created, or of all.
+
+        Those that ended before `since` are left out.
+        """
         sql = (
             "SELECT name AS cluster, created AS cluster_created, notebook, cloud, "
             "intervals.price AS price, started, last_beat, intervals.ended AS ended, price_source, "
             "price_date FROM intervals JOIN clusters ON clusters.id = cluster_id "
-            f"{_OF} ORDER BY started"
+            f"{_OF} AND ifnull(intervals.ended, 9e99) >= ? ORDER BY started"
         )
-        return [IntervalRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook))]
+        return [IntervalRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 
     # -- spend ----------------------------------------------------------------------------------
 
@@ -323,13 +330,18 @@ class Store:
         sql = f"INSERT INTO spend (cluster_id, what, usd, at) VALUES ({_LATEST}, ?, ?, ?)"
         self._db.write((sql, (cluster, what, usd, at)))
 
-    def spend(self, cluster: str | None = None, notebook: str | None = None) -> list[SpendRow]:
+    def spend(
+        self,
+        cluster: str | None = None,
+        notebook: str | None = None,
+        since: float = -math.inf,
+    ) -> list[SpendRow]:
         """The amounts that are not by the hour, chosen as for `intervals`."""
         sql = (
             "SELECT name AS cluster, notebook, cloud, what, usd, at FROM spend "
-            f"JOIN clusters ON clusters.id = cluster_id {_OF} ORDER BY at"
+            f"JOIN clusters ON clusters.id = cluster_id {_OF} AND at >= ? ORDER BY at"
         )
-        return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook))]
+        return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 
     # -- runs -----------------------------------------------------------------------------------
 
@@ -372,17 +384,19 @@ class Store:
         limit: int | None = 100,
         *,
         guests_only: bool = False,
+        since: float = -math.inf,
     ) -> list[RunRow]:
         """The latest runs first, of a notebook, a cluster, a status.
 
         ``limit=None`` gives all; `guests_only` those on clusters that another notebook created.
+        Those that ended before `since` are left out.
         """
         wanted = {"notebook": notebook, "cluster": cluster, "status": status}
         wanted = {column: value for column, value in wanted.items() if value is not None}
         tests = [f"{column} = ?" for column in wanted] + [_GUEST] * guests_only
-        where = "WHERE " + " AND ".join(tests) if tests else ""
-        sql = f"SELECT * FROM runs {where} ORDER BY started DESC, rowid DESC LIMIT ?"
-        rows = self._db.read(sql, (*wanted.values(), -1 if limit is None else limit))
+        where = " AND ".join([*tests, "ifnull(ended, 9e99) >= ?"])
+        sql = f"SELECT * FROM runs WHERE {where} ORDER BY started DESC, rowid DESC LIMIT ?"
+        rows = self._db.read(sql, (*wanted.values(), since, -1 if limit is None else limit))
         return [RunRow(**dict(row)) for row in rows]
 
     def latest_run_of_cell(self, notebook: str, cell: int) -> RunRow | None:
