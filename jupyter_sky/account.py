@@ -342,4 +342,3 @@ def saved(found: Iterable[Saving]) -> tuple[Amount, Amount]:
         )
         placement += part
     return spot, placement
-

@@ -9,6 +9,8 @@ is said to have been saved by placement. Machines of one's own without a price s
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +92,7 @@ def measure(need: Resources, offer: Offer) -> Yardstick | None:
     """
     from .catalog import load
 
-    if offer.cloud in OWN and not offer.price:
+    if _is_free(offer):
         return None
     catalog, nodes = load(), need.nodes
     same = _same_on_demand(catalog, offer)
@@ -108,6 +110,40 @@ def measure(need: Resources, offer: Offer) -> Yardstick | None:
     many = f"{nodes} x " if nodes > 1 else ""
     place = f"{many}{usual.cloud} {usual.region} {usual.instance_type}"
     return Yardstick(on_demand, usual.price * nodes, place, usual.source, usual.date)
+
+
+class Measuring:
+    """What an offer is compared with, found out while it is launched: the catalog takes a moment.
+
+    Examples
+    --------
+    >>> Measuring(Resources(), Offer("local", "here", "", 2, 8, price=0.0))()
+    {}
+    """
+
+    def __init__(self, need: Resources, offer: Offer) -> None:
+        self._found: Future[Yardstick | None] = Future()
+        if _is_free(offer):
+            self._found.set_result(None)
+            return
+
+        def look() -> None:
+            try:
+                self._found.set_result(measure(need, offer))
+            except Exception as error:  # a catalog that cannot be read must not stop a launch
+                why = f"the catalog could not be read: {error}"
+                self._found.set_result(Yardstick(why=why))
+
+        threading.Thread(target=look, name="sky-yardstick", daemon=True).start()
+
+    def __call__(self) -> dict[str, Any]:
+        """What the row of a cluster keeps of it, under its key."""
+        found = self._found.result()
+        return {KEY: found.to_dict()} if found else {}
+
+
+def _is_free(offer: Offer) -> bool:
+    return offer.cloud in OWN and not offer.price
 
 
 def _same_on_demand(catalog: Catalog, offer: Offer) -> float | None:

@@ -236,6 +236,8 @@ class SkyRun:
             raise SkyBudget(
                 f"--max-cost {most:g}: the price of {self.cluster.row.instance_type} is not known"
             )
+        if note := self.session.clusters.guard.allow(price, f"{self.label} was not started"):
+            self.notes.append(note)
 
     def _limit(self) -> float | None:
         """Return the seconds that the cell may take by time and money, for the head to enforce."""
