@@ -170,7 +170,6 @@ def forecasts(
     intervals: Iterable[IntervalRow],
     running: Sequence[RunRow],
     earlier: Iterable[RunRow],
-    limits: Mapping[str, float],
     now: float,
 ) -> list[Forecast]:
     """What each cluster that is up will still cost: see `forecast`.
@@ -181,8 +180,6 @@ def forecasts(
         The runs that go on now.
     earlier
         Runs that have ended, the latest first.
-    limits
-        ``--timeout`` of running cells by their id, seconds, where known.
     """
     opened = {row.cluster: row for row in intervals if row.ended is None}
     lasted: dict[str, list[float]] = {run.code: [] for run in running}
@@ -195,7 +192,6 @@ def forecasts(
             opened[row.name],
             [run for run in running if run.cluster == row.name],
             lasted,
-            limits,
             now,
         )
         for row in clusters
@@ -208,7 +204,6 @@ def forecast(
     interval: IntervalRow,
     running: Sequence[RunRow],
     lasted: Mapping[str, Sequence[float]],
-    limits: Mapping[str, float],
     now: float,
 ) -> Forecast:
     """What a cluster will still cost: its cells to their end, then its idle limit.
@@ -223,9 +218,7 @@ def forecast(
     """
     left, words = 0.0, list[str]()
     for run in sorted(running, key=lambda run: run.started):
-        seconds, why = remaining(
-            now - run.started, lasted.get(run.code, ()), limits.get(run.run_id)
-        )
+        seconds, why = remaining(now - run.started, lasted.get(run.code, ()), run.allowed)
         label = run.name or f"cell {run.cell}"
         words.append(f"{label}: {why}")
         if seconds is None:
@@ -257,7 +250,7 @@ def remaining(
     >>> remaining(60, [100, 120, 50], None)
     (50.0, '0:50 left, as 2 of 3 earlier runs took longer (est.)')
     >>> remaining(60.0, [], 300)
-    (240.0, '4:00 left at the most, by its --timeout of 5:00')
+    (240.0, '4:00 left at the most, as it may take 5:00')
     >>> remaining(60, [], None)[0] is None
     True
     """
@@ -274,7 +267,7 @@ def remaining(
     if limit is not None:
         left = max(0.0, limit - elapsed)
         allowed = format_duration(limit)
-        return left, f"{format_duration(left)} left at the most, by its --timeout of {allowed}"
+        return left, f"{format_duration(left)} left at the most, as it may take {allowed}"
     if lasted:
         return None, f"it has run longer than its {len(lasted)} earlier runs: its end is not known"
     return None, "it has not run before and has no --timeout: its end is not known"

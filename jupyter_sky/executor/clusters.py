@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from .. import clouds
+from .. import clouds, processes
 from ..clouds import Machine
 from ..errors import SkyClusterLost, SkyError, SkyStoreError, SkyUsageError
 from ..offers import Offer
@@ -258,6 +258,12 @@ class Clusters:
                     if machine.id not in known and machine.token not in tokens:
                         found.setdefault(machine.cluster, []).append(machine)
         return found
+
+    def forget_unsent(self) -> None:
+        """Close the rows of cells that were waiting for a cluster when their kernel was killed."""
+        for run in self.store.runs(status="waiting", unsent=True, limit=None):
+            if not processes.lived(run.owner_pid, run.started):
+                self.store.close_run_at_beat(run.run_id)
 
     def unfinished(self, cluster: str) -> list[RunRow]:
         """Return runs of this notebook on a cluster whose kernel is gone."""

@@ -15,7 +15,6 @@ from ipyparallel.error import EngineError
 
 from ..errors import (
     SkyBudget,
-    SkyCancelled,
     SkyClusterLost,
     SkyEngineLost,
     SkyError,
@@ -87,8 +86,9 @@ class Watch:
                     (self._interrupt if acted == 1 else self._kill)()
                 if wait_all(futures, tick):
                     break
-                self.run.record()
+                self.run.heed()
                 self._check()
+                self.run.entry.write()
                 tick = STOPPING_TICK_SECONDS if self.stopped_at else TICK_SECONDS
             except KeyboardInterrupt:
                 self.presses, tick = self.presses + 1, STOPPING_TICK_SECONDS
@@ -96,7 +96,7 @@ class Watch:
         if isinstance(self.reason, _Interrupted):
             raise self._interrupted(replies)
         if self.run.cancelled.is_set():
-            raise SkyCancelled(f"{self.run.label} was cancelled")
+            raise self.run.cancellation()
         if self.reason is not None:
             raise self.reason
         return replies
@@ -145,7 +145,7 @@ class Watch:
 
     def _check_limits(self) -> None:
         run, options = self.run, self.run.options
-        spent = run.spent()
+        spent = run.entry.spent()
         dead = [cell for cell in run.cells if _is_dead(cell)]
         if dead:  # the others would go on without it
             self.reason = self._engine_lost(dead[0])
