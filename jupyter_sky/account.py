@@ -208,8 +208,8 @@ def forecast(
 ) -> Forecast:
     """What a cluster will still cost: its cells to their end, then its idle limit.
 
-    Of cells that run side by side the longest counts. A billing unit that was begun is paid in
-    full.
+    Of cells that run side by side the longest counts, those that wait come after it. A billing
+    unit that was begun is paid in full.
 
     Parameters
     ----------
@@ -218,12 +218,14 @@ def forecast(
     """
     left, words = 0.0, list[str]()
     for run in sorted(running, key=lambda run: run.started):
-        seconds, why = remaining(now - run.started, lasted.get(run.code, ()), run.allowed)
+        queued = run.stage == "queued"
+        elapsed = 0.0 if queued else now - run.started
+        seconds, why = remaining(elapsed, lasted.get(run.code, ()), run.allowed)
         label = run.name or f"cell {run.cell}"
         words.append(f"{label}: {why}")
         if seconds is None:
             return Forecast(cluster.name, 0.0 if interval.price == 0 else None, None, words[-1])
-        left = max(left, seconds)
+        left = left + seconds if queued else max(left, seconds)
     idle = f"then its idle limit of {format_duration(cluster.idle)}, from when no notebook has it"
     if not running:
         idle = f"nothing runs: its idle limit of {format_duration(cluster.idle)}, from when no "

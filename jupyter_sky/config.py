@@ -23,6 +23,24 @@ from jupyter_sky.places import default_data_dir
 from jupyter_sky.resources import parse_clouds, parse_duration
 
 
+class _Shared(Float):
+    """An amount that all processes share: they are told whenever it is set.
+
+    Observers would not do: what is set to what it was here may be another value elsewhere.
+    """
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        amount = super().validate(obj, value)
+        if amount is not None and not math.isfinite(amount):
+            raise TraitError(f"{self.name} = {amount}: not an amount; None for no limit")
+        return amount
+
+    def set(self, obj: Any, value: Any) -> None:
+        super().set(obj, value)
+        if obj.on_budget is not None:
+            obj.on_budget(obj._trait_values[self.name])
+
+
 class Sky(SingletonConfigurable):
     """Settings of jupyter_sky.
 
@@ -50,7 +68,7 @@ class Sky(SingletonConfigurable):
     max_hourly_cost = Float(
         None, allow_none=True, min=0, help="Most USD/h that a cluster may cost; None for no limit."
     ).tag(config=True)
-    budget_usd_day = Float(
+    budget_usd_day = _Shared(
         None,
         allow_none=True,
         min=0,
@@ -132,15 +150,6 @@ class Sky(SingletonConfigurable):
     def adopt_budget(self, usd: float | None) -> None:
         """Show the budget that holds for all; that is not setting it by hand."""
         self._trait_values["budget_usd_day"] = usd
-
-    @validate("budget_usd_day")
-    def _check_budget(self, proposal: dict[str, Any]) -> float | None:
-        usd = proposal["value"]
-        if usd is not None and not math.isfinite(usd):
-            raise TraitError(f"budget_usd_day = {usd}: not an amount; None for no limit")
-        if self.on_budget is not None:
-            self.on_budget(usd)
-        return usd
 
     @default("data_dir")
     def _default_data_dir(self) -> str:
