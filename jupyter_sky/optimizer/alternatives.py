@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..graph import Spec
 from .planned import Alternative, Plan
 from .problem import Ints

@@ -54,7 +54,7 @@ def _span(plan: Plan) -> float:
 
 def lead(plan: Plan, bars: Sequence[Bar]) -> str:
     """What the chart says, in a sentence."""
-    chain = critical_path(bars)
+    chain = critical_path(timeline(plan))
     path = " > ".join(bar.task for bar in chain)
     named = path if len(path) <= 90 else f"the {len(chain)} tasks marked as critical"
     more = f"; {len(plan) - len(bars)} more tasks are not drawn" if len(bars) < len(plan) else ""
@@ -284,8 +284,8 @@ def ticks(span: float, most: int) -> list[float]:
 
     Examples
     --------
-    >>> ticks(5.25, 7), ticks(0.01, 5)
-    ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [0.0, 0.0027777777777777775, 0.005555555555555555, 0.008333333333333333])
+    >>> ticks(5.25, 7), ticks(2.5, 6)
+    ([0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [0.0, 0.5, 1.0, 1.5, 2.0, 2.5])
     """
     seconds = span * 3600
     step = next((step for step in _STEPS if seconds / step < most), seconds / most)
