@@ -18,7 +18,7 @@ from jupyter_sky.store import Store
 from jupyter_sky.tracker import Observation, Place, Tracker
 from jupyter_sky.tracker.compaction import PERIOD
 from jupyter_sky.tracker.observations import DAY
-from tests.test_store import CLUSTER, RUN, locked
+from tests.test_store import CLUSTER, locked
 
 HERE = Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", True)
 NEXT = replace(HERE, zone="us-east-1b")
@@ -140,25 +140,24 @@ def test_a_store_of_the_previous_schema_keeps_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "_MIGRATIONS", store_module._MIGRATIONS[:1])
+        patch.setattr(store_module, "MIGRATIONS", store_module.MIGRATIONS[:1])
         old = Store.open(tmp_path)
         old.put_cluster(CLUSTER)
         old.open_interval("train", 1.0, 1000.0)
-        old.begin_run(RUN)
         old.close()
         assert rows(tmp_path, "clusters") == 1
         with pytest.raises(sqlite3.OperationalError, match="no such table"):
             rows(tmp_path)
     new = Store.open(tmp_path)
     assert new.notices == []
-    assert new.cluster("train") == CLUSTER and new.run("r1") == RUN
+    assert new.cluster("train") == CLUSTER
     assert [(i.price, i.started) for i in new.intervals()] == [(1.0, 1000.0)]
     tracker = Tracker(new.database)
     tracker.record(refused(NOW))
     assert tracker.knowledge(NOW).block(HERE) is not None
     new.close()
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "_MIGRATIONS", store_module._MIGRATIONS[:1])
+        patch.setattr(store_module, "MIGRATIONS", store_module.MIGRATIONS[:1])
         with pytest.raises(SkyStoreError, match="newer jupyter_sky"):
             Store.open(tmp_path)
 
