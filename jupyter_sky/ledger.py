@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
-from .billing import billed_seconds
+from .billing import LONGEST_UNIT, billed_seconds
 from .store import ClusterRow, IntervalRow, RunRow, SpendRow, Store
 
 _HOUR = 3600.0
@@ -244,13 +244,12 @@ class Ledger:
     def _bills(
         self, now: float, since: float, notebook: str | None = None
     ) -> Iterator[tuple[IntervalRow | SpendRow, LedgerLine]]:
-        for row in self._store.intervals(notebook=notebook):
+        for row in self._store.intervals(notebook=notebook, since=since - LONGEST_UNIT):
             line = interval_line(row, now, since)
             if line.ended >= line.started:
                 yield row, line
-        for row in self._store.spend(notebook=notebook):
-            if row.at >= since:
-                yield row, LedgerLine(row.what, row.at, row.at, 0.0, None, row.usd, False, "", "")
+        for row in self._store.spend(notebook=notebook, since=since):
+            yield row, LedgerLine(row.what, row.at, row.at, 0.0, None, row.usd, False, "", "")
 
     def _by_cluster(self, now: float, since: float) -> dict[str, list[LedgerLine]]:
         return _group((row.cluster, line) for row, line in self._bills(now, since))
@@ -269,14 +268,14 @@ class Ledger:
         self, now: float, since: float, notebook: str | None = None
     ) -> dict[str, list[LedgerLine]]:
         own = [(row.notebook, line) for row, line in self._bills(now, since, notebook)]
-        guests = self._store.runs(notebook, guests_only=True, limit=None)
+        guests = self._store.runs(notebook, guests_only=True, limit=None, since=since)
         return _group(own + [(run.notebook, line) for run, line in self._timed(guests, now, since)])
 
     def _by_cell(self, now: float, since: float) -> dict[str, list[LedgerLine]]:
         # Execution counts start again with every kernel: the session keeps those cells apart.
         return _group(
             (f"{run.notebook} [{run.name or run.cell}]\n{run.session}", line)
-            for run, line in self._timed(self._store.runs(limit=None), now, since)
+            for run, line in self._timed(self._store.runs(limit=None, since=since), now, since)
         )
 
     def _timed(
@@ -284,13 +283,13 @@ class Ledger:
     ) -> Iterator[tuple[RunRow, LedgerLine]]:
         if not runs:
             return
-        intervals = _group((row.cluster, row) for row in self._store.intervals())
+        recent = self._store.intervals(since=min(run.started for run in runs))
+        intervals = _group((row.cluster, row) for row in recent)
         clusters = {row.name: row for row in self._store.clusters(live_only=False)}
         for run in runs:
-            if run.ended is None or run.ended >= since:
-                late = replace(run, started=max(run.started, since))
-                usd = run_usd(late, now, intervals.get(run.cluster, ()))
-                yield run, _run_line(late, now, usd, clusters.get(run.cluster))
+            late = run if run.started >= since else replace(run, started=since)
+            usd = run_usd(late, now, intervals.get(run.cluster, ()))
+            yield run, _run_line(late, now, usd, clusters.get(run.cluster))
 
 
 def _run_line(run: RunRow, now: float, usd: float | None, cluster: ClusterRow | None) -> LedgerLine:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from .. import clouds
+from .. import budget, clouds
 from ..config import Sky
 from ..errors import SkyClusterLost, SkyError, SkyUsageError, suggest
 from ..ledger import Ledger
@@ -70,11 +70,22 @@ class Session:
         self._scratch = None if self.store.durable else _scratch(self.config)
         self.ledger = Ledger(self.store)
         self.clusters = Clusters(self.store, notebook, self.id)
+        self._share_budget()
         self.live: dict[str, SkyRun] = {}
         self.named: dict[str, SkyRun] = {}
         self.codes: deque[str] = deque(maxlen=100)
         self._usd: tuple[float, float | None] = (0.0, 0.0)
         atexit.register(self.close)
+
+    def _share_budget(self) -> None:
+        """Let one budget hold for all notebooks of this user, and watch it."""
+        guard = self.clusters.guard
+        for usd in self.config.asked:
+            guard.set_budget(usd)
+        self.config.on_budget, self.config.asked = guard.set_budget, ()
+        budget.configure(self.store, self.config.budget_usd_day)
+        self.config.adopt_budget(budget.read(self.store).usd)
+        guard.start()
 
     # -- running ---------------------------------------------------------------------------
 
@@ -103,7 +114,7 @@ class Session:
     def _news(self) -> list[str]:
         """Return what the store has had to say since the last time."""
         told, self._told = self._told, len(self.store.notices)
-        return self.store.notices[told:]
+        return self.store.notices[told:] + self.clusters.guard.news()
 
     def would_spend(self, options: CellOptions) -> bool:
         """Whether a cell would launch, send or install something before it runs."""
@@ -354,6 +365,8 @@ class Session:
 
     def close(self) -> None:
         """Let go of every cluster; end those that nobody would come back to."""
+        self.clusters.guard.close()
+        self.config.on_budget = self.config._ask
         keep = self.lasting or (self.config.keep and self.store.durable)
         for name in [] if keep else list(self.clusters.started):
             with contextlib.suppress(SkyError):
