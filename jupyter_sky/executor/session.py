@@ -33,6 +33,8 @@ from .request import CellOptions, Origin
 from .run import SkyRun
 
 USD_SECONDS = 1.0
+FOLLOWED = 10**9
+"""How much of a run is shown once a page shows all of it below the run's own cell."""
 
 
 class Session:
@@ -164,6 +166,8 @@ class Session:
         if presses:
             raise KeyboardInterrupt
         what, how = row.name or f"cell {row.cell}", answer["status"].replace("unknown", "lost")
+        if start >= FOLLOWED:
+            return f"{what} went on while no kernel listened, shown at its own place; ended: {how}"
         return f"shown again: what {what} printed while no notebook was listening; it ended: {how}"
 
     # -- clusters --------------------------------------------------------------------------
