@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .functions.pool import Pool
     from .optimizer.planned import Plan
     from .search import SearchResult, Space
+    from .widgets.logs import Log
     from .widgets.offers import Offers
 
 
@@ -240,10 +241,20 @@ def _moment(text: str) -> float:
         return time.time() - parse_duration(text, "--since")
 
 
-def logs(which: str | None = None) -> str:
-    """Return everything that a cell printed on its cluster, by cell number, name or run id."""
+def logs(which: str | int | None = None) -> Log:
+    """Return everything that a cell printed on its cluster, by cell number, name or run id.
+
+    It is text; as the last value of a cell it is a view with search that goes on with the run.
+
+    Examples
+    --------
+    >>> sky.logs(7)  # doctest: +SKIP
+    >>> [line for line in sky.logs("train").splitlines() if "loss" in line]  # doctest: +SKIP
+    """
+    from .widgets.logs import Log
+
     session = _sessions.current()
-    return session.log_text(session.find_run(which).run_id)
+    return Log.of(session, session.find_run(None if which is None else str(which)))
 
 
 def vars(cluster: str | None = None) -> Table:
