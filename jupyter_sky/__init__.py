@@ -213,3 +213,19 @@ def unload_ipython_extension(shell: Any) -> None:
     from .magics.magic import unload
 
     unload(shell)
+
+
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    """Where a developer's build of the panel for JupyterLab lies."""
+    return [{"src": "labextension", "dest": "jupyter-sky"}]
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": "jupyter_sky"}]
+
+
+def _load_jupyter_server_extension(server_app: Any) -> None:
+    """Answer the panel from the store: see ``jupyter_sky.server``."""
+    from .server import load
+
+    load(server_app)

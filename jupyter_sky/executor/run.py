@@ -309,6 +309,8 @@ class SkyRun:
                 notebook_usd=self.session.notebook_usd() if row else None,
                 detail=detail,
                 notes=tuple(self.notes),
+                run_id=self.id,
+                price_from=f"{row.price_source} {row.price_date}".strip() if row else "",
             )
         )
         if self._relay is not None:

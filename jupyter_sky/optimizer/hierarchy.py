@@ -17,6 +17,7 @@ from jupyter_sky.optimizer.problem import Floats, Ints
 
 _DENSE = 60_000  # pairs below which the plain minimum over all pairs is the faster one
 _CHUNK = 4_000_000  # floats that one step may hold
+_NEVER = 1e250  # between classes that never meet; inf would be no number where nothing moves
 _NOISE = 1e-12  # relative difference of prices that arithmetic alone can make
 
 
@@ -161,7 +162,8 @@ def hierarchy(tables: Sequence[Floats], levels: Mapping[str, Ints]) -> Hierarchy
     apart = nodes[-1][:, None] != nodes[-1][None, :]
     row_class = _classes(np.where(apart, stack, -1.0).transpose(1, 0, 2).reshape(size, -1))
     column_class = _classes(np.where(apart, stack, -1.0).transpose(2, 0, 1).reshape(size, -1))
-    across = np.full((len(stack), row_class.max() + 1, column_class.max() + 1), np.inf)
+    shape = (len(stack), row_class.max() + 1, column_class.max() + 1)
+    across = np.full(shape, _NEVER)
     i, j = np.nonzero(apart)
     across[:, row_class[i], column_class[j]] = stack[:, i, j]
     return Hierarchy(

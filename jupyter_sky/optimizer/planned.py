@@ -153,6 +153,28 @@ class Reason:
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """What a task could take instead, all other tasks as they are.
+
+    Attributes
+    ----------
+    kind : str
+        ``next best``, ``other cloud``, ``spot`` or ``on demand``, or several of them; a market
+        that the request rules out says so.
+    usd, hours, gco2 : float
+        What the whole plan would come to with it, more than it does.
+    """
+
+    task: str
+    kind: str
+    offer: Offer
+    nodes: int
+    usd: float
+    hours: float
+    gco2: float
+
+
+@dataclass(frozen=True)
 class Compared:
     """What the plan would come to under one more condition; `error` says why there is none."""
 
@@ -182,6 +204,8 @@ class Plan:
     certificate : Certificate
     notes : tuple of str
         What it rests on.
+    deadline_h : float, optional
+        Most hours that it may take, where that was asked.
 
     Examples
     --------
@@ -200,6 +224,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     reasons_: tuple[Reason, ...] | None = field(default=None, compare=False, repr=False)
     compared_: tuple[Compared, ...] | None = field(default=None, compare=False, repr=False)
+    alternatives_: tuple[Alternative, ...] | None = field(default=None, compare=False, repr=False)
+    deadline_h: float | None = None
     work: Work | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -250,6 +276,16 @@ class Plan:
 
             object.__setattr__(self, "compared_", compared(self, self._at_work()))
         return self.compared_ or ()
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """What each task could take instead: the next best, another cloud, spot or on demand."""
+        if self.alternatives_ is None:
+            from .alternatives import alternatives
+
+            # a request by itself has room for more
+            found = alternatives(self, self._at_work(), 3 if len(self) == 1 else 1)
+            object.__setattr__(self, "alternatives_", found)
+        return self.alternatives_ or ()
 
     def next_best(self, count: int = 2, by: str = "region", least: int = 1) -> tuple[Plan, ...]:
         """The next best plans, each with tasks elsewhere than in all before it.
@@ -315,6 +351,9 @@ class Plan:
             data["notes"] = tuple(data["notes"])
             if "reasons_" in data:
                 data["reasons_"] = tuple(_reason(one) for one in data["reasons_"])
+            if "alternatives_" in data:
+                known = data["alternatives_"]
+                data["alternatives_"] = tuple(_alternative(one) for one in known)
             if "compared_" in data:
                 data["compared_"] = tuple(Compared(**one) for one in data["compared_"])
             return cls(**data)
@@ -363,3 +402,8 @@ def _placed(data: dict[str, Any]) -> Placed:
 def _reason(data: dict[str, Any]) -> Reason:
     data["offer"] = data["offer"] and _offer(data["offer"])
     return Reason(**data)
+
+
+def _alternative(data: dict[str, Any]) -> Alternative:
+    data["offer"] = _offer(data["offer"])
+    return Alternative(**data)
