@@ -13,10 +13,10 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from .account import Amount, local_day, rate, spent
+from .account import local_day, rate, spent
 from .billing import LONGEST_UNIT
 from .errors import SkyBudget
-from .ledger import format_rate, format_usd
+from .ledger import Amount, format_rate, format_usd
 from .store import Store
 
 WARN = 0.8
