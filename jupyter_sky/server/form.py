@@ -7,7 +7,7 @@ from typing import Any
 
 import tornado.web
 
-from ..errors import SkyUsageError
+from ..errors import SkyStoreError, SkyUsageError
 from ..forms.asking import answers
 from ..forms.complete import Known
 from .handler import SkyHandler
@@ -41,7 +41,11 @@ class FormHandler(SkyHandler):
         return answers(self._known)[kind](asked())
 
     def _known(self) -> Known:
-        return Known(live=tuple(row.name for row in self.desk.store.clusters()))
+        try:
+            live = tuple(row.name for row in self.desk.session.store.clusters())
+        except SkyStoreError:
+            live = ()  # the panel says what is wrong with it; offers need no store
+        return Known(live)
 
 
 HANDLERS = [(r"form/(schema|read|write|match|place|complete)", FormHandler)]

@@ -95,13 +95,13 @@ export class FormPanel extends Widget {
     }
   }
 
-  /** Below the top of the cell, at its right; where there is no room, higher. */
+  /** Below the cell, at its right; where there is no room, as far down as it goes. */
   private place(): void {
     const cell = this.cell.node.getBoundingClientRect();
     const [width, height] = [this.node.offsetWidth, this.node.offsetHeight];
     const within = (value: number, most: number) => Math.max(EDGE, Math.min(value, most - EDGE));
     const left = within(cell.right - width - EDGE, window.innerWidth - width);
-    const top = within(cell.top + 32, window.innerHeight - height);
+    const top = within(Math.max(cell.bottom, EDGE) + 2, window.innerHeight - height);
     Object.assign(this.node.style, { left: `${left}px`, top: `${top}px` });
   }
 

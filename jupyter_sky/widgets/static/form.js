@@ -458,9 +458,7 @@ class Form {
     }
     const said = await this.placing({ fields }).catch(() => ({ words: '' }));
     if (said && !this.disposed) {
-      const { _ } = this;
-      const where = said.words ? [h('strong', { text: _('Would run') }), ` ${said.words}`] : [];
-      this.where.replaceChildren(...where);
+      this.where.textContent = said.words.charAt(0).toUpperCase() + said.words.slice(1);
     }
   }
 
@@ -563,9 +561,9 @@ class Form {
     const head = h(
       'tr',
       null,
-      h('th', { scope: 'col' }, _('Cheapest')),
-      h('th', { scope: 'col', class: 'jsky-number' }, _('price')),
-      h('th', { scope: 'col', class: 'jsky-number' }, _('est. for'), ' ', this.timeInput)
+      h('th', { scope: 'col' }, _('cheapest')),
+      h('th', { scope: 'col', class: 'jsky-number jsky-mod-price' }, _('price')),
+      h('th', { scope: 'col', class: 'jsky-number jsky-mod-est' }, _('est. for'), ' ', this.timeInput)
     );
     const rows = (answer.places ?? []).map((/** @type {any} */ place) => this.row(place));
     const shown = h(
@@ -599,18 +597,17 @@ class Form {
       place.memory ? _('%1 GiB', Number(place.memory.toFixed(1))) : '',
       place.spot ? _('spot') : ''
     ].filter(Boolean);
-    const read = place.date ? _('as of %1', place.date) : _('of unknown age');
-    const source = `${_('Price')} ${read}: ${place.source || _('source unknown')}`;
+    const dated = place.date ? _('price of %1', place.date) : _('price of unknown age');
+    const source = `${dated}: ${place.source || _('source unknown')}`;
+    const lines = [size.join(' · '), place.cloud === 'local' ? '' : source, place.note];
     return h(
       'tr',
-      { title: [place.note, source].filter(Boolean).join('\n') },
+      null,
       h(
         'td',
         null,
         h('span', { text: where + more }),
-        h('span', { class: 'jsky-Form-size', text: size.join(' · ') }),
-        h('span', { class: 'jsky-Form-size', text: place.cloud === 'local' ? '' : source }),
-        place.note ? h('span', { class: 'jsky-Form-size', text: place.note }) : null
+        ...lines.map(text => text && h('span', { class: 'jsky-Form-size', title: text, text }))
       ),
       h('td', { class: 'jsky-number', text: rate(place.price, _) }),
       h('td', {
