@@ -3,3 +3,5 @@ import '../../jupyter_sky/widgets/static/base.css';
 import '../../jupyter_sky/widgets/static/card.css';
 import '../../jupyter_sky/widgets/static/logs.css';
 import './runs.css';
+import '../../jupyter_sky/widgets/static/form.css';
+import './form.css';
