@@ -97,7 +97,7 @@ class Database:
             self._flush()
             self._db.close()
 
-    def read(self, sql: str, values: tuple[Any, ...] = ()) -> list[sqlite3.Row]:
+    def read(self, sql: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> list[sqlite3.Row]:
         """The rows of a query, after the queued writes when these are possible again.
 
         Raises

@@ -52,8 +52,8 @@ MIGRATIONS = (
     DROP INDEX clusters_live;
     CREATE UNIQUE INDEX clusters_live ON clusters (name) WHERE state IN ('starting', 'up')
     """,
-    # what the panel shows of a run: which cell it is, how far it has come, who wants it to stop;
-    # and settings that all processes of a user share
+    # what the panel shows: of a run which cell it is, how far it has come, who wants it to stop, of
+    # a cluster why it ended and until when it is kept; settings that processes of a user share
     """
     ALTER TABLE runs ADD COLUMN cell_id TEXT;
     ALTER TABLE runs ADD COLUMN stage TEXT NOT NULL DEFAULT '';
@@ -61,6 +61,8 @@ MIGRATIONS = (
     ALTER TABLE runs ADD COLUMN allowed REAL;
     UPDATE runs SET stage = CASE status WHEN 'ok' THEN 'done' WHEN 'error' THEN 'failed'
         ELSE status END;
+    ALTER TABLE clusters ADD COLUMN note TEXT NOT NULL DEFAULT '';
+    ALTER TABLE clusters ADD COLUMN kept REAL NOT NULL DEFAULT 0;
     CREATE INDEX runs_open ON runs (started) WHERE ended IS NULL;
     CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
     """,

@@ -56,6 +56,8 @@ class ClusterRow:
     idle: float  # seconds
     price_source: str
     price_date: str
+    note: str = ""  # why it ended
+    kept: float = 0.0  # it does not end for idleness before this time
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ _PUT_CLUSTER = (
     f"INSERT INTO clusters ({_CLUSTER_COLUMNS}) "
     f"VALUES ({', '.join(':' + f.name for f in fields(ClusterRow))}) "
     "ON CONFLICT (name, created) DO UPDATE SET "
-    + ", ".join(f"{f.name} = excluded.{f.name}" for f in fields(ClusterRow))
+    + ", ".join(f"{f.name} = excluded.{f.name}" for f in fields(ClusterRow) if f.name != "kept")
 )
 _BEGIN_RUN = f"INSERT INTO runs VALUES ({', '.join(':' + f.name for f in fields(RunRow))})"
 _CHANGED = "cluster price nodes started ended status stage allowed".split()
@@ -215,12 +217,16 @@ class Store:
         """Forget a cluster of which no machine ever came up."""
         self._db.write(("DELETE FROM clusters WHERE name = ? AND created = ?", (name, created)))
 
-    def set_cluster_state(self, name: str, state: str, at: float) -> None:
+    def set_cluster_state(self, name: str, state: str, at: float, note: str = "") -> None:
         """Set the state of the latest cluster of this name; ``'down'`` ends its billing at `at`."""
         ended = None if state in ("starting", "up") else at
-        update = f"UPDATE clusters SET state = ?, ended = ? WHERE id = {_LATEST}"
+        update = f"UPDATE clusters SET state = ?, ended = ?, note = ? WHERE id = {_LATEST}"
         close = [(_CLOSE, (at, name))] if state == "down" else []
-        self._db.write((update, (state, ended, name)), *close)
+        self._db.write((update, (state, ended, note, name)), *close)
+
+    def keep_cluster(self, name: str, until: float) -> None:
+        """Note until when a cluster does not end for idleness."""
+        self._db.write((f"UPDATE clusters SET kept = ? WHERE id = {_LATEST}", (until, name)))
 
     # -- intervals ------------------------------------------------------------------------------
 

@@ -21,6 +21,9 @@ from .cluster import ANOTHER, Cluster
 from .guard import Guard
 from .launching import abandon, await_other, is_being_launched, start
 
+EXPECTED = ("idle", "stopped", "it was ended")
+"""Reasons for an end that somebody wanted."""
+
 
 class Clusters:
     """The clusters of this user, by name, and the connections of this process to them.
@@ -221,10 +224,12 @@ class Clusters:
         if gone is not None:  # what is left of it is of no use
             with suppress(SkyError):
                 clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
-        self.forget(row.name, why or (gone.reason if gone else "") or "it has ended")
+        reason = why or (gone.reason if gone else "")
+        self.forget(row.name, reason or "it has ended")
         ended = gone.ended if gone else time.time()
         self.store.close_dead(row.name, ended)
-        self.store.set_cluster_state(row.name, "down", ended or time.time())
+        state = "lost" if gone is not None and reason not in EXPECTED else "down"
+        self.store.set_cluster_state(row.name, state, ended or time.time(), reason)
         for run in self.store.runs(cluster=row.name, status="running"):
             if run.session != self.session:
                 self.store.close_run_at_beat(run.run_id)
