@@ -15,7 +15,7 @@ def load(server_app: Any) -> None:
     """Add the handlers to a Jupyter server."""
     from jupyter_server.utils import url_path_join
 
-    from . import clusters, form, offers, overview, runs
+    from . import clusters, follow, form, offers, overview, runs
     from .desk import Desk
     from .news import SCHEMA
 
@@ -29,7 +29,7 @@ def load(server_app: Any) -> None:
         ".*$",
         [
             (url_path_join(base, PREFIX, path), handler)
-            for module in (overview, clusters, runs, offers, form)
+            for module in (overview, clusters, runs, follow, offers, form)
             for path, handler in module.HANDLERS
         ],
     )
