@@ -32,24 +32,37 @@ export class Watch {
   /** Why the last question was not answered; null when it was. */
   problem: SkyError | null = null;
 
+  /** When the server was last heard of, in unix seconds of this computer. */
+  heardAt = 0;
+
   /** Emits after every answer that brought news, and when a problem comes or goes. */
   get changed(): ISignal<this, void> {
     return this.changes;
   }
 
+  /** Unix seconds by the server's clock, which need not agree with the one here. */
+  now(): number {
+    return Date.now() / 1000 + this.ahead;
+  }
+
   /** Seconds between two questions. */
   set seconds(seconds: number) {
-    this.poll.frequency = { ...this.poll.frequency, interval: seconds * 1000 };
+    const { backoff, max } = this.poll.frequency;
+    this.poll.frequency = { backoff, interval: seconds * 1000, max: Math.max(max, seconds * 1000) };
+  }
+
+  get seconds(): number {
+    return this.poll.frequency.interval / 1000;
   }
 
   async start(): Promise<void> {
     await this.poll.start();
   }
 
-  /** Asks now; the promise is kept when the answer is here. */
+  /** Asks now; the promise is kept when the answer is here, whatever it is. */
   async refresh(): Promise<void> {
     await this.poll.refresh();
-    await this.poll.tick;
+    await this.poll.tick.catch(() => undefined);
   }
 
   dispose(): void {
@@ -67,7 +80,11 @@ export class Watch {
     try {
       const state = await this.api.state(this.state === null || before !== null);
       this.problem = null;
-      if (state) this.state = state;
+      this.heardAt = Date.now() / 1000;
+      if (state) {
+        this.state = state;
+        this.ahead = state.at - this.heardAt;
+      }
       if (state || before) this.changes.emit();
     } catch (error) {
       this.problem =
@@ -77,6 +94,7 @@ export class Watch {
     }
   }
 
+  private ahead = 0;
   private changes = new Signal<this, void>(this);
   private poll: Poll;
   private events?: ServiceManager.IManager['events'];
