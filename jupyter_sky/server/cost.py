@@ -77,9 +77,8 @@ class CsvHandler(_CostHandler):
         except SkyError as error:
             self.refuse(error)
             return
-        self.set_header("Content-Type", "text/csv; charset=utf-8")
         self.set_header("Content-Disposition", f'attachment; filename="{bill.file_name}"')
-        self.finish(bill.to_csv())
+        self.finish(bill.to_csv(), set_content_type="text/csv; charset=utf-8")
 
 
 class BudgetHandler(SkyHandler):

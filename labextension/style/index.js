@@ -1,1 +1,3 @@
 import './base.css';
+import '../../jupyter_sky/widgets/static/base.css';
+import '../../jupyter_sky/widgets/static/cost.css';
