@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .optimizer.planned import Plan
     from .search import SearchResult, Space
     from .widgets.cost import Cost
+    from .widgets.logs import Log
     from .widgets.offers import Offers
 
 
@@ -242,10 +243,20 @@ def _cost(by: By, since: str, compact: bool = False) -> Cost:
     return Cost(read, set_budget, by, since, compact)
 
 
-def logs(which: str | None = None) -> str:
-    """Return everything that a cell printed on its cluster, by cell number, name or run id."""
+def logs(which: str | int | None = None) -> Log:
+    """Return everything that a cell printed on its cluster, by cell number, name or run id.
+
+    It is text; as the last value of a cell it is a view with search that goes on with the run.
+
+    Examples
+    --------
+    >>> sky.logs(7)  # doctest: +SKIP
+    >>> [line for line in sky.logs("train").splitlines() if "loss" in line]  # doctest: +SKIP
+    """
+    from .widgets.logs import Log
+
     session = _sessions.current()
-    return session.log_text(session.find_run(which).run_id)
+    return Log.of(session, session.find_run(None if which is None else str(which)))
 
 
 def vars(cluster: str | None = None) -> Table:

@@ -1,9 +1,11 @@
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
+import { card } from './card';
 import { cost } from './cost';
+import { logs } from './logs';
 import { shell } from './shell';
 
 // Each part of the face is one plugin in a file of its own.
-const plugins: JupyterFrontEndPlugin<any>[] = [shell, cost];
+const plugins: JupyterFrontEndPlugin<any>[] = [shell, card, logs, cost];
 
 export default plugins;
