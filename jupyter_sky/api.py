@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .optimizer.planned import Plan
     from .search import SearchResult, Space
     from .widgets.cost import Cost
+    from .widgets.form import SkyForm
     from .widgets.logs import Log
     from .widgets.offers import Offers
 
@@ -169,6 +170,30 @@ def status(cluster: str | None = None) -> Table:
         tuple(rows),
         empty="no cluster is up: put %%sky above a cell, or %sky up",
     )
+
+
+def form(line: str = "", **labels: Any) -> SkyForm:
+    """Show a form that says what a cell needs, and what that would get and cost.
+
+    Parameters
+    ----------
+    line
+        Options to begin with, as after ``%%sky``.
+    **labels
+        Or the same as labels: ``gpus="V100:1"``.
+
+    Returns
+    -------
+    SkyForm
+        ``form.line`` is what it says now; ``form.cell()`` puts a cell with it below this one.
+
+    Examples
+    --------
+    >>> sky.form("--gpus V100:1 --timeout 2h")  # doctest: +SKIP
+    """
+    from .widgets.form import form as made
+
+    return made(line, labels)
 
 
 def ssh_command(cluster: str | None = None) -> str:

@@ -15,7 +15,7 @@ def load(server_app: Any) -> None:
     """Add the handlers to a Jupyter server."""
     from jupyter_server.utils import url_path_join
 
-    from . import clusters, cost, offers, overview, runs
+    from . import clusters, cost, form, offers, overview, runs
     from .desk import Desk
     from .news import SCHEMA
 
@@ -30,7 +30,7 @@ def load(server_app: Any) -> None:
         ".*$",
         [
             (url_path_join(base, PREFIX, path), handler)
-            for module in (overview, clusters, runs, offers, cost)
+            for module in (overview, clusters, runs, offers, form, cost)
             for path, handler in module.HANDLERS
         ],
     )

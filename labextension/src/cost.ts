@@ -8,6 +8,7 @@ import { ServerConnection } from '@jupyterlab/services';
 import { render } from '../../jupyter_sky/widgets/static/cost.js';
 import type { IState } from './api';
 import { ISky } from './tokens';
+import { addView, type Show } from './views';
 import { money, Translate } from './words';
 
 export const COST = 'cost';
@@ -34,6 +35,12 @@ async function csv(settings: ServerConnection.ISettings, query: Record<string, s
   const told = response.headers.get('Content-Disposition') ?? '';
   return { text: await response.text(), name: /filename="([^"]+)"/.exec(told)?.[1] ?? 'cost.csv' };
 }
+
+/** Shows `sky.cost()` and `sky.meter()` where a notebook has them in an output. */
+const shownCost: Show = (state, { host, sky }) => {
+  const ask = askServer(sky, state.bill?.notebook ?? '');
+  return render({ el: host, ask, _: sky._, model: { get: () => state } });
+};
 
 /** What there is to say of a day's budget: nothing, that it runs short, or that it is spent. */
 export function alarm(today: IState['today'], _: Translate): { key: string; text: string } | null {
@@ -91,6 +98,7 @@ export const cost: JupyterFrontEndPlugin<void> = {
       mount: host =>
         render({ el: host, ask: askServer(sky), _, by: 'notebook', since: 'today' })
     });
+    addView('cost', shownCost);
     warn(sky);
   }
 };
