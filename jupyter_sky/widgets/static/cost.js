@@ -86,15 +86,16 @@ export function parseBudget(text) {
  * @param {import('./base.js').Ask} view.ask
  * @param {import('./base.js').Translate} view._
  * @param {any} [view.model] Holds the first figures, and tells of new ones, where there is a kernel.
- * @param {string} [view.since] What is shown at first: `today`, `7d`, `30d` or `all`.
+ * @param {string} [view.by] What is shown at first: by `cell`, `notebook`...
+ * @param {string} [view.since] And since when: `today`, `7d`, `30d` or `all`.
  * @returns {() => void}
  */
-export function render({ el, ask, _, model, since }) {
+export function render({ el, ask, _, model, by, since }) {
   const state = model?.get?.('state') ?? {};
   const compact = Boolean(state.compact);
   /** @type {Bill | null} */
   let bill = state.bill ?? null;
-  const chosen = { by: bill?.by ?? 'cell', since: since ?? state.since ?? 'all' };
+  const chosen = { by: bill?.by ?? by ?? 'cell', since: since ?? state.since ?? 'all' };
   let told = bill?.at ?? 0; // when the figures were told, by the clock here
   let trouble = '';
 
@@ -221,7 +222,7 @@ export function render({ el, ask, _, model, since }) {
 
   function furnish() {
     const bar = budgetBar(_, setBudget);
-    const by = choice(_('By'), [
+    const grouping = choice(_('By'), [
       ['cell', _('cell')], ['notebook', _('notebook')], ['cluster', _('cluster')],
       ['cloud', _('cloud')], ['day', _('day')]
     ], chosen.by, value => {
@@ -244,7 +245,7 @@ export function render({ el, ask, _, model, since }) {
     const problem = h('p', { class: 'jsky-Cost-problem', role: 'alert' });
     const stamp = h('p', { class: 'jsky-Cost-stamp' });
     problem.hidden = true;
-    root.append(bar.element, h('div', { class: 'jsky-Cost-choices' }, by, when, csv),
+    root.append(bar.element, h('div', { class: 'jsky-Cost-choices' }, grouping, when, csv),
       problem, table, details, stamp);
     return {
       budget: bar.show,
