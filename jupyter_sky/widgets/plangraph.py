@@ -160,7 +160,9 @@ def _lanes(arrows: Sequence[_Arrow]) -> list[_Box]:
     found = []
     for number, arrow in enumerate(arrows):
         a, b = arrow.stops
-        lanes = [_Box(f"{number} {level}", (), level=level) for level in range(a.level + 1, b.level)]
+        lanes = [
+            _Box(f"{number} {level}", (), level=level) for level in range(a.level + 1, b.level)
+        ]
         arrow.stops = [a, *lanes, b]
         found += lanes
     return found

@@ -41,6 +41,8 @@ class Table:
         A sentence below the table.
     empty : str
         What is said in place of a table without rows.
+    heads : bool
+        Whether the first column names its row, which screen readers then say.
 
     Examples
     --------
@@ -57,6 +59,7 @@ class Table:
     rows: tuple[tuple[object, ...], ...]
     note: str = ""
     empty: str = ""
+    heads: bool = False
 
     def __iter__(self) -> Iterator[tuple[object, ...]]:
         return iter(self.rows)
@@ -108,7 +111,7 @@ class Table:
         head = _html_row(
             'th scope="col"', self.columns, [f"{s}; border-bottom: {LINE}" for s in styles]
         )
-        body = "".join(_html_row("td", row, styles) for row in self.rows)
+        body = "".join(_html_row("td", row, styles, self.heads) for row in self.rows)
         caption = f'<caption style="{CAPTION}">{escape(self.title)}</caption>'
         return (
             f'<table class="{PLAIN}" style="{TABLE}">{caption if self.title else ""}'
@@ -120,11 +123,14 @@ def _block(text: str, style: str) -> str:
     return f'<div class="{PLAIN}" style="{TABLE}; {style}">{escape(text)}</div>' if text else ""
 
 
-def _html_row(tag: str, values: tuple[object, ...], styles: list[str]) -> str:
-    name = tag.split()[0]
+def _html_row(tag: str, values: tuple[object, ...], styles: list[str], heads: bool = False) -> str:
+    tags = [tag] * len(values)
+    if heads:
+        tags[0] = 'th scope="row"'
+        styles = [f"{styles[0]}; font-weight: inherit", *styles[1:]]
     cells = (
-        f'<{tag} style="{style}">{escape(_text(value))}</{name}>'
-        for value, style in zip(values, styles, strict=True)
+        f'<{tag} style="{style}">{escape(_text(value))}</{tag.split()[0]}>'
+        for tag, value, style in zip(tags, values, styles, strict=True)
     )
     return f'<tr style="background: none">{"".join(cells)}</tr>'
 
