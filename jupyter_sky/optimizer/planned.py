@@ -181,7 +181,7 @@ class Compared:
     Attributes
     ----------
     where : str
-        The clouds it would use, or the tasks that would be elsewhere.
+        The clouds that it would use.
     error : str
         Why there is none.
     """
@@ -279,7 +279,7 @@ class Plan:
         return self._at_work().again(*more)
 
     def compared(self) -> tuple[Compared, ...]:
-        """The next best plan, and what it would be on one cloud, on demand, or with other aims."""
+        """What it would come to on each cloud alone, on demand, on spot, and with other aims."""
         if self.compared_ is None:
             from .reasons import compared
 

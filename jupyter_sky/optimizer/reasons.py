@@ -75,14 +75,12 @@ def _difference(usd: float, hours: float) -> str:
 
 
 def compared(plan: Plan, work: Work) -> tuple[Compared, ...]:
-    """The next best plan, and the plan under other conditions: each is solved anew, or not soon."""
+    """The plan under other conditions, each solved anew; what takes long is left."""
     quick = {"time_limit": min(_PATIENCE, float(work.settings.get("time_limit", _PATIENCE)))}
-    found = [_next_best(plan, work)] if len(plan) > 1 else []
-    found += [
+    return tuple(
         _under(condition, lambda d=demands, s=settings: work.again(*d, **(quick | s)))
         for condition, demands, settings in _conditions(plan, work)
-    ]
-    return tuple(one for one in found if one is not None)
+    )
 
 
 def _conditions(plan: Plan, work: Work) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
@@ -120,20 +118,6 @@ def _under(condition: str, solve: Callable[[], Plan]) -> Compared:
     return Compared(
         condition, other.usd, other.hours, other.gco2, where=f"on {', '.join(other.clouds)}"
     )
-
-
-def _next_best(plan: Plan, work: Work) -> Compared | None:
-    """The best plan that has a task in another region, and which."""
-    for other in work.next_best(1, "region", 1):
-        pairs = zip(plan.tasks, other.tasks, strict=True)
-        moved = [
-            f"{new.task} on {new.offer.cloud} {new.offer.region}"
-            for old, new in pairs
-            if (old.offer.cloud, old.offer.region) != (new.offer.cloud, new.offer.region)
-        ]
-        where = ", ".join(moved[:2]) + (f" and {len(moved) - 2} more" if len(moved) > 2 else "")
-        return Compared("the next best", other.usd, other.hours, other.gco2, where=where)
-    return None
 
 
 def _used_sites(work: Work) -> set[int]:

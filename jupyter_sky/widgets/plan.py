@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..ledger import format_rate, format_usd
-from .gantt import gantt
+from .gantt import decided, gantt
 from .gantt import to_text as gantt_text
 from .plangraph import MOST_LABELS, graph
 from .planwords import clock, more_time, more_usd, share, size
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..optimizer.planned import Moved, Placed, Plan
 
 _MOST_ASKED = 12  # tasks of a plan to which other questions are put for a display
+_CLIP = 44
+SMALL = "font-size: 0.85em; opacity: 0.85"
 _BLOCK = f"{TABLE}; padding: 2px 8px"
 
 
@@ -41,11 +43,10 @@ def to_html(plan: Plan) -> str:
     notes = "".join(block(line) for line in footer(plan))
     if len(plan) == 1 and not plan.moves:
         return shown(request_table(plan)) + folded("what it rests on", notes)
-    parts = [block(headline(plan), "font-weight: 600"), block(lead(plan)), graph(plan)]
     moved = [move for move in plan.moves if move.gb]
-    if len(moved) > MOST_LABELS and "<svg" in parts[-1]:
-        parts.append(block(f"{len(moved)} transfers: their amounts are under “what moves”"))
-    parts += [gantt(plan), shown(tasks_table(plan, title=""))]
+    parts = [block(headline(plan), "font-weight: 600"), block(lead(plan)), graph(plan)]
+    parts += [block(_arrows(moved), SMALL), block(decided(plan)), gantt(plan)]
+    parts.append(shown(tasks_table(plan, title="")))
     if tables := _other(plan):
         parts.append(folded(_nearest(plan), "".join(map(shown, tables))))
     if why := _why(plan):
@@ -97,6 +98,18 @@ def shown(table: Table) -> str:
     return scrolling(table._repr_html_(), table.title or "tasks")
 
 
+def _arrows(moved: Sequence[Moved]) -> str:
+    """What stands at the arrows of the graph."""
+    if not moved:
+        return ""
+    if len(moved) > MOST_LABELS:
+        return f"{len(moved)} transfers: their size, cost and time are under “what moves”"
+    guess = any(move.basis not in ("listed", "free") for move in moved)
+    return "arrows: size, cost and time of what moves (est.)" + (
+        "; ~ where no price is listed" if guess else ""
+    )
+
+
 # -- in words ------------------------------------------------------------------------------------
 
 
@@ -135,16 +148,12 @@ def lead(plan: Plan) -> str:
 
 def _nearest(plan: Plan) -> str:
     """What the next best costs more, as a summary says it."""
-    best = min(
-        (one for one in plan.compared_ or () if one.condition == "the next best" and one.usd),
-        key=lambda one: one.usd or 0.0,
-        default=None,
-    )
-    if best is None or best.usd is None:
+    nearest = [one for one in plan.alternatives_ or () if one.kind.startswith("next best")]
+    if not nearest:
         return "alternatives"
-    more = best.usd - plan.usd
-    costs = "as much" if more_usd(more) == "same" else f"{format_usd(more)} more"
-    return f"alternatives: the next best plan costs {costs} ({best.where})"
+    one = min(nearest, key=lambda one: (one.usd, one.hours))
+    costs = f"costs {difference(one.usd, plan.usd)}"
+    return f"alternatives: the next best, {one.task} on {place(one.offer, one.nodes)}, {costs}"
 
 
 def footer(plan: Plan) -> Sequence[str]:
@@ -153,13 +162,13 @@ def footer(plan: Plan) -> Sequence[str]:
 
 
 def prices_from(offers: Iterable[Offer]) -> str:
-    """Date and source of prices, with whose they are."""
-    clouds: dict[str, list[str]] = {}
+    """Date and source of prices, with whose they are; `plan[task].offer.source` has them whole."""
+    clouds: dict[str, dict[str, None]] = {}
     for offer in offers:
-        told = clouds.setdefault(f"{offer.date} {offer.source}".strip() or "not known", [])
-        if offer.cloud not in told:
-            told.append(offer.cloud)
-    parts = [f"{', '.join(names)} {source}" for source, names in sorted(clouds.items())]
+        read = f"{offer.date} {offer.source}".strip() or "not known"
+        read = read if len(read) <= _CLIP else f"{read[: _CLIP - 1]}…"
+        clouds.setdefault(offer.cloud, {})[read] = None
+    parts = [f"{cloud} {' and '.join(read)}" for cloud, read in sorted(clouds.items())]
     return f"prices: {'; '.join(parts)}"
 
 

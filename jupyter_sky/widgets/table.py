@@ -13,9 +13,10 @@ from .statusline import PLAIN
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# Amounts, clocks, rates and shares: $0.41, 1:12, $1.01/h, 97 %
-_NUMBER = re.compile(r"-?<?\$?\d[\d.,:]*( ?(%|s|/h|[kMGT]?i?B))?")
-_BLANK = {"", "unknown"}
+# Amounts, clocks, rates, shares and differences: $0.41, 1:12, $1.01/h, 97 %, +$1.50 (+15 %)
+_NUMBER = re.compile(r"[-+]?<?\$?\d[\d.,:]*( ?(%|s|/h|[kMGT]?i?B))?( \([-+]?\d[\d.,]* %\))?")
+_BLANK = {"", "unknown", "same"}
+_SHORT = 24  # characters that stay on one line, however narrow the page
 
 LINE = "1px solid rgba(128, 128, 128, 0.35)"
 TABLE = (
@@ -128,9 +129,11 @@ def _html_row(tag: str, values: tuple[object, ...], styles: list[str], heads: bo
     if heads:
         tags[0] = 'th scope="row"'
         styles = [f"{styles[0]}; font-weight: inherit", *styles[1:]]
+    texts = [_text(value) for value in values]
     cells = (
-        f'<{tag} style="{style}">{escape(_text(value))}</{tag.split()[0]}>'
-        for tag, value, style in zip(tags, values, styles, strict=True)
+        f'<{tag} style="{style}{"; white-space: nowrap" if len(text) <= _SHORT else ""}">'
+        f"{escape(text)}</{tag.split()[0]}>"
+        for tag, text, style in zip(tags, texts, styles, strict=True)
     )
     return f'<tr style="background: none">{"".join(cells)}</tr>'
 
