@@ -94,11 +94,11 @@ def to_text(plan: Plan) -> str:
 
 def _letters(bar: Bar, span: float) -> list[str]:
     line = [" "] * (COLUMNS + 1)
-    for part in bar.parts:
+    for part in sorted(bar.parts, key=lambda part: part.kind == "work"):
         if not part.hours:
             continue
         first, last = _column(part.start_h, span), _column(part.end_h, span)
-        if part.kind == "work":  # however short, it is seen
+        if part.kind == "work":  # however short, it is seen: it comes last
             first = min(first, COLUMNS - 1)
             last = max(last, first + 1)
         for column in range(first, last):

@@ -229,7 +229,7 @@ def request_table(plan: Plan, title: str | None = None) -> Table:
     """A single request: where it goes, and what else there is."""
     (one,) = plan.tasks
     totals = (_time(one), format_usd(plan.usd), "")
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             "chosen",
             place(one.offer, one.nodes),
