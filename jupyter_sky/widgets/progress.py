@@ -45,14 +45,14 @@ def facts(progress: Progress) -> list[str]:
     parts = [f"{counted} done{failed}"]
     if progress.stage != "running":
         left = progress.running + progress.left
-        parts += [f"{left:,} not waited for"] if left else []
+        parts += [f"{left:,} stopped"] if left else []
         pace = pace_of(progress.rate)
         return parts + ([f"{pace}{_on(progress.nodes)}"] if pace and progress.done else [])
     parts.append(f"{progress.running:,} running{_on(progress.nodes)}")
     parts += [f"{progress.left:,} left"] if progress.left else []
     parts += [pace_of(progress.rate)] if progress.rate else []
     if progress.seconds_left is not None:
-        parts.append(f"about {format_elapsed(progress.seconds_left)} left (est.)")
+        parts.append(f"about {format_elapsed(max(1.0, progress.seconds_left))} left (est.)")
     return parts
 
 
@@ -94,7 +94,7 @@ def _bar(progress: Progress) -> str:
     said = ", ".join(facts(progress)[:3])
     parts = ((progress.done, _GOOD), (progress.failed, _FAILED), (progress.running, _RUNNING))
     shown = "".join(
-        f'<span style="width: {100 * count / total:.2f}%; background: {fill}"></span>'
+        f'<span style="width: {100 * count / total:.2f}%; min-width: 2px; background: {fill}"></span>'
         for count, fill in parts
         if count
     )

@@ -145,7 +145,7 @@ def test_how_it_ended_is_said(monkeypatch, error: type[BaseException], stage: st
     with pytest.raises(error):
         gathered(show, monkeypatch, work)
     assert show[-1].stage == stage and show[-1].done == 1
-    assert "3 not waited for" in to_text(show[-1])
+    assert "3 stopped" in to_text(show[-1])
 
 
 def test_what_is_quick_shows_nothing(monkeypatch) -> None:
