@@ -152,8 +152,13 @@ def _nearest(plan: Plan) -> str:
     if not nearest:
         return "alternatives"
     one = min(nearest, key=lambda one: (one.usd, one.hours))
-    costs = f"costs {difference(one.usd, plan.usd)}"
-    return f"alternatives: the next best, {one.task} on {place(one.offer, one.nodes)}, {costs}"
+    part = share(one.usd, plan.usd)
+    costs = f"{format_usd(one.usd)} more{f' ({part})' if part else ''}"
+    if more_usd(one.usd) == "same":
+        costs = "as much"
+    return (
+        f"alternatives: the next best, {one.task} on {place(one.offer, one.nodes)}, costs {costs}"
+    )
 
 
 def footer(plan: Plan) -> Sequence[str]:
@@ -228,30 +233,17 @@ def tasks_table(plan: Plan, title: str | None = None) -> Table:
 def request_table(plan: Plan, title: str | None = None) -> Table:
     """A single request: where it goes, and what else there is."""
     (one,) = plan.tasks
-    totals = (_time(one), format_usd(plan.usd), "")
-    rows: list[tuple[str, ...]] = [
-        (
-            "chosen",
-            place(one.offer, one.nodes),
-            machine(one.offer),
-            rate(one.offer, one.nodes),
-            *totals,
-        )
-    ]
     told = plan.alternatives_ or ()
+
+    def row(kind: str, offer: Offer, nodes: int, *figures: str) -> tuple[str, ...]:
+        return (kind, place(offer, nodes), rate(offer, nodes), *figures, machine(offer))
+
+    rows = [row("chosen", one.offer, one.nodes, format_usd(plan.usd), "", _time(one))]
     for other in told:
-        rows.append(
-            (
-                other.kind,
-                place(other.offer, other.nodes),
-                machine(other.offer),
-                rate(other.offer, other.nodes),
-                clock(max(0.0, one.hours + other.hours)),
-                format_usd(plan.usd + other.usd),
-                difference(other.usd, plan.usd),
-            )
-        )
-    columns = ("", "where", "machine", "price", "time", "cost", "more")
+        cost, more = format_usd(plan.usd + other.usd), difference(other.usd, plan.usd)
+        time = clock(max(0.0, one.hours + other.hours))
+        rows.append(row(other.kind, other.offer, other.nodes, cost, more, time))
+    columns = ("", "where", "price", "cost", "more", "time", "machine")
     note = prices_from([one.offer, *(other.offer for other in told)])
     return Table(headline(plan) if title is None else title, columns, tuple(rows), note, heads=True)
 
@@ -319,13 +311,13 @@ def alternatives_table(plan: Plan) -> Table:
             one.task,
             one.kind,
             place(one.offer, one.nodes),
-            rate(one.offer, one.nodes),
-            format_usd(plan.usd + one.usd),
             difference(one.usd, plan.usd),
             more_time(one.hours),
+            format_usd(plan.usd + one.usd),
+            rate(one.offer, one.nodes),
         )
         for one in told
     )
-    columns = ("task", "instead", "where", "price", "plan costs", "more", "longer")
+    columns = ("task", "instead", "where", "more", "longer", "plan costs", "price")
     note = prices_from(one.offer for one in told)
     return Table("One task elsewhere (estimates)", columns, rows, note, heads=True)

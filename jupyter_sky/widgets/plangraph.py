@@ -193,7 +193,7 @@ def _layout(boxes: Sequence[_Box], arrows: Sequence[_Arrow]) -> None:
             (len(_label(arrow.move)) for arrow in arrows if arrow.stops[0].level == level),
             default=0,
         )
-        x = end + max(_GAP, longest * CHAR * 0.92 + 32)
+        x = end + max(_GAP, longest * CHAR * 0.92 + 22)
 
 
 def _order(

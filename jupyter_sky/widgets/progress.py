@@ -94,7 +94,8 @@ def _bar(progress: Progress) -> str:
     said = ", ".join(facts(progress)[:3])
     parts = ((progress.done, _GOOD), (progress.failed, _FAILED), (progress.running, _RUNNING))
     shown = "".join(
-        f'<span style="width: {100 * count / total:.2f}%; min-width: 2px; background: {fill}"></span>'
+        f'<span style="width: {100 * count / total:.2f}%; min-width: 2px; '
+        f'background: {fill}"></span>'
         for count, fill in parts
         if count
     )

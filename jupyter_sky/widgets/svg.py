@@ -42,7 +42,7 @@ def picture(width: float, height: float, title: str, said: str, body: str, name:
     # much smaller nobody could read it: then it scrolls, by keyboard too
     return scrolling(
         f'<svg role="img" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'style="width: {width:.0f}px; max-width: 100%; min-width: {0.9 * width:.0f}px; '
+        f'style="width: {width:.0f}px; max-width: 100%; min-width: {0.8 * width:.0f}px; '
         f'height: auto; font: 12px {font}; color: {TEXT}">'
         f"<title>{escape(title)}</title><desc>{escape(said)}</desc>{body}</svg>",
         name,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # Amounts, clocks, rates, shares and differences: $0.41, 1:12, $1.01/h, 97 %, +$1.50 (+15 %)
 _NUMBER = re.compile(r"[-+]?<?\$?\d[\d.,:]*( ?(%|s|/h|[kMGT]?i?B))?( \([-+]?\d[\d.,]* %\))?")
 _BLANK = {"", "unknown", "same"}
-_SHORT = 24  # characters that stay on one line, however narrow the page
+_SHORT = 36  # characters that stay on one line, however narrow the page
 
 LINE = "1px solid rgba(128, 128, 128, 0.35)"
 TABLE = (
