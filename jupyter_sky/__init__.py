@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         config,
         cost,
         down,
+        extend,
         get,
         handle,
         logs,
@@ -64,8 +65,8 @@ if TYPE_CHECKING:
     from .resources import Resources
 
 _VERBS = (
-    "alias cancel check config cost down get handle logs meter offers plan put run search status "
-    "up vars wait"
+    "alias cancel check config cost down extend get handle logs meter offers plan put run search "
+    "status up vars wait"
 ).split()
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
@@ -141,6 +142,7 @@ __all__ = [
     "config",
     "cost",
     "down",
+    "extend",
     "function",
     "gather",
     "get",
@@ -213,3 +215,19 @@ def unload_ipython_extension(shell: Any) -> None:
     from .magics.magic import unload
 
     unload(shell)
+
+
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    """Where a developer's build of the panel for JupyterLab lies."""
+    return [{"src": "labextension", "dest": "jupyter-sky"}]
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": "jupyter_sky"}]
+
+
+def _load_jupyter_server_extension(server_app: Any) -> None:
+    """Answer the panel from the store: see ``jupyter_sky.server``."""
+    from .server import load
+
+    load(server_app)

@@ -17,6 +17,9 @@ BILLING: dict[str, tuple[float, float]] = {
 }
 """Seconds that a machine is billed in steps of, and at least, by the clouds' pricing pages."""
 
+LONGEST_UNIT = max(least for pair in BILLING.values() for least in pair)
+"""A machine that ended longer ago than this is not billed any more, seconds."""
+
 
 def billed_seconds(cloud: str, seconds: float) -> float:
     """Seconds that are paid for, rounded up to the billing unit.
@@ -31,3 +34,19 @@ def billed_seconds(cloud: str, seconds: float) -> float:
         return seconds
     # a stretch of exactly so many units must not be billed one more for the sake of rounding
     return max(math.ceil(seconds / unit - 1e-6) * unit, least)
+
+
+def billed_sql(cloud: str, seconds: str) -> str:
+    """The same as an expression of SQL, over expressions for the cloud and the seconds.
+
+    Examples
+    --------
+    >>> billed_sql("cloud", "s").startswith("CASE WHEN s <= 0 THEN s WHEN cloud = 'aws' THEN")
+    True
+    """
+    rules = (
+        f"WHEN {cloud} = '{name}' "
+        f"THEN max(CAST({seconds} / {unit} + 0.999999 AS INTEGER) * {unit}, {least})"
+        for name, (unit, least) in BILLING.items()
+    )
+    return f"CASE WHEN {seconds} <= 0 THEN {seconds} {' '.join(rules)} ELSE {seconds} END"

@@ -97,7 +97,7 @@ class Database:
             self._flush()
             self._db.close()
 
-    def read(self, sql: str, values: tuple[Any, ...] = ()) -> list[sqlite3.Row]:
+    def read(self, sql: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> list[sqlite3.Row]:
         """The rows of a query, after the queued writes when these are possible again.
 
         Raises
@@ -111,6 +111,15 @@ class Database:
                 return self._db.execute(sql, values).fetchall()
             except sqlite3.Error as error:
                 raise _failure(error) from error
+
+    def changes(self) -> str:
+        """A word that is another one as soon as any process has written something.
+
+        It compares within the life of this object only, and costs no look at the data.
+        """
+        with self._lock:
+            others = self._db.execute("PRAGMA data_version").fetchone()[0]
+            return f"{others}.{self._db.total_changes}"
 
     def write(self, *statements: Statement) -> None:
         """Execute statements in one transaction, now or as soon as the file can be written.

@@ -46,3 +46,23 @@ def is_alive(known: Mapping[str, Any]) -> bool:
         return True
     at = born(known["pid"])
     return at is not None and abs(at - known["born"]) < 1.0
+
+
+def lived(pid: int, at: float) -> bool:
+    """Whether the process of a number is the one that had it at a time, in unix seconds.
+
+    Examples
+    --------
+    >>> lived(os.getpid(), 4e9)
+    True
+    """
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        alive = process.status() != psutil.STATUS_ZOMBIE
+        return alive and process.create_time() < at + 1.0
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:  # another user's: it cannot be looked at, and it is there
+        return True

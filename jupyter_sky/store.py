@@ -7,6 +7,7 @@ never stops a cell for the sake of a record: where the disk refuses, it says so 
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import sqlite3
 from dataclasses import dataclass, fields
@@ -15,57 +16,9 @@ from typing import Any
 
 from .database import Database
 from .errors import SkyStoreError
+from .schema import MIGRATIONS
 
 _JSON = {"offer", "machines", "connection"}
-
-# One script for each schema version; PRAGMA user_version says how many have been applied.
-_MIGRATIONS = (
-    """
-    CREATE TABLE clusters (
-        id INTEGER PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, cloud TEXT NOT NULL,
-        region TEXT NOT NULL, instance_type TEXT NOT NULL, spot INTEGER NOT NULL, price REAL,
-        nodes INTEGER NOT NULL, resources TEXT NOT NULL, offer TEXT NOT NULL,
-        machines TEXT NOT NULL, connection TEXT NOT NULL, notebook TEXT NOT NULL,
-        created REAL NOT NULL, idle REAL NOT NULL, price_source TEXT NOT NULL,
-        price_date TEXT NOT NULL, ended REAL, UNIQUE (name, created));
-    CREATE UNIQUE INDEX clusters_live ON clusters (name) WHERE state = 'up';
-    CREATE TABLE intervals (
-        id INTEGER PRIMARY KEY, cluster_id INTEGER NOT NULL REFERENCES clusters, price REAL,
-        started REAL NOT NULL, last_beat REAL NOT NULL, ended REAL);
-    CREATE INDEX intervals_cluster ON intervals (cluster_id);
-    CREATE UNIQUE INDEX intervals_open ON intervals (cluster_id) WHERE ended IS NULL;
-    CREATE TABLE runs (
-        run_id TEXT PRIMARY KEY, notebook TEXT NOT NULL, session TEXT NOT NULL,
-        cell INTEGER NOT NULL, name TEXT, cluster TEXT NOT NULL, code TEXT NOT NULL, price REAL,
-        nodes INTEGER NOT NULL, started REAL NOT NULL, ended REAL, last_beat REAL NOT NULL,
-        status TEXT NOT NULL, shown INTEGER NOT NULL, owner_pid INTEGER NOT NULL);
-    CREATE INDEX runs_cell ON runs (notebook, cell);
-    CREATE INDEX runs_started ON runs (started);
-    CREATE TABLE spend (
-        id INTEGER PRIMARY KEY, cluster_id INTEGER NOT NULL REFERENCES clusters,
-        what TEXT NOT NULL, usd REAL, at REAL NOT NULL)
-    """,
-    # what the tracker sees; spot_prices keeps one row for each place and time
-    """
-    CREATE TABLE observations (
-        id INTEGER PRIMARY KEY, kind TEXT NOT NULL, cause TEXT NOT NULL, cloud TEXT NOT NULL,
-        region TEXT NOT NULL, zone TEXT NOT NULL, instance_type TEXT NOT NULL,
-        spot INTEGER NOT NULL, at REAL NOT NULL, seconds REAL, weight REAL NOT NULL,
-        events INTEGER NOT NULL, why TEXT NOT NULL);
-    CREATE INDEX observations_at ON observations (at);
-    CREATE TABLE spot_prices (
-        cloud TEXT NOT NULL, region TEXT NOT NULL, zone TEXT NOT NULL,
-        instance_type TEXT NOT NULL, at REAL NOT NULL, usd REAL NOT NULL,
-        PRIMARY KEY (cloud, region, instance_type, zone, at)) WITHOUT ROWID;
-    CREATE TABLE tracker_state (compacted REAL NOT NULL);
-    INSERT INTO tracker_state VALUES (0)
-    """,
-    # a cluster is written down before its machines are launched, and its name is taken from then on
-    """
-    DROP INDEX clusters_live;
-    CREATE UNIQUE INDEX clusters_live ON clusters (name) WHERE state IN ('starting', 'up')
-    """,
-)
 
 _LATEST = "(SELECT id FROM clusters WHERE name = ? ORDER BY created DESC LIMIT 1)"
 _OF = "WHERE name = ifnull(?, name) AND notebook = ifnull(?, notebook)"
@@ -103,6 +56,8 @@ class ClusterRow:
     idle: float  # seconds
     price_source: str
     price_date: str
+    note: str = ""  # why it ended
+    kept: float = 0.0  # it does not end for idleness before this time
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +100,17 @@ class RunRow:
     cluster: str
     code: str  # the first 200 characters
     price: float | None  # USD/h of the whole cluster when the run began
-    nodes: int
-    started: float
+    nodes: int  # that have it; 0 as long as it has reached none, and costs nothing
+    started: float  # when it was sent to them; before, when its cell began
     ended: float | None
     last_beat: float
-    status: str  # 'running', 'ok', 'error', 'interrupted', 'lost' or 'cancelled'
+    status: str  # 'waiting', 'running', 'ok', 'error', 'interrupted', 'lost' or 'cancelled'
     shown: int  # messages already shown in the notebook
     owner_pid: int
+    cell_id: str | None = None  # JupyterLab's own name of the cell
+    stage: str = "running"  # as in the status line
+    stop: str = ""  # who wants it to stop, such as 'from the Sky panel'
+    allowed: float | None = None  # seconds that it may take, by --timeout and --max-cost
 
 
 _CLUSTER_COLUMNS = ", ".join(f.name for f in fields(ClusterRow))
@@ -159,9 +118,15 @@ _PUT_CLUSTER = (
     f"INSERT INTO clusters ({_CLUSTER_COLUMNS}) "
     f"VALUES ({', '.join(':' + f.name for f in fields(ClusterRow))}) "
     "ON CONFLICT (name, created) DO UPDATE SET "
-    + ", ".join(f"{f.name} = excluded.{f.name}" for f in fields(ClusterRow))
+    + ", ".join(f"{f.name} = excluded.{f.name}" for f in fields(ClusterRow) if f.name != "kept")
 )
 _BEGIN_RUN = f"INSERT INTO runs VALUES ({', '.join(':' + f.name for f in fields(RunRow))})"
+_CHANGED = "cluster price nodes started ended status stage allowed".split()
+_UPDATE_RUN = (
+    f"UPDATE runs SET {', '.join(f'{name} = :{name}' for name in _CHANGED)}, "
+    "last_beat = MAX(last_beat, :last_beat) WHERE run_id = :run_id"
+)
+_STAGES = {"ok": "done", "error": "failed"}  # of runs that have ended; others are called the same
 
 
 class Store:
@@ -202,7 +167,7 @@ class Store:
         SkyStoreError
             When another process holds the file locked, or a newer version wrote it.
         """
-        return cls(Database.open(Path(data_dir) / "sky.db", _MIGRATIONS))
+        return cls(Database.open(Path(data_dir) / "sky.db", MIGRATIONS))
 
     def close(self) -> None:
         """Try the queued writes once more and close the file."""
@@ -252,12 +217,16 @@ class Store:
         """Forget a cluster of which no machine ever came up."""
         self._db.write(("DELETE FROM clusters WHERE name = ? AND created = ?", (name, created)))
 
-    def set_cluster_state(self, name: str, state: str, at: float) -> None:
+    def set_cluster_state(self, name: str, state: str, at: float, note: str = "") -> None:
         """Set the state of the latest cluster of this name; ``'down'`` ends its billing at `at`."""
         ended = None if state in ("starting", "up") else at
-        update = f"UPDATE clusters SET state = ?, ended = ? WHERE id = {_LATEST}"
+        update = f"UPDATE clusters SET state = ?, ended = ?, note = ? WHERE id = {_LATEST}"
         close = [(_CLOSE, (at, name))] if state == "down" else []
-        self._db.write((update, (state, ended, name)), *close)
+        self._db.write((update, (state, ended, note, name)), *close)
+
+    def keep_cluster(self, name: str, until: float) -> None:
+        """Note until when a cluster does not end for idleness."""
+        self._db.write((f"UPDATE clusters SET kept = ? WHERE id = {_LATEST}", (until, name)))
 
     # -- intervals ------------------------------------------------------------------------------
 
@@ -305,16 +274,22 @@ class Store:
             self._db.write((_CLOSE_KNOWN, (ended, cluster, ended)))
 
     def intervals(
-        self, cluster: str | None = None, notebook: str | None = None
+        self,
+        cluster: str | None = None,
+        notebook: str | None = None,
+        since: float = -math.inf,
     ) -> list[IntervalRow]:
-        """The intervals of a cluster, of the clusters that a notebook created, or of all."""
+        """The intervals of a cluster, of the clusters that a notebook created, or of all.
+
+        Those that ended before `since` are left out.
+        """
         sql = (
             "SELECT name AS cluster, created AS cluster_created, notebook, cloud, "
             "intervals.price AS price, started, last_beat, intervals.ended AS ended, price_source, "
             "price_date FROM intervals JOIN clusters ON clusters.id = cluster_id "
-            f"{_OF} ORDER BY started"
+            f"{_OF} AND ifnull(intervals.ended, 9e99) >= ? ORDER BY started"
         )
-        return [IntervalRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook))]
+        return [IntervalRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 
     # -- spend ----------------------------------------------------------------------------------
 
@@ -323,19 +298,38 @@ class Store:
         sql = f"INSERT INTO spend (cluster_id, what, usd, at) VALUES ({_LATEST}, ?, ?, ?)"
         self._db.write((sql, (cluster, what, usd, at)))
 
-    def spend(self, cluster: str | None = None, notebook: str | None = None) -> list[SpendRow]:
+    def spend(
+        self,
+        cluster: str | None = None,
+        notebook: str | None = None,
+        since: float = -math.inf,
+    ) -> list[SpendRow]:
         """The amounts that are not by the hour, chosen as for `intervals`."""
         sql = (
             "SELECT name AS cluster, notebook, cloud, what, usd, at FROM spend "
-            f"JOIN clusters ON clusters.id = cluster_id {_OF} ORDER BY at"
+            f"JOIN clusters ON clusters.id = cluster_id {_OF} AND at >= ? ORDER BY at"
         )
-        return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook))]
+        return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 
     # -- runs -----------------------------------------------------------------------------------
 
     def begin_run(self, row: RunRow) -> None:
         """Record that a run began."""
         self._db.write((_BEGIN_RUN, _run_values(row)))
+
+    def update_run(self, row: RunRow) -> None:
+        """Record how far a run has come, and where."""
+        self._db.write((_UPDATE_RUN, _run_values(row)))
+
+    def stop_run(self, run_id: str, who: str) -> None:
+        """Ask whoever watches a run to stop it; `who` is told to its user."""
+        sql = "UPDATE runs SET stop = ? WHERE run_id = ? AND ended IS NULL"
+        self._db.write((sql, (who, run_id)))
+
+    def stop_of(self, run_id: str) -> str:
+        """Who wants a run to stop; empty while nobody does."""
+        rows = self._db.read("SELECT stop FROM runs WHERE run_id = ?", (run_id,))
+        return next((row["stop"] for row in rows), "")
 
     def add_run(self, row: RunRow) -> None:
         """Record a run that is over already, with the next heartbeat at the latest.
@@ -351,13 +345,16 @@ class Store:
 
     def end_run(self, run_id: str, status: str, at: float) -> None:
         """Record how and when a run ended."""
-        sql = "UPDATE runs SET status = ?, ended = ?, last_beat = ? WHERE run_id = ?"
-        self._db.write((sql, (status, at, at, run_id)))
+        sql = "UPDATE runs SET status = ?, stage = ?, ended = ?, last_beat = ? WHERE run_id = ?"
+        self._db.write((sql, (status, _STAGES.get(status, status), at, at, run_id)))
 
     def close_run_at_beat(self, run_id: str, status: str = "lost") -> None:
         """End at its last heartbeat a run that a killed kernel left open."""
-        sql = "UPDATE runs SET status = ?, ended = last_beat WHERE run_id = ? AND ended IS NULL"
-        self._db.write((sql, (status, run_id)))
+        sql = (
+            "UPDATE runs SET status = ?, stage = ?, ended = last_beat "
+            "WHERE run_id = ? AND ended IS NULL"
+        )
+        self._db.write((sql, (status, _STAGES.get(status, status), run_id)))
 
     def run(self, run_id: str) -> RunRow | None:
         """The run of this id."""
@@ -372,23 +369,42 @@ class Store:
         limit: int | None = 100,
         *,
         guests_only: bool = False,
+        unsent: bool = False,
+        since: float = -math.inf,
     ) -> list[RunRow]:
         """The latest runs first, of a notebook, a cluster, a status.
 
-        ``limit=None`` gives all; `guests_only` those on clusters that another notebook created.
+        ``limit=None`` gives all; `guests_only` those on clusters that another notebook created;
+        `unsent` also those that have reached no node (yet). Those that ended before `since` are
+        left out.
         """
         wanted = {"notebook": notebook, "cluster": cluster, "status": status}
         wanted = {column: value for column, value in wanted.items() if value is not None}
-        tests = [f"{column} = ?" for column in wanted] + [_GUEST] * guests_only
-        where = "WHERE " + " AND ".join(tests) if tests else ""
-        sql = f"SELECT * FROM runs {where} ORDER BY started DESC, rowid DESC LIMIT ?"
-        rows = self._db.read(sql, (*wanted.values(), -1 if limit is None else limit))
+        tests = [f"{column} = ?" for column in wanted]
+        tests += [_GUEST] * guests_only + ["nodes > 0"] * (not unsent)
+        where = " AND ".join([*tests, "ifnull(ended, 9e99) >= ?"])
+        sql = f"SELECT * FROM runs WHERE {where} ORDER BY started DESC, rowid DESC LIMIT ?"
+        rows = self._db.read(sql, (*wanted.values(), since, -1 if limit is None else limit))
         return [RunRow(**dict(row)) for row in rows]
 
-    def latest_run_of_cell(self, notebook: str, cell: int) -> RunRow | None:
-        """The latest run of the cell of this execution count."""
-        sql = "SELECT * FROM runs WHERE notebook = ? AND cell = ? ORDER BY started DESC LIMIT 1"
-        return next((RunRow(**dict(row)) for row in self._db.read(sql, (notebook, cell))), None)
+    # -- what all processes of a user share -----------------------------------------------------
+
+    def setting(self, name: str) -> str | None:
+        """A value that some process of this user has set."""
+        rows = self._db.read("SELECT value FROM settings WHERE name = ?", (name,))
+        return next((row["value"] for row in rows), None)
+
+    def set_setting(self, name: str, value: str | None) -> None:
+        """Set a value for every process of this user; None takes it away."""
+        if value is None:
+            self._db.write(("DELETE FROM settings WHERE name = ?", (name,)))
+        else:
+            sql = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
+            self._db.write((sql, (name, value)))
+
+    def changes(self) -> str:
+        """A word that is another one as soon as any process has written something."""
+        return self._db.changes()
 
 
 def _run_values(row: RunRow) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import database
+from jupyter_sky import store as store_module
 from jupyter_sky.errors import SkyStoreError
 from jupyter_sky.store import ClusterRow, RunRow, Store
 
@@ -244,8 +245,87 @@ def test_runs_are_found_latest_first(store: Store) -> None:
     assert [run.run_id for run in store.runs("a.ipynb", "train", "error")] == ["r1"]
     assert store.runs(cluster="other") == []
     assert [run.run_id for run in store.runs(guests_only=True, limit=None)] == ["r4"]
-    latest = store.latest_run_of_cell("a.ipynb", 7)
-    assert latest and latest.run_id == "r3" and latest.code == "y" * 200
+    (latest, *_) = store.runs("a.ipynb")
+    assert latest.run_id == "r3" and latest.code == "y" * 200
+
+
+def test_a_run_that_has_reached_no_node_is_left_out_unless_asked_for(store: Store) -> None:
+    waiting = replace(RUN, status="waiting", cluster="", nodes=0, stage="placing", cell_id="c-1")
+    store.begin_run(waiting)
+    assert store.runs() == store.runs(status="waiting") == []
+    assert store.runs(guests_only=True, limit=None) == []
+    assert store.runs(unsent=True) == [waiting]
+    sent = replace(waiting, status="running", cluster="train", nodes=1, started=1020.0, stage="run")
+    store.update_run(sent)
+    assert store.runs() == [sent]
+
+
+def test_a_run_is_told_who_wants_it_to_stop(store: Store, tmp_path: Path) -> None:
+    store.begin_run(RUN)
+    other = Store.open(tmp_path / "data")
+    assert store.stop_of("r1") == "" and store.stop_of("nobody") == ""
+    other.stop_run("r1", "from there")
+    assert store.stop_of("r1") == "from there"
+    store.update_run(replace(RUN, stage="interrupting"))
+    assert store.stop_of("r1") == "from there", "what is asked is not overwritten"
+    store.end_run("r1", "ok", 1010.0)
+    ended = store.run("r1")
+    assert ended and ended.stage == "done"
+    other.stop_run("r1", "too late")
+    assert store.stop_of("r1") == "from there"
+
+
+def test_settings_are_shared_by_processes(store: Store, tmp_path: Path) -> None:
+    other = Store.open(tmp_path / "data")
+    assert store.setting("budget") is None
+    other.set_setting("budget", "10")
+    assert store.setting("budget") == "10"
+    other.set_setting("budget", "12.5")
+    assert store.setting("budget") == "12.5"
+    store.set_setting("budget", None)
+    assert other.setting("budget") is None
+
+
+def test_changes_of_any_process_are_seen_and_looking_is_none(store: Store, tmp_path: Path) -> None:
+    other = Store.open(tmp_path / "data")
+    seen = [store.changes()]
+    store.runs()
+    other.runs()
+    assert store.changes() == seen[0]
+    other.begin_run(RUN)
+    seen.append(store.changes())
+    store.beat_run("r1", 1001.0, 0)
+    seen.append(store.changes())
+    assert len(set(seen)) == 3 and store.changes() == seen[-1]
+
+
+def test_runs_of_the_third_schema_have_the_stage_of_their_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "MIGRATIONS", store_module.MIGRATIONS[:3])
+        Store.open(tmp_path).close()
+    db = sqlite3.connect(tmp_path / "sky.db")
+    row = ("a.ipynb", "s1", 7, None, "train", "x = 1", 1.0, 1, 1000.0, 1001.0, 1001.0)
+    for status in ("ok", "error", "cancelled", "running"):
+        ended = None if status == "running" else 1001.0
+        values = (f"r-{status}", *row[:-2], ended, 1001.0, status, 3, 1)
+        db.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(values))})", values)
+    db.commit()
+    db.close()
+    store = Store.open(tmp_path)
+    assert {run.status: run.stage for run in store.runs()} == {
+        "ok": "done",
+        "error": "failed",
+        "cancelled": "cancelled",
+        "running": "running",
+    }
+    found = store.run("r-ok")
+    assert found and (found.shown, found.cell_id, found.stop) == (3, None, "")
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "MIGRATIONS", store_module.MIGRATIONS[:3])
+        with pytest.raises(SkyStoreError, match=r"newer jupyter_sky \(schema 4\)"):
+            Store.open(tmp_path)
 
 
 def test_run_of_a_killed_kernel_ends_at_its_last_beat(store: Store) -> None:

@@ -32,6 +32,7 @@ from .journal import Journal
 from .lease import Lease
 from .patient import begin, memory, start_engine
 from .runs import Run, Runs
+from .vitals import PERIOD_SECONDS, History, Vitals
 from .wards import Far, Wards
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Head:
         self.journal = Journal(self.directory / "journal")
         self.idle = float(config["idle"])
         self.last_beat = time.monotonic()
+        self.kept = 0.0
         self.runs = Runs()
         self.lease = Lease()
         self.stopping = ""
@@ -87,6 +89,10 @@ class Head:
         self.wards = Wards(config["private"], self._elsewhere) if self._elsewhere else None
         self._gate = self._open_gate() if config.get("gate") else None
         self._steward: Steward | None = None
+        self._ranks = [rank for rank in range(config["nodes"]) if rank not in self._elsewhere]
+        cpus = config.get("cpus") or [None] * config["nodes"]
+        self._vitals = Vitals([cpus[rank] for rank in self._ranks])
+        self._history = History()
         self.engines = {rank: self._spawn(rank) for rank in range(config["nodes"])}
         self._last_memory = 0.0
         self.is_up: Callable[[int], bool] = lambda rank: False
@@ -122,8 +128,10 @@ class Head:
         if self.stopping:
             return
         self.lease.renew()
+        for rank, sample in zip(self._ranks, self._vitals.tick(), strict=False):
+            self._history.add(rank, sample)
         if self.wards is not None:
-            self.wards.listen()
+            self.wards.listen(self._history.add)
             if lost := self.wards.lost():
                 self.stop(lost)
                 return
@@ -151,8 +159,12 @@ class Head:
             self.stop("its guardian was killed")
         elif running:
             self.last_beat = now  # a cell keeps the cluster, and the lease begins when it ends
-        elif now - self.last_beat > self.idle:
+        elif self._idle_left(now) < 0:
             self.stop("idle")
+
+    def _idle_left(self, now: float) -> float:
+        """Return the seconds after which it ends if nobody comes."""
+        return max(self.last_beat + self.idle, self.kept) - now
 
     def _look(self) -> None:
         """Read off the dockets what the engines execute."""
@@ -291,8 +303,9 @@ class Head:
     # -- what notebooks ask -------------------------------------------------------------------
 
     def answer(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Answer one request of a notebook."""
-        self.last_beat = time.monotonic()
+        """Answer one request of a notebook, or of one who only looks and keeps nothing up."""
+        if not content.get("looks"):
+            self.last_beat = time.monotonic()
         self._look()
         return getattr(self, f"_op_{content['op']}")(content) or {}
 
@@ -311,6 +324,20 @@ class Head:
         if content.get("idle"):
             self.idle = float(content["idle"])
         return {"stopping": self.stopping}
+
+    def _op_extend(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Let it not end for idleness before some seconds have passed."""
+        self.kept = time.monotonic() + float(content["seconds"])
+        return {"idle_left": self._idle_left(time.monotonic())}
+
+    def _op_vitals(self, content: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "at": time.time(),
+            "period": PERIOD_SECONDS,
+            "idle_left": self._idle_left(time.monotonic()),
+            "running": [run for run, _ in self.runs.running()],
+            "nodes": self._history.nodes(),
+        }
 
     def _op_journal(self, content: dict[str, Any]) -> dict[str, Any]:
         # the state first: what comes between the two would be left out otherwise

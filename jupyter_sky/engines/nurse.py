@@ -25,6 +25,7 @@ from .guardian import kill_all, marked, tail
 from .guardian import write_private as write
 from .lease import Lease
 from .patient import begin, memory, start_engine
+from .vitals import Vitals
 
 TICK_MS = 50
 TELL_SECONDS = 1.0
@@ -50,6 +51,7 @@ class Nurse:
         self.serial, self.mark, self.log_start, self.verdict = 0, "", 0, ""
         self.left = ""
         self.lease = Lease()
+        self._vitals = Vitals([None])
         self._told: dict[str, Any] = {}
         self._told_at = self._measured = 0.0
         # it loads while the head does, and waits for its file
@@ -124,10 +126,11 @@ class Nurse:
             "code": code,
             "words": words,
             "verdict": self.verdict,
+            "vitals": next(iter(self._vitals.tick()), None),
         }
         now = time.monotonic()
-        if state != self._told or now - self._told_at > TELL_SECONDS:
-            self._told, self._told_at = state, now
+        if state["vitals"] or state != self._told or now - self._told_at > TELL_SECONDS:
+            self._told, self._told_at = state | {"vitals": None}, now
             self._socket.send(json.dumps(state).encode())
 
     def _check_memory(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 from .docket import Entry
@@ -110,8 +111,8 @@ class Wards:
         except zmq.ZMQError:  # it has gone; its silence will tell
             pass
 
-    def listen(self) -> None:
-        """Take in what nurses have said."""
+    def listen(self, add: Callable[[int, dict[str, Any]], None]) -> None:
+        """Take in what nurses have said; `add` takes how busy their nodes are."""
         import zmq
 
         while True:
@@ -129,6 +130,8 @@ class Wards:
             for order in self._waiting.pop(rank, []):
                 self._send(identity, order)
             self._waiting[rank] = []
+            if told.get("vitals"):
+                add(rank, told["vitals"])
             far = self._far.get(rank)
             if far is not None and told.get("serial") == far.serial:
                 far.take(told)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from .. import clouds
+from .. import clouds, processes
 from ..clouds import Machine
 from ..errors import SkyClusterLost, SkyError, SkyStoreError, SkyUsageError
 from ..offers import Offer
@@ -18,7 +18,11 @@ from ..provisioner import Report, observe
 from ..resources import Resources
 from ..store import ClusterRow, RunRow, Store
 from .cluster import ANOTHER, Cluster
+from .guard import Guard
 from .launching import abandon, await_other, is_being_launched, start
+
+EXPECTED = ("idle", "stopped", "it was ended")
+"""Reasons for an end that somebody wanted."""
 
 
 class Clusters:
@@ -38,6 +42,7 @@ class Clusters:
         self.store, self.notebook, self.session = store, notebook, session
         self.connected: dict[str, Cluster] = {}
         self.started: list[str] = []
+        self.guard = Guard(self)
         self._lock = threading.RLock()
 
     # -- finding ---------------------------------------------------------------------------
@@ -198,9 +203,13 @@ class Clusters:
             if row is None or row.state != "up":
                 up = ", ".join(r.name for r in self.store.clusters()) or "none"
                 raise SkyUsageError(f"no cluster {name!r} is up (up now: {up})")
-            clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
-            self.bury(row, None, "it was ended")
+            self.end(row, "it was ended")
             return row
+
+    def end(self, row: ClusterRow, why: str) -> None:
+        """Terminate a cluster that is up, and close its account."""
+        clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
+        self.bury(row, None, why)
 
     def forget(self, name: str, lost: str = "") -> None:
         """Close this process's connection to a cluster; say why to those who wait for it."""
@@ -215,10 +224,12 @@ class Clusters:
         if gone is not None:  # what is left of it is of no use
             with suppress(SkyError):
                 clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
-        self.forget(row.name, why or (gone.reason if gone else "") or "it has ended")
+        reason = why or (gone.reason if gone else "")
+        self.forget(row.name, reason or "it has ended")
         ended = gone.ended if gone else time.time()
         self.store.close_dead(row.name, ended)
-        self.store.set_cluster_state(row.name, "down", ended or time.time())
+        state = "lost" if gone is not None and reason not in EXPECTED else "down"
+        self.store.set_cluster_state(row.name, state, ended or time.time(), reason)
         for run in self.store.runs(cluster=row.name, status="running"):
             if run.session != self.session:
                 self.store.close_run_at_beat(run.run_id)
@@ -252,6 +263,12 @@ class Clusters:
                     if machine.id not in known and machine.token not in tokens:
                         found.setdefault(machine.cluster, []).append(machine)
         return found
+
+    def forget_unsent(self) -> None:
+        """Close the rows of cells that were waiting for a cluster when their kernel was killed."""
+        for run in self.store.runs(status="waiting", unsent=True, limit=None):
+            if not processes.lived(run.owner_pid, run.started):
+                self.store.close_run_at_beat(run.run_id)
 
     def unfinished(self, cluster: str) -> list[RunRow]:
         """Return runs of this notebook on a cluster whose kernel is gone."""

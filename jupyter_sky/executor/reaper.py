@@ -64,6 +64,7 @@ def reap(known: Clusters, everywhere: bool = True) -> list[Finding]:
                 found += [_ended(machine, why) for machine in strays]
             except SkyError as error:
                 found.append(Finding(row.cloud, row.name, row.name, why, False, error.message))
+    known.forget_unsent()
     known.reconcile()
     needed, tokens = known.needed()
     for name in clouds.launchable():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..config import Sky
 from ..errors import SkyUsageError
@@ -69,18 +70,31 @@ class Origin:
         What follows ``%%sky``.
     above
         The cell's lines before the body.
+    cell_id
+        JupyterLab's own name of the cell.
     """
 
-    __slots__ = ("above", "line", "number")
+    __slots__ = ("above", "cell_id", "line", "number")
 
-    def __init__(self, number: int, line: str = "", above: Sequence[str] = ()) -> None:
-        self.number, self.line, self.above = number, line, tuple(above)
+    def __init__(
+        self, number: int, line: str = "", above: Sequence[str] = (), cell_id: str | None = None
+    ) -> None:
+        self.number, self.line, self.above, self.cell_id = number, line, tuple(above), cell_id
 
     def numbered(self, body: str) -> str:
         """Return the body below its lines as comments: line numbers are the notebook's own."""
         if body.startswith("%%"):
             return body  # a cell magic must stand first
         return "".join(f"# {line}\n" for line in self.above) + body
+
+
+def cell_id(shell: Any) -> str | None:
+    """Return the front end's own name of the cell that a shell runs; most but Lab send none."""
+    try:
+        found = shell.get_parent()["metadata"]["cellId"]
+    except (AttributeError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
 
 
 def ranks_of(on: str | None, nodes: int) -> list[int]:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
 import threading
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..engines.link import MEANWHILE
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyTimeout
-from ..ledger import run_usd
 from ..resources import format_duration
-from ..store import RunRow
 from .display import Display, Stage, Status
+from .entry import Entry
 from .inputs import Sending, collect
 from .outcome import bring_home
 from .prepare import prepare, refuse_large
@@ -67,8 +64,8 @@ class SkyRun:
         self.cells: list[Cell] = []
         self.detail, self.notes = "", list[str]()
         self.cancelled = threading.Event()
-        self._row: RunRow | None = None
-        self._recorded = False
+        self.stopped_by = ""
+        self.entry = Entry(self, session.store)
         self._relay: Relay | None = None
         self._shown_at = 0.0
         self._future: concurrent.futures.Future = concurrent.futures.Future()
@@ -126,8 +123,7 @@ class SkyRun:
     @property
     def seconds(self) -> float:
         """Seconds since it began, or that it took."""
-        end = self._row.ended if self._row and self._row.ended else time.time()
-        return end - self.started
+        return (self.entry.ended or time.time()) - self.started
 
     # -- the way of a cell -----------------------------------------------------------------
 
@@ -158,6 +154,8 @@ class SkyRun:
         # what can fail here fails before any money is spent
         sending = collect(self.options, self.code, self.values, self.session.config)
         refuse_large(self, sending)
+        if self.session.clusters.at_hand(self.options.resources, self.options.cluster) is None:
+            self.entry.write()  # it takes its time, and can be seen and stopped from elsewhere
         self.cluster, notes = self.session.clusters.obtain(
             self.options.resources,
             self.options.cluster,
@@ -180,7 +178,7 @@ class SkyRun:
         with watch.interrupts_counted():  # a cell that has been sent must be watched
             self._send(sending)
         value = bring_home(self, watch.replies())
-        self._end("ok")
+        self._end("done")
         self._finish("done")
         return value
 
@@ -192,7 +190,7 @@ class SkyRun:
             stage = "interrupted"
         else:
             stage = "failed"
-        self._end("error" if stage == "failed" else stage)
+        self._end(stage)
         self._finish(stage)
         if not self._future.done():
             self._future.set_exception(error)
@@ -211,7 +209,7 @@ class SkyRun:
             "cell": self.origin.number,
             "notebook": self.session.notebook,
             "name": self.name,
-            "limit": self._limit(),
+            "limit": self.limit(),
         }
         request = {
             "cell": self.origin.number,
@@ -221,7 +219,7 @@ class SkyRun:
         }
         code = self.origin.numbered(self.code)
         self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
-        self._begin()
+        self.entry.begin()
         # last, and nothing after it: the thread that sends needs the interpreter, too
         for rank in self.ranks:
             sink = relay.sink(rank, engines.get(rank, ""), link.client)
@@ -236,8 +234,10 @@ class SkyRun:
             raise SkyBudget(
                 f"--max-cost {most:g}: the price of {self.cluster.row.instance_type} is not known"
             )
+        if note := self.session.clusters.guard.allow(price, f"{self.label} was not started"):
+            self.notes.append(note)
 
-    def _limit(self) -> float | None:
+    def limit(self) -> float | None:
         """Return the seconds that the cell may take by time and money, for the head to enforce."""
         assert self.cluster is not None
         price, most = self.cluster.row.price, self.options.max_cost
@@ -245,41 +245,9 @@ class SkyRun:
         limits = [limit for limit in (self.options.timeout, by_money) if limit is not None]
         return min(limits, default=None)
 
-    def spent(self) -> float | None:
-        """Return what the cell has cost so far in USD; None when the price is unknown."""
-        return run_usd(self._row, time.time()) if self._row else 0.0
-
-    def _begin(self) -> None:
-        assert self.cluster is not None
-        row, now = self.cluster.row, time.time()
-        self._row = RunRow(
-            run_id=self.id,
-            notebook=self.session.notebook,
-            session=self.session.id,
-            cell=self.origin.number,
-            name=self.name,
-            cluster=row.name,
-            code=self.code[:200],
-            price=row.price,
-            nodes=row.nodes,
-            started=now,
-            ended=None,
-            last_beat=now,
-            status="running",
-            shown=0,
-            owner_pid=os.getpid(),
-        )
-
-    def record(self) -> None:
-        """Write the run into the store, now that it is seen to last."""
-        if self._row is not None and not self._recorded:
-            self._recorded = True
-            self.session.store.begin_run(self._row)
-
     def let_go(self) -> None:
         """End here and now; on its cluster the cell goes on, for the next session to follow."""
-        self.record()
-        self._row = None  # it has not ended
+        self.entry.let_go()
         error = SkyError(
             f"{self.label} goes on, but this notebook has let go of its cluster",
             hint="%load_ext jupyter_sky: the next %%sky cell shows the rest",
@@ -293,26 +261,33 @@ class SkyRun:
         named = {"ename": type(error).__name__, "evalue": str(error)}
         self.display.send("error", {**named, "traceback": render()})
 
-    def _end(self, status: str) -> None:
+    def _end(self, stage: Stage) -> None:
         self.session.live.pop(self.id, None)
         if self.cluster is not None:
             self.cluster.running.pop(self.id, None)
-        if self._row is not None and self._row.ended is None:
-            ended = time.time()
-            self._row = replace(self._row, ended=ended, status=status)
-            if self._recorded:
-                self.session.store.end_run(self.id, status, ended)
-            else:
-                self._recorded = True
-                self.session.store.add_run(self._row)
+        self.entry.end(stage)
 
     # -- showing -----------------------------------------------------------------------------
 
     def report(self, stage: str, detail: str) -> None:
         """Say what the cell is waiting for; raise SkyCancelled once it has been cancelled."""
+        self.heed()
         if self.cancelled.is_set():
-            raise SkyCancelled(f"{self.label} was cancelled")
+            raise self.cancellation()
         self.show(stage, detail)  # type: ignore[arg-type]
+        self.entry.write()
+
+    def heed(self) -> None:
+        """Look whether another process wants it to stop."""
+        if not self.cancelled.is_set() and (who := self.entry.asked_to_stop()):
+            self.stopped_by = who
+            self.notes.append(f"stopped {who}")
+            self.cancelled.set()
+
+    def cancellation(self) -> SkyCancelled:
+        """Return the error of a cell that was cancelled, with who did it."""
+        how = f"stopped {self.stopped_by}" if self.stopped_by else "cancelled"
+        return SkyCancelled(f"{self.label} was {how}")
 
     def show(self, stage: Stage, detail: str = "", force: bool = False) -> None:
         """Show a stage in the status line, at most once a second while it does not change."""
@@ -330,10 +305,12 @@ class SkyRun:
                 cluster=row.name if row else None,
                 place=self.session.place(row) if row else None,
                 price=row.price if row else None,
-                cell_usd=self.spent() if row else None,
+                cell_usd=self.entry.spent() if row else None,
                 notebook_usd=self.session.notebook_usd() if row else None,
                 detail=detail,
                 notes=tuple(self.notes),
+                run_id=self.id,
+                price_from=f"{row.price_source} {row.price_date}".strip() if row else "",
             )
         )
         if self._relay is not None:

@@ -15,10 +15,10 @@ from ipyparallel.error import EngineError
 
 from ..errors import (
     SkyBudget,
-    SkyCancelled,
     SkyClusterLost,
     SkyEngineLost,
     SkyError,
+    SkyStoreError,
     SkyTimeout,
 )
 from ..resources import format_duration
@@ -86,8 +86,9 @@ class Watch:
                     (self._interrupt if acted == 1 else self._kill)()
                 if wait_all(futures, tick):
                     break
-                self.run.record()
+                self.run.heed()
                 self._check()
+                self.run.entry.write()
                 tick = STOPPING_TICK_SECONDS if self.stopped_at else TICK_SECONDS
             except KeyboardInterrupt:
                 self.presses, tick = self.presses + 1, STOPPING_TICK_SECONDS
@@ -95,7 +96,7 @@ class Watch:
         if isinstance(self.reason, _Interrupted):
             raise self._interrupted(replies)
         if self.run.cancelled.is_set():
-            raise SkyCancelled(f"{self.run.label} was cancelled")
+            raise self.run.cancellation()
         if self.reason is not None:
             raise self.reason
         return replies
@@ -144,7 +145,7 @@ class Watch:
 
     def _check_limits(self) -> None:
         run, options = self.run, self.run.options
-        spent = run.spent()
+        spent = run.entry.spent()
         dead = [cell for cell in run.cells if _is_dead(cell)]
         if dead:  # the others would go on without it
             self.reason = self._engine_lost(dead[0])
@@ -155,8 +156,24 @@ class Watch:
             self.reason = SkyBudget(
                 f"{run.label} was stopped: it has cost more than --max-cost {options.max_cost:g}"
             )
+        else:
+            self.reason = self._over_budget()
         if self.reason is not None:
             self._interrupt()
+
+    def _over_budget(self) -> SkyBudget | None:
+        """Return why the cell must stop, when it costs and the day's budget is spent."""
+        run = self.run
+        assert run.cluster is not None
+        try:
+            run.session.clusters.guard.allow(run.cluster.row.price, f"{run.label} was stopped")
+            if run.cluster.row.price:
+                run.notes += run.session.clusters.guard.news()
+        except SkyBudget as over:
+            return over
+        except SkyStoreError:
+            pass  # it is locked for a moment
+        return None
 
     def _advice(self) -> str:
         waited = time.monotonic() - self.stopped_at > GRACE_SECONDS

@@ -28,7 +28,7 @@ class SkyMagics(Magics):
             except ValueError as error:
                 raise SkyUsageError(f"%sky {line}: {error}") from None
             return verbs.call(words)
-        from ..executor.request import Origin
+        from ..executor.request import Origin, cell_id
 
         options = parse_cell_line(line, Sky.load().aliases)
         if not cell.strip():
@@ -36,7 +36,7 @@ class SkyMagics(Magics):
                 "%%sky: the cell has no body", hint="write below it what is to run on the cluster"
             )
         number = self.shell.displayhook.prompt_count
-        origin = Origin(number, line, self._lines_above(line, cell))
+        origin = Origin(number, line, self._lines_above(line, cell), cell_id(self.shell))
         if options.dry_run:
             from .dryrun import dry_run
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import random
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from jupyter_sky.store import Store
 from jupyter_sky.tracker import Observation, Place, Tracker
 from jupyter_sky.tracker.compaction import PERIOD
 from jupyter_sky.tracker.observations import DAY
-from tests.test_store import CLUSTER, RUN, locked
+from tests.test_store import CLUSTER, locked
 
 HERE = Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", True)
 NEXT = replace(HERE, zone="us-east-1b")
@@ -136,29 +138,38 @@ def test_processes_write_and_compact_together(tmp_path: Path) -> None:
 # -- migration --------------------------------------------------------------------------------
 
 
-def test_a_store_of_the_previous_schema_keeps_its_rows(
+def put_old_cluster(folder: Path) -> None:
+    """What the first version wrote of a cluster, and of an hour of it."""
+    values = {f.name: getattr(CLUSTER, f.name) for f in fields(CLUSTER)}
+    values |= {name: json.dumps(values[name]) for name in ("offer", "machines", "connection")}
+    del values["note"], values["kept"]
+    names = ", ".join(values)
+    marks = ", ".join(f":{name}" for name in values)
+    with closing(sqlite3.connect(folder / "sky.db")) as db, db:
+        db.execute(f"INSERT INTO clusters ({names}) VALUES ({marks})", values)
+        db.execute("INSERT INTO intervals VALUES (1, 1, 1.0, 1000.0, 1000.0, NULL)")
+
+
+def test_a_store_of_the_first_schema_keeps_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "_MIGRATIONS", store_module._MIGRATIONS[:1])
-        old = Store.open(tmp_path)
-        old.put_cluster(CLUSTER)
-        old.open_interval("train", 1.0, 1000.0)
-        old.begin_run(RUN)
-        old.close()
+        patch.setattr(store_module, "MIGRATIONS", store_module.MIGRATIONS[:1])
+        Store.open(tmp_path).close()
+        put_old_cluster(tmp_path)
         assert rows(tmp_path, "clusters") == 1
         with pytest.raises(sqlite3.OperationalError, match="no such table"):
             rows(tmp_path)
     new = Store.open(tmp_path)
     assert new.notices == []
-    assert new.cluster("train") == CLUSTER and new.run("r1") == RUN
+    assert new.cluster("train") == CLUSTER
     assert [(i.price, i.started) for i in new.intervals()] == [(1.0, 1000.0)]
     tracker = Tracker(new.database)
     tracker.record(refused(NOW))
     assert tracker.knowledge(NOW).block(HERE) is not None
     new.close()
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "_MIGRATIONS", store_module._MIGRATIONS[:1])
+        patch.setattr(store_module, "MIGRATIONS", store_module.MIGRATIONS[:1])
         with pytest.raises(SkyStoreError, match="newer jupyter_sky"):
             Store.open(tmp_path)
 

@@ -1,0 +1,129 @@
+"""What the store knows of a run, and what other processes ask of it by way of the store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..errors import SkyError
+from ..ledger import run_usd
+from ..store import RunRow, Store
+from .display import Stage
+
+if TYPE_CHECKING:
+    from .run import SkyRun
+
+LOOK_SECONDS = 1.0
+_STATUS: dict[str, str] = {"done": "ok", "failed": "error"}
+"""How the store calls what has ended so; other ends are called the same."""
+
+
+class Entry:
+    """The row of one run, written when it is seen to last and not before.
+
+    A cell that is over at once is written when it is over, together with what is written next:
+    nothing waits for a disk for its sake.
+
+    Attributes
+    ----------
+    row : RunRow or None
+        How it is now; None while nothing is to be known of it.
+    """
+
+    def __init__(self, run: SkyRun, store: Store) -> None:
+        self.run, self.store = run, store
+        self.row: RunRow | None = None
+        self._written: RunRow | None = None
+        self._looked = 0.0
+        self._closed = False
+
+    @property
+    def ended(self) -> float | None:
+        """When the run ended, unix seconds."""
+        return self.row.ended if self.row else None
+
+    def spent(self) -> float | None:
+        """Return what the run has cost so far in USD; None when the price is unknown."""
+        return run_usd(self.row, time.time()) if self.row and self.row.nodes else 0.0
+
+    def begin(self) -> None:
+        """Note that the run is sent to its nodes now: from here on it costs."""
+        run, now = self.run, time.time()
+        assert run.cluster is not None
+        row = run.cluster.row
+        self.row = replace(
+            self.row or self._waiting(),
+            cluster=row.name,
+            price=row.price,
+            nodes=row.nodes,
+            started=now,
+            last_beat=now,
+            status="running",
+            stage="running",
+            allowed=run.limit(),
+        )
+
+    def write(self) -> None:
+        """Write down how far it has come, if that is new."""
+        if self._closed:
+            return
+        row = self.row or self._waiting()
+        if not row.nodes and self.run.cluster is not None:
+            row = replace(row, cluster=self.run.cluster.row.name)
+        self.row = row = replace(row, stage=self.run.status)
+        if row != self._written:
+            put = self.store.update_run if self._written else self.store.begin_run
+            self._written = row
+            put(row)
+
+    def end(self, stage: Stage) -> None:
+        """Write down how it has ended, unless it ended before anything took its time."""
+        if self._closed or self.row is None:
+            return
+        self._closed = True
+        status = _STATUS.get(stage, stage)
+        self.row = replace(self.row, ended=time.time(), status=status, stage=stage)
+        (self.store.update_run if self._written else self.store.add_run)(self.row)
+
+    def let_go(self) -> None:
+        """Leave it to the next session, which finds it running; what was not sent has ended."""
+        if self.row is not None and self.row.nodes:
+            self.write()
+        else:
+            self.end("cancelled")
+        self._closed = True
+
+    def asked_to_stop(self) -> str:
+        """Say who wants the run to stop, such as ``from the Sky panel``; asks now and then."""
+        now = time.monotonic()
+        if self._written is None or now - self._looked < LOOK_SECONDS:
+            return ""
+        self._looked = now
+        with contextlib.suppress(SkyError):  # a store that cannot be read is no reason to stop
+            return self.store.stop_of(self.run.id)
+        return ""
+
+    def _waiting(self) -> RunRow:
+        run = self.run
+        return RunRow(
+            run_id=run.id,
+            notebook=run.session.notebook,
+            session=run.session.id,
+            cell=run.origin.number,
+            name=run.name,
+            cluster="",
+            code=run.code[:200],
+            price=None,
+            nodes=0,
+            started=run.started,
+            ended=None,
+            last_beat=time.time(),
+            status="waiting",
+            shown=0,
+            owner_pid=os.getpid(),
+            cell_id=run.origin.cell_id,
+            stage=run.status,
+        )

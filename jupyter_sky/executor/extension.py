@@ -1,0 +1,50 @@
+"""Keeping a cluster that nobody uses for a while longer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import SkyUsageError
+from ..resources import format_duration
+from ..store import ClusterRow, Store
+
+
+def extend(
+    store: Store, row: ClusterRow, seconds: float, ask: Callable[..., dict[str, Any]]
+) -> float:
+    """Let a cluster not end for idleness before some time has passed.
+
+    The last word counts: a shorter time takes a longer one back.
+
+    Parameters
+    ----------
+    ask
+        Asks its head: called with ``"extend"`` and ``seconds``.
+
+    Returns
+    -------
+    float
+        Seconds after which it ends if nobody comes.
+
+    Raises
+    ------
+    SkyUsageError
+        Its machines end before that, whatever is asked of them.
+    """
+    now = time.time()
+    if not 0 < seconds < math.inf:
+        raise SkyUsageError(f"{seconds} seconds: nothing to extend by", hint="such as 1h")
+    ends = [end for machine in row.machines if (end := machine.get("lease_end")) is not None]
+    if ends and now + seconds > min(ends):
+        left = format_duration(max(0.0, min(ends) - now))
+        raise SkyUsageError(
+            f"cluster {row.name} cannot be kept for {format_duration(seconds)}: "
+            f"the lease of its machines ends in {left}",
+            hint=f"extend it by {left} at most; Sky.lease says how long machines are rented for",
+        )
+    answer = ask("extend", seconds=seconds)
+    store.keep_cluster(row.name, now + seconds)
+    return answer["idle_left"]

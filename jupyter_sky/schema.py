@@ -1,0 +1,69 @@
+"""The schema of the store: one script for each version, applied one after the other.
+
+``PRAGMA user_version`` of a file says how many it has had. A script that has been released is never
+changed: the next version is a script of its own.
+"""
+
+from __future__ import annotations
+
+MIGRATIONS = (
+    """
+    CREATE TABLE clusters (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, cloud TEXT NOT NULL,
+        region TEXT NOT NULL, instance_type TEXT NOT NULL, spot INTEGER NOT NULL, price REAL,
+        nodes INTEGER NOT NULL, resources TEXT NOT NULL, offer TEXT NOT NULL,
+        machines TEXT NOT NULL, connection TEXT NOT NULL, notebook TEXT NOT NULL,
+        created REAL NOT NULL, idle REAL NOT NULL, price_source TEXT NOT NULL,
+        price_date TEXT NOT NULL, ended REAL, UNIQUE (name, created));
+    CREATE UNIQUE INDEX clusters_live ON clusters (name) WHERE state = 'up';
+    CREATE TABLE intervals (
+        id INTEGER PRIMARY KEY, cluster_id INTEGER NOT NULL REFERENCES clusters, price REAL,
+        started REAL NOT NULL, last_beat REAL NOT NULL, ended REAL);
+    CREATE INDEX intervals_cluster ON intervals (cluster_id);
+    CREATE UNIQUE INDEX intervals_open ON intervals (cluster_id) WHERE ended IS NULL;
+    CREATE TABLE runs (
+        run_id TEXT PRIMARY KEY, notebook TEXT NOT NULL, session TEXT NOT NULL,
+        cell INTEGER NOT NULL, name TEXT, cluster TEXT NOT NULL, code TEXT NOT NULL, price REAL,
+        nodes INTEGER NOT NULL, started REAL NOT NULL, ended REAL, last_beat REAL NOT NULL,
+        status TEXT NOT NULL, shown INTEGER NOT NULL, owner_pid INTEGER NOT NULL);
+    CREATE INDEX runs_cell ON runs (notebook, cell);
+    CREATE INDEX runs_started ON runs (started);
+    CREATE TABLE spend (
+        id INTEGER PRIMARY KEY, cluster_id INTEGER NOT NULL REFERENCES clusters,
+        what TEXT NOT NULL, usd REAL, at REAL NOT NULL)
+    """,
+    # what the tracker sees; spot_prices keeps one row for each place and time
+    """
+    CREATE TABLE observations (
+        id INTEGER PRIMARY KEY, kind TEXT NOT NULL, cause TEXT NOT NULL, cloud TEXT NOT NULL,
+        region TEXT NOT NULL, zone TEXT NOT NULL, instance_type TEXT NOT NULL,
+        spot INTEGER NOT NULL, at REAL NOT NULL, seconds REAL, weight REAL NOT NULL,
+        events INTEGER NOT NULL, why TEXT NOT NULL);
+    CREATE INDEX observations_at ON observations (at);
+    CREATE TABLE spot_prices (
+        cloud TEXT NOT NULL, region TEXT NOT NULL, zone TEXT NOT NULL,
+        instance_type TEXT NOT NULL, at REAL NOT NULL, usd REAL NOT NULL,
+        PRIMARY KEY (cloud, region, instance_type, zone, at)) WITHOUT ROWID;
+    CREATE TABLE tracker_state (compacted REAL NOT NULL);
+    INSERT INTO tracker_state VALUES (0)
+    """,
+    # a cluster is written down before its machines are launched, and its name is taken from then on
+    """
+    DROP INDEX clusters_live;
+    CREATE UNIQUE INDEX clusters_live ON clusters (name) WHERE state IN ('starting', 'up')
+    """,
+    # what the panel shows: of a run which cell it is, how far it has come, who wants it to stop, of
+    # a cluster why it ended and until when it is kept; settings that processes of a user share
+    """
+    ALTER TABLE runs ADD COLUMN cell_id TEXT;
+    ALTER TABLE runs ADD COLUMN stage TEXT NOT NULL DEFAULT '';
+    ALTER TABLE runs ADD COLUMN stop TEXT NOT NULL DEFAULT '';
+    ALTER TABLE runs ADD COLUMN allowed REAL;
+    UPDATE runs SET stage = CASE status WHEN 'ok' THEN 'done' WHEN 'error' THEN 'failed'
+        ELSE status END;
+    ALTER TABLE clusters ADD COLUMN note TEXT NOT NULL DEFAULT '';
+    ALTER TABLE clusters ADD COLUMN kept REAL NOT NULL DEFAULT 0;
+    CREATE INDEX runs_open ON runs (started) WHERE ended IS NULL;
+    CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
+    """,
+)

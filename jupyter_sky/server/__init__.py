@@ -1,0 +1,35 @@
+"""The Jupyter Server extension: what JupyterLab's panel shows and does, without any kernel.
+
+Everything is answered from the store and by the clusters themselves, below ``jupyter-sky/``.
+Nothing heavy is imported before the first question.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PREFIX = "jupyter-sky"
+
+
+def load(server_app: Any) -> None:
+    """Add the handlers to a Jupyter server."""
+    from jupyter_server.utils import url_path_join
+
+    from . import clusters, offers, overview, runs
+    from .desk import Desk
+    from .news import SCHEMA
+
+    web = server_app.web_app
+    logger = server_app.event_logger
+    if SCHEMA["$id"] not in logger.schemas:
+        logger.register_event_schema(SCHEMA)
+    web.settings["jupyter_sky"] = Desk(server_app, logger)
+    base = web.settings["base_url"]
+    web.add_handlers(
+        ".*$",
+        [
+            (url_path_join(base, PREFIX, path), handler)
+            for module in (overview, clusters, runs, offers)
+            for path, handler in module.HANDLERS
+        ],
+    )

@@ -1,0 +1,219 @@
+"""What one Jupyter server knows of clusters and runs, for all of its front ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyError
+from ..store import ClusterRow, RunRow
+from .handler import NotKnown, NotNow
+from .lookouts import Lookouts
+from .news import SCHEMA, Watchman
+from .replay import Journals
+from .state import Seen, State, Told, midnight, signature
+
+if TYPE_CHECKING:
+    from ..executor.session import Session
+
+THREADS = 16
+AMOUNT_SECONDS = 5.0
+"""While a cluster is up, what it cost grows: the state is another one every so often."""
+
+
+class Desk:
+    """Answers for one server: its session, its connections, what it has seen lately.
+
+    The session is opened at the first question, and tried again at the next when the store cannot
+    be used. It starts no clusters, and is nobody's notebook.
+
+    Parameters
+    ----------
+    server_app
+        The Jupyter server, whose configuration holds for `Sky` too.
+    events
+        Its event logger.
+    """
+
+    def __init__(self, server_app: Any, events: Any) -> None:
+        self._app, self._events = server_app, events
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sky-server")
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._state: State | None = None
+        self.lookouts = Lookouts()
+        self.journals = Journals()
+        self.seen = Seen()
+        self.told: dict[str, Told] = {}
+        self._life, self._serial = uuid.uuid4().hex[:6], 0
+        self._changes, self._signature = "", ()
+        self._reading = threading.Lock()
+        self.watchman = Watchman(self.news, self._tell, self.patrol, self.lookouts.let_go)
+
+    # -- work --------------------------------------------------------------------------------
+
+    async def do(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Do some work in a thread."""
+        self._loop = asyncio.get_running_loop()
+        return await self._loop.run_in_executor(self._pool, work, *args)
+
+    @property
+    def session(self) -> Session:
+        """The session of this process.
+
+        Raises
+        ------
+        SkyStoreError
+            The store cannot be used, for one because a newer version wrote it.
+        """
+        with self._lock:
+            if self._session is None:
+                from pathlib import Path
+
+                from ..config import Sky
+                from ..executor import session as sessions
+
+                Sky.load(self._app)
+                name = str(Path(self._app.root_dir) / "Jupyter server")
+                self._session = sessions._session or sessions.open_session(
+                    {}, name, lasting=True, everywhere=True
+                )
+            return self._session
+
+    @property
+    def state(self) -> State:
+        """What the store says, with what is known beside it."""
+        if self._state is None:
+            self._state = State(self.session.store)
+        return self._state
+
+    def close(self) -> None:
+        """Let go of everything; what runs goes on."""
+        self.watchman.close()
+        self._pool.shutdown(wait=False)
+        self.lookouts.let_go(0.0)
+        with self._lock:
+            if self._session is not None:
+                from ..executor import session as sessions
+
+                sessions.close()
+                self._session = self._state = None
+
+    # -- what is new -------------------------------------------------------------------------
+
+    def news(self) -> str:
+        """Return a word that is another one when something has happened."""
+        store = self.session.store
+        with self._reading:
+            changes = store.changes()
+            if changes != self._changes:
+                found = signature(store.database)
+                self._serial += found != self._signature
+                self._changes, self._signature = changes, found
+            return f"{self._life}-{self._serial}"
+
+    def cursor(self) -> str:
+        """Return a word that is another one when the state is, be it only in an amount."""
+        news, now = self.news(), time.time()
+        up = bool(self._signature and self._signature[0])
+        return f"{news}-{int(now // AMOUNT_SECONDS if up else midnight(now))}"
+
+    def see(self, **news: Any) -> None:
+        """Note what is known beside the store."""
+        with self._reading:
+            after = replace(self.seen, **news)
+            if after != self.seen:
+                self.seen = after
+                self._serial += 1
+
+    def overview(self) -> dict[str, Any]:
+        """Return the whole state."""
+        cursor = self.cursor()
+        return self.state.now(self.seen, self.told) | {"cursor": cursor}
+
+    def patrol(self) -> None:
+        """Ask clouds and clusters how they are."""
+        from .patrol import patrol
+
+        found = patrol(self.session, self.lookouts, self.seen.ending)
+        self.see(orphans=found.orphans, ends=found.ends, notices=found.notices)
+
+    def _tell(self) -> None:
+        """Tell front ends that there are news."""
+        if self._loop is None or self._loop.is_closed():
+            return
+        with contextlib.suppress(RuntimeError):  # the server is ending
+            self._loop.call_soon_threadsafe(self._emit, self.cursor())
+
+    def _emit(self, cursor: str) -> None:
+        self._events.emit(schema_id=SCHEMA["$id"], data={"cursor": cursor})
+
+    # -- finding -----------------------------------------------------------------------------
+
+    def cluster(self, name: str) -> ClusterRow:
+        """Return a cluster that is known.
+
+        Raises
+        ------
+        NotKnown
+            None of that name is.
+        """
+        row = self.session.store.cluster(name)
+        if row is None:
+            names = ", ".join(row.name for row in self.session.store.clusters()) or "none"
+            raise NotKnown(f"no cluster {name!r} is known", hint=f"up now: {names}")
+        return row
+
+    def up(self, name: str) -> ClusterRow:
+        """Return a cluster that is up.
+
+        Raises
+        ------
+        NotNow
+            It is known and not up; says why.
+        """
+        row = self.cluster(name)
+        if row.state == "starting":
+            raise NotNow(f"cluster {name} is still coming up", hint="wait until it is up")
+        if row.state != "up":
+            why = f" ({row.note})" if row.note else ""
+            raise NotNow(f"cluster {name} has ended{why}", hint="a %%sky cell starts another")
+        return row
+
+    def run(self, run_id: str) -> RunRow:
+        """Return a run that is known.
+
+        Raises
+        ------
+        NotKnown
+            It is not.
+        """
+        row = self.session.store.run(run_id)
+        if row is None:
+            raise NotKnown(f"no run {run_id!r} is known", hint="the state lists the latest runs")
+        return row
+
+    def describe(self, row: RunRow) -> dict[str, Any]:
+        """Return a run as the state has it."""
+        return self.state.run(row, self.seen)
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def ask(self, row: ClusterRow, op: str, **content: Any) -> dict[str, Any]:
+        """Ask the head of a cluster that is up, and note what it says of its end."""
+        try:
+            answer = self.lookouts.ask(row, op, **content)
+        except SkyError:
+            self.watchman.patrol_soon()  # it may be gone
+            raise
+        if "idle_left" in answer:
+            self.told[row.name] = Told(answer["idle_left"], time.time())
+        return answer

@@ -1,0 +1,92 @@
+"""What all handlers share: who may ask, where work is done, how a refusal is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jupyter_server.base.handlers import APIHandler
+
+from ..errors import SkyBudget, SkyError, SkyNoOffer, SkyStoreError, SkyUsageError
+
+if TYPE_CHECKING:
+    from .desk import Desk
+
+
+class NotKnown(SkyError):
+    """What was asked about is not there."""
+
+
+class NotNow(SkyError):
+    """What was asked cannot be done in the state that things are in."""
+
+
+_STATUS: tuple[tuple[type[SkyError], int], ...] = (
+    (NotKnown, 404),
+    (NotNow, 409),
+    (SkyStoreError, 503),
+    (SkyUsageError, 400),
+    (SkyNoOffer, 400),
+    (SkyBudget, 409),
+    (SkyError, 502),
+)
+"""What a refusal is in HTTP; the first that fits."""
+
+
+class SkyHandler(APIHandler):
+    """A handler that answers in JSON, and says what is wrong in words.
+
+    Every verb of a subclass is ``@tornado.web.authenticated``.
+    """
+
+    _track_activity = False  # a panel that is open is no work: a hub may stop an idle server
+
+    @property
+    def desk(self) -> Desk:
+        """What this server knows of clusters and runs."""
+        return self.settings["jupyter_sky"]
+
+    async def answer(self, work: Callable[..., Any], *args: Any) -> None:
+        """Do some work in a thread and answer what it returns, or why it could not be done."""
+        try:
+            found = await self.desk.do(work, *args)
+        except SkyError as error:
+            self.refuse(error)
+        else:
+            self.finish(json.dumps(found))
+
+    def refuse(self, error: SkyError) -> None:
+        """Answer an error of ours."""
+        self.set_status(next(status for kind, status in _STATUS if isinstance(error, kind)))
+        told = {"message": error.message, "hint": error.hint or "", "kind": type(error).__name__}
+        self.finish(json.dumps(told))
+
+    def body(self) -> dict[str, Any]:
+        """Return the object that was sent along.
+
+        Raises
+        ------
+        SkyUsageError
+            It is none.
+        """
+        try:
+            found = json.loads(self.request.body or b"{}")
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise SkyUsageError("what was sent is no JSON object", hint='such as {"time": "1h"}')
+        return found
+
+    def number(self, name: str, default: int, least: int = 0) -> int:
+        """Return a whole number of the query.
+
+        Raises
+        ------
+        SkyUsageError
+            It is none, or too small.
+        """
+        text = self.get_query_argument(name, str(default))
+        if not text.isdecimal() or int(text) < least:
+            raise SkyUsageError(f"{name}={text}: not a count", hint=f"such as {name}={default}")
+        return int(text)

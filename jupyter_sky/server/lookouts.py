@@ -1,0 +1,111 @@
+"""Connections to the heads of clusters, kept while somebody looks at them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyClusterLost
+from ..store import ClusterRow
+
+if TYPE_CHECKING:
+    from ..engines.observer import Observer
+    from ..engines.tunnel import Tunnel
+
+KEPT_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _Lookout:
+    """One connection, or the place for it."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    observer: Observer | None = None
+    tunnel: Tunnel | None = None
+    used: float = field(default_factory=time.monotonic)
+
+    def close(self) -> None:
+        observer, tunnel = self.observer, self.tunnel
+        self.observer = self.tunnel = None
+        if observer is not None:
+            observer.close()
+        if tunnel is not None:
+            tunnel.close()
+
+
+class Lookouts:
+    """The connections of one server, by cluster. None of them keeps a cluster up."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, float], _Lookout] = {}
+        self._lock = threading.Lock()
+
+    def ask(self, row: ClusterRow, op: str, **content: Any) -> dict[str, Any]:
+        """Ask the head of a cluster that is up.
+
+        Raises
+        ------
+        SkyClusterLost, SkyUnreachable
+            It does not answer.
+        """
+        with self._lock:
+            found = self._kept.setdefault((row.name, row.created), _Lookout())
+            found.used = time.monotonic()
+        with found.lock:
+            if found.tunnel is not None and (found.tunnel.lost or not found.tunnel.up):
+                found.close()
+            if found.observer is None:
+                _open(found, row)
+            observer = found.observer
+        assert observer is not None
+        try:
+            return observer.ask(op, **content)
+        except SkyClusterLost:
+            with found.lock:
+                found.close()  # the next question tries it anew
+            raise
+
+    def open(self, row: ClusterRow) -> bool:
+        """Whether there is a connection to a cluster now."""
+        found = self._kept.get((row.name, row.created))
+        return found is not None and found.observer is not None
+
+    def let_go_of(self, name: str) -> None:
+        """Close the connection to a cluster that has ended."""
+        for key in [key for key in self._kept if key[0] == name]:
+            if found := self._kept.pop(key, None):
+                with found.lock:
+                    found.close()
+
+    def let_go(self, seconds: float = KEPT_SECONDS) -> None:
+        """Close what has not been used for some seconds."""
+        old = time.monotonic() - seconds
+        with self._lock:
+            unused = [key for key, found in self._kept.items() if found.used <= old]
+            closing = [self._kept.pop(key) for key in unused]
+        for found in closing:
+            with found.lock:
+                found.close()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def _open(found: _Lookout, row: ClusterRow) -> None:
+    from ..engines.observer import Observer
+    from ..provisioner.remote import open_tunnel
+
+    path = Path(row.connection["file"])
+    try:
+        found.tunnel = open_tunnel(path)
+        known = found.tunnel.connection if found.tunnel else json.loads(path.read_text())
+    except (OSError, ValueError):
+        raise SkyClusterLost(
+            f"cluster {row.name} does not answer: what is noted of it cannot be read",
+            hint=f"end what is left of it: %sky down {row.name}",
+        ) from None
+    found.observer = Observer(row.name, known)

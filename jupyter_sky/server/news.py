@@ -1,0 +1,120 @@
+"""Who looks, and what is new to them: a thread that works while somebody looks, and no longer."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+SCHEMA: dict[str, Any] = {
+    "$id": "https://jupyter-sky.dev/events/changed",
+    "version": "1",
+    "title": "Clusters or runs of jupyter_sky have changed",
+    "description": "Ask the state anew; the cursor is the ETag that it has now.",
+    "personal-data": False,
+    "type": "object",
+    "required": ["cursor"],
+    "properties": {"cursor": {"type": "string", "description": "ETag of the state."}},
+}
+
+LOOKED_SECONDS = 60.0
+TICK_SECONDS = 0.5
+PATROL_SECONDS = 30.0
+
+
+class Watchman:
+    """Looks for news twice a second, and goes on patrol now and then, while anybody is there.
+
+    Parameters
+    ----------
+    news
+        Returns another word when something is new; called every tick.
+    tell
+        Called when something is.
+    patrol
+        Takes its time: it asks clouds. It has a thread of its own.
+    rest
+        Called every tick.
+    """
+
+    def __init__(
+        self,
+        news: Callable[[], str],
+        tell: Callable[[], None],
+        patrol: Callable[[], None],
+        rest: Callable[[], None],
+    ) -> None:
+        self._news, self._tell, self._patrol, self._rest = news, tell, patrol, rest
+        self._lock = threading.Lock()
+        self._looked = 0.0
+        self._thread: threading.Thread | None = None
+        self._patrolling: threading.Thread | None = None
+        self._patrolled = 0.0
+        self._closed = threading.Event()
+
+    def somebody_looks(self) -> None:
+        """Begin to work, or go on."""
+        self._looked = time.monotonic()
+        with self._lock:
+            if self._thread is None and not self._closed.is_set():
+                self._thread = threading.Thread(target=self._work, name="sky-news", daemon=True)
+                self._thread.start()
+
+    def patrol_soon(self) -> None:
+        """Go on patrol at the next tick."""
+        self._patrolled = 0.0
+
+    def close(self) -> None:
+        """End, and wait until it has ended."""
+        self._closed.set()
+        for thread in (self._thread, self._patrolling):
+            if thread is not None and thread is not threading.current_thread():
+                thread.join(10.0)
+
+    def _work(self) -> None:
+        known = ""
+        while not self._closed.wait(TICK_SECONDS):
+            if self._is_left():
+                return
+            with self._safely():
+                word = self._news()
+                if known and word != known:
+                    self._tell()
+                known = word
+            with self._safely():
+                self._rest()
+            if time.monotonic() - self._patrolled > PATROL_SECONDS:
+                self._send_patrol()
+
+    def _is_left(self) -> bool:
+        """Whether nobody looks any more; then this thread is no longer the one that works."""
+        with self._lock:
+            left = time.monotonic() - self._looked > LOOKED_SECONDS
+            if left:
+                self._thread = None
+            return left
+
+    def _send_patrol(self) -> None:
+        if self._patrolling is not None and self._patrolling.is_alive():
+            return
+        self._patrolled = time.monotonic()
+
+        def go() -> None:
+            with self._safely():
+                self._patrol()
+
+        self._patrolling = threading.Thread(target=go, name="sky-patrol", daemon=True)
+        self._patrolling.start()
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _safely() -> Any:
+        try:
+            yield
+        except Exception:  # the next tick may do better
+            _log.exception("jupyter_sky could not look for news")

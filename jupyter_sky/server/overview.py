@@ -1,0 +1,41 @@
+"""``GET state``: what is up, what runs, what it costs."""
+
+from __future__ import annotations
+
+import json
+
+import tornado.web
+
+from ..errors import SkyError
+from .handler import SkyHandler
+
+
+class StateHandler(SkyHandler):
+    """The whole state, or 304 where the one that asks has it already."""
+
+    _etag: str | None = None
+
+    def compute_etag(self) -> str | None:
+        """Return the cursor of the answer: it need not be computed of its text."""
+        return self._etag
+
+    @tornado.web.authenticated
+    async def get(self) -> None:
+        """Answer from the store alone: no cloud and no cluster is asked."""
+        try:
+            cursor = await self.desk.do(self.desk.cursor)
+            self.desk.watchman.somebody_looks()
+            known = self.request.headers.get("If-None-Match", "")
+            if known.removeprefix("W/").strip('"') == cursor:
+                self.set_status(304)
+                self.finish()
+                return
+            state = await self.desk.do(self.desk.overview)
+        except SkyError as error:
+            self.refuse(error)
+            return
+        self._etag = f'"{state["cursor"]}"'
+        self.finish(json.dumps(state))
+
+
+HANDLERS = [("state", StateHandler)]

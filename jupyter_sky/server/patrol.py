@@ -1,0 +1,71 @@
+"""What is asked of clouds and clusters in the background, while somebody looks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import processes
+from ..errors import SkyError
+from .state import Seen, orphan
+
+if TYPE_CHECKING:
+    from ..executor.session import Session
+    from ..store import ClusterRow, RunRow
+    from .lookouts import Lookouts
+
+FAR_AHEAD = 2**53
+"""A place in a journal behind its end: of a run only its state is asked."""
+
+
+def patrol(session: Session, lookouts: Lookouts, ending: frozenset[str]) -> Seen:
+    """Compare what is remembered with what clouds and clusters say; return what is new.
+
+    A cluster that has ended unseen is closed in the store, with the reason. What no cluster has is
+    only shown: to end it is for its owner to say.
+    """
+    session.clusters.forget_unsent()
+    notices: list[str] = []
+    up: list[ClusterRow] = []
+    orphans = {}
+    try:
+        up = session.clusters.reconcile()
+        orphans = session.clusters.orphans()
+    except SkyError as error:
+        notices.append(f"a cloud cannot be asked now: {error.message}")
+    return Seen(
+        ending=ending,
+        orphans=tuple(orphan(name, machines) for name, machines in orphans.items()),
+        ends=_ends(session, lookouts, up),
+        notices=tuple(notices),
+    )
+
+
+def _ends(
+    session: Session, lookouts: Lookouts, up: list[ClusterRow]
+) -> dict[str, tuple[str, float]]:
+    """Return the ends of runs whose kernel is gone; the next kernel closes them in the store.
+
+    To ask costs a connection: a cluster elsewhere is asked only where there is one already.
+    """
+    found: dict[str, tuple[str, float]] = {}
+    rows = {row.name: row for row in up}
+    for run in session.store.runs(status="running", limit=None):
+        row = rows.get(run.cluster)
+        if row is None or processes.lived(run.owner_pid, run.started):
+            continue
+        if row.cloud != "local" and not lookouts.open(row):
+            continue
+        end = _end(lookouts, row, run)
+        if end is not None:
+            found[run.run_id] = end
+    return found
+
+
+def _end(lookouts: Lookouts, row: ClusterRow, run: RunRow) -> tuple[str, float] | None:
+    try:
+        told = lookouts.ask(row, "journal", run=run.run_id, start=FAR_AHEAD)
+    except SkyError:  # it is the next patrol's to see whether the cluster is lost
+        return None
+    if told["status"] == "running":
+        return None
+    return told["status"].replace("unknown", "lost"), told["ended"] or run.last_beat

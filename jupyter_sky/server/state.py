@@ -1,0 +1,335 @@
+"""What the panel shows, from the store: a few queries, whatever the length of the ledger.
+
+Amounts are USD, None where a price is unknown; times are unix seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from .._version import __version__
+from ..billing import billed_sql
+from ..database import Database
+from ..ledger import run_usd
+from ..offers import Offer
+from ..processes import is_alive
+from ..store import IntervalRow, RunRow, Store
+
+RUNS = 100
+LOST_SECONDS = 86400.0
+DOWN_SECONDS = 600.0
+"""How long a cluster is shown after its end, if it was lost and if somebody ended it."""
+BUDGET = "budget_usd_day"
+"""Name of the setting that says how much may be spent in a day."""
+
+_SHOWN = """
+    SELECT id, name, state, cloud, region, instance_type, spot, price, nodes, resources, offer,
+        machines, connection, notebook, created, idle, price_source, price_date, note, kept,
+        (SELECT max(last_beat) FROM intervals WHERE cluster_id = clusters.id) AS last_beat
+    FROM clusters WHERE state IN ('starting', 'up') OR (
+        ended > CASE state WHEN 'lost' THEN :lost ELSE :down END
+        AND NOT EXISTS (SELECT 1 FROM clusters AS later
+            WHERE later.name = clusters.name AND later.created > clusters.created))
+    ORDER BY created
+"""
+_BILLED = billed_sql("cloud", "max(0.0, ifnull(intervals.ended, :now) - started)")
+_LINES = f"""
+    SELECT cluster_id, intervals.price AS price, started, started + {_BILLED} AS ended
+    FROM intervals JOIN clusters ON clusters.id = cluster_id
+"""
+_OF_CLUSTERS = """
+    WITH lines AS ({lines} WHERE cluster_id IN ({ids}))
+    SELECT cluster_id, total(price * (ended - started)) / 3600 AS usd,
+        sum(price IS NULL AND ended > started) AS unknown FROM lines GROUP BY cluster_id
+    UNION ALL
+    SELECT cluster_id, total(usd), sum(usd IS NULL) FROM spend
+    WHERE cluster_id IN ({ids}) GROUP BY cluster_id
+"""
+_SINCE = f"""
+    WITH lines AS ({_LINES} WHERE intervals.ended IS NULL OR intervals.ended > :since - 3600)
+    SELECT total(price * (ended - max(started, :since))) / 3600 AS usd,
+        ifnull(sum(price IS NULL), 0) AS unknown FROM lines WHERE ended > max(started, :since)
+    UNION ALL
+    SELECT total(usd), ifnull(sum(usd IS NULL), 0) FROM spend WHERE at >= :since
+"""
+_RATE = "SELECT total(price) AS usd, sum(price IS NULL) AS unknown, count(*) AS open FROM intervals"
+_OVERLAPPING = """
+    SELECT runs.run_id AS run_id, cloud, intervals.price AS price, intervals.started AS started,
+        intervals.last_beat AS last_beat, intervals.ended AS ended
+    FROM runs JOIN clusters ON clusters.name = runs.cluster
+        JOIN intervals ON cluster_id = clusters.id
+    WHERE runs.run_id IN ({marks}) AND intervals.started < ifnull(runs.ended, 9e99)
+        AND ifnull(intervals.ended, 9e99) > runs.started - 3600
+"""
+_SIGNATURE = (
+    "SELECT id, state, price, nodes, note, kept, idle FROM clusters "
+    "WHERE state IN ('starting', 'up')",
+    "SELECT count(*), max(ended) FROM clusters",
+    "SELECT run_id, stage, status, stop, nodes FROM runs WHERE ended IS NULL",
+    f"SELECT run_id, status FROM runs ORDER BY started DESC LIMIT {RUNS}",
+    "SELECT count(*), count(ended) FROM intervals",
+    "SELECT count(*) FROM spend",
+    "SELECT name, value FROM settings",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a head said of a cluster, and when."""
+
+    idle_left: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known beside the store.
+
+    Attributes
+    ----------
+    ending : frozenset of str
+        Clusters that are being ended here.
+    orphans : tuple of dict
+        Machines of this user that no cluster has, as clusters.
+    ends : dict
+        How and when runs have ended that no kernel follows, by their ids.
+    notices : tuple of str
+        Sentences for the user.
+    """
+
+    ending: frozenset[str] = frozenset()
+    orphans: tuple[dict[str, Any], ...] = ()
+    ends: dict[str, tuple[str, float]] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+
+def signature(db: Database) -> tuple[Any, ...]:
+    """Return something that is another one when what is shown is; heartbeats change nothing."""
+    return tuple(tuple(tuple(row) for row in db.read(sql)) for sql in _SIGNATURE)
+
+
+def midnight(now: float) -> float:
+    """Return when the day of a time began here.
+
+    Examples
+    --------
+    >>> midnight(1_700_000_000.0) <= 1_700_000_000.0
+    True
+    """
+    return datetime.combine(datetime.fromtimestamp(now).date(), datetime.min.time()).timestamp()
+
+
+class State:
+    """The state of one store.
+
+    What a run that has ended cost is computed once and kept.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._db = store.database
+        self._usd: dict[str, float | None] = {}
+
+    def now(self, seen: Seen, told: dict[str, Told]) -> dict[str, Any]:
+        """Return everything that the panel shows; see the server's REST interface."""
+        now = time.time()
+        runs = self._runs(now, seen)
+        clusters = self._clusters(now, seen, told, runs)
+        (rate,) = self._db.read(f"{_RATE} WHERE ended IS NULL")
+        return {
+            "version": __version__,
+            "at": now,
+            "notices": [*self.store.notices, *seen.notices],
+            "rate": {
+                "usd_h": _known(rate["usd"], rate["unknown"] or 0, rate["open"]),
+                "unknown": rate["unknown"] or 0,
+            },
+            "today": self._today(now),
+            "clusters": [*clusters, *seen.orphans],
+            "runs": runs,
+        }
+
+    # -- clusters --------------------------------------------------------------------------
+
+    def _clusters(
+        self, now: float, seen: Seen, told: dict[str, Told], runs: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        since = {"lost": now - LOST_SECONDS, "down": now - DOWN_SECONDS}
+        rows = self._db.read(_SHOWN, since)
+        spent = self._spent([row["id"] for row in rows], now)
+        running: dict[str, int] = {}
+        for run in runs:
+            if run["ended"] is None and run["status"] == "running":
+                running[run["cluster"]] = running.get(run["cluster"], 0) + 1
+        return [
+            _cluster(dict(row), now, seen, told, running.get(row["name"], 0), spent[row["id"]])
+            for row in rows
+        ]
+
+    def _spent(self, ids: Collection[int], now: float) -> dict[int, float | None]:
+        sums = dict.fromkeys(ids, (0.0, 0))
+        sql = _OF_CLUSTERS.format(lines=_LINES, ids=",".join(map(str, ids)))
+        for row in self._db.read(sql, {"now": now}):
+            usd, unknown = sums[row["cluster_id"]]
+            sums[row["cluster_id"]] = (usd + row["usd"], unknown + row["unknown"])
+        return {key: None if unknown else usd for key, (usd, unknown) in sums.items()}
+
+    def _today(self, now: float) -> dict[str, Any]:
+        parts = self._db.read(_SINCE, {"now": now, "since": midnight(now)})
+        usd, unknown = sum(row["usd"] for row in parts), sum(row["unknown"] for row in parts)
+        budget = _number(self.store.setting(BUDGET))
+        return {
+            "usd": _known(usd, unknown, unknown + (usd > 0)),
+            "unknown": unknown,
+            "budget": budget,
+            "over": budget is not None and usd > budget,
+        }
+
+    # -- runs ------------------------------------------------------------------------------
+
+    def _runs(self, now: float, seen: Seen) -> list[dict[str, Any]]:
+        going = self._db.read("SELECT * FROM runs WHERE ended IS NULL ORDER BY started DESC")
+        latest = self._db.read(f"SELECT * FROM runs ORDER BY started DESC LIMIT {RUNS}")
+        rows = {row["run_id"]: RunRow(**dict(row)) for row in (*going, *latest)}
+        return self._described(list(rows.values()), now, seen)
+
+    def run(self, row: RunRow, seen: Seen) -> dict[str, Any]:
+        """Return what is known of one run."""
+        return self._described([row], time.time(), seen)[0]
+
+    def _described(self, rows: Sequence[RunRow], now: float, seen: Seen) -> list[dict[str, Any]]:
+        asked = [row.run_id for row in rows if row.run_id not in self._usd and row.nodes]
+        pieces = self._pieces(asked)
+        found = []
+        for row in rows:
+            usd = self._usd.get(row.run_id)
+            if not row.nodes:
+                usd = 0.0
+            elif row.run_id not in self._usd:
+                usd = run_usd(row, now, pieces.get(row.run_id, ()))
+                if row.ended is not None:
+                    self._usd[row.run_id] = usd
+            found.append(_run(row, usd, seen))
+        if len(self._usd) > 50 * RUNS:
+            self._usd.clear()
+        return found
+
+    def _pieces(self, ids: Sequence[str]) -> dict[str, list[IntervalRow]]:
+        """Return the intervals that runs fall into."""
+        found: dict[str, list[IntervalRow]] = {}
+        if ids:
+            sql = _OVERLAPPING.format(marks=",".join("?" * len(ids)))
+            for row in self._db.read(sql, tuple(ids)):
+                values = {**dict(row), "cluster": "", "cluster_created": 0.0, "notebook": ""}
+                run = values.pop("run_id")
+                piece = IntervalRow(**values, price_source="", price_date="")
+                found.setdefault(run, []).append(piece)
+        return found
+
+
+def _cluster(
+    row: dict[str, Any],
+    now: float,
+    seen: Seen,
+    told: dict[str, Told],
+    running: int,
+    usd: float | None,
+) -> dict[str, Any]:
+    name, state, note = row["name"], row["state"], row["note"]
+    if state == "up" and name in seen.ending:
+        state = "ending"
+    launcher = json.loads(row["connection"]) if state == "starting" else {}
+    if launcher and not is_alive(launcher.get("launcher", {})):
+        note = "its notebook was killed while it launched it; end it to be sure that nothing is up"
+    idle_left = None
+    if state == "up":
+        ends = [row["kept"], (now if running else row["last_beat"] or row["created"]) + row["idle"]]
+        if name in told:
+            ends.append(told[name].at + told[name].idle_left)
+        idle_left = max(0.0, max(ends) - now)
+    taken = "name state cloud region instance_type nodes price price_source price_date notebook"
+    return {
+        **{key: row[key] for key in taken.split()},
+        **{key: row[key] for key in ("created", "idle", "resources")},
+        "state": state,
+        "where": _where(row["offer"], row["nodes"]),
+        "spot": bool(row["spot"]),
+        "idle_left": idle_left,
+        "lease_end": lease_end(row["machines"]),
+        "running": running,
+        "usd": usd,
+        "note": note or None,
+        "orphan": False,
+    }
+
+
+@lru_cache(maxsize=4096)
+def _where(offer: str, nodes: int) -> str:
+    place = Offer(**json.loads(offer)).place
+    return f"{nodes} x {place}" if nodes > 1 else place
+
+
+@lru_cache(maxsize=4096)
+def lease_end(machines: str) -> float | None:
+    """Return when the first of some machines, as JSON, ends at the latest."""
+    ends = [machine.get("lease_end") for machine in json.loads(machines)]
+    return min((end for end in ends if end is not None), default=None)
+
+
+def _run(row: RunRow, usd: float | None, seen: Seen) -> dict[str, Any]:
+    taken = "run_id notebook cell cell_id name code stage status started ended price nodes"
+    found = {key: getattr(row, key) for key in taken.split()}
+    if row.ended is None and row.run_id in seen.ends:
+        found["status"], found["ended"] = seen.ends[row.run_id]
+        found["stage"] = found["status"]
+    stoppable = found["ended"] is None and not row.stop
+    if row.stop and found["ended"] is None:
+        found["stage"] = "interrupting"
+    return {**found, "cluster": row.cluster or None, "usd": usd, "stoppable": stoppable}
+
+
+def _known(usd: float, unknown: int, parts: int) -> float | None:
+    """A sum; unknown where it has parts and knows none of them."""
+    return None if unknown and unknown == parts else usd
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None
+
+
+def orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:
+    """Describe machines that no cluster has, as a cluster whose price nobody knows."""
+    found = list(machines)
+    cloud = found[0].cloud
+    return {
+        "name": name,
+        "state": "up",
+        "where": cloud,
+        "cloud": cloud,
+        "region": "",
+        "instance_type": "",
+        "spot": False,
+        "nodes": len(found),
+        "price": None,
+        "price_source": "",
+        "price_date": "",
+        "notebook": "",
+        "created": min(machine.started for machine in found),
+        "idle": 0.0,
+        "idle_left": None,
+        "lease_end": min((m.lease_end for m in found if m.lease_end is not None), default=None),
+        "running": 0,
+        "usd": None,
+        "resources": "",
+        "note": "no notebook knows of it, and it may cost money: end it",
+        "orphan": True,
+    }
