@@ -15,7 +15,7 @@ AXE = Path(__file__).parents[2] / "labextension" / "node_modules" / "axe-core" /
 DARK = """:root { --jp-layout-color0: #111; --jp-layout-color2: #424242;
  --jp-ui-font-color1: rgba(255, 255, 255, 0.87); --jp-ui-font-color2: rgba(255, 255, 255, 0.54);
  --jp-border-color0: #616161; --jp-brand-color1: #2196f3; --jp-error-color1: #f44336; }
- body { background: #111 }"""
+ body { background: #111; color: #ddd }"""
 
 
 @pytest.fixture(scope="module")
