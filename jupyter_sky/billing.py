@@ -17,6 +17,9 @@ BILLING: dict[str, tuple[float, float]] = {
 }
 """Seconds that a machine is billed in steps of, and at least, by the clouds' pricing pages."""
 
+LONGEST_UNIT = max(least for pair in BILLING.values() for least in pair)
+"""A machine that ended longer ago than this is not billed any more, seconds."""
+
 
 def billed_seconds(cloud: str, seconds: float) -> float:
     """Seconds that are paid for, rounded up to the billing unit.

@@ -2,14 +2,16 @@
 
 Layers, the weakest first: defaults, ``[tool.jupyter_sky]`` of the nearest pyproject.toml,
 ``SKY_<NAME>`` environment variables, IPython's own configuration, then ``%config Sky.idle='20m'``.
-What a cell says wins over them all.
+What a cell says wins over them all. ``budget_usd_day`` alone is shared between all notebooks of a
+user: see `jupyter_sky.budget`.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,24 @@ from traitlets.config import Config, Configurable, SingletonConfigurable
 from jupyter_sky.errors import SkyUsageError, suggest
 from jupyter_sky.places import default_data_dir
 from jupyter_sky.resources import parse_clouds, parse_duration
+
+
+class _Shared(Float):
+    """An amount that all processes share: they are told whenever it is set.
+
+    Observers would not do: what is set to what it was here may be another value elsewhere.
+    """
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        amount = super().validate(obj, value)
+        if amount is not None and not math.isfinite(amount):
+            raise TraitError(f"{self.name} = {amount}: not an amount; None for no limit")
+        return amount
+
+    def set(self, obj: Any, value: Any) -> None:
+        super().set(obj, value)
+        if obj.on_budget is not None:
+            obj.on_budget(obj._trait_values[self.name])
 
 
 class Sky(SingletonConfigurable):
@@ -47,6 +67,13 @@ class Sky(SingletonConfigurable):
     )
     max_hourly_cost = Float(
         None, allow_none=True, min=0, help="Most USD/h that a cluster may cost; None for no limit."
+    ).tag(config=True)
+    budget_usd_day = _Shared(
+        None,
+        allow_none=True,
+        min=0,
+        help="Most USD that all your notebooks together may spend on a day; None for no limit. "
+        "At 80 % it is warned, at 100 % cells are stopped and clusters ended that cost anything.",
     ).tag(config=True)
     announce_mb = Float(50.0, min=0, help="Values larger than this many MB are announced.").tag(
         config=True
@@ -112,6 +139,18 @@ class Sky(SingletonConfigurable):
         config=True
     )
 
+    on_budget: Callable[[float | None], None] | None = None
+    """Told of every budget that is set by hand, also of one that is what it was."""
+    asked: tuple[float | None, ...] = ()
+    """The budget that was set by hand before there was a store to keep it."""
+
+    def _ask(self, usd: float | None) -> None:
+        self.asked = (usd,)
+
+    def adopt_budget(self, usd: float | None) -> None:
+        """Show the budget that holds for all; that is not setting it by hand."""
+        self._trait_values["budget_usd_day"] = usd
+
     @default("data_dir")
     def _default_data_dir(self) -> str:
         return default_data_dir()
@@ -149,9 +188,11 @@ class Sky(SingletonConfigurable):
         if parent is not None:
             config.merge(parent.config)
         try:
-            return cls.instance(parent=parent, config=config)
+            settings = cls.instance(parent=parent, config=config)
         except TraitError as error:
             raise SkyUsageError(f"configuration of Sky: {error}") from error
+        settings.on_budget = settings._ask
+        return settings
 
 
 def _checked(parse: Any, value: str, label: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
-from .billing import billed_seconds
+from .billing import LONGEST_UNIT, billed_seconds
 from .store import ClusterRow, IntervalRow, RunRow, SpendRow, Store
 
 _HOUR = 3600.0
@@ -54,6 +54,41 @@ class LedgerLine:
     estimated: bool
     source: str
     date: str
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A sum of which parts may not be known.
+
+    Attributes
+    ----------
+    usd : float
+        What is known of it.
+    unknown : tuple of str
+        Names of the clusters whose part is not known.
+    estimated : bool
+        Whether something in it still runs, or is yet to come.
+
+    Examples
+    --------
+    >>> str(Amount(1.2, ("rack",))), str(Amount(0.0, ("rack",))), str(Amount(0.5, estimated=True))
+    ('$1.20 + unknown (rack)', 'unknown (rack)', '$0.50 est.')
+    """
+
+    usd: float = 0.0
+    unknown: tuple[str, ...] = ()
+    estimated: bool = False
+
+    def __add__(self, other: Amount) -> Amount:
+        unknown = tuple(dict.fromkeys(self.unknown + other.unknown))
+        return Amount(self.usd + other.usd, unknown, self.estimated or other.estimated)
+
+    def __str__(self) -> str:
+        known = f"{format_usd(self.usd)}{' est.' if self.estimated else ''}"
+        if not self.unknown:
+            return known
+        missing = f"unknown ({', '.join(self.unknown)})"
+        return f"{known} + {missing}" if self.usd else missing
 
 
 def format_usd(usd: float | None) -> str:
@@ -219,6 +254,15 @@ class Ledger:
         lines = self._by_notebook(_now(now), -math.inf, notebook).get(notebook, [])
         return sum_usd(line.usd for line in lines)
 
+    def notebook_amount(self, notebook: str, now: float | None = None) -> Amount:
+        """What is known of the cost of a notebook, and the clusters of which it is not known."""
+        lines = self._by_notebook(_now(now), -math.inf, notebook).get(notebook, [])
+        return Amount(
+            sum(line.usd or 0.0 for line in lines),
+            tuple(dict.fromkeys(line.what for line in lines if line.usd is None)),
+            any(line.estimated and line.price != 0 for line in lines),
+        )
+
     def summary(
         self, by: By = "notebook", since: float | None = None, now: float | None = None
     ) -> list[LedgerLine]:
@@ -244,13 +288,12 @@ class Ledger:
     def _bills(
         self, now: float, since: float, notebook: str | None = None
     ) -> Iterator[tuple[IntervalRow | SpendRow, LedgerLine]]:
-        for row in self._store.intervals(notebook=notebook):
+        for row in self._store.intervals(notebook=notebook, since=since - LONGEST_UNIT):
             line = interval_line(row, now, since)
             if line.ended >= line.started:
                 yield row, line
-        for row in self._store.spend(notebook=notebook):
-            if row.at >= since:
-                yield row, LedgerLine(row.what, row.at, row.at, 0.0, None, row.usd, False, "", "")
+        for row in self._store.spend(notebook=notebook, since=since):
+            yield row, LedgerLine(row.what, row.at, row.at, 0.0, None, row.usd, False, "", "")
 
     def _by_cluster(self, now: float, since: float) -> dict[str, list[LedgerLine]]:
         return _group((row.cluster, line) for row, line in self._bills(now, since))
@@ -269,14 +312,14 @@ class Ledger:
         self, now: float, since: float, notebook: str | None = None
     ) -> dict[str, list[LedgerLine]]:
         own = [(row.notebook, line) for row, line in self._bills(now, since, notebook)]
-        guests = self._store.runs(notebook, guests_only=True, limit=None)
+        guests = self._store.runs(notebook, guests_only=True, limit=None, since=since)
         return _group(own + [(run.notebook, line) for run, line in self._timed(guests, now, since)])
 
     def _by_cell(self, now: float, since: float) -> dict[str, list[LedgerLine]]:
         # Execution counts start again with every kernel: the session keeps those cells apart.
         return _group(
             (f"{run.notebook} [{run.name or run.cell}]\n{run.session}", line)
-            for run, line in self._timed(self._store.runs(limit=None), now, since)
+            for run, line in self._timed(self._store.runs(limit=None, since=since), now, since)
         )
 
     def _timed(
@@ -284,13 +327,13 @@ class Ledger:
     ) -> Iterator[tuple[RunRow, LedgerLine]]:
         if not runs:
             return
-        intervals = _group((row.cluster, row) for row in self._store.intervals())
+        recent = self._store.intervals(since=min(run.started for run in runs))
+        intervals = _group((row.cluster, row) for row in recent)
         clusters = {row.name: row for row in self._store.clusters(live_only=False)}
         for run in runs:
-            if run.ended is None or run.ended >= since:
-                late = replace(run, started=max(run.started, since))
-                usd = run_usd(late, now, intervals.get(run.cluster, ()))
-                yield run, _run_line(late, now, usd, clusters.get(run.cluster))
+            late = run if run.started >= since else replace(run, started=since)
+            usd = run_usd(late, now, intervals.get(run.cluster, ()))
+            yield run, _run_line(late, now, usd, clusters.get(run.cluster))
 
 
 def _run_line(run: RunRow, now: float, usd: float | None, cluster: ClusterRow | None) -> LedgerLine:

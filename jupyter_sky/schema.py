@@ -58,6 +58,7 @@ MIGRATIONS = (
     ALTER TABLE runs ADD COLUMN cell_id TEXT;
     ALTER TABLE runs ADD COLUMN stage TEXT NOT NULL DEFAULT '';
     ALTER TABLE runs ADD COLUMN stop TEXT NOT NULL DEFAULT '';
+    ALTER TABLE runs ADD COLUMN allowed REAL;
     UPDATE runs SET stage = CASE status WHEN 'ok' THEN 'done' WHEN 'error' THEN 'failed'
         ELSE status END;
     ALTER TABLE clusters ADD COLUMN note TEXT NOT NULL DEFAULT '';

@@ -7,6 +7,7 @@ never stops a cell for the sake of a record: where the disk refuses, it says so 
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import sqlite3
 from dataclasses import dataclass, fields
@@ -109,6 +110,7 @@ class RunRow:
     cell_id: str | None = None  # JupyterLab's own name of the cell
     stage: str = "running"  # as in the status line
     stop: str = ""  # who wants it to stop, such as 'from the Sky panel'
+    allowed: float | None = None  # seconds that it may take, by --timeout and --max-cost
 
 
 _CLUSTER_COLUMNS = ", ".join(f.name for f in fields(ClusterRow))
@@ -119,7 +121,7 @@ _PUT_CLUSTER = (
     + ", ".join(f"{f.name} = excluded.{f.name}" for f in fields(ClusterRow) if f.name != "kept")
 )
 _BEGIN_RUN = f"INSERT INTO runs VALUES ({', '.join(':' + f.name for f in fields(RunRow))})"
-_CHANGED = "cluster price nodes started ended status stage".split()
+_CHANGED = "cluster price nodes started ended status stage allowed".split()
 _UPDATE_RUN = (
     f"UPDATE runs SET {', '.join(f'{name} = :{name}' for name in _CHANGED)}, "
     "last_beat = MAX(last_beat, :last_beat) WHERE run_id = :run_id"
@@ -272,16 +274,22 @@ class Store:
             self._db.write((_CLOSE_KNOWN, (ended, cluster, ended)))
 
     def intervals(
-        self, cluster: str | None = None, notebook: str | None = None
+        self,
+        cluster: str | None = None,
+        notebook: str | None = None,
+        since: float = -math.inf,
     ) -> list[IntervalRow]:
-        """The intervals of a cluster, of the clusters that a notebook created, or of all."""
+        """The intervals of a cluster, of the clusters that a notebook created, or of all.
+
+        Those that ended before `since` are left out.
+        """
         sql = (
             "SELECT name AS cluster, created AS cluster_created, notebook, cloud, "
             "intervals.price AS price, started, last_beat, intervals.ended AS ended, price_source, "
             "price_date FROM intervals JOIN clusters ON clusters.id = cluster_id "
-            f"{_OF} ORDER BY started"
+            f"{_OF} AND ifnull(intervals.ended, 9e99) >= ? ORDER BY started"
         )
-        return [IntervalRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook))]
+        return [IntervalRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 
     # -- spend ----------------------------------------------------------------------------------
 
@@ -290,13 +298,18 @@ class Store:
         sql = f"INSERT INTO spend (cluster_id, what, usd, at) VALUES ({_LATEST}, ?, ?, ?)"
         self._db.write((sql, (cluster, what, usd, at)))
 
-    def spend(self, cluster: str | None = None, notebook: str | None = None) -> list[SpendRow]:
+    def spend(
+        self,
+        cluster: str | None = None,
+        notebook: str | None = None,
+        since: float = -math.inf,
+    ) -> list[SpendRow]:
         """The amounts that are not by the hour, chosen as for `intervals`."""
         sql = (
             "SELECT name AS cluster, notebook, cloud, what, usd, at FROM spend "
-            f"JOIN clusters ON clusters.id = cluster_id {_OF} ORDER BY at"
+            f"JOIN clusters ON clusters.id = cluster_id {_OF} AND at >= ? ORDER BY at"
         )
-        return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook))]
+        return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 
     # -- runs -----------------------------------------------------------------------------------
 
@@ -357,19 +370,21 @@ class Store:
         *,
         guests_only: bool = False,
         unsent: bool = False,
+        since: float = -math.inf,
     ) -> list[RunRow]:
         """The latest runs first, of a notebook, a cluster, a status.
 
         ``limit=None`` gives all; `guests_only` those on clusters that another notebook created;
-        `unsent` also those that have reached no node (yet).
+        `unsent` also those that have reached no node (yet). Those that ended before `since` are
+        left out.
         """
         wanted = {"notebook": notebook, "cluster": cluster, "status": status}
         wanted = {column: value for column, value in wanted.items() if value is not None}
         tests = [f"{column} = ?" for column in wanted]
         tests += [_GUEST] * guests_only + ["nodes > 0"] * (not unsent)
-        where = "WHERE " + " AND ".join(tests) if tests else ""
-        sql = f"SELECT * FROM runs {where} ORDER BY started DESC, rowid DESC LIMIT ?"
-        rows = self._db.read(sql, (*wanted.values(), -1 if limit is None else limit))
+        where = " AND ".join([*tests, "ifnull(ended, 9e99) >= ?"])
+        sql = f"SELECT * FROM runs WHERE {where} ORDER BY started DESC, rowid DESC LIMIT ?"
+        rows = self._db.read(sql, (*wanted.values(), since, -1 if limit is None else limit))
         return [RunRow(**dict(row)) for row in rows]
 
     # -- what all processes of a user share -----------------------------------------------------

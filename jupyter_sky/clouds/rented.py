@@ -216,22 +216,23 @@ class RentedCloud:
 
     def describe(self, ids: Sequence[str]) -> list[Machine]:
         """Say how machines are; of those that cannot be asked about, that they run."""
-        noted = {machine.id: machine for machine in _noted(self.name)}
+        noted = _noted(self.name)
         try:
             found = {machine.id: machine for machine in self._ask_states(ids)}
         except SkyError as error:
             return [
-                replace(noted[name], state="running", reason=error.message)
+                replace(noted[name][0], state="running", reason=error.message)
                 for name in ids
                 if name in noted
             ]
         now, answers = time.time(), list[Machine]()
         for name in ids:
-            old = noted.get(name)
+            old, was_there = noted.get(name, (None, False))
             if seen := found.get(name):
                 answers.append(_completed(seen, old))
             elif old is not None:
-                new = now - old.started < NEW_SECONDS and old.state != "ended"
+                ended = was_there or old.state == "ended"
+                new = not ended and now - old.started < NEW_SECONDS
                 why = "" if new else "the cloud no longer knows it"
                 answers.append(replace(old, state="starting" if new else "ended", reason=why))
         return answers
@@ -316,16 +317,17 @@ def records_of() -> Records:
     return Records(Path(Sky.load().data_dir) / "machines")
 
 
-def _noted(cloud: str) -> list[Machine]:
+def _noted(cloud: str) -> dict[str, tuple[Machine, bool]]:
+    """Return each machine that is noted, with whether it has answered once."""
     records = records_of()
     paths = sorted(records.root.glob("*/machines.json"))
     found = [records.read(path.parent.name) for path in paths]
-    return [
-        Machine(**machine)
+    return {
+        machine["id"]: (Machine(**machine), bool(record.get("nodes")))
         for record in found
         if record.get("cloud") == cloud
         for machine in record["machines"]
-    ]
+    }
 
 
 def _completed(seen: Machine, old: Machine | None) -> Machine:

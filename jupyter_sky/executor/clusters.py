@@ -18,6 +18,7 @@ from ..provisioner import Report, observe
 from ..resources import Resources
 from ..store import ClusterRow, RunRow, Store
 from .cluster import ANOTHER, Cluster
+from .guard import Guard
 from .launching import abandon, await_other, is_being_launched, start
 
 EXPECTED = ("idle", "stopped", "it was ended")
@@ -41,6 +42,7 @@ class Clusters:
         self.store, self.notebook, self.session = store, notebook, session
         self.connected: dict[str, Cluster] = {}
         self.started: list[str] = []
+        self.guard = Guard(self)
         self._lock = threading.RLock()
 
     # -- finding ---------------------------------------------------------------------------
@@ -201,9 +203,13 @@ class Clusters:
             if row is None or row.state != "up":
                 up = ", ".join(r.name for r in self.store.clusters()) or "none"
                 raise SkyUsageError(f"no cluster {name!r} is up (up now: {up})")
-            clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
-            self.bury(row, None, "it was ended")
+            self.end(row, "it was ended")
             return row
+
+    def end(self, row: ClusterRow, why: str) -> None:
+        """Terminate a cluster that is up, and close its account."""
+        clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
+        self.bury(row, None, why)
 
     def forget(self, name: str, lost: str = "") -> None:
         """Close this process's connection to a cluster; say why to those who wait for it."""

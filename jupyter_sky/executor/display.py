@@ -17,6 +17,8 @@ Stage = Literal[
     "interrupted",
     "cancelled",
 ]
+FINAL = frozenset({"done", "failed", "interrupted", "cancelled"})
+"""The stages after which nothing more comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,10 @@ class Status:
         More about the stage, such as ``'12 MB'``.
     notes : tuple of str
         Sentences, each on a line of its own.
+    run_id : str
+        The run that it is about, by which a front end finds it again; '' for what is no run.
+    price_from : str
+        Where the price comes from and of when it is, such as ``'aws 2026-11-20'``.
     """
 
     stage: Stage
@@ -50,6 +56,13 @@ class Status:
     notebook_usd: float | None
     detail: str = ""
     notes: tuple[str, ...] = ()
+    run_id: str = ""
+    price_from: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether this is how it ended."""
+        return self.stage in FINAL
 
 
 class Display(Protocol):

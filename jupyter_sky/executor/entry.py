@@ -63,6 +63,7 @@ class Entry:
             last_beat=now,
             status="running",
             stage="running",
+            allowed=run.limit(),
         )
 
     def write(self) -> None:

@@ -17,6 +17,7 @@ from ..offers import Offer
 from ..provisioner import Lease, Report, broker, provision, unbroken
 from ..resources import Resources, parse_duration
 from ..store import ClusterRow
+from ..yardstick import Measuring
 from .cluster import Cluster
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def start(
     cluster = name or known.name_for(need)
 
     def launch(offer: Offer) -> Cluster:
+        known.guard.allow(offer.price, f"{cluster} was not started on {offer.place}")
         order = Launch(
             token=f"{cluster}-{uuid.uuid4().hex[:8]}",
             cluster=cluster,
@@ -69,6 +71,7 @@ class _Start:
         self.known, self.order = known, order
         self.row = _row(known, order, named)
         self.machines: list[Machine] = []
+        self._measured = Measuring(order.resources, order.offer)
 
     def run(self, report: Report) -> Cluster:
         """Go all the way, or leave nothing behind."""
@@ -101,7 +104,7 @@ class _Start:
         self.known.store.open_interval(self.row.name, self.row.price, begun)
 
     def _connected(self, lease: Lease, report: Report) -> Cluster:
-        connection = {**self.row.connection, "file": str(lease.connection)}
+        connection = {**self.row.connection, **self._measured(), "file": str(lease.connection)}
         del connection["launcher"]
         self._put(state="up", connection=connection)
         live = self.known.connected[self.row.name] = Cluster(self.row, self.known.store)

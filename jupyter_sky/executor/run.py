@@ -209,7 +209,7 @@ class SkyRun:
             "cell": self.origin.number,
             "notebook": self.session.notebook,
             "name": self.name,
-            "limit": self._limit(),
+            "limit": self.limit(),
         }
         request = {
             "cell": self.origin.number,
@@ -234,8 +234,10 @@ class SkyRun:
             raise SkyBudget(
                 f"--max-cost {most:g}: the price of {self.cluster.row.instance_type} is not known"
             )
+        if note := self.session.clusters.guard.allow(price, f"{self.label} was not started"):
+            self.notes.append(note)
 
-    def _limit(self) -> float | None:
+    def limit(self) -> float | None:
         """Return the seconds that the cell may take by time and money, for the head to enforce."""
         assert self.cluster is not None
         price, most = self.cluster.row.price, self.options.max_cost
@@ -307,6 +309,8 @@ class SkyRun:
                 notebook_usd=self.session.notebook_usd() if row else None,
                 detail=detail,
                 notes=tuple(self.notes),
+                run_id=self.id,
+                price_from=f"{row.price_source} {row.price_date}".strip() if row else "",
             )
         )
         if self._relay is not None:

@@ -18,6 +18,7 @@ from ..errors import (
     SkyClusterLost,
     SkyEngineLost,
     SkyError,
+    SkyStoreError,
     SkyTimeout,
 )
 from ..resources import format_duration
@@ -155,8 +156,24 @@ class Watch:
             self.reason = SkyBudget(
                 f"{run.label} was stopped: it has cost more than --max-cost {options.max_cost:g}"
             )
+        else:
+            self.reason = self._over_budget()
         if self.reason is not None:
             self._interrupt()
+
+    def _over_budget(self) -> SkyBudget | None:
+        """Return why the cell must stop, when it costs and the day's budget is spent."""
+        run = self.run
+        assert run.cluster is not None
+        try:
+            run.session.clusters.guard.allow(run.cluster.row.price, f"{run.label} was stopped")
+            if run.cluster.row.price:
+                run.notes += run.session.clusters.guard.news()
+        except SkyBudget as over:
+            return over
+        except SkyStoreError:
+            pass  # it is locked for a moment
+        return None
 
     def _advice(self) -> str:
         waited = time.monotonic() - self.stopped_at > GRACE_SECONDS

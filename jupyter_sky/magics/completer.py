@@ -22,7 +22,7 @@ _VERBS: dict[str, tuple[str, ...]] = {
     "catalog": ("refresh", "check", "build", "price-source", "--dry-run", "--force"),
     "check": ("cloud",),
     "config": ("setting",),
-    "cost": ("--since",),
+    "cost": ("--by", "--since", "--csv"),
     "cancel": ("run",),
     "down": ("cluster", "all", "--yes"),
     "extend": ("cluster",),
@@ -172,7 +172,7 @@ def _values(option: Option, text: str, sources: CompletionSources) -> _Found:
         return _Found(fragment, _typed((f"{name}:{count}" for count in (1, 2, 4, 8)), "gpu"))
     if option.complete == "path":
         return _Found(fragment, _typed(_paths(fragment), "path"))
-    return _Found(fragment, _names(option.complete, sources))
+    return _Found(fragment, names(option.complete, sources))
 
 
 def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _Found:
@@ -188,7 +188,7 @@ def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _
     if verb == "alias":
         return _Found(fragment, _typed(sources.aliases(), "alias"))
     kinds = [kind for kind in _VERBS.get(verb, ()) if kind not in rest]
-    return _Found(fragment, [choice for kind in kinds for choice in _names(kind, sources)])
+    return _Found(fragment, [choice for kind in kinds for choice in names(kind, sources)])
 
 
 def _offers_line(words: list[str], fragment: str, sources: CompletionSources) -> _Found:
@@ -220,7 +220,7 @@ def _plan_line(words: list[str], fragment: str, sources: CompletionSources) -> _
     return _Found(fragment, _typed([*own, *flags], "option"))
 
 
-def _names(kind: str, sources: CompletionSources) -> list[tuple[str, str]]:
+def names(kind: str, sources: CompletionSources) -> list[tuple[str, str]]:
     """Names of a kind; a kind that is none stands for itself."""
     known: dict[str, Callable[[], Iterable[str]]] = {
         "": tuple,

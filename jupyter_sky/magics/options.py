@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from jupyter_sky.errors import SkyUsageError, suggest
 from jupyter_sky.executor.request import CellOptions, Input, Output
@@ -156,7 +156,7 @@ def _options() -> Iterator[Option]:
 
 OPTIONS: tuple[Option, ...] = tuple(_options())
 BY_FLAG: Mapping[str, Option] = MappingProxyType({f: opt for opt in OPTIONS for f in opt.flags})
-_BY_DEST = {option.dest: option for option in OPTIONS}
+BY_DEST: Mapping[str, Option] = MappingProxyType({option.dest: option for option in OPTIONS})
 _RESOURCES = tuple(option.dest for option in OPTIONS if option.group == "Resources")
 _EXCLUSIVE = {"spot": "on_demand", "on_demand": "spot", "auto": "no_auto", "no_auto": "auto"}
 
@@ -225,7 +225,7 @@ def parse_request(
     rest, names, given = deque(words), [], {}
     while rest:
         word = rest.popleft()
-        if not _is_option(word):
+        if not is_option(word):
             names.append(word)
             continue
         flag, equals, attached = word.partition("=")
@@ -261,19 +261,49 @@ def _read(words: list[str], aliases: dict[str, str]) -> _Given:
             raise SkyUsageError(f"{alias!r} is not an option or an alias", hint=hint)
         others = {name: text for name, text in aliases.items() if name != alias}
         base = _read(_words(aliases[alias]), others)
+    for use in written(list(rest)):
+        own.setdefault(use.option.dest, []).append(use.value)
+    replaced = {_EXCLUSIVE.get(dest) for dest in own}
+    kept = {dest: values for dest, values in base.items() if dest not in replaced}
+    lists = {dest: kept.get(dest, []) + own[dest] for dest in own if BY_DEST[dest].kind == "names"}
+    return kept | own | lists
+
+
+class Written(NamedTuple):
+    """An option as it stands in a line: `words[first:last]` say it."""
+
+    option: Option
+    flag: str
+    value: str
+    first: int
+    last: int
+
+
+def written(words: Sequence[str]) -> Iterator[Written]:
+    """The options of a line without its alias, in the order of its words.
+
+    Raises
+    ------
+    SkyUsageError
+        For an option that is not known, is given twice or lacks its value.
+
+    Examples
+    --------
+    >>> [(use.option.dest, use.value) for use in written(["--cpus=4+", "-i", "a,", "b"])]
+    [('cpus', '4+'), ('input', 'a,b')]
+    """
+    rest, seen = deque(words), set[str]()
     while rest:
+        first = len(words) - len(rest)
         flag, equals, attached = rest.popleft().partition("=")
         option = BY_FLAG.get(flag)
         if option is None:
             raise SkyUsageError(f"{flag!r} is not an option of %%sky", hint=_meant(flag, {}))
-        values = own.setdefault(option.dest, [])
-        if values and option.kind in ("value", "optional"):
+        if option.dest in seen and option.kind in ("value", "optional"):
             raise SkyUsageError(f"{flag} is given twice", hint=f"give it once: {option.example}")
-        values.append(_value(option, flag, attached if equals else None, rest))
-    replaced = {_EXCLUSIVE.get(dest) for dest in own}
-    kept = {dest: values for dest, values in base.items() if dest not in replaced}
-    lists = {dest: kept.get(dest, []) + own[dest] for dest in own if _BY_DEST[dest].kind == "names"}
-    return kept | own | lists
+        seen.add(option.dest)
+        value = _value(option, flag, attached if equals else None, rest)
+        yield Written(option, flag, value, first, len(words) - len(rest))
 
 
 def _meant(word: str, aliases: Mapping[str, str]) -> str:
@@ -288,11 +318,11 @@ def _value(option: Option, flag: str, attached: str | None, rest: deque[str]) ->
             raise SkyUsageError(f"{flag} takes no value", hint=f"write {option.example}")
         return ""
     value = attached
-    if value is None and rest and not _is_option(rest[0]):
+    if value is None and rest and not is_option(rest[0]):
         value = rest.popleft()
     if option.kind == "names":
         # People write `-i a, b` or `-i a , b` and mean one list.
-        while value and rest and "," in (value[-1], rest[0][:1]) and not _is_option(rest[0]):
+        while value and rest and "," in (value[-1], rest[0][:1]) and not is_option(rest[0]):
             value += rest.popleft()
     if value is None and option.kind == "optional":
         return ""
@@ -301,14 +331,15 @@ def _value(option: Option, flag: str, attached: str | None, rest: deque[str]) ->
     return value
 
 
-def _is_option(word: str) -> bool:
+def is_option(word: str) -> bool:
+    """Whether a word reads as an option, and so never as the value of one before it."""
     return re.match(r"-[^\d.]", word) is not None
 
 
 def _matching(given: _Given, dest: str, pattern: str) -> str | None:
     if dest not in given:
         return None
-    text, option = given[dest][0], _BY_DEST[dest]
+    text, option = given[dest][0], BY_DEST[dest]
     if not re.fullmatch(pattern, text) or text == ":":
         raise SkyUsageError(
             f"{option.flags[-1]} {text}: not understood", hint=f"such as {option.example}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from jupyter_sky import accelerators
 from jupyter_sky.errors import SkyNoOffer
@@ -62,9 +63,52 @@ def no_offer(resources: Resources, offers: Iterable[Offer]) -> SkyNoOffer:
             f"clouds that can: {', '.join(clouds)}",
             hint="see %sky check",
         )
-    obstacles = _obstacles(resources, offers)
-    first, *others = [_explain(resources, labels, group) for labels, group in obstacles]
+    first, *others = map(str, ways_out(resources, offers))
     return SkyNoOffer(first, hint="\n".join(f"or else {other}" for other in others) or None)
+
+
+@dataclass(frozen=True, slots=True)
+class WayOut:
+    """A smallest change of an impossible request that would make it possible.
+
+    Attributes
+    ----------
+    labels : tuple of str
+        Keys that stand in the way, all of them together.
+    asked : str
+        These, as they are written.
+    found : str
+        What there is instead.
+    change : dict
+        What would do, by key; a key without it would have to go.
+    """
+
+    labels: tuple[str, ...]
+    asked: str
+    found: str
+    change: Mapping[str, str]
+
+    def __str__(self) -> str:
+        words = [option(key, value) for key, value in self.change.items()]
+        markets = {"spot": "on_demand", "on_demand": "spot"}
+        gone = (
+            k for k in self.labels if k not in self.change and markets.get(k) not in self.change
+        )
+        nearest = " ".join([*words, *(f"no {option(key)}" for key in gone)])
+        return f"{self.asked} cannot be met: {self.found}; nearest: {nearest}"
+
+
+def ways_out(resources: Resources, offers: Iterable[Offer]) -> list[WayOut]:
+    """Smallest changes of a request that none of the offers meets, the nearest first.
+
+    Examples
+    --------
+    >>> here = Offer("local", "this-machine", "", 2, 8, price=0.0)
+    >>> ways_out(Resources.parse(cpus="64+"), [here])[0].change
+    {'cpus': '2'}
+    """
+    found = list(offers)
+    return [_way_out(resources, *obstacle) for obstacle in _obstacles(resources, found)]
 
 
 def _rank(offer: Offer) -> tuple[object, ...]:
@@ -98,13 +142,15 @@ def _obstacles(
     return ordered[:_ALTERNATIVES]
 
 
-def _explain(resources: Resources, labels: tuple[str, ...], group: Sequence[Offer]) -> str:
+def _way_out(resources: Resources, labels: tuple[str, ...], group: Sequence[Offer]) -> WayOut:
     nearest, asked = group[0], resources.labels()
     rest = "" if set(asked) == set(labels) else " meeting the rest"
-    asked_text = " ".join(option(key, asked[key]) for key in labels)
-    found = " and ".join(_found(key, resources, group, rest, len(labels) == 1) for key in labels)
-    change = " ".join(_in_words(key, resources, nearest) or f"no {option(key)}" for key in labels)
-    return f"{asked_text} cannot be met: {found}; nearest: {change}"
+    return WayOut(
+        labels,
+        " ".join(option(key, asked[key]) for key in labels),
+        " and ".join(_found(key, resources, group, rest, len(labels) == 1) for key in labels),
+        dict(pair for key in labels for pair in _instead(key, resources, nearest)),
+    )
 
 
 def _distance(key: str, resources: Resources, offer: Offer) -> float:
@@ -158,21 +204,29 @@ def _found(key: str, resources: Resources, group: Sequence[Offer], rest: str, so
     return f"offers{rest} have {noun} {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
 
 
-def _in_words(key: str, resources: Resources, offer: Offer) -> str:
-    """The label that this offer would meet; empty when there is none."""
+def _instead(key: str, resources: Resources, offer: Offer) -> Iterator[tuple[str, str]]:
+    """The label, and its value, that this offer would meet; nothing when there is none."""
+    text = _in_words(key, resources, offer)
     if key in ("spot", "on_demand"):
-        return option("spot" if offer.spot else "on_demand")
+        key = "spot" if offer.spot else "on_demand"
+    if text:
+        yield key, text
+
+
+def _in_words(key: str, resources: Resources, offer: Offer) -> str:
+    """What a label would have to say for this offer; empty when there is nothing."""
+    if key in ("spot", "on_demand"):
+        return "true"
     if key == "gpus":
-        return option(key, f"{offer.gpu}:{offer.gpu_count:g}") if offer.gpu else ""
+        return f"{offer.gpu}:{offer.gpu_count:g}" if offer.gpu else ""
     if key in ("intel_sgx", "service"):
         return ""
     if key == "max_hourly_cost":
         price = offer.price
-        return "" if price is None else option(key, _rounded_up(price * resources.nodes))
+        return "" if price is None else _rounded_up(price * resources.nodes)
     if key in _AMOUNTS:
-        return option(key, _rounded(_has(key, offer)))
-    name = _has_name(key, offer)
-    return option(key, name) if name else ""
+        return _rounded(_has(key, offer))
+    return _has_name(key, offer)
 
 
 def _amount(key: str, resources: Resources) -> Amount:

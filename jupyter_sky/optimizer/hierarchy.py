@@ -107,7 +107,7 @@ class Hierarchy:
             np.minimum(out, _least(leaving, self.nodes[level])[:, self.nodes[level]], out=out)
         if self.across[0].size:
             best = _least(h, self.row_class)
-            there = (best[:, :, None] + scale[:, :, None] * self.across[table]).min(1)
+            there = (best[:, :, None] + _times(scale[:, :, None], self.across[table])).min(1)
             np.minimum(out, there[:, self.column_class], out=out)
         return out
 
@@ -118,7 +118,7 @@ class Hierarchy:
             np.minimum(out, best + scale * self.inside[table, level], out=out)
         if self.across[0].size:
             best = _least(h, self.column_class)
-            there = (best[:, None, :] + scale[:, :, None] * self.across[table]).min(2)
+            there = (best[:, None, :] + _times(scale[:, :, None], self.across[table])).min(2)
             np.minimum(out, there[:, self.row_class], out=out)
         return out
 
@@ -190,6 +190,14 @@ def _classes(signatures: Floats) -> Ints:
     known: dict[bytes, int] = {}
     rows = (row.tobytes() for row in np.ascontiguousarray(signatures))
     return np.array([known.setdefault(row, len(known)) for row in rows], np.int64)
+
+
+def _times(scale: Floats, across: Floats) -> Floats:
+    """Prices of what moves; classes that never meet stay so where nothing moves."""
+    if scale.all():
+        return scale * across
+    apart = np.isinf(across)
+    return np.where(apart, np.inf, scale * np.where(apart, 0.0, across))
 
 
 def _least(values: Floats, groups: Ints) -> Floats:

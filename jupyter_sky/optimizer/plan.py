@@ -283,6 +283,7 @@ class Work:
             certificate,
             self._notes(placed, moves),
             work=self,
+            deadline_h=self.objective.deadline_h,
         )
 
     def _placed(self, task: int, label: int, finish: float) -> Placed:

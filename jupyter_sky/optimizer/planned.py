@@ -153,14 +153,45 @@ class Reason:
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """What a task could take instead, all other tasks as they are.
+
+    Attributes
+    ----------
+    kind : str
+        ``next best``, ``other cloud``, ``spot`` or ``on demand``, or several of them; a market
+        that the request rules out says so.
+    usd, hours, gco2 : float
+        What the whole plan would come to with it, more than it does.
+    """
+
+    task: str
+    kind: str
+    offer: Offer
+    nodes: int
+    usd: float
+    hours: float
+    gco2: float
+
+
+@dataclass(frozen=True)
 class Compared:
-    """What the plan would come to under one more condition; `error` says why there is none."""
+    """What the plan would come to under one more condition.
+
+    Attributes
+    ----------
+    where : str
+        The clouds that it would use.
+    error : str
+        Why there is none.
+    """
 
     condition: str
     usd: float | None = None
     hours: float | None = None
     gco2: float | None = None
     error: str = ""
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -182,6 +213,8 @@ class Plan:
     certificate : Certificate
     notes : tuple of str
         What it rests on.
+    deadline_h : float, optional
+        Most hours that it may take, where that was asked.
 
     Examples
     --------
@@ -200,6 +233,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     reasons_: tuple[Reason, ...] | None = field(default=None, compare=False, repr=False)
     compared_: tuple[Compared, ...] | None = field(default=None, compare=False, repr=False)
+    alternatives_: tuple[Alternative, ...] | None = field(default=None, compare=False, repr=False)
+    deadline_h: float | None = None
     work: Work | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -244,12 +279,22 @@ class Plan:
         return self._at_work().again(*more)
 
     def compared(self) -> tuple[Compared, ...]:
-        """What it would come to on each cloud alone, on demand only, and as fast as can be."""
+        """What it would come to on each cloud alone, on demand, on spot, and with other aims."""
         if self.compared_ is None:
             from .reasons import compared
 
             object.__setattr__(self, "compared_", compared(self, self._at_work()))
         return self.compared_ or ()
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """What each task could take instead: the next best, another cloud, spot or on demand."""
+        if self.alternatives_ is None:
+            from .alternatives import alternatives
+
+            # a request by itself has room for more
+            found = alternatives(self, self._at_work(), 3 if len(self) == 1 else 1)
+            object.__setattr__(self, "alternatives_", found)
+        return self.alternatives_ or ()
 
     def next_best(self, count: int = 2, by: str = "region", least: int = 1) -> tuple[Plan, ...]:
         """The next best plans, each with tasks elsewhere than in all before it.
@@ -315,6 +360,9 @@ class Plan:
             data["notes"] = tuple(data["notes"])
             if "reasons_" in data:
                 data["reasons_"] = tuple(_reason(one) for one in data["reasons_"])
+            if "alternatives_" in data:
+                known = data["alternatives_"]
+                data["alternatives_"] = tuple(_alternative(one) for one in known)
             if "compared_" in data:
                 data["compared_"] = tuple(Compared(**one) for one in data["compared_"])
             return cls(**data)
@@ -363,3 +411,8 @@ def _placed(data: dict[str, Any]) -> Placed:
 def _reason(data: dict[str, Any]) -> Reason:
     data["offer"] = data["offer"] and _offer(data["offer"])
     return Reason(**data)
+
+
+def _alternative(data: dict[str, Any]) -> Alternative:
+    data["offer"] = _offer(data["offer"])
+    return Alternative(**data)

@@ -8,9 +8,7 @@ import uuid
 from typing import Any
 
 from ..executor.display import Display, Status
-from .statusline import mimebundle, to_text
-
-_FINAL = {"done", "failed", "interrupted", "cancelled"}
+from .statusline import marks, mimebundle, to_text
 
 
 class CellDisplay:
@@ -25,7 +23,7 @@ class CellDisplay:
         self.parent = self.kernel.get_parent("shell")
         self.number = shell.displayhook.prompt_count
         self._id = uuid.uuid4().hex
-        self._bundle: dict[str, str] = {}
+        self._shown: dict[str, Any] = {}
         self._visible = False
         self._clear_waits = False
         self._captured = False
@@ -34,14 +32,14 @@ class CellDisplay:
     def status(self, status: Status) -> None:
         """Show or replace the status line."""
         with self._lock:
-            self._bundle = mimebundle(status)
+            self._shown = {"data": mimebundle(status), "metadata": marks(status)}
             self._show_status()
 
     def _show_status(self) -> None:
         kind = "update_display_data" if self._visible else "display_data"
         self._visible = True
         transient = {"display_id": self._id}
-        self._post(kind, {"data": self._bundle, "metadata": {}, "transient": transient})
+        self._post(kind, {**self._shown, "transient": transient})
 
     def send(
         self,
@@ -171,7 +169,7 @@ class PlainDisplay:
 
     def status(self, status: Status) -> None:
         """Print the last status only: lines above cannot be changed here."""
-        if status.stage in _FINAL:
+        if status.over:
             self._print(sys.stdout, to_text(status) + "\n")
 
     def send(

@@ -6,41 +6,38 @@ nothing rests on colour alone. Colours follow JupyterLab's theme, or the page's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
 from ..ledger import format_usd
-from .planwords import clock
+from .planwords import clock, size
 from .statusline import PLAIN
+from .svg import BOX, CHAR, EDGE, PAGE, QUIET, TEXT, picture, wide
 
 if TYPE_CHECKING:
     from ..optimizer.planned import Moved, Placed, Plan
 
 MOST_TASKS = 60
 """Graphs of more tasks are not drawn: nobody could read them."""
-_MOST_LABELS = 24
-_CHAR, _LINE, _PAD, _GAP, _ROW = 7.2, 16, 10, 30, 28
+MOST_LABELS = 40
+"""Of more arrows the amounts are in the table only."""
+_LINE, _PAD, _GAP, _ROW, _LANE = 16, 10, 30, 28, 14.0
 
 # Strips that tell clouds apart at a glance; each box names its cloud as well.
 _CLOUDS = {"aws": "#c77700", "azure": "#1f77c9", "gcp": "#2e8b57", "local": "#808080"}
 _OTHER = "#8a63c9"
-_TEXT = "var(--jp-ui-font-color1, currentColor)"
-_QUIET = "var(--jp-ui-font-color2, currentColor)"
-_EDGE = "var(--jp-border-color0, #909090)"
-_PAGE = "var(--jp-layout-color0, Canvas)"
-_BOX = "var(--jp-layout-color2, rgba(128, 128, 128, 0.12))"
 
 
 @dataclass
 class _Box:
-    """A task or a store, as it is drawn."""
+    """A task, a store, or the lane of an arrow that passes a column."""
 
     key: str
     lines: tuple[str, ...]
-    cloud: str
-    store: bool
+    cloud: str = ""
+    store: bool = False
     level: int = 0
     x: float = 0.0
     y: float = 0.0
@@ -49,12 +46,25 @@ class _Box:
     @property
     def width(self) -> float:
         """Width in pixels, by the longest line."""
-        return max(map(len, self.lines)) * _CHAR + 2 * _PAD + 4
+        return wide(max(self.lines, key=len)) + 2 * _PAD + 4 if self.lines else 0.0
 
     @property
     def height(self) -> float:
         """Height in pixels."""
-        return len(self.lines) * _LINE + 2 * _PAD - 2
+        return len(self.lines) * _LINE + 2 * _PAD - 2 if self.lines else _LANE
+
+    @property
+    def middle(self) -> float:
+        """Where its arrows come and go."""
+        return self.y + self.height / 2
+
+
+@dataclass
+class _Arrow:
+    """What moves, by the boxes that it touches from the left to the right."""
+
+    move: Moved
+    stops: list[_Box]
 
 
 def graph(plan: Plan) -> str:
@@ -62,51 +72,48 @@ def graph(plan: Plan) -> str:
     if len(plan) > MOST_TASKS:
         return f'<div class="{PLAIN}">{len(plan)} tasks: a graph of so many is not drawn</div>'
     boxes, arrows = _parts(plan)
+    _level(boxes, arrows)
+    boxes += _lanes(arrows)
     _layout(boxes, arrows)
-    width = max(box.x + box.width for box in boxes.values()) + 12
-    height = max(box.y + box.height for box in boxes.values()) + 12
-    shown = len([move for *_, move in arrows if move.gb]) <= _MOST_LABELS
-    lines = "".join(_arrow(boxes[a], boxes[b], move) for a, b, move in arrows)
-    body = "".join(map(_box, boxes.values()))
-    if shown:
-        body += "".join(_written(boxes[a], boxes[b], move) for a, b, move in arrows)
-    font = "var(--jp-ui-font-family, system-ui, sans-serif)"
-    return (
-        f'<div class="{PLAIN}" style="overflow-x: auto; padding: 4px 8px">'
-        f'<svg role="img" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'style="width: {width:.0f}px; max-width: 100%; min-width: min({width:.0f}px, 640px); '
-        f'height: auto; font: 12px {font}; color: {_TEXT}">'
-        f"<title>{escape(_spoken(plan))}</title>"
-        f'<defs><marker id="jupyter-sky-arrow" viewBox="0 0 8 8" refX="7" refY="4" '
-        f'markerWidth="7" markerHeight="7" orient="auto">'
-        f'<path d="M0 0 L8 4 L0 8 z" style="fill: {_EDGE}"/></marker></defs>'
-        f"{lines}{body}</svg></div>"
-    )
+    width = max(box.column_end for box in boxes) + 12
+    height = max(box.y + box.height for box in boxes) + 12
+    body = "".join(map(_line, arrows)) + "".join(_box(box) for box in boxes if box.lines)
+    if sum(bool(arrow.move.gb) for arrow in arrows) <= MOST_LABELS:
+        body += "".join(_labels(arrows))
+    title = f"Graph of the plan: {len(plan)} tasks, {format_usd(plan.usd)}, {clock(plan.hours)}."
+    return picture(width, height, title, _spoken(plan), body, "graph of the plan")
 
 
 def _spoken(plan: Plan) -> str:
     """The graph in words, for those who do not see it."""
     placed = "; ".join(f"{one.task} on {one.offer.place}" for one in plan.tasks)
     moved = "; ".join(
-        f"{_size(move.gb)} from {move.source} to {move.target} for {format_usd(move.usd)}"
+        f"{size(move.gb)} from {move.source} to {move.target} "
+        f"for {amount(move)} in {clock(move.hours)}"
         for move in plan.moves
         if move.gb
     )
-    return f"Graph of the plan. {placed}." + (f" {moved}." if moved else "")
+    return f"{placed}." + (f" {moved}." if moved else "")
 
 
-def _parts(plan: Plan) -> tuple[dict[str, _Box], list[tuple[str, str, Moved]]]:
-    boxes = {one.task: _task(one) for one in plan.tasks}
-    arrows = []
+def amount(move: Moved) -> str:
+    """USD of a transfer; ``~`` where no price of it is listed."""
+    return ("" if move.basis in ("listed", "free") else "~") + format_usd(move.usd)
+
+
+def _parts(plan: Plan) -> tuple[list[_Box], list[_Arrow]]:
+    tasks = {one.task: _task(one) for one in plan.tasks}
+    boxes, arrows = list(tasks.values()), []
     for number, move in enumerate(plan.moves):
         ends = [move.source, move.target]
+        stops = [tasks[end] for end in ends if end in tasks] if move.kind == "edge" else []
         if move.kind != "edge":
             store = 0 if move.kind == "input" else 1
             # one box for each use: a line back to one store would cross all the others
-            key = f"{number} {ends[store]}"
-            boxes[key] = _Box(key, (_short(ends[store]),), "", True)
-            ends[store] = key
-        arrows.append((*ends, move))
+            box = _Box(f"{number} {ends[store]}", (_short(ends[store]),), store=True)
+            boxes.append(box)
+            stops = [box, tasks[ends[1]]] if store == 0 else [tasks[ends[0]], box]
+        arrows.append(_Arrow(move, stops))
     return boxes, arrows
 
 
@@ -118,110 +125,145 @@ def _task(one: Placed) -> _Box:
     zone = offer.zone or offer.region
     market = " spot" if offer.spot else ""
     time = clock(one.hours) + (" assumed" if one.assumed else "")
-    return _Box(
+    lines = (
         one.task,
-        (
-            one.task,
-            f"{offer.cloud} {zone}",
-            f"{nodes}{offer.instance_type}{market}{gpu}",
-            f"{time} · {format_usd(one.usd)}",
-        ),
-        offer.cloud,
-        False,
+        f"{offer.cloud} {zone}",
+        f"{nodes}{offer.instance_type}{market}{gpu}",
+        f"{time} · {format_usd(one.usd)}",
     )
+    return _Box(one.task, lines, offer.cloud)
 
 
 def _short(uri: str) -> str:
     return uri if len(uri) <= 28 else f"{uri[:27]}…"
 
 
-def _size(gb: float) -> str:
-    """GB as an arrow shows it.
-
-    Examples
-    --------
-    >>> _size(150), _size(0.25), _size(20480)
-    ('150 GB', '256 MB', '20 TB')
-    """
-    if gb >= 1000:
-        return f"{gb / 1024:.3g} TB"
-    return f"{gb:.3g} GB" if gb >= 1 else f"{gb * 1024:.3g} MB"
+# -- where everything stands ---------------------------------------------------------------------
 
 
-def _layout(boxes: dict[str, _Box], arrows: Sequence[tuple[str, str, Moved]]) -> None:
-    """Columns by the longest path, each ordered by where its arrows come from."""
+def _level(boxes: Sequence[_Box], arrows: Sequence[_Arrow]) -> None:
+    """Columns by the longest path; what is read stands right before its reader."""
     for _ in boxes:
         moved = False
-        for a, b, _move in arrows:
-            if boxes[b].level <= boxes[a].level:
-                boxes[b].level, moved = boxes[a].level + 1, True
+        for a, b in (arrow.stops for arrow in arrows):
+            if b.level <= a.level:
+                b.level, moved = a.level + 1, True
         if not moved:
             break
+    for a, b in (arrow.stops for arrow in arrows):
+        if a.store:
+            a.level = b.level - 1
+
+
+def _lanes(arrows: Sequence[_Arrow]) -> list[_Box]:
+    """A lane in each column that an arrow passes, so that it does not run through a box."""
+    found = []
+    for number, arrow in enumerate(arrows):
+        a, b = arrow.stops
+        lanes = [
+            _Box(f"{number} {level}", (), level=level) for level in range(a.level + 1, b.level)
+        ]
+        arrow.stops = [a, *lanes, b]
+        found += lanes
+    return found
+
+
+def _layout(boxes: Sequence[_Box], arrows: Sequence[_Arrow]) -> None:
+    """Columns from the left to the right, each ordered by where its arrows come from."""
     columns: dict[int, list[_Box]] = {}
-    for box in boxes.values():
+    for box in boxes:
         columns.setdefault(box.level, []).append(box)
-    before: dict[str, list[str]] = {key: [] for key in boxes}
-    for a, b, _move in arrows:
-        before[b].append(a)
+    before: dict[str, list[_Box]] = {box.key: [] for box in boxes}
+    after: dict[str, list[_Box]] = {box.key: [] for box in boxes}
+    for arrow in arrows:
+        for a, b in zip(arrow.stops, arrow.stops[1:], strict=False):
+            before[b.key].append(a)
+            after[a.key].append(b)
+    _order(columns, before, after)
     middle = max(sum(b.height + _ROW for b in column) for column in columns.values()) / 2
     x = 8.0
     for level in sorted(columns):
         column = columns[level]
-        if level:
-            column.sort(key=lambda box: _mean([boxes[a].y for a in before[box.key]]))
         y = max(8.0, middle - sum(box.height + _ROW for box in column) / 2 + 8)
+        end = x + max(box.width for box in column)
         for box in column:
-            box.x, box.y = x, y
+            box.x, box.y, box.column_end = x, y, end
             y += box.height + _ROW
-        labels = [_label(move) for a, b, move in arrows if boxes[a].level == level]
-        longest = max(map(len, labels), default=0)
-        for box in column:
-            box.column_end = x + max(each.width for each in column)
-        x += max(box.width for box in column) + max(_GAP, longest * _CHAR * 0.92 + 32)
+        longest = max(
+            (len(_label(arrow.move)) for arrow in arrows if arrow.stops[0].level == level),
+            default=0,
+        )
+        x = end + max(_GAP, longest * CHAR * 0.92 + 22)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+def _order(
+    columns: dict[int, list[_Box]], before: dict[str, list[_Box]], after: dict[str, list[_Box]]
+) -> None:
+    """Order each column by its neighbours, there and back, so that few lines cross."""
+    rank = {box.key: float(i) for column in columns.values() for i, box in enumerate(column)}
+
+    def mean(box: _Box, near: dict[str, list[_Box]]) -> float:
+        ranks = [rank[other.key] for other in near[box.key]]
+        return sum(ranks) / len(ranks) if ranks else rank[box.key]
+
+    for near, levels in ((before, sorted(columns)), (after, sorted(columns)[::-1])) * 2:
+        for level in levels:
+            columns[level].sort(key=lambda box: mean(box, near))
+            # as a share of the column: columns of different length compare
+            share = 1 / len(columns[level])
+            rank |= {box.key: (i + 0.5) * share for i, box in enumerate(columns[level])}
+
+
+# -- what is drawn -------------------------------------------------------------------------------
 
 
 def _label(move: Moved) -> str:
-    if not move.gb:
-        return ""
-    time = f" · {clock(move.hours)}" if move.hours * 3600 >= 1 else ""
-    return f"{_size(move.gb)} · {format_usd(move.usd)}{time}"
+    return f"{size(move.gb)} · {amount(move)} · {clock(move.hours)}" if move.gb else ""
 
 
-def _arrow(a: _Box, b: _Box, move: Moved) -> str:
-    x1, y1 = a.x + a.width, a.y + a.height / 2
-    x2, y2 = b.x - 3, b.y + b.height / 2
-    bend = max(24.0, (x2 - x1) / 2)
-    path = (
-        f"M{x1:.1f} {y1:.1f} C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {x2:.1f} {y2:.1f}"
-    )
-    label = _label(move)
-    width = 2.2 if move.usd >= 0.01 else 1.2
+def _line(arrow: _Arrow) -> str:
+    move, first, last = arrow.move, arrow.stops[0], arrow.stops[-1]
+    x, y = first.x + first.width, first.middle
+    path = [f"M{x:.1f} {y:.1f}"]
+    for stop in arrow.stops[1:]:
+        to, bend = stop.x - (6 if stop is last else 0), max(20.0, (stop.x - x) / 2)
+        path.append(
+            f"C{x + bend:.1f} {y:.1f} {to - bend:.1f} {stop.middle:.1f} {to:.1f} {stop.middle:.1f}"
+        )
+        x, y = stop.column_end, stop.middle
+        if stop is not last:
+            path.append(f"H{x:.1f}")
+    thick = 2.2 if move.usd >= 0.01 else 1.2
     dash = "" if move.gb else "stroke-dasharray: 4 3; "
+    said = f"{move.source} to {move.target}: {_label(move) or 'no data moves'}"
     return (
-        f'<path d="{path}" marker-end="url(#jupyter-sky-arrow)" '
-        f'style="fill: none; {dash}stroke: {_EDGE}; stroke-width: {width}">'
-        f"<title>{escape(f'{move.source} to {move.target}: {label}')}</title></path>"
+        f'<path d="{" ".join(path)}" '
+        f'style="fill: none; {dash}stroke: {EDGE}; stroke-width: {thick}">'
+        f"<title>{escape(said)}</title></path>"
+        f'<path d="M{last.x - 9:.1f} {last.middle - 5:.1f} l9 5 l-9 5 z" style="fill: {EDGE}"/>'
     )
 
 
-def _written(a: _Box, b: _Box, move: Moved) -> str:
-    """What an arrow says, on its line between the two columns."""
-    label = _label(move)
-    if not label:
-        return ""
-    x1, y1, x2, y2 = a.x + a.width, a.y + a.height / 2, b.x, b.y + b.height / 2
-    x = (a.column_end + x2) / 2
-    part = (x - x1) / (x2 - x1)
-    y = y1 + (y2 - y1) * part * part * (3 - 2 * part) - 5  # about where the curve is
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" style="font-size: 11px; '
-        f"fill: {_TEXT}; stroke: {_PAGE}; stroke-width: 3px; paint-order: stroke; "
-        f'stroke-linejoin: round">{escape(label)}</text>'
-    )
+def _labels(arrows: Sequence[_Arrow]) -> Iterator[str]:
+    """What arrows say, on their lines between the first two columns, none over another."""
+    spots = []
+    for arrow in arrows:
+        if label := _label(arrow.move):
+            a, b = arrow.stops[:2]
+            x1, x = a.x + a.width, (a.column_end + b.x) / 2
+            part = (x - x1) / (b.x - x1)
+            # about where the curve is
+            y = a.middle + (b.middle - a.middle) * part * part * (3 - 2 * part) - 5
+            spots.append((x, y, label))
+    lowest: dict[float, float] = {}
+    for x, wanted, label in sorted(spots):
+        y = max(wanted, lowest.get(x, 0.0) + 14)
+        lowest[x] = y
+        yield (
+            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" style="font-size: 11px; '
+            f"fill: {TEXT}; stroke: {PAGE}; stroke-width: 3px; paint-order: stroke; "
+            f'stroke-linejoin: round">{escape(label)}</text>'
+        )
 
 
 def _box(box: _Box) -> str:
@@ -230,7 +272,7 @@ def _box(box: _Box) -> str:
     parts = [
         f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" '
         f'height="{box.height:.1f}" rx="{radius:.0f}" '
-        f'style="fill: {_BOX}; {dash}stroke: {_EDGE}"/>'
+        f'style="fill: {BOX}; {dash}stroke: {EDGE}"/>'
     ]
     if box.cloud:
         colour = _CLOUDS.get(box.cloud, _OTHER)
@@ -240,7 +282,7 @@ def _box(box: _Box) -> str:
         )
     for number, line in enumerate(box.lines):
         weight = "font-weight: 600; " if number == 0 and not box.store else ""
-        fill = _QUIET if 0 < number < 3 else _TEXT
+        fill = QUIET if 0 < number < 3 else TEXT
         parts.append(
             f'<text x="{box.x + _PAD + 3:.1f}" y="{box.y + _PAD + 10 + number * _LINE:.1f}" '
             f'style="{weight}fill: {fill}">{escape(line)}</text>'

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from html import escape
+from typing import Any
 
 from ..executor.display import Status
 from ..ledger import format_usd
@@ -22,7 +24,6 @@ _COLOURS: dict[str, str] = {
     "interrupted": _WARNING,
     "cancelled": _WARNING,
 }
-_FINAL = {"done", "failed", "interrupted", "cancelled"}
 
 _LINE = (
     "color: var(--jp-ui-font-color1, inherit); "
@@ -31,6 +32,8 @@ _LINE = (
     "line-height: 1.6; padding: 1px 0 1px 8px; margin: 0 0 2px; "
     "border-left: 2px solid rgba(128, 128, 128, 0.35)"
 )
+CARD = "application/vnd.jupyter-sky.run+json"
+"""The type of a running cell's card, which only our JupyterLab extension draws."""
 PLAIN = "tex2jax_ignore mathjax_ignore"
 """Classes without which JupyterLab takes what stands between two dollar signs for mathematics."""
 _QUIET = "opacity: 0.72"
@@ -55,18 +58,48 @@ def to_html(status: Status) -> str:
     facts = "".join(f" · {escape(fact)}" for fact in _facts(status))
     notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in status.notes)
     # A screen reader hears how the cell ended, not every second of the way there.
-    live = "polite" if status.stage in _FINAL else "off"
+    live = "polite" if status.over else "off"
+    source = f' title="price from {escape(status.price_from)}"' if status.price_from else ""
     return (
         f'<div class="{PLAIN}" role="status" aria-live="{live}" style="{_LINE}">'
         f'<span aria-hidden="true" style="color: {colour}">●</span> '
         f"<b>{escape(status.stage)}</b> {format_elapsed(status.seconds)}"
-        f'<span style="{_QUIET}">{facts}</span>{notes}</div>'
+        f'<span style="{_QUIET}"{source}>{facts}</span>{notes}</div>'
     )
 
 
-def mimebundle(status: Status) -> dict[str, str]:
-    """Both forms, for ``display(..., raw=True)``."""
-    return {"text/html": to_html(status), "text/plain": to_text(status)}
+def mimebundle(status: Status) -> dict[str, Any]:
+    """All forms, for ``display(..., raw=True)``.
+
+    While a run goes on, JupyterLab draws the card of it; what is over is HTML and text alone, so
+    that a saved notebook needs nobody to draw it.
+    """
+    static = {"text/html": to_html(status), "text/plain": to_text(status)}
+    return static if status.over or not status.run_id else {CARD: to_card(status), **static}
+
+
+def to_card(status: Status) -> dict[str, Any]:
+    """The status as data, for a card that goes on by itself: ``static/card.js`` draws it."""
+    return {
+        "version": 1,
+        "run_id": status.run_id,
+        "stage": status.stage,
+        "seconds": round(status.seconds, 1),
+        "at": round(time.time(), 1),
+        "cluster": status.cluster,
+        "place": status.place,
+        "price": status.price,
+        "price_from": status.price_from,
+        "cell_usd": status.cell_usd,
+        "notebook_usd": status.notebook_usd,
+        "detail": status.detail,
+        "notes": list(status.notes),
+    }
+
+
+def marks(status: Status) -> dict[str, Any]:
+    """Metadata of the output: whose it is, so that the page that opens the notebook knows."""
+    return {"jupyter_sky": {"run_id": status.run_id}} if status.run_id else {}
 
 
 def _facts(status: Status) -> list[str]:

@@ -17,6 +17,7 @@ A minute takes a second for machines and leases; SSH, kernels, engines and APIs 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -363,18 +364,26 @@ def _open_once_more(worker: Worker) -> None:
 
 
 def _unbilled(seen: dict[str, dict[str, Any]], stores: list[Path]) -> list[str]:
-    """Return the machines of which no ledger has an interval that is over."""
+    """Return the machines of which no ledger has an interval that is over, and what is known."""
     from jupyter_sky.store import Store
 
     billed: set[str] = set()
+    known: dict[str, str] = {}
     for data in stores:
         store = Store.open(data)
         closed = {(i.cluster, i.cluster_created) for i in store.intervals() if i.ended is not None}
         for row in store.clusters(live_only=False):
+            ids = {machine["id"] for machine in row.machines}
             if (row.name, row.created) in closed:
-                billed |= {machine["id"] for machine in row.machines}
+                billed |= ids
+            known |= dict.fromkeys(ids, f"its cluster is {row.state}")
         store.close()
-    return sorted(seen.keys() - billed)
+        for note in data.glob("machines/*/machines.json"):
+            record = json.loads(note.read_text())
+            for machine in record["machines"]:
+                words = f"note: ended {record.get('ended')}"
+                known[machine["id"]] = f"{known.get(machine['id'], 'in no store')}; {words}"
+    return [f"{name}: {known.get(name, 'not noted')}" for name in sorted(seen.keys() - billed)]
 
 
 def _show(

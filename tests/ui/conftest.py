@@ -1,21 +1,22 @@
 """A real JupyterLab server in a world of its own, and a real browser that looks at it."""
 
 import json
-import os
 import re
 import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks.driver import end_processes, own_folders
+from tests.benchmarks.installed import NotBuilt, environment, install
 
 ARTIFACTS = Path(__file__).parent.parent / "artifacts"  # git-ignored
 
@@ -42,6 +43,8 @@ class Lab:
     url: str
     token: str
     home: Path
+    python: Path  # that the server runs on
+    env: dict[str, str]  # that it was started with
 
     def open(self, page, notebook: Path) -> "Notebook":
         """Open a copy of a notebook and wait for its kernel."""
@@ -114,8 +117,23 @@ class Notebook:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory):
-    home = tmp_path_factory.mktemp("lab")
+def installed(tmp_path_factory) -> Path:
+    """The Python that has jupyter_sky from its built wheel."""
+    try:
+        return install(tmp_path_factory.mktemp("installed"))
+    except NotBuilt as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory, installed):
+    with serve(tmp_path_factory.mktemp("lab"), installed, "jupyterlab") as lab:
+        yield lab
+
+
+@contextmanager
+def serve(home: Path, python: Path, app: str, *options: str) -> Iterator[Lab]:
+    """A server in a world of its own; `app` is jupyterlab or notebook."""
     folders = own_folders(home)
     for name in ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR"):
         folders[name] = str(home / name.lower())
@@ -130,14 +148,18 @@ def lab(tmp_path_factory):
         port = free.getsockname()[1]
     token, log = secrets.token_hex(16), home / "server.log"
     command = [
-        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+        *(str(python), "-m", app, "--no-browser", "--allow-root"),
         *("--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"),
         *(f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={home / 'work'}"),
         "--LabApp.expose_app_in_browser=True",  # window.jupyterapp, by which the tests steer
+        "--JupyterNotebookApp.expose_app_in_browser=True",
+        *options,
     ]
+    env = environment(python, folders)
     with log.open("w") as out:
-        server = subprocess.Popen(command, env=os.environ | folders, stdout=out, stderr=out)
-    lab = Lab(f"http://127.0.0.1:{port}", token, home)
+        # Not here: what stands in the working folder would be imported before what is installed.
+        server = subprocess.Popen(command, env=env, cwd=home, stdout=out, stderr=out)
+    lab = Lab(f"http://127.0.0.1:{port}", token, home, python, env)
     try:
         _wait_until_up(lab, server, log)
         yield lab
@@ -155,7 +177,9 @@ def _wait_until_up(lab: Lab, server: subprocess.Popen, log: Path) -> None:
             return
         except OSError:
             time.sleep(0.2)
-    pytest.fail(f"JupyterLab did not start:\n{re.sub(lab.token, '…', log.read_text())[-3000:]}")
+    pytest.fail(
+        f"{server.args[2]} did not start:\n{re.sub(lab.token, '…', log.read_text())[-3000:]}"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import get_args
 
 import pytest
 
-from jupyter_sky.executor.display import Stage, Status
-from jupyter_sky.widgets.statusline import mimebundle, to_html, to_text
+from jupyter_sky.executor.display import FINAL, Stage, Status
+from jupyter_sky.widgets.statusline import CARD, marks, mimebundle, to_html, to_text
 
 DONE = Status(
     "done", 72.4, "train-3f2a", "aws us-east-1 g5.xlarge spot", 1.006, 0.0604, 0.4142, notes=()
@@ -107,3 +109,35 @@ def test_every_colour_has_a_fallback() -> None:
 
 def test_bundle_has_both_forms() -> None:
     assert mimebundle(DONE) == {"text/html": to_html(DONE), "text/plain": to_text(DONE)}
+
+
+@pytest.mark.parametrize("stage", get_args(Stage))
+def test_a_run_has_a_card_until_it_is_over(stage: Stage) -> None:
+    status = replace(DONE, stage=stage, run_id="17-ab", price_from="aws 2026-11-01")
+    bundle = mimebundle(status)
+    assert (CARD in bundle) == (stage not in FINAL)
+    assert bundle["text/plain"] == to_text(status) and bundle["text/html"] == to_html(status)
+    assert marks(status) == {"jupyter_sky": {"run_id": "17-ab"}}
+
+
+def test_the_card_says_what_the_line_says_and_when() -> None:
+    before = time.time() - 0.1
+    status = replace(DONE, stage="running", run_id="17-ab", detail="12 MB", notes=("one",))
+    card = json.loads(json.dumps(mimebundle(replace(status, price_from="aws"))[CARD]))
+    assert before <= card.pop("at") <= time.time() + 0.1
+    assert card == {
+        **{"version": 1, "run_id": "17-ab", "stage": "running", "seconds": 72.4},
+        **{"cluster": "train-3f2a", "place": "aws us-east-1 g5.xlarge spot"},
+        **{"price": 1.006, "price_from": "aws", "cell_usd": 0.0604, "notebook_usd": 0.4142},
+        **{"detail": "12 MB", "notes": ["one"]},
+    }
+
+
+def test_what_is_no_run_has_no_card() -> None:
+    assert CARD not in mimebundle(replace(DONE, stage="running")) and marks(DONE) == {}
+
+
+def test_html_says_where_the_price_comes_from() -> None:
+    html = to_html(replace(DONE, price_from='aws "2026"'))
+    assert 'title="price from aws &quot;2026&quot;"' in html
+    assert "price from" not in to_html(DONE)

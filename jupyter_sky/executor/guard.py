@@ -1,0 +1,138 @@
+"""The guard: keeps the day's budget in one process, whether or not a cell runs there.
+
+Every session has one, that of the Jupyter server too, and all of them decide by
+`jupyter_sky.budget.judge`. Cells that cost something are stopped by who watches them as soon as the
+budget is passed, their clusters by whichever guard comes first when the grace is over. What costs
+nothing goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from .. import budget
+from ..budget import Verdict
+from ..config import Sky
+from ..errors import SkyError
+
+if TYPE_CHECKING:
+    from .clusters import Clusters
+
+_log = logging.getLogger(__name__)
+
+FRESH_SECONDS = 1.0
+"""For how long a verdict is taken for the present one."""
+LOOK_SECONDS = 5.0
+"""How often it is looked at the day, at the least, while there is a budget."""
+
+
+class Guard:
+    """Says whether something that costs may start or go on, and ends what may not.
+
+    Examples
+    --------
+    >>> session.clusters.guard.verdict().state  # doctest: +SKIP
+    'ok'
+    """
+
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters, self._store = clusters, clusters.store
+        self._verdict: Verdict | None = None
+        self._found = 0.0
+        self._told: tuple[str, str] = ("", "")
+        self._closed = threading.Event()
+
+    def start(self) -> None:
+        """Look at the day from time to time, in a thread of its own, until `close`."""
+        threading.Thread(target=self._watch, name="sky-guard", daemon=True).start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+
+    # -- for those who ask -------------------------------------------------------------------
+
+    def verdict(self) -> Verdict:
+        """How the day stands, as of a second ago at most."""
+        if self._verdict is None or time.monotonic() - self._found > FRESH_SECONDS:
+            self._verdict, self._found = budget.judge(self._store), time.monotonic()
+        return self._verdict
+
+    def set_budget(self, usd: float | None, origin: str = "%config") -> None:
+        """Set the budget of this user, for all notebooks."""
+        budget.write(self._store, usd, origin)
+        Sky.load().adopt_budget(usd)
+        self._verdict = None
+
+    def allow(self, price: float | None, what: str) -> str:
+        """Let something of a price start or go on; return what its user should know.
+
+        Raises
+        ------
+        SkyBudget
+            It costs something, and the budget of the day is spent.
+        """
+        if price == 0:
+            return ""
+        if price is None:
+            blind = budget.read(self._store).usd is not None
+            return "the budget of the day cannot see it: its price is not known" if blind else ""
+        verdict = self.verdict()
+        if verdict.state == "over":
+            raise budget.refusal(verdict, what)
+        return ""
+
+    def news(self) -> list[str]:
+        """What there is to say of the budget: once when it runs short, once when it is spent."""
+        verdict = self._verdict  # no look into the store: a cell waits for this
+        if verdict is None or verdict.state not in ("warn", "over"):
+            return []
+        told, self._told = self._told, (verdict.day, verdict.state)
+        return [verdict.text] if self._told != told else []
+
+    # -- watching ----------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        wait = FRESH_SECONDS
+        while not self._closed.wait(wait):
+            try:
+                wait = self.look()
+            except SkyError:
+                wait = LOOK_SECONDS  # a store that is locked for a moment
+            except Exception:
+                _log.warning("the budget could not be looked at", exc_info=True)
+                wait = LOOK_SECONDS
+
+    def look(self) -> float:
+        """Look once, and end what must end; return the seconds until the next look."""
+        shared = budget.read(self._store).usd
+        Sky.load().adopt_budget(shared)
+        if shared is None:
+            self._verdict = None
+            return LOOK_SECONDS
+        verdict = self._verdict = budget.judge(self._store)
+        self._found = time.monotonic()
+        ends = budget.stopping(self._store, verdict)
+        if ends is None:
+            return min(LOOK_SECONDS, max(FRESH_SECONDS, verdict.seconds_left))
+        left = ends - time.time()
+        if left > 0:
+            return min(LOOK_SECONDS, left)
+        self.end_all(verdict)
+        return LOOK_SECONDS
+
+    def end_all(self, verdict: Verdict) -> list[str]:
+        """End every cluster that costs something; return the names of those that ended."""
+        ended = []
+        for row in self._store.clusters():
+            if row.price:
+                with suppress(
+                    SkyError
+                ):  # another guard was first, or its cloud refuses: again soon
+                    self._clusters.end(row, f"it was ended: {verdict.text}")
+                    ended.append(row.name)
+        return ended

@@ -1,0 +1,22 @@
+"""The form of a cell: fields that follow from the options of ``%%sky``, read, written, answered.
+
+Everything here is a function of what is given: a cell's text, the catalog, the settings. The views
+in JupyterLab and in ``sky.form()`` ask it and add nothing of their own.
+"""
+
+from .fields import Field, schema
+from .line import Fields, Reading, check, read, write
+from .match import Answer, match, whereabouts
+
+__all__ = [
+    "Answer",
+    "Field",
+    "Fields",
+    "Reading",
+    "check",
+    "match",
+    "read",
+    "schema",
+    "whereabouts",
+    "write",
+]

@@ -1,0 +1,152 @@
+"""The fields of the form: the options of ``%%sky``, in words, the common ones first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from ..magics.options import BY_DEST, OPTIONS, Option
+
+Kind = Literal["text", "list", "flag", "named", "choice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of the form.
+
+    Attributes
+    ----------
+    key : str
+        What it sets: the `dest` of its option. A choice has a name of its own, and its choices
+        are such keys.
+    label, help, example : str
+        What stands beside it, what it means, and what may be written into it.
+    kind : str
+        ``text``, ``list`` (separated by commas), ``flag``, ``named`` (a flag that may have a
+        value) or ``choice``.
+    flag : str
+        The option as it is written.
+    group : str
+        Heading below which it stands; empty for the common ones.
+    complete : str
+        What it is completed with.
+    choices : tuple of (str, str)
+        Key to set, empty for none, and its words.
+    """
+
+    key: str
+    label: str
+    help: str
+    example: str
+    kind: Kind
+    flag: str = ""
+    group: str = ""
+    complete: str = ""
+    choices: tuple[tuple[str, str], ...] = ()
+
+
+COMMON = (
+    "gpus cpus memory nodes cloud region market max_hourly_cost timeout max_cost input output"
+).split()
+"""What stands at the top, in this order; the rest is folded away below its group's heading."""
+
+_CHOICES = {
+    "market": (
+        "Machines",
+        "Spot machines are cheaper, and the cloud may take them back while the cell runs.",
+        (("", "on demand"), ("spot", "spot"), ("on_demand", "on demand, written out")),
+    ),
+    "send": (
+        "Variables",
+        "Whether the cell's variables are found by reading the cell.",
+        (("", "as the settings say"), ("auto", "send what it reads"), ("no_auto", "only inputs")),
+    ),
+}
+_LABELS = {
+    "gpus": "GPU",
+    "gpu_memory": "GPU memory",
+    "cpus": "vCPUs",
+    "cpu_vendor": "CPU maker",
+    "arch": "Processor",
+    "max_hourly_cost": "Max USD/h",
+    "max_cost": "Max USD",
+    "timeout": "Time limit",
+    "input": "Inputs",
+    "output": "Outputs",
+    "intel_sgx": "Intel SGX",
+    "pip": "Packages",
+    "env": "Environment",
+    "sync": "Folders",
+    "on": "Engines",
+    "idle": "Idle time",
+    "bg": "Background",
+    "dry_run": "Dry run",
+    "retry_until_up": "Wait for a place",
+    "yes": "Send large values",
+    "instance_type": "Machine type",
+}
+_UNITS = {
+    "memory": "GiB",
+    "gpu_memory": "GiB",
+    "disk": "GiB",
+}
+"""What a bare number in a field is."""
+_KINDS: dict[str, Kind] = {
+    "value": "text",
+    "names": "list",
+    "flag": "flag",
+    "optional": "named",
+}
+
+
+@cache
+def schema() -> tuple[Field, ...]:
+    """All fields, the common ones first.
+
+    Examples
+    --------
+    >>> [field.label for field in schema()[:3]]
+    ['GPU', 'vCPUs', 'Memory (GiB)']
+    """
+    found = {field.key: field for field in (*_choices(), *map(_field, OPTIONS))}
+    merged = {key for field in found.values() for key, _ in field.choices}
+    rest = [key for key in found if key not in merged and key not in COMMON]
+    order = {group: place for place, group in enumerate(_groups())}
+    rest.sort(key=lambda key: order[found[key].group])
+    return (*(found[key] for key in COMMON), *(found[key] for key in rest))
+
+
+def _groups() -> list[str]:
+    return list(dict.fromkeys(option.group for option in OPTIONS))
+
+
+def _field(option: Option) -> Field:
+    key = option.dest
+    label = _LABELS.get(key, key.replace("_", " ").capitalize())
+    unit = f" ({_UNITS[key]})" if key in _UNITS else ""
+    return Field(
+        key=key,
+        label=label + unit,
+        help=option.help,
+        example=option.example.partition(" ")[2].strip('"') if option.metavar else "",
+        kind=_KINDS[option.kind],
+        flag=option.flags[-1],
+        group="" if key in COMMON else option.group,
+        complete=option.complete,
+    )
+
+
+def _choices() -> list[Field]:
+    return [
+        Field(
+            key=key,
+            label=label,
+            help=text,
+            example="",
+            kind="choice",
+            group="" if key in COMMON else BY_DEST[choices[1][0]].group,
+            choices=choices,
+        )
+        for key, (label, text, choices) in _CHOICES.items()
+    ]

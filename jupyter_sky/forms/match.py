@@ -1,0 +1,352 @@
+"""What a form's fields would get: offers that match, where it would run, or what stands in the way.
+
+From memory alone, in some tens of milliseconds: it is asked while somebody types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from .. import clouds
+from ..billing import billed_seconds
+from ..catalog import Catalog, Selection
+from ..config import Sky
+from ..errors import SkyError, SkyUsageError
+from ..executor.request import CellOptions
+from ..labels import OWN
+from ..ledger import cost, format_rate, format_usd
+from ..magics.options import parse_cell_line
+from ..offers import Offer
+from ..optimizer.candidates import WayOut, candidates, ways_out
+from ..quantities import format_duration
+from ..resources import Resources, parse_clouds
+from .line import Fields, Value, check
+
+PLACES = 3
+"""So many offers are shown."""
+
+_ALIKE = 20  # offers that a line may stand for: the same machine in many zones
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An offer that matches, as a line.
+
+    Attributes
+    ----------
+    cloud, region, machine, gpu : str
+        Where and what; `machine` in the cloud's own words.
+    vcpus, memory : float
+        Of one node; memory in GiB, 0 when not known.
+    spot : bool
+        Whether the cloud may take it back.
+    price : float or None
+        USD/h for all nodes; None when unknown.
+    estimate : float or None
+        USD for the time given, as its cloud would bill it.
+    source, date : str
+        Where the price was read, and of when it is.
+    note : str
+        What to know before the price is believed.
+    more : int
+        Other regions of the cloud that sell the same at the same price.
+    """
+
+    cloud: str
+    region: str
+    machine: str
+    gpu: str
+    vcpus: float
+    memory: float
+    spot: bool
+    price: float | None
+    estimate: float | None
+    source: str
+    date: str
+    note: str = ""
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loosen:
+    """A way out of a request that nothing meets: the fields to change, and to what.
+
+    Attributes
+    ----------
+    keys : tuple of str
+        The fields that stand in the way.
+    words : str
+        What there is instead.
+    values : dict
+        What would do instead, by key; False where only leaving it out would.
+    """
+
+    keys: tuple[str, ...]
+    words: str
+    values: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the fields would get.
+
+    Attributes
+    ----------
+    line : str
+        The options as they are written after ``%%sky``.
+    errors : dict
+        Message and hint by key of what is not understood; nothing else is answered then.
+    count : int
+        Offers that match.
+    places : tuple of Place
+        The cheapest of them.
+    spot : Place or None
+        The cheapest spot machine, where the market is left open: it would not be taken unasked.
+    seconds : float or None
+        Time that `estimate` of each place is for.
+    lasts : float or None
+        Seconds until the cell would reach what it may cost, at the cheapest place.
+    loosen : tuple of Loosen
+        When nothing matches: ways out, the nearest first.
+    notes : tuple of str
+        What else to know.
+    """
+
+    line: str
+    errors: Mapping[str, tuple[str, str]]
+    count: int = 0
+    places: tuple[Place, ...] = ()
+    spot: Place | None = None
+    seconds: float | None = None
+    lasts: float | None = None
+    loosen: tuple[Loosen, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def match(
+    fields: Fields,
+    aliases: Mapping[str, str] | None = None,
+    seconds: float | None = None,
+    catalog: Catalog | None = None,
+) -> Answer:
+    """Offers that match, or which field to loosen.
+
+    Parameters
+    ----------
+    fields : Fields
+        What the form says.
+    aliases : mapping, optional
+        Options by their short names; those of the settings unless given.
+    seconds : float, optional
+        How long the cell is expected to take; its time limit unless given.
+    catalog : Catalog, optional
+        Where offers are looked up; the loaded one unless given.
+
+    Examples
+    --------
+    >>> match(Fields({"gpus": "V100:7"})).loosen[0].values  # doctest: +SKIP
+    {'gpus': 'V100:8'}
+    """
+    from ..catalog import load
+
+    aliases = Sky.load().aliases if aliases is None else aliases
+    errors = check(fields, aliases)
+    unknown = errors.pop("alias", None) if fields.alias not in aliases else None
+    if errors:
+        return Answer(fields.line(), errors)
+    known = replace(fields, alias="") if unknown else fields
+    options = parse_cell_line(known.line(), aliases)
+    asked, notes = _with_settings(options)
+    notes += [unknown[0]] if unknown else []
+    # as the broker has it: the variables of a cell are not risked unasked
+    need = replace(asked, spot=False) if asked.spot is None else asked
+    catalog = catalog or load()
+    try:
+        own, sold = _found(catalog, need)
+    except SkyUsageError as error:
+        return Answer(fields.line(), {_named(error): (error.message, error.hint or "")})
+    seconds = options.timeout if seconds is None else seconds
+    spot = None
+    if asked.spot is None:
+        risky = catalog.filter(replace(need, spot=True)).offers(1)
+        spot = next(_places(risky, need.nodes, seconds, 1), None)
+    count = len(own) + len(sold)
+    if not count:
+        return Answer(fields.line(), {}, loosen=tuple(_loosened(catalog, need, spot)))
+    places = tuple(_places([*own, *sold.offers(PLACES * _ALIKE)], need.nodes, seconds, PLACES))
+    return Answer(
+        fields.line(),
+        {},
+        count,
+        places,
+        spot,
+        seconds,
+        _lasts(options.max_cost, places[0].price),
+        notes=(*notes, *catalog.problems),
+    )
+
+
+def whereabouts(fields: Fields, aliases: Mapping[str, str] | None = None) -> str:
+    """Say where a new machine for the cell would be had now, and why there.
+
+    It asks the optimizer, as a launch does, and takes longer than `match`. A cluster that is up
+    and has what is asked for is taken before anything new; which one is the notebook's to know.
+
+    Examples
+    --------
+    >>> whereabouts(Fields({"cloud": "local"}))
+    'would run here: this machine has what it asks for, and costs nothing'
+    """
+    from ..provisioner import broker
+
+    aliases = Sky.load().aliases if aliases is None else aliases
+    if check(fields, aliases):
+        return ""
+    need, _ = _with_settings(parse_cell_line(fields.line(), aliases))
+    try:
+        found = broker.first_choice(need)
+    except SkyError as error:
+        return _nowhere(need, error)
+    offer = found if isinstance(found, Offer) else found.tasks[0].offer
+    if offer.cloud == "local":
+        return "would run here: this machine has what it asks for, and costs nothing"
+    price = None if offer.price is None else offer.price * need.nodes
+    if offer.cloud in OWN:
+        return f"would run on a machine of yours: {offer.place}, {format_rate(price)}"
+    why = "the best of the clouds that you have an account with"
+    return f"would run on {offer.place}, {format_rate(price)}: {why}"
+
+
+def _nowhere(need: Resources, error: SkyError) -> str:
+    from ..provisioner import broker
+
+    if broker.usable(need):
+        return f"cannot run now: {error.message.splitlines()[0]}"
+    own = set(need.clouds or OWN) & set(OWN)
+    why = ["this machine has less than that"] if own else []
+    if not need.clouds or set(need.clouds) - set(OWN):
+        account = f"account of {' or '.join(need.clouds)}" if need.clouds else "account of a cloud"
+        why.append(f"no {account} is set up here (see %sky check)")
+    return f"cannot run yet: {', and '.join(why)}"
+
+
+# -- what matches ------------------------------------------------------------------------------
+
+
+def _with_settings(options: CellOptions) -> tuple[Resources, list[str]]:
+    """The request with the limits of the settings, and which of them count."""
+    config, need, notes = Sky.load(), options.resources, []
+    if config.cloud and not need.clouds:
+        need = replace(need, clouds=parse_clouds(config.cloud, "Sky.cloud"))
+        notes.append(f"by your settings only {' or '.join(need.clouds)}")
+    if config.max_hourly_cost is not None and need.max_hourly_cost is None:
+        need = replace(need, max_hourly_cost=config.max_hourly_cost)
+        notes.append(f"by your settings at most {format_rate(config.max_hourly_cost)}")
+    return need, notes
+
+
+def _found(catalog: Catalog, need: Resources) -> tuple[list[Offer], Selection]:
+    """Offers of machines of one's own, and such as the catalog lists."""
+    from ..provisioner import broker
+
+    asked = need.clouds or OWN
+    mine = {name: clouds.own_cloud(name).offers(need) for name in OWN if name in asked}
+    own = candidates(need, [offer for offers in mine.values() for offer in offers])
+    if not own:
+        _known(catalog, need, broker.own_offers(need))
+    return own, catalog.filter(need)
+
+
+def _known(catalog: Catalog, need: Resources, own: Iterable[Offer]) -> None:
+    """Raise SkyUsageError for a name that neither the catalog nor a machine of one's own bears."""
+    for key in ("region", "zone", "instance_type"):
+        if getattr(need, key) in {getattr(offer, key) for offer in own}:
+            need = replace(need, **{key: None})
+    catalog.check(need)
+
+
+def _named(error: SkyUsageError) -> str:
+    """The field whose name nothing bears."""
+    flags = {"region": "--region ", "zone": "--zone ", "instance_type": "--instance-type "}
+    return next(key for key, flag in flags.items() if error.message.startswith(flag))
+
+
+def _places(
+    offers: Sequence[Offer], nodes: int, seconds: float | None, limit: int
+) -> Iterator[Place]:
+    """The first offers; those that only differ in zone and region are one place."""
+    alike: dict[tuple, list[Offer]] = {}
+    for offer in offers:
+        key = (offer.cloud, offer.instance_type, offer.spot, offer.price)
+        alike.setdefault(key, []).append(offer)
+    for same in islice(alike.values(), limit):
+        yield _place(same[0], len({offer.region for offer in same}) - 1, nodes, seconds)
+
+
+def _place(offer: Offer, more: int, nodes: int, seconds: float | None) -> Place:
+    price = None if offer.price is None else offer.price * nodes
+    billed = None if seconds is None else billed_seconds(offer.cloud, seconds)
+    notes = [offer.note] if offer.note else []
+    if offer.cloud not in clouds.launchable():
+        notes.append(f"machines of {offer.cloud} cannot be launched from here yet")
+    return Place(
+        offer.cloud,
+        offer.region,
+        offer.instance_type,
+        f"{offer.gpu}:{offer.gpu_count:g}" if offer.gpu else "",
+        offer.vcpus,
+        offer.memory,
+        offer.spot,
+        price,
+        None if billed is None else cost(price, billed),
+        offer.source,
+        offer.date,
+        "; ".join(notes),
+        more,
+    )
+
+
+def _lasts(limit: float | None, price: float | None) -> float | None:
+    return limit / price * 3600 if limit is not None and price else None
+
+
+# -- what stands in the way --------------------------------------------------------------------
+
+
+def _loosened(catalog: Catalog, need: Resources, spot: Place | None) -> Iterator[Loosen]:
+    from ..catalog.explain import nearest
+    from ..provisioner import broker
+
+    if spot is not None:
+        words = f"{spot.cloud} {spot.region} {spot.machine} is to be had as a spot machine only"
+        yield Loosen(("spot",), f"{words}, at {format_rate(spot.price)}", {"spot": True})
+    for way in ways_out(need, [*broker.own_offers(need), *nearest(catalog, need)]):
+        yield Loosen(way.labels, way.found, _values(way))
+
+
+def _values(way: WayOut) -> dict[str, Value]:
+    """What the fields would have to say: another value, the other market, or nothing."""
+    values: dict[str, Value] = {}
+    for key in way.labels:
+        values[key] = way.change.get(key, False)
+    for market in ("spot", "on_demand"):
+        if market in way.change:
+            values[market] = True
+    return values
+
+
+def summary(answer: Answer) -> str:
+    """The answer in one line of plain text, as a saved notebook shows it."""
+    if answer.errors:
+        return "; ".join(message for message, _ in answer.errors.values())
+    if answer.loosen:
+        return f"nothing matches: {answer.loosen[0].words}"
+    first = answer.places[0]
+    words = [first.cloud, first.region, first.machine, "spot" if first.spot else ""]
+    where = " ".join(word for word in words if word)
+    text = f"{answer.count:,} offers match, the cheapest {format_rate(first.price)} ({where})"
+    if first.estimate is not None and answer.seconds:
+        text += f"; est. {format_usd(first.estimate)} for {format_duration(answer.seconds)}"
+    return text

@@ -1,0 +1,78 @@
+"""The ES modules of `static`, as JupyterLab bundles them, put into one for anywidget."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+_IMPORT = re.compile(r"^import\s*\{([^}]*)\}\s*from\s*'\./([\w-]+)\.js';\n", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const)\b)", re.MULTILINE)
+_EXPORTED = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
+
+
+@cache
+def esm(name: str) -> str:
+    """One module of ``static/NAME.js`` and of what it imports, each in a scope of its own.
+
+    Parameters
+    ----------
+    name : str
+        Name of the file, without ``.js``.
+
+    Examples
+    --------
+    >>> esm("form").count("export default")
+    1
+    """
+    order: list[str] = []
+    _visit(name, order)
+    scopes = [_scope(one) for one in order[:-1]]
+    # what else the module exports is for its neighbours: anywidget would take a `render` for its own
+    return "\n".join([*scopes, _EXPORT.sub("", _linked(name))])
+
+
+@cache
+def css(*names: str) -> str:
+    """The style sheets ``static/NAME.css``, after that which all views share.
+
+    Examples
+    --------
+    >>> css("form").startswith(css())
+    True
+    """
+    return "\n".join(_read(f"{name}.css") for name in ("base", *names))
+
+
+def _visit(name: str, order: list[str]) -> None:
+    """Append a module after those that it imports."""
+    for _, other in _IMPORT.findall(_read(f"{name}.js")):
+        if other not in order:
+            _visit(other, order)
+    order.append(name)
+
+
+def _scope(name: str) -> str:
+    """A module as an object of what it exports."""
+    text = _linked(name)
+    exported = ", ".join(_EXPORTED.findall(text))
+    body = _EXPORT.sub("", re.sub(r"^export default .*?;\n", "", text, flags=re.M | re.S))
+    return f"const {_object(name)} = (() => {{\n{body}\nreturn {{ {exported} }};\n}})();\n"
+
+
+def _linked(name: str) -> str:
+    """The text of a module that takes what it imports from such objects."""
+
+    def taken(match: re.Match[str]) -> str:
+        names = match[1].replace(" as ", ": ").strip().rstrip(",")
+        return f"const {{ {names} }} = {_object(match[2])};\n"
+
+    return _IMPORT.sub(taken, _read(f"{name}.js"))
+
+
+def _object(name: str) -> str:
+    return f"_module_{name.replace('-', '_')}"
+
+
+def _read(name: str) -> str:
+    return files("jupyter_sky.widgets").joinpath("static", name).read_text(encoding="utf-8")

@@ -1,0 +1,201 @@
+// @ts-check
+/**
+ * The card of a cell that runs on a cluster: the status line, alive. It looks like the line of HTML
+ * that takes its place at the end (`jupyter_sky.widgets.statusline`), so that nothing jumps.
+ *
+ * What the kernel sends and what the server tells are the same data (`to_card`). Time and cost go
+ * on between two of them; when nothing has been heard for a while, the card says so and stops.
+ */
+import { clock, english, h, money, timeOf } from './base.js';
+
+/**
+ * What is known of a run, as `to_card` gives it.
+ * @typedef {object} Card
+ * @property {number} version
+ * @property {string} run_id
+ * @property {string} stage
+ * @property {number} seconds How long it had lasted at `at`.
+ * @property {number} at Unix seconds.
+ * @property {string | null} cluster
+ * @property {string | null} place
+ * @property {number | null} price USD/h of the whole cluster; null is unknown.
+ * @property {string} [price_from]
+ * @property {number | null} cell_usd
+ * @property {number | null} notebook_usd
+ * @property {string} detail
+ * @property {string[]} notes
+ */
+
+/** Seconds without news after which a card no longer goes on by itself. */
+export const SILENCE = 20;
+
+const COSTS = new Set(['running', 'interrupting']);
+const COLOURS = new Map([
+  ['running', 'active'],
+  ['interrupting', 'warn'],
+  ['done', 'good'],
+  ['failed', 'bad'],
+  ['interrupted', 'warn'],
+  ['cancelled', 'warn']
+]);
+
+/** A time as the status line shows it: 0.3 s, 0:41, 1:02:33. @param {number} seconds */
+export function elapsed(seconds) {
+  return seconds < 0.95 ? `${Math.max(0, seconds).toFixed(1)} s` : clock(Math.round(seconds));
+}
+
+/**
+ * What a card says some seconds after it was true.
+ * @param {Card} card
+ * @param {number} [later]
+ */
+export function grown(card, later = 0) {
+  const rest = Math.max(0, later);
+  const more = card.price === null ? null : (card.price * rest) / 3600;
+  const add = (/** @type {number | null} */ usd, /** @type {boolean} */ grows) =>
+    usd === null || !grows ? usd : more === null ? null : usd + more;
+  return {
+    ...card,
+    seconds: card.seconds + rest,
+    cell_usd: add(card.cell_usd, COSTS.has(card.stage)),
+    notebook_usd: add(card.notebook_usd, card.cluster !== null)
+  };
+}
+
+/**
+ * The parts of the line after stage and time; what is not known yet is left out.
+ * @param {Card} card
+ */
+export function facts(card, _ = english) {
+  const known = [card.detail];
+  if (card.cell_usd !== null) {
+    known.push(_('%1 this cell', money(card.cell_usd, _)));
+  }
+  if (card.notebook_usd !== null) {
+    known.push(_('%1 this notebook', money(card.notebook_usd, _)));
+  }
+  const where = [card.cluster, card.place].filter(Boolean).join(_(' on '));
+  if (where) {
+    const price = card.price === null ? _('price unknown') : `${money(card.price, _)}/h`;
+    known.push(`${where} ${price}`);
+  }
+  return known.filter(Boolean);
+}
+
+/**
+ * Draws a card into an element.
+ *
+ * @param {object} view
+ * @param {HTMLElement} view.el
+ * @param {import('./base.js').Ask | null} view.ask
+ *   Answers `stop` and `log`, each with `{run_id}`; null where nobody does: there are no buttons.
+ * @param {import('./base.js').Translate} [view._]
+ * @param {() => number} [view.now] Unix seconds.
+ * @returns {{show: (card: Card, at?: number) => void, dispose: () => void}}
+ *   `show(card, at)` shows what was true at `at` (by the clock of `now`; default: this moment).
+ */
+export function drawCard({ el, ask, _ = english, now = () => Date.now() / 1000 }) {
+  const dot = h('span', { class: 'jsky-Card-dot', 'aria-hidden': 'true', text: '●' });
+  const stage = h('b');
+  const time = h('span');
+  const quiet = h('span', { class: 'jsky-Card-facts' });
+  const said = h('div', { class: 'jsky-Card-note', role: 'status' });
+  const notes = h('div');
+  /** @type {Card | null} */
+  let card = null;
+  let heard = 0;
+  let stopping = false;
+
+  const button = (/** @type {string} */ text, /** @type {string} */ label, /** @type {any} */ click) =>
+    h('button', { class: 'jsky-Card-button', title: label, 'aria-label': label, on: { click } }, text);
+  const stop = button(_('Stop'), _('Stop this cell'), async () => {
+    if (!ask || !card || stopping) {
+      return;
+    }
+    stopping = true;
+    draw();
+    try {
+      const answer = await ask('stop', { run_id: card.run_id });
+      said.textContent = answer?.message ?? '';
+    } catch (error) {
+      stopping = false;
+      said.textContent = _('It could not be stopped: %1', words(error));
+    }
+    draw();
+  });
+  const log = button(_('Log'), _('Open the log of this cell'), () => {
+    if (ask && card) {
+      ask('log', { run_id: card.run_id }).catch((error) => {
+        said.textContent = words(error);
+      });
+    }
+  });
+  const buttons = ask ? h('span', { class: 'jsky-Card-buttons' }, stop, log) : null;
+  const line = h(
+    'div',
+    { class: 'jsky-Card tex2jax_ignore mathjax_ignore', role: 'group', 'aria-label': _('Cell on a cluster') },
+    dot,
+    ' ',
+    stage,
+    ' ',
+    time,
+    quiet,
+    buttons,
+    said,
+    notes
+  );
+  el.append(line);
+
+  function draw() {
+    if (!card) {
+      return;
+    }
+    const silent = now() - heard;
+    const live = silent <= SILENCE;
+    const seen = grown(card, live ? silent : 0);
+    const name = stopping && COSTS.has(card.stage) ? 'interrupting' : card.stage;
+    dot.className = `jsky-Card-dot jsky-mod-${COLOURS.get(name) ?? 'waiting'}`;
+    write(stage, _(stopping ? 'stopping…' : card.stage));
+    write(time, elapsed(seen.seconds));
+    const parts = facts(seen, _);
+    if (!live) {
+      parts.push(_('not live, as of %1', timeOf(card.at)));
+    }
+    write(quiet, parts.map((part) => ` · ${part}`).join(''));
+    quiet.title = card.price_from ? _('price from %1', card.price_from) : '';
+    const told = card.notes.map((text) => h('div', { class: 'jsky-Card-note', text }));
+    if (notes.textContent !== card.notes.join('')) {
+      notes.replaceChildren(...told);
+    }
+    stop.setAttribute('aria-disabled', String(stopping));
+  }
+
+  const timer = setInterval(draw, 1000);
+  return {
+    show(next, at = now()) {
+      if (card && next.run_id !== card.run_id) {
+        stopping = false;
+        said.textContent = '';
+      }
+      card = next;
+      heard = at;
+      draw();
+    },
+    dispose() {
+      clearInterval(timer);
+      line.remove();
+    }
+  };
+}
+
+/** @param {any} error */
+function words(error) {
+  return [error?.message ?? String(error), error?.hint].filter(Boolean).join('; ');
+}
+
+/** Writes a text only when it is another one: what is selected stays so. @param {any} node @param {string} text */
+function write(node, text) {
+  if (node.textContent !== text) {
+    node.textContent = text;
+  }
+}

@@ -1,0 +1,57 @@
+"""What the pictures of a plan have in common: colours, a frame, words for those who do not see."""
+
+from __future__ import annotations
+
+from html import escape
+
+from .statusline import PLAIN
+
+# JupyterLab's variables, or the colours of the page.
+TEXT = "var(--jp-ui-font-color1, currentColor)"
+QUIET = "var(--jp-ui-font-color2, currentColor)"
+EDGE = "var(--jp-border-color0, #808080)"
+PAGE = "var(--jp-layout-color0, Canvas)"
+BOX = "var(--jp-layout-color2, rgba(128, 128, 128, 0.12))"
+
+CHAR = 7.2
+"""Width of a letter of 12 px, more or less."""
+
+
+def wide(text: str) -> float:
+    """Pixels that a text takes, more or less.
+
+    Examples
+    --------
+    >>> wide("ten or so.")
+    72.0
+    """
+    return len(text) * CHAR
+
+
+def picture(width: float, height: float, title: str, said: str, body: str, name: str) -> str:
+    """An SVG in a box that scrolls by itself where it is too wide.
+
+    Parameters
+    ----------
+    title, said
+        What it shows in a sentence, and all of it in words.
+    name
+        What the box is called.
+    """
+    font = "var(--jp-ui-font-family, system-ui, sans-serif)"
+    # much smaller nobody could read it: then it scrolls, by keyboard too
+    return scrolling(
+        f'<svg role="img" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'style="width: {width:.0f}px; max-width: 100%; min-width: {0.8 * width:.0f}px; '
+        f'height: auto; font: 12px {font}; color: {TEXT}">'
+        f"<title>{escape(title)}</title><desc>{escape(said)}</desc>{body}</svg>",
+        name,
+    )
+
+
+def scrolling(html: str, name: str) -> str:
+    """A box that scrolls by itself where what it holds is too wide."""
+    return (
+        f'<div class="{PLAIN}" role="region" aria-label="{escape(name)}" tabindex="0" '
+        f'style="overflow-x: auto; padding: 2px 8px">{html}</div>'
+    )

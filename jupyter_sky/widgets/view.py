@@ -1,0 +1,81 @@
+"""A view of `static` as a widget: live in any front end, and still to be read in a saved notebook.
+
+Imported when a view is made, never at the start: anywidget brings ipywidgets.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import anywidget
+
+from ..errors import SkyError
+from .modules import css, esm
+
+_log = logging.getLogger(__name__)
+
+MIME = "application/vnd.jupyter-sky.view+json"
+"""What JupyterLab's extension shows by the same module, with the server to answer: it needs no
+kernel, so that a view lives on when the notebook is opened again."""
+
+
+class View(anywidget.AnyWidget):
+    """A module of `static` whose questions this kernel answers.
+
+    Parameters
+    ----------
+    name : str
+        The module ``static/NAME.js``; its style sheet is ``static/NAME.css``.
+    answers : dict
+        Question to the function that answers it: ``answers["match"](payload)``. What it returns
+        must fit into JSON; a SkyError is shown with its hint.
+    static : callable
+        Gives the HTML and the plain text of what is to be read where nothing is live.
+    state : dict, optional
+        What the module finds in ``model.get("state")``, and what `MIME` holds.
+
+    Examples
+    --------
+    >>> View("form", answers, lambda: ("<p>a form</p>", "a form"))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        name: str,
+        answers: dict[str, Callable[[Any], Any]],
+        static: Callable[[], tuple[str, str]],
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        from traitlets import Dict
+
+        self._esm, self._css = esm(name), css(name)
+        self._name, self._answers, self._static = name, answers, static
+        super().__init__()
+        self.add_traits(state=Dict(state or {}).tag(sync=True))
+        self.on_msg(_answer)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        found = super()._repr_mimebundle_(**kwargs)
+        data, metadata = found if isinstance(found, tuple) else (found or {}, {})
+        html, plain = self._static()
+        state = {"version": 1, "view": self._name, "state": self.state}
+        return {**data, MIME: state, "text/html": html, "text/plain": plain}, metadata
+
+
+def _answer(view: View, message: Any, _buffers: Any) -> None:
+    """Answer one question; what fails is said, and never a traceback."""
+    if not isinstance(message, dict) or "id" not in message:
+        return
+    reply: dict[str, Any] = {"id": message["id"]}
+    try:
+        kind = message.get("kind", "")
+        reply["answer"] = view._answers[kind](message.get("payload") or {})
+    except SkyError as error:
+        words = {"message": error.message, "hint": error.hint, "kind": type(error).__name__}
+        reply["error"] = words
+    except Exception as error:
+        _log.debug("a view's question failed", exc_info=True)
+        reply["error"] = {"message": f"{type(error).__name__}: {error}", "hint": None, "kind": ""}
+    view.send(reply)

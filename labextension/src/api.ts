@@ -1,0 +1,268 @@
+/** A typed client of jupyter_sky's server extension: REST below `jupyter-sky/`. */
+
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+
+/** Amounts are USD or null, which means unknown; times are unix seconds. */
+export interface ICluster {
+  name: string;
+  state: 'starting' | 'up' | 'ending' | 'down' | 'lost';
+  where: string;
+  cloud: string;
+  region: string;
+  instance_type: string;
+  spot: boolean;
+  nodes: number;
+  price: number | null;
+  price_source: string;
+  price_date: string;
+  notebook: string;
+  created: number;
+  idle: number;
+  idle_left: number | null;
+  lease_end: number | null;
+  running: number;
+  usd: number | null;
+  resources: string;
+  note: string | null;
+  orphan: boolean;
+}
+
+export interface IRun {
+  run_id: string;
+  notebook: string;
+  cell: number;
+  cell_id: string | null;
+  name: string | null;
+  cluster: string | null;
+  code: string;
+  stage: string | null;
+  status: string;
+  started: number;
+  ended: number | null;
+  price: number | null;
+  usd: number | null;
+  nodes: number | null;
+  stoppable: boolean;
+}
+
+export interface IState {
+  version: string;
+  at: number;
+  cursor: string | number;
+  notices: string[];
+  rate: { usd_h: number | null; unknown: number };
+  today: { usd: number | null; unknown: number; budget: number | null; over: boolean };
+  clusters: ICluster[];
+  runs: IRun[];
+}
+
+export interface IGpu {
+  name: string;
+  use: (number | null)[];
+  memory: (number | null)[];
+  memory_total: number | null;
+}
+
+export interface INode {
+  rank: number;
+  host: string;
+  cpu: (number | null)[];
+  memory: (number | null)[];
+  memory_total: number | null;
+  gpus: IGpu[];
+}
+
+export interface IVitals {
+  at: number;
+  period: number;
+  idle_left: number | null;
+  nodes: INode[];
+}
+
+export interface IOffer {
+  cloud: string;
+  region: string;
+  instance_type: string;
+  spot: boolean;
+  price: number | null;
+  cpus: number | null;
+  memory: number | null;
+  gpus: string;
+  source: string;
+  date: string;
+  note: string | null;
+  line: string; // what to ask for, as options of %%sky
+}
+
+export interface IOffers {
+  offers: IOffer[];
+  total: number;
+  at: number;
+  source: string;
+  notes: string[];
+}
+
+export interface IOutputs {
+  outputs: unknown[];
+  next: number;
+  run: IRun;
+}
+
+export interface ILog {
+  lines: { rank: number; stream: string; text: string; at: number }[];
+  next: number;
+  run: IRun;
+}
+
+/** What went wrong, in words for a person, and what to do about it. */
+export class SkyError extends Error {
+  /**
+   * @param kind - the class of the error on the server, or one of ours: `offline` (nobody answers),
+   *   `expired` (not let in), `missing` (the server has no jupyter_sky).
+   */
+  constructor(
+    message: string,
+    readonly hint: string,
+    readonly kind: string,
+    readonly status: number
+  ) {
+    super(message);
+  }
+}
+
+type Query = Record<string, string | number | boolean | null | undefined>;
+
+/** The server of this page. Every call answers what the server says, or throws a SkyError. */
+export class Api {
+  constructor(readonly settings: ServerConnection.ISettings = ServerConnection.makeSettings()) {}
+
+  private etag = '';
+
+  /** What is up, what runs, what it costs; null when nothing has changed since the last call. */
+  async state(fresh = false): Promise<IState | null> {
+    const headers: Record<string, string> =
+      this.etag && !fresh ? { 'If-None-Match': this.etag } : {};
+    const response = await this.send('state', { headers, cache: 'no-store' });
+    if (response.status === 304) return null;
+    const state = await read<IState>(response);
+    this.etag = response.headers.get('ETag') ?? '';
+    return state;
+  }
+
+  vitals(cluster: string): Promise<IVitals> {
+    return this.get(`clusters/${encodeURIComponent(cluster)}/vitals`);
+  }
+
+  /** Ends a cluster; answers when its cloud has confirmed. */
+  down(cluster: string): Promise<unknown> {
+    return this.post(`clusters/${encodeURIComponent(cluster)}/down`);
+  }
+
+  extend(cluster: string, time: string): Promise<unknown> {
+    return this.post(`clusters/${encodeURIComponent(cluster)}/extend`, { time });
+  }
+
+  ssh(cluster: string): Promise<{ command: string }> {
+    return this.get(`clusters/${encodeURIComponent(cluster)}/ssh`);
+  }
+
+  launchLog(cluster: string): Promise<{ text: string }> {
+    return this.get(`clusters/${encodeURIComponent(cluster)}/log`);
+  }
+
+  run(id: string): Promise<IRun> {
+    return this.get(`runs/${encodeURIComponent(id)}`);
+  }
+
+  stop(id: string): Promise<unknown> {
+    return this.post(`runs/${encodeURIComponent(id)}/stop`);
+  }
+
+  outputs(id: string, since = 0): Promise<IOutputs> {
+    return this.get(`runs/${encodeURIComponent(id)}/outputs`, { since });
+  }
+
+  log(id: string, since = 0): Promise<ILog> {
+    return this.get(`runs/${encodeURIComponent(id)}/log`, { since });
+  }
+
+  offers(query: {
+    what?: string;
+    spot?: boolean;
+    region?: string;
+    limit?: number;
+  }): Promise<IOffers> {
+    return this.get('offers', query);
+  }
+
+  /** `GET jupyter-sky/PATH`; for what has no method of its own here. */
+  async get<T>(path: string, query: Query = {}): Promise<T> {
+    const asked = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
+    const tail = new URLSearchParams(asked.map(([name, value]) => [name, String(value)])).toString();
+    return read(await this.send(tail ? `${path}?${tail}` : path, { cache: 'no-store' }));
+  }
+
+  async post<T>(path: string, body: unknown = {}): Promise<T> {
+    return read(await this.send(path, { method: 'POST', body: JSON.stringify(body) }));
+  }
+
+  async put<T>(path: string, body: unknown = {}): Promise<T> {
+    return read(await this.send(path, { method: 'PUT', body: JSON.stringify(body) }));
+  }
+
+  private async send(path: string, init: RequestInit): Promise<Response> {
+    const url = URLExt.join(this.settings.baseUrl, 'jupyter-sky', path);
+    try {
+      return await ServerConnection.makeRequest(url, init, this.settings);
+    } catch {
+      throw new SkyError(
+        'The Jupyter server does not answer.',
+        'Is it still running? Start it again, or check your connection.',
+        'offline',
+        0
+      );
+    }
+  }
+}
+
+async function read<T>(response: Response): Promise<T> {
+  const body = await response.text();
+  let answer: any = null;
+  try {
+    answer = body ? JSON.parse(body) : {};
+  } catch {
+    // not one of ours: a page of the server or of a proxy
+  }
+  if (response.ok && answer !== null) return answer as T;
+  throw problem(response.status, answer);
+}
+
+function problem(status: number, answer: any): SkyError {
+  if (typeof answer?.kind === 'string') {
+    return new SkyError(answer.message ?? answer.kind, answer.hint ?? '', answer.kind, status);
+  }
+  if (status === 401 || status === 403) {
+    return new SkyError(
+      'The Jupyter server does not let this page in any more: its token has expired.',
+      'Reload the page and log in again. What runs goes on running.',
+      'expired',
+      status
+    );
+  }
+  if (status === 404) {
+    return new SkyError(
+      'The Jupyter server does not know jupyter_sky.',
+      'Install jupyter_sky where the Jupyter server is installed, or enable it there with ' +
+        '"jupyter server extension enable jupyter_sky"; then restart the server.',
+      'missing',
+      status
+    );
+  }
+  return new SkyError(
+    `The Jupyter server answered ${status} and did not say why.`,
+    'Its own log says more.',
+    'server',
+    status
+  );
+}

@@ -1,0 +1,307 @@
+/** The tab of clusters: each with its state and price, opened to its nodes and what can be done. */
+
+import React, { useEffect, useState } from 'react';
+
+import type { ICluster, IGpu, INode, IState, IVitals } from './api';
+import type { Deeds } from './deeds';
+import { clusterMark, ending, ratePlus, spentBy, todayLine, whyNot } from './facts';
+import { Action, Empty, Mark, useSignal, useTick } from './parts';
+import { Spark } from './spark';
+import type { Watch } from './watch';
+import { gib, money, rate, span, Translate, when } from './words';
+
+export interface IView {
+  watch: Watch;
+  deeds: Deeds;
+  _: Translate;
+}
+
+const EXAMPLE = '%%sky --cpus 2';
+
+export function Clusters({ view, open }: { view: IView; open: Set<string> }): JSX.Element {
+  const { watch, deeds, _ } = view;
+  useSignal(deeds.changed);
+  const state = watch.state!;
+  const [, redraw] = useState(0);
+  const { clusters } = state;
+  useTick(clusters.length > 0);
+  const toggle = (name: string) => {
+    if (!open.delete(name)) open.add(name);
+    redraw(n => n + 1);
+  };
+  return (
+    <>
+      <Totals state={state} view={view} />
+      {clusters.length ? (
+        <ul className="jsky-List" aria-label={_('Clusters')}>
+          {clusters.map(one => (
+            <Cluster
+              key={`${one.name} ${one.created}`}
+              cluster={one}
+              state={state}
+              view={view}
+              opened={open.has(one.name)}
+              toggle={() => toggle(one.name)}
+            />
+          ))}
+        </ul>
+      ) : (
+        <Empty
+          text={_('No cluster is up, so nothing costs. This above a cell runs it on one:')}
+          example={EXAMPLE}
+          why={deeds.whyNoCell()}
+          insert={line => void deeds.insert(line)}
+          _={_}
+        />
+      )}
+    </>
+  );
+}
+
+function Totals({ state, view }: { state: IState; view: IView }): JSX.Element {
+  const { watch, _ } = view;
+  const up = state.clusters.some(one => one.state === 'up' || one.state === 'starting');
+  const asOf = _('as of %1', new Date(watch.heardAt * 1000).toLocaleTimeString());
+  return (
+    <p className="jsky-Totals">
+      <b>{up ? ratePlus(state, _) : _('Nothing costs now')}</b>
+      <span className={state.today.over ? 'jsky-mod-bad' : undefined}>{todayLine(state, _)}</span>
+      <span className="jsky-Quiet">{asOf}</span>
+    </p>
+  );
+}
+
+function Cluster(props: {
+  cluster: ICluster;
+  state: IState;
+  view: IView;
+  opened: boolean;
+  toggle: () => void;
+}): JSX.Element {
+  const { cluster, state, view, opened, toggle } = props;
+  const { watch, _ } = view;
+  const now = watch.now();
+  const spent = spentBy(cluster, state.at, now);
+  const facts = [
+    cluster.price === 0 ? _('free') : rate(cluster.price, _),
+    spent === null ? _('cost unknown') : _('%1 so far', money(spent, _)),
+    cluster.state === 'up' ? _('for %1', span(now - cluster.created, _)) : ''
+  ];
+  const where = [cluster.where, cluster.instance_type, cluster.spot ? _('spot') : ''];
+  const body = `jsky-cluster-${cluster.name}`;
+  return (
+    <li className="jsky-Cluster" data-jsky-cluster={cluster.name}>
+      <button
+        type="button"
+        className="jsky-Cluster-head"
+        aria-expanded={opened}
+        aria-controls={opened ? body : undefined}
+        onClick={toggle}
+      >
+        <span className="jsky-Cluster-name">
+          <span className="jsky-Twist" aria-hidden="true">
+            {opened ? '▾' : '▸'}
+          </span>
+          <b>{cluster.name}</b>
+          <Mark mark={clusterMark(cluster.state, _)} />
+        </span>
+        <Facts facts={where} />
+        <Facts facts={facts} />
+        <span className="jsky-Quiet">{ending(cluster, state.at, now, _)}</span>
+        {cluster.note ? <span className="jsky-Note">{cluster.note}</span> : null}
+      </button>
+      {opened ? (
+        <div id={body} className="jsky-Cluster-body">
+          <Nodes cluster={cluster} view={view} />
+          <Deals cluster={cluster} view={view} runs={state.runs} />
+          <p className="jsky-Quiet">
+            {cluster.resources ? _('Asked for: %1. ', cluster.resources) : ''}
+            {cluster.price_source
+              ? _('Price: %1, %2.', cluster.price_source, cluster.price_date || _('date unknown'))
+              : ''}
+          </p>
+        </div>
+      ) : null}
+    </li>
+  );
+}
+
+/** Facts in a line that breaks between them only. */
+function Facts({ facts }: { facts: string[] }): JSX.Element {
+  const known = facts.filter(Boolean);
+  return (
+    <span className="jsky-Facts">
+      {known.map((fact, at) => (
+        <span key={at}>{at < known.length - 1 ? `${fact} · ` : fact}</span>
+      ))}
+    </span>
+  );
+}
+
+function Deals(props: { cluster: ICluster; view: IView; runs: IState['runs'] }): JSX.Element {
+  const { cluster, view, runs } = props;
+  const { deeds, _ } = view;
+  const { name } = cluster;
+  const its = runs.filter(run => run.cluster === name && run.ended === null);
+  const stoppable = its.filter(run => run.stoppable);
+  const busy = (deed: string) => (deeds.isBusy(`${deed} ${name}`) ? _('Under way.') : '');
+  const stuck = its.length && !stoppable.length ? _('It cannot be stopped any more.') : '';
+  return (
+    <div className="jsky-Actions" role="group" aria-label={_('What can be done with %1', name)}>
+      <Action
+        label={its.length > 1 ? _('Stop cells') : _('Stop cell')}
+        about={name}
+        why={whyNot('stop', cluster, _) || stuck}
+        act={() => void deeds.stop(stoppable)}
+      />
+      <Action
+        label={_('Extend…')}
+        about={name}
+        why={whyNot('extend', cluster, _) || busy('extend')}
+        act={() => void deeds.extend(cluster)}
+      />
+      <Action
+        label={_('Insert cell')}
+        about={name}
+        why={whyNot('insert', cluster, _) || deeds.whyNoCell()}
+        act={() => void deeds.insertFor(cluster)}
+      />
+      <Action
+        label={_('Copy SSH line')}
+        about={name}
+        why={whyNot('ssh', cluster, _) || busy('ssh')}
+        act={() => void deeds.copySsh(cluster)}
+      />
+      <Action label={_('Launch log')} about={name} act={() => void deeds.launchLog(cluster)} />
+      <Action
+        label={busy('down') ? _('Ending…') : _('End cluster…')}
+        about={name}
+        danger
+        why={whyNot('down', cluster, _) || busy('down')}
+        act={() => void deeds.down(cluster)}
+      />
+    </div>
+  );
+}
+
+/** What the nodes of a cluster do, asked while it is shown. */
+function useVitals(view: IView, cluster: ICluster): IVitals | string {
+  const { watch, _ } = view;
+  const [vitals, setVitals] = useState<IVitals | string>(_('Asking its nodes…'));
+  const up = cluster.state === 'up';
+  useEffect(() => {
+    if (!up) return undefined;
+    let timer: ReturnType<typeof setTimeout>;
+    let gone = false;
+    const ask = async () => {
+      if (!document.hidden) {
+        const answer = await watch.api.vitals(cluster.name).catch(error => String(error.message));
+        if (gone) return;
+        setVitals(before =>
+          typeof answer === 'string' && typeof before !== 'string' ? before : answer
+        );
+      }
+      timer = setTimeout(ask, watch.seconds * 1000);
+    };
+    void ask();
+    return () => {
+      gone = true;
+      clearTimeout(timer);
+    };
+  }, [cluster.name, cluster.created, up]);
+  return up ? vitals : _('Its nodes are not up.');
+}
+
+function Nodes({ cluster, view }: { cluster: ICluster; view: IView }): JSX.Element {
+  const { _ } = view;
+  const vitals = useVitals(view, cluster);
+  if (typeof vitals === 'string') return <p className="jsky-Quiet">{vitals}</p>;
+  if (!vitals.nodes.length) return <p className="jsky-Quiet">{_('Its nodes say nothing yet.')}</p>;
+  const gpus = vitals.nodes.some(node => node.gpus.length);
+  return (
+    <table className="jsky-Table jsky-Nodes">
+      <caption className="jsky-Quiet">
+        {_('Nodes, measured at %1', when(vitals.at, view.watch.now()))}
+      </caption>
+      <thead>
+        <tr>
+          <th scope="col">{_('Node')}</th>
+          <th scope="col">{_('CPU')}</th>
+          <th scope="col">{_('Memory')}</th>
+          {gpus ? <th scope="col">{_('GPU')}</th> : null}
+        </tr>
+      </thead>
+      <tbody>
+        {vitals.nodes.map(node => (
+          <Node key={node.rank} node={node} gpus={gpus} period={vitals.period} _={_} />
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+const percent = (value: number) => `${Math.round(value)} %`;
+
+function Node(props: { node: INode; gpus: boolean; period: number; _: Translate }): JSX.Element {
+  const { node, gpus, period, _ } = props;
+  const seconds = (values: unknown[]) => Math.max(0, values.length - 1) * period;
+  const total = node.memory_total === null ? '' : ` / ${gib(node.memory_total, _)}`;
+  return (
+    <tr>
+      <th scope="row" title={node.host}>
+        {node.rank}
+      </th>
+      <td>
+        <Spark
+          what={_('CPU of node %1', node.rank)}
+          values={node.cpu}
+          top={100}
+          seconds={seconds(node.cpu)}
+          say={percent}
+          _={_}
+        />
+      </td>
+      <td title={total ? _('of %1', gib(node.memory_total, _)) : undefined}>
+        <Spark
+          what={_('Memory of node %1', node.rank)}
+          values={node.memory}
+          top={node.memory_total}
+          seconds={seconds(node.memory)}
+          say={value => gib(value, _)}
+          _={_}
+        />
+      </td>
+      {gpus ? (
+        <td>
+          {node.gpus.map((gpu, at) => (
+            <Gpu key={at} gpu={gpu} at={at} rank={node.rank} seconds={seconds(gpu.use)} _={_} />
+          ))}
+        </td>
+      ) : null}
+    </tr>
+  );
+}
+
+function Gpu(props: {
+  gpu: IGpu;
+  at: number;
+  rank: number;
+  seconds: number;
+  _: Translate;
+}): JSX.Element {
+  const { gpu, at, rank, seconds, _ } = props;
+  const used = gpu.memory.length ? gpu.memory[gpu.memory.length - 1] : null;
+  const memory = _('%1 of %2 of its memory', gib(used, _), gib(gpu.memory_total, _));
+  return (
+    <div title={`${gpu.name} · ${memory}`}>
+      <Spark
+        what={_('GPU %1 of node %2, %3', at, rank, gpu.name)}
+        values={gpu.use}
+        top={100}
+        seconds={seconds}
+        say={percent}
+        _={_}
+      />
+    </div>
+  );
+}

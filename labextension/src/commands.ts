@@ -1,0 +1,110 @@
+/** The commands: in the palette, in menus of the panel, and by keys. */
+
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { ICommandPalette, InputDialog } from '@jupyterlab/apputils';
+
+import type { ICluster, IRun } from './api';
+import type { Deeds } from './deeds';
+import { isLive, phase, whyNot } from './facts';
+import { cloudIcon } from './icons';
+import type { ISky } from './tokens';
+
+type Args = Record<string, unknown>;
+
+/** Registers all; those that have a place in the palette get it. */
+export function addCommands(
+  app: JupyterFrontEnd,
+  sky: ISky,
+  deeds: Deeds,
+  palette: ICommandPalette | null
+): void {
+  const { _, watch } = sky;
+  const clusters = () => watch.state?.clusters.filter(isLive) ?? [];
+  const runs = () => watch.state?.runs ?? [];
+  const active = () => runs().filter(run => phase(run) !== 'ended' && run.stoppable);
+
+  /** The attribute of what the pointer was on when the menu was opened. */
+  const under = (name: string): string | undefined =>
+    app.contextMenuHitTest(node => node.hasAttribute(name))?.getAttribute(name) ?? undefined;
+
+  const named = (args: Args): ICluster | undefined => {
+    const name = args.name ?? under('data-jsky-cluster');
+    return clusters().find(one => one.name === name);
+  };
+  const run = (args: Args): IRun | undefined => {
+    const id = args.run_id ?? under('data-jsky-run');
+    return runs().find(one => one.run_id === id);
+  };
+
+  /** The cluster meant: named, under the pointer, the only one, or asked for. */
+  const choose = async (args: Args, title: string): Promise<ICluster | undefined> => {
+    const one = named(args);
+    if (one || args.name) return one;
+    const all = clusters();
+    if (!all.length) {
+      deeds.say(_('No cluster is up.'), '', true);
+      return undefined;
+    }
+    if (all.length === 1) return all[0];
+    const items = all.map(cluster => cluster.name);
+    const asked = await InputDialog.getItem({ title, items });
+    return all.find(cluster => asked.button.accept && cluster.name === asked.value);
+  };
+
+  const add = (
+    id: string,
+    label: string,
+    execute: (args: Args) => unknown,
+    options: { caption?: string; isEnabled?: (args: Args) => boolean; hidden?: boolean } = {}
+  ) => {
+    const { hidden, ...rest } = options;
+    const command = `jupyter-sky:${id}`;
+    const icon = (args: Args) => (args.isPalette ? undefined : cloudIcon);
+    app.commands.addCommand(command, { label, execute, icon, ...rest });
+    if (!hidden) palette?.addItem({ command, category: _('Sky'), args: { isPalette: true } });
+  };
+
+  add('open', _('Show Clusters, Runs and Costs'), args => sky.open(args.tab as string));
+  add('find-offers', _('Find Offers of Machines'), () => sky.open('offers'));
+  add('refresh', _('Refresh the Sky Panel'), () => watch.refresh());
+
+  const onCluster = (
+    id: string,
+    label: string,
+    deed: 'down' | 'extend' | 'ssh' | 'insert',
+    act: (cluster: ICluster) => Promise<void>
+  ) =>
+    add(
+      id,
+      label,
+      async args => {
+        const cluster = await choose(args, label);
+        if (!cluster) return;
+        const why = whyNot(deed, cluster, _);
+        if (why) deeds.say(why, '', true);
+        else await act(cluster);
+      },
+      { isEnabled: args => !named(args) || !whyNot(deed, named(args)!, _) }
+    );
+  onCluster('down', _('End a Cluster…'), 'down', one => deeds.down(one));
+  onCluster('extend', _('Keep a Cluster Longer…'), 'extend', one => deeds.extend(one));
+  onCluster('copy-ssh', _('Copy the SSH Line of a Cluster'), 'ssh', one => deeds.copySsh(one));
+  onCluster('insert-cell', _('Insert a Cell for a Cluster'), 'insert', one => deeds.insertFor(one));
+  add('launch-log', _('Show How a Cluster Was Launched'), async args => {
+    const cluster = await choose(args, _('Show How a Cluster Was Launched'));
+    if (cluster) await deeds.launchLog(cluster);
+  });
+
+  add('stop-all', _('Stop All Cells on Clusters'), async () => {
+    if (active().length) await deeds.stop(active());
+    else deeds.say(_('No cell runs on a cluster.'), '', true);
+  });
+  add('stop', _('Stop This Cell'), args => run(args) && deeds.stop([run(args)!]), {
+    hidden: true,
+    isEnabled: args => Boolean(run(args)?.stoppable)
+  });
+  add('open-run', _('Go to This Cell'), args => run(args) && deeds.openRun(run(args)!), {
+    hidden: true,
+    isEnabled: args => Boolean(run(args)) && !deeds.whyNoNotebook(run(args)!)
+  });
+}

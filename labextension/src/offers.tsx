@@ -1,0 +1,160 @@
+/** The tab of offers: what could be rented now, cheapest first. */
+
+import React, { useEffect, useState } from 'react';
+
+import { IOffer, IOffers, SkyError } from './api';
+import type { IView } from './clusters';
+import { Action, Problem, useSettled, useSignal } from './parts';
+import { gib, rate, Translate } from './words';
+
+const LIMIT = 20;
+
+/** What was asked last, kept while the tab is not shown. */
+export interface IAsked {
+  what: string;
+  region: string;
+  spot: boolean;
+}
+
+export function Offers({ view, asked }: { view: IView; asked: IAsked }): JSX.Element {
+  const { deeds, _ } = view;
+  useSignal(deeds.changed);
+  const [query, setQuery] = useState<IAsked>({ ...asked });
+  const change = (part: Partial<IAsked>) => setQuery(Object.assign(asked, { ...query, ...part }));
+  const [answer, problem, again] = useOffers(view, useSettled(query, 250));
+  return (
+    <>
+      <form className="jsky-Form" role="search" onSubmit={event => event.preventDefault()}>
+        <label>
+          {_('GPU or instance type')}
+          <input
+            type="search"
+            value={query.what}
+            placeholder={_('A100:8, T4, m5.large…')}
+            onChange={event => change({ what: event.target.value })}
+          />
+        </label>
+        <label>
+          {_('Region')}
+          <input
+            type="search"
+            value={query.region}
+            placeholder={_('any, eu, us-east-1…')}
+            onChange={event => change({ region: event.target.value })}
+          />
+        </label>
+        <label className="jsky-Check">
+          <input
+            type="checkbox"
+            checked={query.spot}
+            onChange={event => change({ spot: event.target.checked })}
+          />
+          {_('Spot: cheaper, may be taken away')}
+        </label>
+      </form>
+      {problem ? <Problem error={problem} retry={again} _={_} /> : null}
+      {answer && !problem ? <Found answer={answer} view={view} /> : null}
+      {!answer && !problem ? <p className="jsky-Quiet">{_('Looking…')}</p> : null}
+    </>
+  );
+}
+
+function useOffers(view: IView, query: IAsked): [IOffers | null, SkyError | null, () => void] {
+  const [answer, setAnswer] = useState<IOffers | null>(null);
+  const [problem, setProblem] = useState<SkyError | null>(null);
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    let late = false;
+    const asked = {
+      what: query.what.trim(),
+      region: query.region.trim(),
+      spot: query.spot || undefined,
+      limit: LIMIT
+    };
+    view.watch.api.offers(asked).then(
+      found => {
+        if (late) return;
+        setAnswer(found);
+        setProblem(null);
+      },
+      error => late || setProblem(error)
+    );
+    return () => {
+      late = true;
+    };
+  }, [query, turn]);
+  return [answer, problem, () => setTurn(turn + 1)];
+}
+
+function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element {
+  const { deeds, _ } = view;
+  const { offers, total } = answer;
+  const count =
+    total > offers.length
+      ? _('The cheapest %1 of %2 offers', offers.length, total.toLocaleString('en-US'))
+      : _('%1 offers', total);
+  return (
+    <>
+      <p className="jsky-Quiet" role="status">
+        {total ? count : _('Nothing fits: ask for less, or leave out the region.')}
+        {offers.length ? ` · ${provenance(answer, _)}` : ''}
+      </p>
+      {answer.notes.map(note => (
+        <p key={note} className="jsky-Quiet">
+          {note}
+        </p>
+      ))}
+      {offers.length ? (
+        <table className="jsky-Table jsky-Offers">
+          <caption className="jsky-Hidden">{_('Offers, cheapest first')}</caption>
+          <thead>
+            <tr>
+              <th scope="col">{_('USD/h')}</th>
+              <th scope="col">{_('What')}</th>
+            </tr>
+          </thead>
+          <tbody>
+            {offers.map(offer => (
+              <tr key={`${offer.cloud} ${offer.region} ${offer.instance_type} ${offer.spot}`}>
+                <td>
+                  {rate(offer.price, _)}
+                  <Action
+                    label={_('Insert cell')}
+                    about={`${offer.instance_type} ${offer.cloud} ${offer.region}`}
+                    why={deeds.whyNoCell()}
+                    act={() => void deeds.insert(`%%sky ${offer.line}`)}
+                  />
+                </td>
+                <td>
+                  <b>{offer.instance_type}</b> {offer.spot ? _('spot') : ''}
+                  <span className="jsky-Quiet">{size(offer, _)}</span>
+                  <span className="jsky-Quiet">
+                    {offer.cloud} {offer.region}
+                    {offer.note ? ` · ${offer.note}` : ''}
+                  </span>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      ) : null}
+    </>
+  );
+}
+
+function size(offer: IOffer, _: Translate): string {
+  const parts = [
+    offer.gpus,
+    offer.cpus === null ? '' : _('%1 vCPUs', offer.cpus),
+    offer.memory === null ? '' : gib(offer.memory, _)
+  ];
+  return parts.filter(Boolean).join(' · ');
+}
+
+/** Where the prices are from and of when, as a range if they are of several days. */
+export function provenance(answer: IOffers, _: Translate): string {
+  const dates = answer.offers.map(offer => offer.date).filter(Boolean).sort();
+  const [first, last] = [dates[0], dates[dates.length - 1]];
+  const of = !first ? _('date unknown') : first === last ? first : _('%1 to %2', first, last);
+  return _('prices: %1, %2', answer.source || _('source unknown'), of);
+}

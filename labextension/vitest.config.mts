@@ -1,0 +1,11 @@
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  test: {
+    environment: 'happy-dom',
+    include: ['tests/**/*.test.ts', 'tests/**/*.test.tsx'],
+    // JupyterLab's packages import style sheets and each other without extensions
+    server: { deps: { inline: [/@jupyterlab\//, /@lumino\//, /@jupyter\//] } },
+    css: false
+  }
+});

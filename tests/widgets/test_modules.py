@@ -1,0 +1,55 @@
+"""Several ES modules as one text, for anywidget."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from jupyter_sky.widgets import modules
+
+FILES = {
+    "low.js": "const secret = 1;\nexport const one = () => secret;\nexport class Kind {}\n",
+    "mid.js": (
+        "import { one as first } from './low.js';\nconst secret = 10;\n"
+        "export function two() {\n  return first() + secret;\n}\nexport default two;\n"
+    ),
+    "top.js": (
+        "import { two } from './mid.js';\nimport {\n  one,\n  Kind\n} from './low.js';\n"
+        "const secret = 100;\nexport default { sum: one() + two() + secret, kind: Kind.name };\n"
+    ),
+}
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    monkeypatch.setattr(modules, "_read", FILES.__getitem__)
+    modules.esm.cache_clear()
+    yield modules.esm
+    modules.esm.cache_clear()
+
+
+def test_each_module_comes_once_and_before_those_that_need_it(joined):
+    text = joined("top")
+    assert "import" not in text
+    assert text.count("export ") == 1
+    assert text.count("_module_low = (()") == 1
+    assert text.index("_module_low = ") < text.index("_module_mid = ")
+
+
+def test_the_joined_text_runs_and_names_of_modules_do_not_meet(joined, tmp_path):
+    node = shutil.which("node")
+    if not node:
+        pytest.skip("no node on PATH")
+    (tmp_path / "top.mjs").write_text(joined("top"))
+    script = "import('./top.mjs').then(m => console.log(JSON.stringify(m.default)))"
+    done = subprocess.run([node, "-e", script], cwd=tmp_path, capture_output=True, text=True)
+    assert json.loads(done.stdout) == {"sum": 112, "kind": "Kind"}, done.stderr
+
+
+def test_what_ships_is_joined_whole():
+    text = modules.esm("base")
+    assert "export function combobox" in text and "import {" not in text.split("*/", 1)[1]
+    assert ".jsky-View {" in modules.css()
