@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import uuid
 from pathlib import Path
 from typing import Any
@@ -104,9 +102,9 @@ class Runs:
 
 
 def is_static(output: dict[str, Any], word: str) -> bool:
-    return set(output["data"]) == {"text/html", "text/plain"} and output["data"][
-        "text/plain"
-    ][0].startswith(f"☁ {word}")
+    return set(output["data"]) == {"text/html", "text/plain"} and output["data"]["text/plain"][
+        0
+    ].startswith(f"☁ {word}")
 
 
 def seconds(text: str) -> int:
