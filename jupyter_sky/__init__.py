@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         config,
         cost,
         down,
+        extend,
         form,
         get,
         handle,
@@ -65,8 +66,8 @@ if TYPE_CHECKING:
     from .resources import Resources
 
 _VERBS = (
-    "alias cancel check config cost down form get handle logs meter offers plan put run search "
-    "status up vars wait"
+    "alias cancel check config cost down extend form get handle logs meter offers plan put run "
+    "search status up vars wait"
 ).split()
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
@@ -142,6 +143,7 @@ __all__ = [
     "config",
     "cost",
     "down",
+    "extend",
     "form",
     "function",
     "gather",

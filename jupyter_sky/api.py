@@ -110,6 +110,40 @@ def down(name: str = "all") -> list[str]:
     return list(_sessions.current().down(name))
 
 
+def extend(cluster: str | None, time: str | float) -> float:
+    """Keep a cluster that nobody uses for some time from now on.
+
+    Parameters
+    ----------
+    cluster
+        Its name; None for the only one of this notebook.
+    time
+        Seconds, or words such as ``"1h"``. The last word counts: a shorter time takes a longer one
+        back.
+
+    Returns
+    -------
+    float
+        Seconds after which it ends if nobody comes.
+
+    Raises
+    ------
+    SkyUsageError
+        Its machines end before that: the lease of a cloud's machine cannot be extended.
+
+    Examples
+    --------
+    >>> sky.extend("train", "1h")  # doctest: +SKIP
+    3600.0
+    """
+    from .executor.extension import extend as keep
+
+    session = _sessions.current()
+    live = session.cluster(cluster)
+    seconds = parse_duration(time, "time") if isinstance(time, str) else float(time)
+    return keep(session.store, live.row, seconds, live.link.head)
+
+
 def reap(everywhere: bool = True) -> Table:
     """End machines that nobody needs, and say what was found.
 
@@ -151,6 +185,8 @@ def status(cluster: str | None = None) -> Table:
         price = format_rate(row.price)
         age = format_duration(time.time() - row.created)
         idle = format_duration(row.idle)
+        if (left := row.kept - time.time()) > 0:
+            idle += f", kept {format_duration(left)}"
         cells = running or ""
         notebook = _short(row.notebook)
         rows.append((row.name, session.place(row), age, cells, price, spent, idle, notebook))

@@ -25,6 +25,7 @@ _VERBS: dict[str, tuple[str, ...]] = {
     "cost": ("--since",),
     "cancel": ("run",),
     "down": ("cluster", "all", "--yes"),
+    "extend": ("cluster",),
     "get": ("remote-name",),
     "help": ("verb",),
     "logs": ("run", "-f", "--provision"),

@@ -78,6 +78,18 @@ def _down(words: list[str]) -> Any:
         print("no cluster is up")
 
 
+def _extend(words: list[str]) -> Any:
+    from .. import api
+    from ..resources import format_duration
+
+    names, _ = _flags(words, {}, "extend")
+    if len(names) not in (1, 2):
+        raise SkyUsageError("%sky extend: for how long?", hint="%sky extend train 1h")
+    left = api.extend(names[0] if len(names) == 2 else None, names[-1])
+    which = names[0] if len(names) == 2 else "the cluster"
+    print(f"{which} stays up for {format_duration(left)}, used or not")
+
+
 def _reap(words: list[str]) -> Any:
     from .. import api
 
@@ -335,6 +347,12 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "status": Verb(_status, "status [CLUSTER]", "clusters that are up", "status"),
         "up": Verb(_up, "up [OPTIONS]", "bring a cluster up", "up -c train --cpus 2"),
         "down": Verb(_down, "down [CLUSTER|all]", "end a cluster, or all", "down train"),
+        "extend": Verb(
+            _extend,
+            "extend [CLUSTER] TIME",
+            "keep a cluster that nobody uses for a while",
+            "extend train 1h",
+        ),
         "reap": Verb(
             _reap,
             "reap [--here]",

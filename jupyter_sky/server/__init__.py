@@ -1,7 +1,7 @@
 """The Jupyter Server extension: what JupyterLab's panel shows and does, without any kernel.
 
-Everything is answered from the store and by the clusters themselves, below ``jupyter-sky/``. Nothing
-heavy is imported before the first question.
+Everything is answered from the store and by the clusters themselves, below ``jupyter-sky/``.
+Nothing heavy is imported before the first question.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class Seen:
 
 
 def signature(db: Database) -> tuple[Any, ...]:
-    """Return something that is another one when what is shown is; heartbeats alone change nothing."""
+    """Return something that is another one when what is shown is; heartbeats change nothing."""
     return tuple(tuple(tuple(row) for row in db.read(sql)) for sql in _SIGNATURE)
 
 
