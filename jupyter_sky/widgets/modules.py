@@ -28,7 +28,8 @@ def esm(name: str) -> str:
     order: list[str] = []
     _visit(name, order)
     scopes = [_scope(one) for one in order[:-1]]
-    return "\n".join([*scopes, _linked(name)])
+    # an export called `render` would be taken for the module of an older anywidget
+    return "\n".join([*scopes, _EXPORT.sub("", _linked(name))])
 
 
 @cache
