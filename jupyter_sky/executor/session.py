@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any
 
 from .. import budget, clouds
 from ..config import Sky
+from ..engines.journal import Journal
 from ..errors import SkyClusterLost, SkyError, SkyUsageError, suggest
 from ..ledger import Ledger
 from ..offers import Offer
@@ -33,6 +33,8 @@ from .request import CellOptions, Origin
 from .run import SkyRun
 
 USD_SECONDS = 1.0
+FOLLOWED = 10**9
+"""How much of a run is shown once a page shows all of it below the run's own cell."""
 
 
 class Session:
@@ -74,6 +76,7 @@ class Session:
         self.live: dict[str, SkyRun] = {}
         self.named: dict[str, SkyRun] = {}
         self.codes: deque[str] = deque(maxlen=100)
+        self._journals: dict[Path, Journal] = {}
         self._usd: tuple[float, float | None] = (0.0, 0.0)
         atexit.register(self.close)
 
@@ -163,6 +166,8 @@ class Session:
         if presses:
             raise KeyboardInterrupt
         what, how = row.name or f"cell {row.cell}", answer["status"].replace("unknown", "lost")
+        if start >= FOLLOWED:
+            return f"{what} went on while no kernel listened, shown at its own place; ended: {how}"
         return f"shown again: what {what} printed while no notebook was listening; it ended: {how}"
 
     # -- clusters --------------------------------------------------------------------------
@@ -326,23 +331,34 @@ class Session:
             )
         return run
 
-    def log_entries(self, run_id: str) -> list[dict[str, Any]]:
-        """Return the journal of a run, from the cluster or, when it has ended, from its remains."""
+    def journal(self, run_id: str, start: int = 0) -> tuple[list[dict[str, Any]], int]:
+        """Return some entries of a run's journal from a number on, and the number of the next.
+
+        They come from the cluster or, when it has ended, from its remains.
+        """
         row = self.store.run(run_id)
         cluster = self.clusters.connected.get(row.cluster) if row else None
         if cluster is not None and not cluster.link.lost:
-            entries: list[dict[str, Any]] = []
-            start = 0
-            while True:
-                answer = cluster.link.head("journal", run=run_id, start=start)
-                if not answer["entries"]:
-                    return entries
-                entries += answer["entries"]
-                start = answer["next"]
+            answer = cluster.link.head("journal", run=run_id, start=start)
+            return answer["entries"], answer["next"] if answer["entries"] else start
         file = self._journal_file(run_id)
         if file is None:
             raise SkyUsageError(f"the journal of run {run_id} is no longer kept")
-        return [json.loads(line) for line in file.read_text().splitlines()]
+        journal = self._journals.setdefault(file.parent, Journal(file.parent))
+        entries, following = journal.read(run_id, start)
+        if not entries:  # the file may have grown since it was looked at
+            journal.forget(run_id)
+            entries, following = journal.read(run_id, start)
+        return entries, following
+
+    def log_entries(self, run_id: str) -> list[dict[str, Any]]:
+        """Return the journal of a run."""
+        entries, following = self.journal(run_id)
+        found = entries
+        while entries:
+            entries, following = self.journal(run_id, following)
+            found += entries
+        return found
 
     def _journal_file(self, run_id: str) -> Path | None:
         root = Path(self.config.data_dir)

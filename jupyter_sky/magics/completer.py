@@ -22,7 +22,7 @@ _VERBS: dict[str, tuple[str, ...]] = {
     "catalog": ("refresh", "check", "build", "price-source", "--dry-run", "--force"),
     "check": ("cloud",),
     "config": ("setting",),
-    "cost": ("--since",),
+    "cost": ("--by", "--since", "--csv"),
     "cancel": ("run",),
     "down": ("cluster", "all", "--yes"),
     "extend": ("cluster",),

@@ -101,13 +101,16 @@ def _reap(words: list[str]) -> Any:
 
 def _cost(words: list[str]) -> Any:
     from .. import api
+    from ..bill import parse_by
 
-    names, given = _flags(words, {"--since": True, "--by": True}, "cost")
-    known = ("notebook", "cell", "cluster", "cloud", "day")
-    by = given.get("--by") or _one(names, "cost") or "cell"
-    if by not in known:
-        raise SkyUsageError(f"%sky cost --by {by}: not known", hint=suggest(by, known))
-    return api.cost(by, given.get("--since"))
+    names, given = _flags(words, {"--since": True, "--by": True, "--csv": True}, "cost")
+    by = parse_by(given.get("--by") or _one(names, "cost") or "cell")
+    cost = api.cost(by, given.get("--since"))
+    if "--csv" not in given:
+        return cost
+    cost.to_csv(given["--csv"])
+    print(f"{len(cost)} lines are in {given['--csv']}")
+    return None
 
 
 def _logs(words: list[str]) -> Any:
@@ -359,7 +362,12 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
             "end machines that nobody needs; --here: only where we launched",
             "reap",
         ),
-        "cost": Verb(_cost, "cost [--by WHAT] [--since WHEN]", "what was spent", "cost --by day"),
+        "cost": Verb(
+            _cost,
+            "cost [--by WHAT] [--since WHEN] [--csv FILE]",
+            "what was spent, is to come and was saved",
+            "cost --by day --since 30d",
+        ),
         "logs": Verb(_logs, "logs [CELL] [-f|--provision]", "all that a cell printed", "logs 7"),
         "ssh": Verb(_ssh, "ssh [CLUSTER]", "how to open a shell on its head node", "ssh train"),
         "vars": Verb(_vars, "vars [CLUSTER]", "variables on a cluster", "vars"),

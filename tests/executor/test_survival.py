@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from jupyter_sky.executor.session import FOLLOWED
 from jupyter_sky.store import Store
 from tests.conftest import Notebook, part, processes_of, wait_until
 
@@ -89,6 +90,21 @@ def test_a_cell_that_still_runs_is_followed_to_its_end(fresh: Any) -> None:
     assert "error" in ran.status_line
     old, *_ = sorted(Store.open(fresh.data).runs(), key=lambda run: run.started)
     assert old.status == "error"
+
+
+def test_what_a_page_shows_below_its_own_cell_is_not_shown_again(fresh: Any) -> None:
+    book: Notebook = fresh()
+    book.send(COUNT.format(20))
+    book.wait_output("line 3")
+    book.crash()
+    store = Store.open(fresh.data)
+    (run,) = store.runs()
+    store.beat_run(run.run_id, 0.0, FOLLOWED)  # as the server does for a page
+    book.start()
+    ran = book.run("%%sky\nprint('new', kept)")
+    assert ran.status == "ok" and ran.stdout == "new 41\n"
+    assert "shown at its own place; ended: ok" in ran.status_line
+    assert [row.status for row in sorted(store.runs(), key=lambda row: row.started)] == ["ok", "ok"]
 
 
 def test_a_cell_that_keeps_the_interpreter_keeps_its_cluster(fresh: Any) -> None:

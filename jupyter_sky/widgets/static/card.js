@@ -123,7 +123,7 @@ export function drawCard({ el, ask, _ = english, now = () => Date.now() / 1000 }
     }
     draw();
   });
-  const log = button(_('log'), _('Open the log of this cell'), () => {
+  const log = button(_('Log'), _('Open the log of this cell'), () => {
     if (ask && card) {
       ask('log', { run_id: card.run_id }).catch((error) => {
         said.textContent = words(error);
@@ -163,11 +163,9 @@ export function drawCard({ el, ask, _ = english, now = () => Date.now() / 1000 }
     }
     write(quiet, parts.map((part) => ` · ${part}`).join(''));
     quiet.title = card.price_from ? _('price from %1', card.price_from) : '';
-    if (notes.childElementCount !== card.notes.length || notes.title !== card.notes.join('\n')) {
-      notes.title = card.notes.join('\n');
-      notes.replaceChildren(
-        ...card.notes.map((text) => h('div', { class: 'jsky-Card-note', text }))
-      );
+    const told = card.notes.map((text) => h('div', { class: 'jsky-Card-note', text }));
+    if (notes.textContent !== card.notes.join('')) {
+      notes.replaceChildren(...told);
     }
     stop.setAttribute('aria-disabled', String(stopping));
   }

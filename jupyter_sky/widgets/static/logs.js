@@ -311,7 +311,7 @@ function stageOf(run, _) {
   if (!run) {
     return _('reading…');
   }
-  const lasted = run.started && run.ended ? ` ${clock(run.ended - run.started)}` : '';
+  const lasted = run.started != null && run.ended ? ` ${clock(run.ended - run.started)}` : '';
   return `${_(run.stage ?? run.status ?? '')}${lasted}`;
 }
 

@@ -20,6 +20,11 @@ const NEAR = 24;
 
 /** @typedef {import('./lines.js').Line} Line */
 
+/** @param {() => void} act */
+const frame = (act) => {
+  requestAnimationFrame(act);
+};
+
 /** A list of lines that is scrolled. */
 export class Pane {
   /**
@@ -31,7 +36,7 @@ export class Pane {
    * @param {import('./base.js').Translate} [options._]
    * @param {(act: () => void) => void} [options.later] Gives the page its turn first.
    */
-  constructor({ label, look, following, scrolled, _ = english, later = requestAnimationFrame }) {
+  constructor({ label, look, following, scrolled, _ = english, later = frame }) {
     this.look = look;
     this.following = following;
     this.scrolled = scrolled;
@@ -44,6 +49,8 @@ export class Pane {
     this.gone = 0;
     this.drawing = false;
     this.top = 0;
+    /** @type {import('./lines.js').Hit | null} The match that is gone to. */
+    this.current = null;
     this.earlier = h('button', { class: 'jsky-Log-more', on: { click: () => this.showEarlier() } });
     this.newer = h('button', { class: 'jsky-Log-more', on: { click: () => this.toEnd() } });
     this.list = h('div', { class: 'jsky-Log-lines' });
@@ -202,9 +209,13 @@ export class Pane {
       this.to = end;
       this.tell();
     }
-    this.el.querySelector('.jsky-mod-current')?.classList.remove('jsky-mod-current');
-    const mark = line.row?.querySelector(`mark[data-at="${start}"]`) ?? line.row;
-    mark?.classList.add('jsky-mod-current');
+    const before = this.current?.line;
+    this.current = { line, start };
+    if (before && before !== line) {
+      this.redraw(before);
+    }
+    this.redraw(line);
+    const mark = line.row?.querySelector('.jsky-mod-current') ?? line.row;
     mark?.scrollIntoView?.({ block: 'nearest', inline: 'nearest' });
     this.top = this.el.scrollTop;
   }
@@ -240,15 +251,20 @@ export class Pane {
     const title = { stderr: this._('Standard error'), error: this._('The cell failed') }[line.stream];
     row.append(
       h('span', { class: 'jsky-Log-mark', title, text: mark ?? '' }),
-      h('span', { class: 'jsky-Log-text' }, ...texts(line, query))
+      h('span', { class: 'jsky-Log-text' }, ...texts(line, query, this.current))
     );
     line.row = row;
     return row;
   }
 }
 
-/** The text of a line, coloured and with what is searched for marked. @param {Line} line @param {string} query */
-function texts(line, query) {
+/**
+ * The text of a line, coloured and with what is searched for marked.
+ * @param {Line} line
+ * @param {string} query
+ * @param {import('./lines.js').Hit | null} current
+ */
+function texts(line, query, current) {
   const found = query ? places(line, query) : [];
   /** @type {Node[]} */
   const nodes = [];
@@ -264,7 +280,9 @@ function texts(line, query) {
       const first = Math.max(start, done);
       const last = Math.min(stop, end);
       nodes.push(span(text.slice(done - at, first - at), style, colour));
-      nodes.push(h('mark', { 'data-at': start }, span(text.slice(first - at, last - at), style, colour)));
+      const here = current?.line === line && current.start === start;
+      const part = span(text.slice(first - at, last - at), style, colour);
+      nodes.push(h('mark', { class: here && 'jsky-mod-current' }, part));
       done = last;
     }
     nodes.push(span(text.slice(done - at), style, colour));
@@ -279,5 +297,7 @@ function span(text, style, colour) {
     return document.createTextNode(text);
   }
   const words = style.split(' ').filter(Boolean).map((word) => `jsky-ansi-${word}`);
-  return h('span', { class: words.join(' ') || null, style: { color: colour } }, text);
+  // between the colour and the theme's text, so that it can be read on any background
+  const mixed = colour && `color-mix(in oklab, ${colour} 60%, var(--jsky-text))`;
+  return h('span', { class: words.join(' ') || null, style: { color: mixed } }, text);
 }

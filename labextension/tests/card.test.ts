@@ -1,0 +1,152 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+
+import { drawCard, elapsed, facts, grown } from '../../jupyter_sky/widgets/static/card.js';
+
+const CARD = {
+  version: 1,
+  run_id: '17-ab',
+  stage: 'running',
+  seconds: 41,
+  at: 1000,
+  cluster: 'train',
+  place: 'aws us-east-1 g5.xlarge spot',
+  price: 3.6,
+  price_from: 'aws 2026-11-01',
+  cell_usd: 0.06,
+  notebook_usd: 0.41,
+  detail: '',
+  notes: [] as string[]
+};
+
+describe('what a card says', () => {
+  it('is what the line of text says', () => {
+    expect(facts({ ...CARD, detail: '12 MB' })).toEqual([
+      '12 MB',
+      '$0.06 this cell',
+      '$0.41 this notebook',
+      'train on aws us-east-1 g5.xlarge spot $3.60/h'
+    ]);
+    expect([0.26, 0.94, 0.97, 41, 3753].map(elapsed)).toEqual([
+      ...['0.3 s', '0.9 s', '0:01', '0:41', '1:02:33']
+    ]);
+  });
+
+  it('leaves out what is not known, and never makes an unknown price nothing', () => {
+    const nothing = { ...CARD, cluster: null, place: null, cell_usd: null, notebook_usd: null };
+    expect(facts(nothing)).toEqual([]);
+    const unknown = grown({ ...CARD, price: null, cell_usd: 0.06 }, 60);
+    expect(unknown.cell_usd).toBeNull();
+    expect(facts(unknown).join()).toContain('price unknown');
+    expect(facts(unknown).join()).not.toContain('$0');
+  });
+
+  it('grows by the price: the cell while it runs, the notebook as soon as there is a cluster', () => {
+    const hour = grown(CARD, 3600);
+    expect([hour.seconds, hour.cell_usd, hour.notebook_usd]).toEqual([3641, 3.66, 4.01]);
+    const booting = grown({ ...CARD, stage: 'booting', cell_usd: 0 }, 3600);
+    expect([booting.cell_usd, booting.notebook_usd]).toEqual([0, 4.01]);
+    expect(grown({ ...CARD, cluster: null }, 3600).notebook_usd).toBe(0.41);
+  });
+});
+
+describe('a card', () => {
+  let el: HTMLElement;
+  let clock: number;
+  const now = () => clock;
+  const pass = (seconds: number) => {
+    clock += seconds;
+    vi.advanceTimersByTime(seconds * 1000);
+  };
+  const text = () => el.textContent!.replace(/\s+/g, ' ');
+
+  beforeEach(() => {
+    vi.useFakeTimers();
+    clock = 1000;
+    el = document.createElement('div');
+    document.body.replaceChildren(el);
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  it('ticks between two messages, time and cost alike', () => {
+    const drawn = drawCard({ el, ask: null, now });
+    drawn.show(CARD);
+    expect(text()).toContain('running 0:41 · $0.06 this cell');
+    pass(10);
+    expect(text()).toContain('running 0:51 · $0.07 this cell · $0.42 this notebook');
+    drawn.show({ ...CARD, seconds: 60, cell_usd: 0.1, at: 1019 });
+    expect(text()).toContain('running 1:00 · $0.10 this cell');
+    expect(el.querySelector<HTMLElement>('.jsky-Card-facts')!.title).toBe(
+      'price from aws 2026-11-01'
+    );
+    drawn.dispose();
+    expect(vi.getTimerCount()).toBe(0);
+    expect(el.childElementCount).toBe(0);
+  });
+
+  it('stops ticking and says so when nothing is heard', () => {
+    const drawn = drawCard({ el, ask: null, now });
+    drawn.show(CARD);
+    pass(19);
+    expect(text()).toContain('running 1:00');
+    expect(text()).not.toContain('not live');
+    pass(2);
+    expect(text()).toContain('running 0:41 · $0.06 this cell');
+    expect(text()).toContain('not live, as of');
+    drawn.show(CARD, now());
+    expect(text()).not.toContain('not live');
+  });
+
+  it('has no buttons where nobody answers', () => {
+    drawCard({ el, ask: null, now }).show(CARD);
+    expect(el.querySelectorAll('button').length).toBe(0);
+  });
+
+  it('stops the cell once, says that it is stopping, and goes on ticking', async () => {
+    const ask = vi.fn(async () => ({ message: 'asked to stop' }));
+    const drawn = drawCard({ el, ask, now });
+    drawn.show(CARD);
+    const stop = el.querySelector<HTMLElement>('button[aria-label="Stop this cell"]')!;
+    stop.click();
+    stop.click();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(ask.mock.calls).toEqual([['stop', { run_id: '17-ab' }]]);
+    expect(text()).toContain('stopping… 0:41');
+    expect(text()).toContain('asked to stop');
+    expect(stop.getAttribute('aria-disabled')).toBe('true');
+    pass(2);
+    expect(text()).toContain('stopping… 0:43');
+  });
+
+  it('says why it could not be stopped, and may be asked again', async () => {
+    const trouble = Object.assign(new Error('the server does not answer'), { hint: 'start it' });
+    const ask = vi.fn().mockRejectedValueOnce(trouble).mockResolvedValueOnce({});
+    drawCard({ el, ask, now }).show(CARD);
+    const stop = el.querySelector<HTMLElement>('button')!;
+    stop.click();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(text()).toContain('could not be stopped: the server does not answer; start it');
+    expect(text()).toContain('running 0:41');
+    stop.click();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(ask).toHaveBeenCalledTimes(2);
+    expect(text()).toContain('stopping…');
+  });
+
+  it('opens the log', () => {
+    const ask = vi.fn(async () => null);
+    drawCard({ el, ask, now }).show(CARD);
+    el.querySelector<HTMLElement>('button[aria-label="Open the log of this cell"]')!.click();
+    expect(ask.mock.calls).toEqual([['log', { run_id: '17-ab' }]]);
+  });
+
+  it('takes what it is told as text', () => {
+    const evil = '<img src=x onerror=alert(1)>';
+    const card = { ...CARD, cluster: evil, detail: evil, notes: [evil, 'second'] };
+    drawCard({ el, ask: null, now }).show(card);
+    expect(el.querySelector('img')).toBeNull();
+    expect(el.textContent!.split(evil).length - 1).toBe(3);
+    expect(el.querySelectorAll('.jsky-Card-note').length).toBe(3);
+  });
+});

@@ -1,0 +1,136 @@
+"""A log as text, as a view, and as what a saved notebook holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.lib.pretty import pretty
+
+from jupyter_sky.config import Sky
+from jupyter_sky.engines.journal import Journal
+from jupyter_sky.executor.session import Session
+from jupyter_sky.store import RunRow
+from jupyter_sky.widgets.logs import SHOWN_LINES, Log, printed, static_html
+
+
+def message(kind: str, **content: Any) -> dict[str, Any]:
+    return {"header": {"msg_type": kind}, "content": content}
+
+
+def stream(text: str, name: str = "stdout") -> dict[str, Any]:
+    return message("stream", name=name, text=text)
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    Sky.clear_instance()
+    made = Session({}, "analysis.ipynb", lasting=True)
+    yield made
+    made.close()
+    Sky.clear_instance()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "local" / "train" / "journal")
+
+
+def begin(session: Session, run_id: str = "17-ab", **other: Any) -> RunRow:
+    row = RunRow(
+        **{
+            **{"run_id": run_id, "notebook": session.notebook, "session": "gone", "cell": 7},
+            **{"name": None, "cluster": "train", "code": "print(1)", "price": None, "nodes": 2},
+            **{"started": 100.0, "ended": None, "last_beat": 100.0, "status": "running"},
+            **{"shown": 0, "owner_pid": 1},
+            **other,
+        }
+    )
+    session.store.begin_run(row)
+    return row
+
+
+def test_a_log_is_text(session: Session, journal: Journal) -> None:
+    row = begin(session)
+    journal.append("17-ab", 0, stream("loss 3\nloss"))
+    journal.append("17-ab", 0, stream(" 2\n"))
+    journal.flush()
+    log = Log.of(session, row)
+    assert isinstance(log, str) and log == "loss 3\nloss 2\n" and "loss 2" in log
+    assert pretty(log) == "loss 3\nloss 2"
+    assert log.title == "log of cell 7"
+
+
+def test_the_view_is_answered_piece_by_piece(session: Session, journal: Journal) -> None:
+    journal.append("17-ab", 1, stream("one\n", "stderr"))
+    journal.flush()
+    log = Log.of(session, begin(session))
+    view = log.view()
+    assert view.state == {"run_id": "17-ab", "title": "log of cell 7"}
+    first = log._answer({"run_id": "17-ab"})
+    assert [(line["rank"], line["stream"], line["text"]) for line in first["lines"]] == [
+        (1, "stderr", "one\n")
+    ]
+    assert first["run"]["ended"] is None and first["next"] == 1
+    journal.append("17-ab", 0, stream("two\n"))
+    journal.flush()
+    session.store.end_run("17-ab", "ok", 160.0)
+    second = json.loads(json.dumps(log._answer({"since": first["next"]})))
+    assert [line["text"] for line in second["lines"]] == ["two\n"]
+    assert second["run"]["ended"] == 160.0 and second["next"] == 2
+    assert log._answer({"since": 2})["lines"] == []
+
+
+def test_a_long_journal_comes_in_parts_and_whole(session: Session, journal: Journal) -> None:
+    row = begin(session)
+    for number in range(40):
+        journal.append("17-ab", 0, stream(f"{number:04}" * 25_000 + "\n"))
+    journal.flush()
+    part, following = session.journal("17-ab")
+    assert 0 < len(part) < 40 and following == len(part)
+    assert Log.of(session, row).count("\n") == 40
+
+
+def test_everything_printed_has_its_stream() -> None:
+    entries = [
+        {"time": 5.0, "rank": 0, "type": kind, "content": content}
+        for kind, content in [
+            ("stream", {"name": "stderr", "text": "careful"}),
+            ("error", {"ename": "ValueError", "traceback": ["a", "b"]}),
+            ("execute_result", {"data": {"text/plain": "41"}}),
+            ("display_data", {"data": {"image/png": "…"}}),
+            ("clear_output", {"wait": True}),
+        ]
+    ]
+    assert [(line["stream"], line["text"]) for line in printed(entries)] == [
+        ("stderr", "careful"),
+        ("error", "a\nb\n"),
+        ("stdout", "41\n"),
+    ]
+
+
+def test_a_saved_notebook_holds_the_end() -> None:
+    text = "".join(f"line {number}\n" for number in range(1000))
+    html = static_html(text, "log of cell 7", "7")
+    assert "line 999" in html and "line 800" in html and "line 799" not in html
+    assert f"the last {SHOWN_LINES} of 1,000 lines; all: %sky logs 7" in html
+    assert "left" not in static_html("one\n", "log", "7") and "one" in static_html(
+        "one", "log", "7"
+    )
+    assert "nothing was printed" in static_html("", "log", "7")
+
+
+def test_html_is_safe_and_without_sequences() -> None:
+    html = static_html("\x1b[31m<img src=x>\x1b[0m 10%\r20%\n", "<b>", "7")
+    assert "<img" not in html and "<b>" not in html and "\x1b" not in html
+    assert "20%" in html and "10%" not in html
+
+
+def test_in_a_terminal_there_is_no_view(session: Session, journal: Journal) -> None:
+    journal.append("17-ab", 0, stream("one\n"))
+    journal.flush()
+    log = Log.of(session, begin(session))
+    assert log._repr_mimebundle_() == {}
