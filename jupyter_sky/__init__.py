@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         config,
         cost,
         down,
+        extend,
+        form,
         get,
         handle,
         logs,
@@ -64,8 +66,8 @@ if TYPE_CHECKING:
     from .resources import Resources
 
 _VERBS = (
-    "alias cancel check config cost down get handle logs meter offers plan put run search status "
-    "up vars wait"
+    "alias cancel check config cost down extend form get handle logs meter offers plan put run "
+    "search status up vars wait"
 ).split()
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
@@ -141,6 +143,8 @@ __all__ = [
     "config",
     "cost",
     "down",
+    "extend",
+    "form",
     "function",
     "gather",
     "get",

@@ -13,48 +13,13 @@ from datetime import datetime, timedelta
 
 from .billing import billed_seconds
 from .labels import OWN
-from .ledger import cost, format_usd, interval_line
+from .ledger import Amount, cost, interval_line
 from .resources import format_duration
 from .store import ClusterRow, IntervalRow, RunRow, SpendRow
 from .yardstick import Yardstick
 
 LATEST = 20
 """How many earlier runs of a cell say how long it takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A sum of which parts may not be known.
-
-    Attributes
-    ----------
-    usd : float
-        What is known of it.
-    unknown : tuple of str
-        Names of the clusters whose part is not known.
-    estimated : bool
-        Whether something in it still runs, or is yet to come.
-
-    Examples
-    --------
-    >>> str(Amount(1.2, ("rack",))), str(Amount(0.0, ("rack",))), str(Amount(0.5, estimated=True))
-    ('$1.20 + unknown (rack)', 'unknown (rack)', '$0.50 est.')
-    """
-
-    usd: float = 0.0
-    unknown: tuple[str, ...] = ()
-    estimated: bool = False
-
-    def __add__(self, other: Amount) -> Amount:
-        unknown = tuple(dict.fromkeys(self.unknown + other.unknown))
-        return Amount(self.usd + other.usd, unknown, self.estimated or other.estimated)
-
-    def __str__(self) -> str:
-        known = f"{format_usd(self.usd)}{' est.' if self.estimated else ''}"
-        if not self.unknown:
-            return known
-        missing = f"unknown ({', '.join(self.unknown)})"
-        return f"{known} + {missing}" if self.usd else missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from .bill import parse_by, parse_since, short
 from .config import Sky
 from .errors import SkyUsageError, suggest
 from .executor import session as _sessions
-from .executor.display import Status
 from .executor.request import CellOptions, Input, Output
 from .executor.run import SkyRun
 from .ledger import By, format_rate, format_usd
-from .resources import Resources, format_duration, format_elapsed, parse_duration
+from .resources import Resources, format_duration, parse_duration
 from .widgets.table import Table
 
 if TYPE_CHECKING:
     from .accelerators import Accelerator
+    from .bill import Bill
     from .functions.pool import Pool
     from .optimizer.planned import Plan
     from .search import SearchResult, Space
+    from .widgets.cost import Cost
+    from .widgets.form import SkyForm
     from .widgets.logs import Log
     from .widgets.offers import Offers
 
@@ -110,6 +112,40 @@ def down(name: str = "all") -> list[str]:
     return list(_sessions.current().down(name))
 
 
+def extend(cluster: str | None, time: str | float) -> float:
+    """Keep a cluster that nobody uses for some time from now on.
+
+    Parameters
+    ----------
+    cluster
+        Its name; None for the only one of this notebook.
+    time
+        Seconds, or words such as ``"1h"``. The last word counts: a shorter time takes a longer one
+        back.
+
+    Returns
+    -------
+    float
+        Seconds after which it ends if nobody comes.
+
+    Raises
+    ------
+    SkyUsageError
+        Its machines end before that: the lease of a cloud's machine cannot be extended.
+
+    Examples
+    --------
+    >>> sky.extend("train", "1h")  # doctest: +SKIP
+    3600.0
+    """
+    from .executor.extension import extend as keep
+
+    session = _sessions.current()
+    live = session.cluster(cluster)
+    seconds = parse_duration(time, "time") if isinstance(time, str) else float(time)
+    return keep(session.store, live.row, seconds, live.link.head)
+
+
 def reap(everywhere: bool = True) -> Table:
     """End machines that nobody needs, and say what was found.
 
@@ -151,8 +187,10 @@ def status(cluster: str | None = None) -> Table:
         price = format_rate(row.price)
         age = format_duration(time.time() - row.created)
         idle = format_duration(row.idle)
+        if (left := row.kept - time.time()) > 0:
+            idle += f", kept {format_duration(left)}"
         cells = running or ""
-        notebook = _short(row.notebook)
+        notebook = short(row.notebook)
         rows.append((row.name, session.place(row), age, cells, price, spent, idle, notebook))
     for name, machines in session.clusters.orphans().items():
         if cluster in (None, name):
@@ -168,6 +206,30 @@ def status(cluster: str | None = None) -> Table:
         tuple(rows),
         empty="no cluster is up: put %%sky above a cell, or %sky up",
     )
+
+
+def form(line: str = "", **labels: Any) -> SkyForm:
+    """Show a form that says what a cell needs, and what that would get and cost.
+
+    Parameters
+    ----------
+    line
+        Options to begin with, as after ``%%sky``.
+    **labels
+        Or the same as labels: ``gpus="V100:1"``.
+
+    Returns
+    -------
+    SkyForm
+        ``form.line`` is what it says now; ``form.cell()`` puts a cell with it below this one.
+
+    Examples
+    --------
+    >>> sky.form("--gpus V100:1 --timeout 2h")  # doctest: +SKIP
+    """
+    from .widgets.form import form as made
+
+    return made(line, labels)
 
 
 def ssh_command(cluster: str | None = None) -> str:
@@ -198,47 +260,48 @@ def provision_log(cluster: str | None = None) -> str:
     return text or f"cluster {row.name} had no stages: it is on this machine\n"
 
 
-def cost(by: By = "cell", since: str | None = None) -> Table:
-    """Say what has been spent, by cell (of this notebook), cluster, notebook, cloud or day.
+def cost(by: By = "cell", since: str | None = None) -> Cost:
+    """Say what was spent, goes on being spent, is to come and was saved; live in a notebook.
+
+    What was saved is counted against the default choice: the cheapest machine on demand in AWS
+    us-east-1 that met the same request when the cluster was launched (`jupyter_sky.yardstick`).
+    What is to come lasts until the cells that run have ended, by their earlier runs or their
+    ``--timeout``, and then until the idle limits. Estimates are marked.
 
     Parameters
     ----------
+    by
+        ``cell`` (of this notebook), ``cluster``, ``notebook``, ``cloud`` or ``day``.
     since
-        A day (``2026-11-01``) or a time ago (``12h``).
+        A day (``2026-11-01``), ``today`` or a time ago (``12h``); all there is unless given.
+
+    Returns
+    -------
+    Cost
+        A table to look at, of which ``to_csv(path)`` and ``to_pandas()`` give all lines.
+
+    Examples
+    --------
+    >>> sky.cost("day", since="30d").to_csv("costs.csv")  # doctest: +SKIP
     """
+    return _cost(parse_by(by), since or "all")
+
+
+def _cost(by: By, since: str, compact: bool = False) -> Cost:
+    from .bill import make
+    from .widgets.cost import Cost
+
     session = _sessions.current()
     session.clusters.reconcile()  # what has ended meanwhile is billed to its end
-    lines = session.ledger.summary(by, _moment(since) if since else None)
-    if by == "cell" and not session.everywhere:
-        lines = [line for line in lines if line.what.startswith(f"{session.notebook} [")]
-    rows = tuple(
-        (
-            _short(line.what),
-            format_elapsed(line.seconds),
-            format_rate(line.price),
-            format_usd(line.usd) + (" (running, est.)" if line.estimated else ""),
-            f"{line.source} {line.date}".strip(),
-        )
-        for line in lines
-    )
-    return Table(
-        f"Cost by {by}",
-        (by, "time", "price", "cost", "price from"),
-        rows,
-        empty="nothing has run yet",
-    )
+    notebook = None if session.everywhere else session.notebook
 
+    def read(by: By, since: str) -> Bill:
+        return make(session.store, notebook, by, parse_since(since))
 
-def _short(what: str) -> str:
-    """Drop the folders from a notebook's path: ``analysis.ipynb [7]``."""
-    return what.rpartition("/")[2] if what.startswith("/") else what
+    def set_budget(usd: float | None) -> None:
+        session.clusters.guard.set_budget(usd, "sky.cost()")
 
-
-def _moment(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return time.time() - parse_duration(text, "--since")
+    return Cost(read, set_budget, by, since, compact)
 
 
 def logs(which: str | int | None = None) -> Log:
@@ -487,30 +550,15 @@ def alias(name: str | None = None, options: str | None = None) -> Table | None:
     return None
 
 
-def meter(period: float = 1.0) -> Any:
-    """Return a widget that shows what this notebook's clusters cost, live."""
-    from .widgets.meter import cost_meter
+def meter() -> Cost:
+    """Return the figures of `cost` alone, in one line, live until it is closed.
 
-    session = _sessions.current()
-
-    def read() -> Status | None:
-        rows = [row for row in session.store.clusters() if row.notebook == session.notebook]
-        if not rows:
-            return Status("done", 0.0, None, None, None, None, session.notebook_usd(), "no cluster")
-        row = rows[0]
-        running = list(session.live.values())
-        price = None if any(r.price is None for r in rows) else sum(r.price or 0 for r in rows)
-        return Status(
-            running[0].status if running else "done",
-            running[0].seconds if running else time.time() - row.created,
-            row.name if len(rows) == 1 else f"{len(rows)} clusters",
-            session.place(row) if len(rows) == 1 else None,
-            price,
-            None,
-            session.notebook_usd(),
-        )
-
-    return cost_meter(read, period)
+    Examples
+    --------
+    >>> meter = sky.meter()  # doctest: +SKIP
+    >>> meter.close()  # doctest: +SKIP
+    """
+    return _cost("cell", "all", compact=True)
 
 
 def _progress() -> Callable[[SearchResult], None]:

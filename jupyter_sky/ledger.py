@@ -56,6 +56,41 @@ class LedgerLine:
     date: str
 
 
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A sum of which parts may not be known.
+
+    Attributes
+    ----------
+    usd : float
+        What is known of it.
+    unknown : tuple of str
+        Names of the clusters whose part is not known.
+    estimated : bool
+        Whether something in it still runs, or is yet to come.
+
+    Examples
+    --------
+    >>> str(Amount(1.2, ("rack",))), str(Amount(0.0, ("rack",))), str(Amount(0.5, estimated=True))
+    ('$1.20 + unknown (rack)', 'unknown (rack)', '$0.50 est.')
+    """
+
+    usd: float = 0.0
+    unknown: tuple[str, ...] = ()
+    estimated: bool = False
+
+    def __add__(self, other: Amount) -> Amount:
+        unknown = tuple(dict.fromkeys(self.unknown + other.unknown))
+        return Amount(self.usd + other.usd, unknown, self.estimated or other.estimated)
+
+    def __str__(self) -> str:
+        known = f"{format_usd(self.usd)}{' est.' if self.estimated else ''}"
+        if not self.unknown:
+            return known
+        missing = f"unknown ({', '.join(self.unknown)})"
+        return f"{known} + {missing}" if self.usd else missing
+
+
 def format_usd(usd: float | None) -> str:
     """An amount as the status line shows it; ``$0.00`` is exactly nothing.
 
@@ -218,6 +253,15 @@ class Ledger:
         """The cost of a notebook: see `summary`."""
         lines = self._by_notebook(_now(now), -math.inf, notebook).get(notebook, [])
         return sum_usd(line.usd for line in lines)
+
+    def notebook_amount(self, notebook: str, now: float | None = None) -> Amount:
+        """What is known of the cost of a notebook, and the clusters of which it is not known."""
+        lines = self._by_notebook(_now(now), -math.inf, notebook).get(notebook, [])
+        return Amount(
+            sum(line.usd or 0.0 for line in lines),
+            tuple(dict.fromkeys(line.what for line in lines if line.usd is None)),
+            any(line.estimated and line.price != 0 for line in lines),
+        )
 
     def summary(
         self, by: By = "notebook", since: float | None = None, now: float | None = None

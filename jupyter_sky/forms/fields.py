@@ -69,8 +69,8 @@ _LABELS = {
     "cpus": "vCPUs",
     "cpu_vendor": "CPU maker",
     "arch": "Processor",
-    "max_hourly_cost": "Price, at most",
-    "max_cost": "Cost, at most",
+    "max_hourly_cost": "Max USD/h",
+    "max_cost": "Max USD",
     "timeout": "Time limit",
     "input": "Inputs",
     "output": "Outputs",
@@ -90,8 +90,6 @@ _UNITS = {
     "memory": "GiB",
     "gpu_memory": "GiB",
     "disk": "GiB",
-    "max_hourly_cost": "USD/h",
-    "max_cost": "USD",
 }
 """What a bare number in a field is."""
 _KINDS: dict[str, Kind] = {

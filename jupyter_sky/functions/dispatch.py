@@ -11,7 +11,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
@@ -103,6 +103,14 @@ class Dispatcher:
         with self.lock:
             nodes = list(self.nodes.values())
             return sum(len(batch.tasks) for node in nodes for batch in node.batches.values())
+
+    def at_work(self, futures: Container[int]) -> tuple[int, int]:
+        """Return how many of some calls, by the ids of their futures, nodes have; and the nodes."""
+        with self.lock:
+            nodes = [node for node in self.nodes.values() if node.engine]
+            batches = [batch for node in nodes for batch in node.batches.values()]
+            sent = [task for batch in batches for task in batch.tasks.values()]
+        return sum(id(task.future) in futures for task in sent), len(nodes)
 
     # -- and go ----------------------------------------------------------------------------------
 

@@ -279,14 +279,12 @@ class Pool:
 
     def run_all(self, calls: Calls) -> tuple[Any, ...]:
         """Run calls side by side; return their results in the same order."""
-        from .progress import watched
-
-        with self._sent([(call, None) for call in calls]) as futures, watched(futures):
+        with self._watched([(call, None) for call in calls]) as futures:
             return tuple(results_of(futures))
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
         """Run calls side by side; give each result when it is there."""
-        sent = self._sent([(call, None) for call in calls])
+        sent = self._watched([(call, None) for call in calls])
         return streamed_results(sent, sent.__enter__(), ordered)
 
     def map(self, function: Callable[..., T], items: Iterable[Any]) -> list[T]:
@@ -316,6 +314,14 @@ class Pool:
         finally:
             for future in futures:
                 future.cancel()
+
+    @contextlib.contextmanager
+    def _watched(self, wanted: Wanted) -> Iterator[list[Any]]:
+        """The same, and show how far they are."""
+        from .progress import watched
+
+        with self._sent(wanted) as futures, watched(futures, self._dispatcher):
+            yield futures
 
     def _send(self, wanted: Wanted, futures: list[Any] | None = None) -> list[Any]:
         """Pickle calls and hand them to the dispatcher; put their futures into `futures`."""

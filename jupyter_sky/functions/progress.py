@@ -1,98 +1,184 @@
-"""How far the calls of a gather are: a line in the notebook, while it takes long enough to ask."""
+"""How far the calls of a gather are: counted as they end, shown while they are waited for."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from .dispatch import Dispatcher
 
 FIRST_SECONDS = 1.0
+"""What takes less shows nothing."""
 PERIOD_SECONDS = 0.5
+_WINDOW = 40  # looks back, of which the newest rate is made: 20 s
+
+Stage = Literal["running", "done", "failed", "interrupted"]
+Show = Callable[["Progress"], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How many of some calls are in which state.
 
+    Attributes
+    ----------
+    done, running, failed, left : int
+        Calls that gave a result, that nodes have now, that raised or were cancelled, that wait.
+    nodes : int
+        Nodes that take calls.
+    seconds : float
+        Since they were sent.
+    rate : float, optional
+        Calls that end in a second, lately; None before any has.
+    stage : str
+        ``running`` while they are waited for, then how that ended.
+
     Examples
     --------
-    >>> str(Progress(done=3, running=2, failed=1, left=4))
-    '3 of 10 calls done, 2 running, 1 failed, 4 left'
+    >>> now = Progress(done=3, running=2, failed=1, left=4, nodes=2, seconds=8, rate=0.5)
+    >>> now.total, now.ended, now.seconds_left
+    (10, 4, 12.0)
     """
 
     done: int
     running: int
     failed: int
     left: int
+    nodes: int = 0
+    seconds: float = 0.0
+    rate: float | None = None
+    stage: Stage = "running"
 
-    @classmethod
-    def of(cls, futures: Sequence[Future[Any]]) -> Progress:
-        """Count."""
-        ended = [future for future in futures if future.done()]
-        failed = sum(bool(f.cancelled() or f.exception()) for f in ended)
-        running = sum(future.running() for future in futures)
-        left = len(futures) - len(ended) - running
-        return cls(len(ended) - failed, running, failed, left)
+    @property
+    def total(self) -> int:
+        """All calls."""
+        return self.done + self.running + self.failed + self.left
 
-    def __str__(self) -> str:
-        total = self.done + self.running + self.failed + self.left
-        failed = f", {self.failed} failed" if self.failed else ""
-        return (
-            f"{self.done} of {total} calls done, {self.running} running{failed}, {self.left} left"
-        )
+    @property
+    def ended(self) -> int:
+        """Calls that have ended, one way or another."""
+        return self.done + self.failed
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until all have ended, if they go on as lately; None where that is not known."""
+        return (self.total - self.ended) / self.rate if self.rate else None
+
+
+class Tally:
+    """Counts calls as they end, so that looking costs the same for ten and for ten thousand.
+
+    Parameters
+    ----------
+    at_work
+        How many of them nodes have now, and how many nodes there are.
+    begun
+        When they were sent, by `time.monotonic`.
+    """
+
+    def __init__(
+        self, futures: Sequence[Future[Any]], at_work: Callable[[], tuple[int, int]], begun: float
+    ) -> None:
+        self.total, self.begun = len(futures), begun
+        self._at_work = at_work
+        self._done = self._failed = 0
+        self._lock = threading.Lock()
+        self._seen: deque[tuple[float, int]] = deque([(begun, 0)], maxlen=_WINDOW)
+        for future in futures:
+            future.add_done_callback(self._count)
+
+    def _count(self, future: Future[Any]) -> None:
+        failed = future.cancelled() or future.exception() is not None
+        with self._lock:
+            self._failed += failed
+            self._done += not failed
+
+    def look(self, stage: Stage = "running") -> Progress:
+        """Return how far they are now."""
+        running, nodes = self._at_work()
+        now = time.monotonic()
+        with self._lock:
+            done, failed = self._done, self._failed
+        ended = done + failed
+        running = min(running, self.total - ended)
+        (before, had), seconds = self._seen[0], now - self.begun
+        if stage != "running":  # at the end it is the rate of the whole
+            before, had = self.begun, 0
+        rate = (ended - had) / (now - before) if ended > had and now > before else None
+        if rate is None and ended:
+            rate = ended / seconds
+        self._seen.append((now, ended))
+        left = self.total - ended - running
+        return Progress(done, running, failed, left, nodes, seconds, rate, stage)
 
 
 @contextmanager
-def watched(futures: list[Any]) -> Iterator[None]:
-    """Show how far some calls are while they are waited for, in a notebook."""
-    ended = threading.Event()
-    if len(futures) > 1 and (show := _line()) is not None:
-        threading.Thread(
-            target=_show, args=(futures, show, ended), name="sky-progress", daemon=True
-        ).start()
+def watched(futures: Sequence[Future[Any]], dispatcher: Dispatcher) -> Iterator[None]:
+    """Show how far some calls are while they are waited for, where somebody looks."""
+    show = _shower() if len(futures) > 1 else None
+    if show is None:
+        yield
+        return
+    watch = _Watch(futures, dispatcher, show)
     try:
         yield
-    finally:
-        ended.set()
+    except (KeyboardInterrupt, GeneratorExit):
+        watch.end("interrupted")
+        raise
+    except BaseException:
+        watch.end("failed")
+        raise
+    else:
+        watch.end("done")
 
 
-def _show(futures: list[Any], show: Any, ended: threading.Event) -> None:
-    if ended.wait(FIRST_SECONDS):
-        return
-    begun = time.monotonic() - FIRST_SECONDS
-    while True:
-        over = ended.wait(PERIOD_SECONDS)
-        show(f"{Progress.of(futures)} ({time.monotonic() - begun:.0f} s)")
-        if over:
+class _Watch:
+    """Looks from time to time, in a thread of its own."""
+
+    def __init__(self, futures: Sequence[Future[Any]], dispatcher: Dispatcher, show: Show) -> None:
+        self._futures, self._dispatcher, self._show = futures, dispatcher, show
+        self._begun = time.monotonic()
+        self._over = threading.Event()
+        self._stage: Stage = "running"
+        self._thread = threading.Thread(target=self._go, name="sky-progress", daemon=True)
+        self._thread.start()
+
+    def end(self, stage: Stage) -> None:
+        """Show how it ended, if anything was shown."""
+        self._stage = stage
+        self._over.set()
+        self._thread.join(1.0)
+
+    def _go(self) -> None:
+        if self._over.wait(FIRST_SECONDS):
             return
+        mine = {id(future) for future in self._futures}
+        tally = Tally(self._futures, lambda: self._dispatcher.at_work(mine), self._begun)
+        while True:
+            over = self._over.wait(PERIOD_SECONDS)
+            self._show(tally.look(self._stage))
+            if over:
+                return
 
 
-def _line() -> Any:
-    """Return what shows a line that changes, where there is a notebook."""
-    from IPython import get_ipython  # type: ignore[attr-defined]
+def _shower() -> Show | None:
+    """Return what shows a progress: a card in a notebook, a line in a terminal, else nothing."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None and getattr(shell, "kernel", None) is not None:
+        from ..widgets.progress import Card
 
-    shell = get_ipython()
-    if shell is None or getattr(shell, "kernel", None) is None:
-        return None
-    from ..widgets.display import for_cell
+        return Card(shell)
+    if sys.stderr is not None and sys.stderr.isatty():
+        from ..widgets.progress import Line
 
-    display, line = for_cell(shell), _Line()
-
-    def show(text: str) -> None:
-        kind = "update_display_data" if line.shown else "display_data"
-        line.shown = True
-        transient = {"display_id": line.id}
-        display.send(kind, {"data": {"text/plain": text}, "metadata": {}, "transient": transient})
-
-    return show
-
-
-class _Line:
-    def __init__(self) -> None:
-        import uuid
-
-        self.id, self.shown = uuid.uuid4().hex, False
+        return Line(sys.stderr)
+    return None

@@ -78,6 +78,18 @@ def _down(words: list[str]) -> Any:
         print("no cluster is up")
 
 
+def _extend(words: list[str]) -> Any:
+    from .. import api
+    from ..resources import format_duration
+
+    names, _ = _flags(words, {}, "extend")
+    if len(names) not in (1, 2):
+        raise SkyUsageError("%sky extend: for how long?", hint="%sky extend train 1h")
+    left = api.extend(names[0] if len(names) == 2 else None, names[-1])
+    which = names[0] if len(names) == 2 else "the cluster"
+    print(f"{which} stays up for {format_duration(left)}, used or not")
+
+
 def _reap(words: list[str]) -> Any:
     from .. import api
 
@@ -89,13 +101,16 @@ def _reap(words: list[str]) -> Any:
 
 def _cost(words: list[str]) -> Any:
     from .. import api
+    from ..bill import parse_by
 
-    names, given = _flags(words, {"--since": True, "--by": True}, "cost")
-    known = ("notebook", "cell", "cluster", "cloud", "day")
-    by = given.get("--by") or _one(names, "cost") or "cell"
-    if by not in known:
-        raise SkyUsageError(f"%sky cost --by {by}: not known", hint=suggest(by, known))
-    return api.cost(by, given.get("--since"))
+    names, given = _flags(words, {"--since": True, "--by": True, "--csv": True}, "cost")
+    by = parse_by(given.get("--by") or _one(names, "cost") or "cell")
+    cost = api.cost(by, given.get("--since"))
+    if "--csv" not in given:
+        return cost
+    cost.to_csv(given["--csv"])
+    print(f"{len(cost)} lines are in {given['--csv']}")
+    return None
 
 
 def _logs(words: list[str]) -> Any:
@@ -335,13 +350,24 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
         "status": Verb(_status, "status [CLUSTER]", "clusters that are up", "status"),
         "up": Verb(_up, "up [OPTIONS]", "bring a cluster up", "up -c train --cpus 2"),
         "down": Verb(_down, "down [CLUSTER|all]", "end a cluster, or all", "down train"),
+        "extend": Verb(
+            _extend,
+            "extend [CLUSTER] TIME",
+            "keep a cluster that nobody uses for a while",
+            "extend train 1h",
+        ),
         "reap": Verb(
             _reap,
             "reap [--here]",
             "end machines that nobody needs; --here: only where we launched",
             "reap",
         ),
-        "cost": Verb(_cost, "cost [--by WHAT] [--since WHEN]", "what was spent", "cost --by day"),
+        "cost": Verb(
+            _cost,
+            "cost [--by WHAT] [--since WHEN] [--csv FILE]",
+            "what was spent, is to come and was saved",
+            "cost --by day --since 30d",
+        ),
         "logs": Verb(_logs, "logs [CELL] [-f|--provision]", "all that a cell printed", "logs 7"),
         "ssh": Verb(_ssh, "ssh [CLUSTER]", "how to open a shell on its head node", "ssh train"),
         "vars": Verb(_vars, "vars [CLUSTER]", "variables on a cluster", "vars"),

@@ -17,7 +17,6 @@ from jupyter_sky.optimizer.problem import Floats, Ints
 
 _DENSE = 60_000  # pairs below which the plain minimum over all pairs is the faster one
 _CHUNK = 4_000_000  # floats that one step may hold
-_NEVER = 1e250  # between classes that never meet; inf would be no number where nothing moves
 _NOISE = 1e-12  # relative difference of prices that arithmetic alone can make
 
 
@@ -108,7 +107,7 @@ class Hierarchy:
             np.minimum(out, _least(leaving, self.nodes[level])[:, self.nodes[level]], out=out)
         if self.across[0].size:
             best = _least(h, self.row_class)
-            there = (best[:, :, None] + scale[:, :, None] * self.across[table]).min(1)
+            there = (best[:, :, None] + _times(scale[:, :, None], self.across[table])).min(1)
             np.minimum(out, there[:, self.column_class], out=out)
         return out
 
@@ -119,7 +118,7 @@ class Hierarchy:
             np.minimum(out, best + scale * self.inside[table, level], out=out)
         if self.across[0].size:
             best = _least(h, self.column_class)
-            there = (best[:, None, :] + scale[:, :, None] * self.across[table]).min(2)
+            there = (best[:, None, :] + _times(scale[:, :, None], self.across[table])).min(2)
             np.minimum(out, there[:, self.row_class], out=out)
         return out
 
@@ -162,8 +161,7 @@ def hierarchy(tables: Sequence[Floats], levels: Mapping[str, Ints]) -> Hierarchy
     apart = nodes[-1][:, None] != nodes[-1][None, :]
     row_class = _classes(np.where(apart, stack, -1.0).transpose(1, 0, 2).reshape(size, -1))
     column_class = _classes(np.where(apart, stack, -1.0).transpose(2, 0, 1).reshape(size, -1))
-    shape = (len(stack), row_class.max() + 1, column_class.max() + 1)
-    across = np.full(shape, _NEVER)
+    across = np.full((len(stack), row_class.max() + 1, column_class.max() + 1), np.inf)
     i, j = np.nonzero(apart)
     across[:, row_class[i], column_class[j]] = stack[:, i, j]
     return Hierarchy(
@@ -192,6 +190,14 @@ def _classes(signatures: Floats) -> Ints:
     known: dict[bytes, int] = {}
     rows = (row.tobytes() for row in np.ascontiguousarray(signatures))
     return np.array([known.setdefault(row, len(known)) for row in rows], np.int64)
+
+
+def _times(scale: Floats, across: Floats) -> Floats:
+    """Prices of what moves; classes that never meet stay so where nothing moves."""
+    if scale.all():
+        return scale * across
+    apart = np.isinf(across)
+    return np.where(apart, np.inf, scale * np.where(apart, 0.0, across))
 
 
 def _least(values: Floats, groups: Ints) -> Floats:

@@ -176,13 +176,22 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Compared:
-    """What the plan would come to under one more condition; `error` says why there is none."""
+    """What the plan would come to under one more condition.
+
+    Attributes
+    ----------
+    where : str
+        The clouds that it would use.
+    error : str
+        Why there is none.
+    """
 
     condition: str
     usd: float | None = None
     hours: float | None = None
     gco2: float | None = None
     error: str = ""
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -270,7 +279,7 @@ class Plan:
         return self._at_work().again(*more)
 
     def compared(self) -> tuple[Compared, ...]:
-        """What it would come to on each cloud alone, on demand only, and as fast as can be."""
+        """What it would come to on each cloud alone, on demand, on spot, and with other aims."""
         if self.compared_ is None:
             from .reasons import compared
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import SkyError
+from ..errors import SkyError, SkyTimeout
 from ..ledger import format_usd
 from ..offers import Offer
 from ..quantities import format_duration
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from .plan import Work
 
 _MOST_CLOUDS = 4
+_PATIENCE = 1.0
+"""Seconds after which a comparison is the best that was found, or none."""
 
 
 def reasons(plan: Plan, work: Work) -> tuple[Reason, ...]:
@@ -71,23 +75,49 @@ def _difference(usd: float, hours: float) -> str:
 
 
 def compared(plan: Plan, work: Work) -> tuple[Compared, ...]:
-    """The plan under other conditions, each solved anew."""
+    """The plan under other conditions, each solved anew; what takes long is left."""
+    quick = {"time_limit": min(_PATIENCE, float(work.settings.get("time_limit", _PATIENCE)))}
+    return tuple(
+        _under(condition, lambda d=demands, s=settings: work.again(*d, **(quick | s)))
+        for condition, demands, settings in _conditions(plan, work)
+    )
+
+
+def _conditions(plan: Plan, work: Work) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    """What is asked beside the plan: in words, as demands, and as settings."""
     clouds = {work.builder.market.sites[s][0] for s in _used_sites(work)}
     first = [cloud for cloud in ("aws", "gcp", "azure") if cloud in clouds]
-    named = (first + sorted(clouds - set(first)))[:_MOST_CLOUDS]
-    asked = [(f"on {cloud} only", Only(cloud=cloud)) for cloud in named if len(clouds) > 1]
-    if any(one.offer.spot for one in plan.tasks):
-        asked.append(("on demand only", Only(on_demand=True)))
-    found = []
-    for condition, demand in asked:
-        try:
-            other = work.again(demand)
-        except SkyError as error:
-            short = error.message.partition(" cannot hold together: ")
-            found.append(Compared(condition, error=short[0] + short[1].rstrip(": ")))
-        else:
-            found.append(Compared(condition, other.usd, other.hours, other.gco2))
-    return tuple(found)
+    for cloud in (first + sorted(clouds - set(first)))[:_MOST_CLOUDS] if len(clouds) > 1 else ():
+        if plan.clouds != (cloud,):
+            yield f"on {cloud} only", (Only(cloud=cloud),), {}
+    spot = [one.offer.spot for one in plan.tasks]
+    if any(spot):
+        yield "on demand only", (Only(on_demand=True),), {}
+    assert work.tables is not None
+    if not all(spot) and all(one.pool.spot.any() for one in work.tables.labels):
+        yield "on spot machines only", (Only(spot=True),), {}
+    objective = work.objective
+    if objective.kind in ("time", "time_then_cost"):
+        yield "as cheap as can be", (), {"minimize": "cost"}
+    else:
+        yield "as fast as can be", (), {"minimize": "time_then_cost"}
+    for limit, value in (("deadline", objective.deadline_h), ("budget", objective.budget_usd)):
+        if value is not None:
+            yield f"without the {limit}", (), {limit: None}
+
+
+def _under(condition: str, solve: Callable[[], Plan]) -> Compared:
+    try:
+        other = solve()
+    except SkyTimeout:
+        return Compared(condition, error=f"not found in {_PATIENCE:g} s")
+    except SkyError as error:
+        task = re.match(r"task (.+?): ", error.message)
+        why = f"nothing there will do for {task[1]}" if task else error.message.splitlines()[0]
+        return Compared(condition, error=f"no plan: {why}")
+    return Compared(
+        condition, other.usd, other.hours, other.gco2, where=f"on {', '.join(other.clouds)}"
+    )
 
 
 def _used_sites(work: Work) -> set[int]:

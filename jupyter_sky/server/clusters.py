@@ -7,11 +7,7 @@ from typing import Any
 
 import tornado.web
 
-from .. import clouds
 from ..errors import SkyError, SkyUsageError
-from ..executor.clusters import Clusters
-from ..executor.extension import extend
-from ..resources import parse_duration
 from .desk import Desk
 from .handler import NotNow, SkyHandler
 
@@ -25,6 +21,8 @@ def vitals(desk: Desk, name: str) -> dict[str, Any]:
 
 def down(desk: Desk, name: str) -> dict[str, Any]:
     """End a cluster; returns when its cloud has confirmed."""
+    from ..executor.clusters import Clusters
+
     session = desk.session
     if name in desk.seen.ending:
         raise NotNow(f"cluster {name} is being ended already")
@@ -52,6 +50,8 @@ def down(desk: Desk, name: str) -> dict[str, Any]:
 
 
 def _end_orphan(desk: Desk, name: str) -> None:
+    from .. import clouds
+
     machines = desk.session.clusters.orphans().get(name, [])
     for cloud in {machine.cloud for machine in machines}:
         clouds.get(cloud).terminate([m.id for m in machines if m.cloud == cloud])
@@ -61,6 +61,9 @@ def _end_orphan(desk: Desk, name: str) -> None:
 
 def extended(desk: Desk, name: str, time: Any) -> dict[str, Any]:
     """Keep a cluster for some time from now on, be it used or not."""
+    from ..executor.extension import extend
+    from ..resources import parse_duration
+
     if not isinstance(time, str):
         raise SkyUsageError(f"time {time!r} is not understood", hint='such as {"time": "1h"}')
     seconds = parse_duration(time, "time")

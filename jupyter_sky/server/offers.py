@@ -7,7 +7,6 @@ from typing import Any
 
 import tornado.web
 
-from ..resources import Resources
 from .handler import SkyHandler
 
 LIMIT = 20
@@ -26,7 +25,9 @@ def offers(what: str | None, limit: int, labels: dict[str, Any]) -> dict[str, An
     """
     from .. import api
 
-    asked = {name: _FLAGS.get(text.lower(), text) for name, text in labels.items() if text}
+    asked: dict[str, Any] = {
+        name: _FLAGS.get(text.lower(), text) for name, text in labels.items() if text
+    }
     found = api.offers(what or None, limit=limit, **asked)
     lines = found.lines()
     sources = dict.fromkeys(line.offer.source for line in lines if line.offer.source)
@@ -40,6 +41,8 @@ def offers(what: str | None, limit: int, labels: dict[str, Any]) -> dict[str, An
 
 
 def _described(line: Any) -> dict[str, Any]:
+    from ..resources import Resources
+
     offer = line.offer
     taken = "cloud region instance_type spot price country source date note".split()
     request = Resources.parse(

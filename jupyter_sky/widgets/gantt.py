@@ -52,13 +52,15 @@ def _span(plan: Plan) -> float:
     return (plan.deadline_h or 0.0) if near else plan.hours
 
 
-def lead(plan: Plan, bars: Sequence[Bar]) -> str:
+def decided(plan: Plan) -> str:
     """What the chart says, in a sentence."""
-    chain = critical_path(timeline(plan))
+    bars = timeline(plan)
+    chain = critical_path(bars)
     path = " > ".join(bar.task for bar in chain)
     named = path if len(path) <= 90 else f"the {len(chain)} tasks marked as critical"
-    more = f"; {len(plan) - len(bars)} more tasks are not drawn" if len(bars) < len(plan) else ""
-    return f"{clock(plan.hours)} from start to end (est.), decided by {named}{more}"
+    more = max(0, len(bars) - MOST_BARS)
+    left = f"; {more} of {len(bars)} tasks are not drawn" if more else ""
+    return f"{clock(plan.hours)} from start to end (est.), decided by {named}{left}"
 
 
 # -- text ---------------------------------------------------------------------------------------
@@ -87,16 +89,16 @@ def to_text(plan: Plan) -> str:
         legend.append(
             f"| deadline {clock(plan.deadline_h)}" + ("" if _limited(plan) else " (later)")
         )
-    return "\n".join([f"Time: {lead(plan, bars)}", *rows, *axis, "  ".join(legend)])
+    return "\n".join([f"Time: {decided(plan)}", *rows, *axis, "  ".join(legend)])
 
 
 def _letters(bar: Bar, span: float) -> list[str]:
     line = [" "] * (COLUMNS + 1)
-    for part in bar.parts:
+    for part in sorted(bar.parts, key=lambda part: part.kind == "work"):
         if not part.hours:
             continue
         first, last = _column(part.start_h, span), _column(part.end_h, span)
-        if part.kind == "work":  # however short, it is seen
+        if part.kind == "work":  # however short, it is seen: it comes last
             first = min(first, COLUMNS - 1)
             last = max(last, first + 1)
         for column in range(first, last):
@@ -145,7 +147,7 @@ def gantt(plan: Plan) -> str:
     return picture(
         left + _PLOT + 150,
         height,
-        f"Time chart of the plan: {lead(plan, bars)}.",
+        f"Time chart of the plan: {decided(plan)}.",
         "; ".join(said) + ".",
         "".join(parts),
         "time chart of the plan",

@@ -1,65 +1,116 @@
-"""A plan as a table and a graph in a notebook, and as text elsewhere; it asks no network."""
+"""A plan in a notebook and as text: where, what else, what moves, and when; it asks no network."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from ..ledger import format_rate, format_usd
-from .plangraph import graph
-from .planwords import clock
+from .gantt import decided, gantt
+from .gantt import to_text as gantt_text
+from .plangraph import MOST_LABELS, graph
+from .planwords import clock, more_time, more_usd, share, size
 from .statusline import PLAIN
+from .svg import scrolling
 from .table import TABLE, Table
 
 if TYPE_CHECKING:
     from ..offers import Offer
     from ..optimizer.planned import Moved, Placed, Plan
 
-_CLIP = 32
-_MOST_REASONS = 12  # lines of reasons that are worked out for a display; `explain()` has them all
+_MOST_ASKED = 12  # tasks of a plan to which other questions are put for a display
+_CLIP = 44
+SMALL = "font-size: 0.85em; opacity: 0.85"
+_BLOCK = f"{TABLE}; padding: 2px 8px"
 
 
 def to_text(plan: Plan) -> str:
     """The plan as plain text."""
-    parts = [str(tasks_table(plan))]
+    _ask(plan)
+    if len(plan) == 1 and not plan.moves:
+        return "\n".join([str(request_table(plan)), *footer(plan)])
+    parts = [str(tasks_table(plan)), *filter(None, [lead(plan)]), gantt_text(plan)]
     if any(move.gb for move in plan.moves):
         parts.append(str(moves_table(plan)))
-    if plan.compared_:
-        parts.append(str(compared_table(plan)))
+    parts += map(str, _other(plan))
     return "\n\n".join([*parts, "\n".join(footer(plan))])
 
 
 def to_html(plan: Plan) -> str:
     """The plan as HTML that is legible in light and in dark, and where styles are stripped."""
-    plain = f'<div class="{PLAIN}" style="{TABLE}; padding: 2px 8px">'
-    parts = [tasks_table(plan)._repr_html_()]
-    if len(plan) > 1 or plan.moves:
-        parts.append(graph(plan))
-    if any(move.gb for move in plan.moves):
-        parts.append(_folded("what moves", moves_table(plan)._repr_html_()))
+    _ask(plan)
+    notes = "".join(block(line) for line in footer(plan))
+    if len(plan) == 1 and not plan.moves:
+        return shown(request_table(plan)) + folded("what it rests on", notes)
+    moved = [move for move in plan.moves if move.gb]
+    parts = [block(headline(plan), "font-weight: 600"), block(lead(plan)), graph(plan)]
+    parts += [block(_arrows(moved), SMALL), block(decided(plan)), gantt(plan)]
+    parts.append(shown(tasks_table(plan, title="")))
+    if tables := _other(plan):
+        parts.append(folded(_nearest(plan), "".join(map(shown, tables))))
     if why := _why(plan):
         items = "".join(f"<li>{escape(line)}</li>" for line in why)
-        parts.append(_folded("why", f'<ul style="margin: 0">{items}</ul>'))
-    if plan.work is not None and len(plan) > 1 and len(plan) <= _MOST_REASONS:
-        plan.compared()
-    if plan.compared_:
-        parts.append(_folded("what if", compared_table(plan)._repr_html_()))
-    parts += [f"{plain}{escape(line)}</div>" for line in footer(plan)]
-    return "".join(parts)
+        parts.append(folded("why there", f'<ul style="margin: 0">{items}</ul>'))
+    if moved:
+        parts.append(folded("what moves", shown(moves_table(plan))))
+    return "".join(parts) + notes
+
+
+def _ask(plan: Plan) -> None:
+    """Work out what else could be done, where that is quick; large graphs are not asked."""
+    if plan.work is not None and len(plan) <= _MOST_ASKED:
+        plan.alternatives()
+        if len(plan) > 1 or plan.moves:
+            plan.compared()
+            plan.reasons()
+
+
+def _other(plan: Plan) -> list[Table]:
+    tables = [compared_table(plan)] if plan.compared_ else []
+    return tables + ([alternatives_table(plan)] if plan.alternatives_ else [])
 
 
 def _why(plan: Plan) -> list[str]:
-    if plan.reasons_ is None and (plan.work is None or len(plan) > _MOST_REASONS):
-        return []
-    return [reason.text for reason in plan.reasons()]
+    return [reason.text for reason in plan.reasons_ or ()]
 
 
-def _folded(name: str, html: str) -> str:
+# -- pieces of HTML ------------------------------------------------------------------------------
+
+
+def block(text: str, style: str = "") -> str:
+    """A line of text; nothing where there is none."""
+    if not text:
+        return ""
+    return f'<div class="{PLAIN}" style="{_BLOCK}; {style}">{escape(text)}</div>'
+
+
+def folded(name: str, html: str) -> str:
+    """What is shown on demand."""
     return (
-        f'<details class="{PLAIN}" style="{TABLE}; padding: 2px 8px">'
-        f"<summary>{escape(name)}</summary>{html}</details>"
+        f'<details class="{PLAIN}" style="{_BLOCK}">'
+        f'<summary style="cursor: pointer">{escape(name)}</summary>{html}</details>'
     )
+
+
+def shown(table: Table) -> str:
+    """A table that scrolls by itself where it is too wide."""
+    return scrolling(table._repr_html_(), table.title or "tasks")
+
+
+def _arrows(moved: Sequence[Moved]) -> str:
+    """What stands at the arrows of the graph."""
+    if not moved:
+        return ""
+    if len(moved) > MOST_LABELS:
+        return f"{len(moved)} transfers: their size, cost and time are under “what moves”"
+    guess = any(move.basis not in ("listed", "free") for move in moved)
+    return "arrows: size, cost and time of what moves (est.)" + (
+        "; ~ where no price is listed" if guess else ""
+    )
+
+
+# -- in words ------------------------------------------------------------------------------------
 
 
 def headline(plan: Plan) -> str:
@@ -80,37 +131,54 @@ def totals(usd: float, hours: float, gco2: float) -> str:
     return f"{format_usd(usd)}, {clock(hours)}, {carbon} kg CO2"
 
 
-def tasks_table(plan: Plan) -> Table:
-    """Each task with its place, its machine, its times and its cost."""
-    rows = []
-    for one in plan.tasks:
-        offer = one.offer
-        price = None if offer.price is None else offer.price * one.nodes
-        rows.append(
-            (
-                one.task,
-                f"{one.nodes} x {offer.place}" if one.nodes > 1 else offer.place,
-                machine(one),
-                format_rate(price),
-                clock(one.hours) + (" (assumed)" if one.assumed else ""),
-                clock(one.start_h),
-                format_usd(one.usd),
-                known_from(offer),
-            )
-        )
-    columns = ("task", "where", "machine", "price", "time", "starts at", "cost", "price from")
-    return Table(headline(plan), columns, tuple(rows))
+def lead(plan: Plan) -> str:
+    """What several clouds are good for, in a sentence; empty where the plan has one."""
+    alone = [
+        (one.usd, one.condition.split()[1])
+        for one in plan.compared_ or ()
+        if one.condition.endswith(" only") and one.usd is not None and one.where.startswith("on ")
+        if one.condition.split()[1] in one.where
+    ]
+    if len(plan.clouds) < 2 or not alone:
+        return ""
+    usd, cloud = min(alone)
+    more = f"{more_usd(usd - plan.usd)}, {share(usd - plan.usd, plan.usd)}"
+    return f"The best on one cloud alone, {cloud}, costs {format_usd(usd)} ({more})."
 
 
-def known_from(offer: Offer) -> str:
-    """Date and source of a price; a long source is cut, `plan[task].offer.source` has it whole."""
-    source = offer.source if len(offer.source) <= _CLIP else f"{offer.source[: _CLIP - 1]}…"
-    return f"{offer.date} {source}".strip()
+def _nearest(plan: Plan) -> str:
+    """What the next best costs more, as a summary says it."""
+    nearest = [one for one in plan.alternatives_ or () if one.kind.startswith("next best")]
+    if not nearest:
+        return "alternatives"
+    one = min(nearest, key=lambda one: (one.usd, one.hours))
+    part = share(one.usd, plan.usd)
+    costs = f"{format_usd(one.usd)} more{f' ({part})' if part else ''}"
+    if more_usd(one.usd) == "same":
+        costs = "as much"
+    return (
+        f"alternatives: the next best, {one.task} on {place(one.offer, one.nodes)}, costs {costs}"
+    )
 
 
-def machine(one: Placed) -> str:
+def footer(plan: Plan) -> Sequence[str]:
+    """Certificate and notes."""
+    return [str(plan.certificate), *plan.notes]
+
+
+def prices_from(offers: Iterable[Offer]) -> str:
+    """Date and source of prices, with whose they are; `plan[task].offer.source` has them whole."""
+    clouds: dict[str, dict[str, None]] = {}
+    for offer in offers:
+        read = f"{offer.date} {offer.source}".strip() or "not known"
+        read = read if len(read) <= _CLIP else f"{read[: _CLIP - 1]}…"
+        clouds.setdefault(offer.cloud, {})[read] = None
+    parts = [f"{cloud} {' and '.join(read)}" for cloud, read in sorted(clouds.items())]
+    return f"prices: {'; '.join(parts)}"
+
+
+def machine(offer: Offer) -> str:
     """Processors, memory and accelerators of one node."""
-    offer = one.offer
     parts = [f"{offer.gpu}:{offer.gpu_count:g}"] if offer.gpu else []
     if offer.vcpus:
         parts.append(f"{offer.vcpus:g} vCPUs")
@@ -119,21 +187,14 @@ def machine(one: Placed) -> str:
     return ", ".join(parts)
 
 
-def moves_table(plan: Plan) -> Table:
-    """Data that moves, with its price and time."""
-    rows = tuple(
-        (
-            move.source,
-            move.target,
-            f"{move.gb:,.3g} GB" if move.gb < 1000 else f"{move.gb:,.0f} GB",
-            format_usd(move.usd),
-            clock(move.hours),
-            basis(move),
-        )
-        for move in plan.moves
-        if move.gb
-    )
-    return Table("Data", ("from", "to", "size", "cost", "time", "known by"), rows)
+def place(offer: Offer, nodes: int) -> str:
+    """Where, and how many."""
+    return f"{nodes} x {offer.place}" if nodes > 1 else offer.place
+
+
+def rate(offer: Offer, nodes: int) -> str:
+    """USD/h of all nodes."""
+    return format_rate(None if offer.price is None else offer.price * nodes)
 
 
 def basis(move: Moved) -> str:
@@ -143,18 +204,120 @@ def basis(move: Moved) -> str:
     return f"{words}, {move.rate_basis} rate" if move.rate_basis else words
 
 
+# -- tables --------------------------------------------------------------------------------------
+
+
+def _time(one: Placed) -> str:
+    return clock(one.hours) + (" (assumed)" if one.assumed else "")
+
+
+def tasks_table(plan: Plan, title: str | None = None) -> Table:
+    """Each task with its place, its machine, its times and its cost."""
+    rows = tuple(
+        (
+            one.task,
+            place(one.offer, one.nodes),
+            machine(one.offer),
+            rate(one.offer, one.nodes),
+            _time(one),
+            clock(one.start_h),
+            format_usd(one.usd),
+        )
+        for one in plan.tasks
+    )
+    columns = ("task", "where", "machine", "price", "time", "starts at", "cost")
+    note = prices_from(one.offer for one in plan.tasks)
+    return Table(headline(plan) if title is None else title, columns, rows, note, heads=True)
+
+
+def request_table(plan: Plan, title: str | None = None) -> Table:
+    """A single request: where it goes, and what else there is."""
+    (one,) = plan.tasks
+    told = plan.alternatives_ or ()
+
+    def row(kind: str, offer: Offer, nodes: int, *figures: str) -> tuple[str, ...]:
+        return (kind, place(offer, nodes), rate(offer, nodes), *figures, machine(offer))
+
+    rows = [row("chosen", one.offer, one.nodes, format_usd(plan.usd), "", _time(one))]
+    for other in told:
+        cost, more = format_usd(plan.usd + other.usd), difference(other.usd, plan.usd)
+        time = clock(max(0.0, one.hours + other.hours))
+        rows.append(row(other.kind, other.offer, other.nodes, cost, more, time))
+    columns = ("", "where", "price", "cost", "more", "time", "machine")
+    note = prices_from([one.offer, *(other.offer for other in told)])
+    return Table(headline(plan) if title is None else title, columns, tuple(rows), note, heads=True)
+
+
+def difference(usd: float, whole: float) -> str:
+    """How much dearer, in USD and as a share.
+
+    Examples
+    --------
+    >>> difference(1.5, 10), difference(0, 10), difference(1.5, 0)
+    ('+$1.50 (+15 %)', 'same', '+$1.50')
+    """
+    part = share(usd, whole)
+    return more_usd(usd) + (f" ({part})" if part and part != "same" else "")
+
+
+def moves_table(plan: Plan) -> Table:
+    """Data that moves, with its price and time."""
+    rows = tuple(
+        (
+            move.source,
+            move.target,
+            size(move.gb),
+            format_usd(move.usd),
+            clock(move.hours),
+            basis(move),
+        )
+        for move in plan.moves
+        if move.gb
+    )
+    columns = ("from", "to", "size", "cost", "time", "known by")
+    return Table("What moves", columns, rows, heads=True)
+
+
 def compared_table(plan: Plan) -> Table:
-    """The plan beside what it would be under other conditions."""
-    rows = [("this plan", format_usd(plan.usd), clock(plan.hours), "")]
+    """The plan beside the next best, and beside what it would be under other conditions."""
+    rows = [("this plan", format_usd(plan.usd), "", clock(plan.hours), "", _clouds(plan))]
     for one in plan.compared_ or ():
         if one.usd is None or one.hours is None:
-            rows.append((one.condition, "", "", one.error))
+            rows.append((one.condition, "", "", "", "", one.error))
             continue
-        share = f"{100 * (one.usd / plan.usd - 1):+.0f} % cost" if plan.usd > 0 else ""
-        rows.append((one.condition, format_usd(one.usd), clock(one.hours), share))
-    return Table("What if", ("condition", "cost", "time", ""), tuple(rows))
+        rows.append(
+            (
+                one.condition,
+                format_usd(one.usd),
+                difference(one.usd - plan.usd, plan.usd),
+                clock(one.hours),
+                more_time(one.hours - plan.hours),
+                one.where,
+            )
+        )
+    columns = ("the whole plan", "cost", "more", "time", "longer", "where")
+    return Table("Other plans (estimates)", columns, tuple(rows), heads=True)
 
 
-def footer(plan: Plan) -> Sequence[str]:
-    """Certificate and notes."""
-    return [str(plan.certificate), *plan.notes]
+def _clouds(plan: Plan) -> str:
+    return f"on {', '.join(plan.clouds)}"
+
+
+def alternatives_table(plan: Plan) -> Table:
+    """What each task could take instead, and what the plan would come to with it."""
+    told = plan.alternatives_ or ()
+    rows = tuple(
+        (
+            one.task,
+            one.kind,
+            place(one.offer, one.nodes),
+            difference(one.usd, plan.usd),
+            more_time(one.hours),
+            format_usd(plan.usd + one.usd),
+            rate(one.offer, one.nodes),
+        )
+        for one in told
+    )
+    columns = ("task", "instead", "where", "more", "longer", "plan costs", "price")
+    note = prices_from(one.offer for one in told)
+    return Table("One task elsewhere (estimates)", columns, rows, note, heads=True)

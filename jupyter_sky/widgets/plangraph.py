@@ -160,7 +160,9 @@ def _lanes(arrows: Sequence[_Arrow]) -> list[_Box]:
     found = []
     for number, arrow in enumerate(arrows):
         a, b = arrow.stops
-        lanes = [_Box(f"{number} {level}", (), level=level) for level in range(a.level + 1, b.level)]
+        lanes = [
+            _Box(f"{number} {level}", (), level=level) for level in range(a.level + 1, b.level)
+        ]
         arrow.stops = [a, *lanes, b]
         found += lanes
     return found
@@ -191,7 +193,7 @@ def _layout(boxes: Sequence[_Box], arrows: Sequence[_Arrow]) -> None:
             (len(_label(arrow.move)) for arrow in arrows if arrow.stops[0].level == level),
             default=0,
         )
-        x = end + max(_GAP, longest * CHAR * 0.92 + 32)
+        x = end + max(_GAP, longest * CHAR * 0.92 + 22)
 
 
 def _order(

@@ -50,13 +50,15 @@ def share(more: float, whole: float) -> str:
 
     Examples
     --------
-    >>> share(1.5, 10), share(-0.25, 10), share(40, 10), share(1, 0), share(0.001, 10)
-    ('+15 %', '-2 %', '+400 %', '', '+0 %')
+    >>> share(1.5, 10), share(-0.25, 10), share(400, 10), share(1, 0), share(0.01, 10)
+    ('+15 %', '-2 %', '+4,000 %', '', '+0.1 %')
     """
     if not whole > 0:
         return ""
     percent = 100 * more / whole
-    return "same" if abs(more) < 5e-7 else f"{percent:+,.0f} %"
+    if abs(more) < 5e-7:
+        return "same"
+    return f"{percent:+.1f} %" if abs(percent) < 0.95 else f"{percent:+,.0f} %"
 
 
 def more_time(hours: float) -> str:

@@ -39,12 +39,19 @@ def picture(width: float, height: float, title: str, said: str, body: str, name:
         What the box is called.
     """
     font = "var(--jp-ui-font-family, system-ui, sans-serif)"
-    # below three quarters of its size nobody could read it: then it scrolls, by keyboard too
+    # much smaller nobody could read it: then it scrolls, by keyboard too
+    return scrolling(
+        f'<svg role="img" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'style="width: {width:.0f}px; max-width: 100%; min-width: {0.8 * width:.0f}px; '
+        f'height: auto; font: 12px {font}; color: {TEXT}">'
+        f"<title>{escape(title)}</title><desc>{escape(said)}</desc>{body}</svg>",
+        name,
+    )
+
+
+def scrolling(html: str, name: str) -> str:
+    """A box that scrolls by itself where what it holds is too wide."""
     return (
         f'<div class="{PLAIN}" role="region" aria-label="{escape(name)}" tabindex="0" '
-        f'style="overflow-x: auto; padding: 4px 8px">'
-        f'<svg role="img" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'style="width: {width:.0f}px; max-width: 100%; min-width: {0.75 * width:.0f}px; '
-        f'height: auto; font: 12px {font}; color: {TEXT}">'
-        f"<title>{escape(title)}</title><desc>{escape(said)}</desc>{body}</svg></div>"
+        f'style="overflow-x: auto; padding: 2px 8px">{html}</div>'
     )

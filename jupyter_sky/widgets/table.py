@@ -13,9 +13,10 @@ from .statusline import PLAIN
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# Amounts, clocks, rates and shares: $0.41, 1:12, $1.01/h, 97 %
-_NUMBER = re.compile(r"-?<?\$?\d[\d.,:]*( ?(%|s|/h|[kMGT]?i?B))?")
-_BLANK = {"", "unknown"}
+# Amounts, clocks, rates, shares and differences: $0.41, 1:12, $1.01/h, 97 %, +$1.50 (+15 %)
+_NUMBER = re.compile(r"[-+]?<?\$?\d[\d.,:]*( ?(%|s|/h|[kMGT]?i?B))?( \([-+]?\d[\d.,]* %\))?")
+_BLANK = {"", "unknown", "same"}
+_SHORT = 36  # characters that stay on one line, however narrow the page
 
 LINE = "1px solid rgba(128, 128, 128, 0.35)"
 TABLE = (
@@ -41,6 +42,8 @@ class Table:
         A sentence below the table.
     empty : str
         What is said in place of a table without rows.
+    heads : bool
+        Whether the first column names its row, which screen readers then say.
 
     Examples
     --------
@@ -57,6 +60,7 @@ class Table:
     rows: tuple[tuple[object, ...], ...]
     note: str = ""
     empty: str = ""
+    heads: bool = False
 
     def __iter__(self) -> Iterator[tuple[object, ...]]:
         return iter(self.rows)
@@ -108,7 +112,7 @@ class Table:
         head = _html_row(
             'th scope="col"', self.columns, [f"{s}; border-bottom: {LINE}" for s in styles]
         )
-        body = "".join(_html_row("td", row, styles) for row in self.rows)
+        body = "".join(_html_row("td", row, styles, self.heads) for row in self.rows)
         caption = f'<caption style="{CAPTION}">{escape(self.title)}</caption>'
         return (
             f'<table class="{PLAIN}" style="{TABLE}">{caption if self.title else ""}'
@@ -120,11 +124,16 @@ def _block(text: str, style: str) -> str:
     return f'<div class="{PLAIN}" style="{TABLE}; {style}">{escape(text)}</div>' if text else ""
 
 
-def _html_row(tag: str, values: tuple[object, ...], styles: list[str]) -> str:
-    name = tag.split()[0]
+def _html_row(tag: str, values: tuple[object, ...], styles: list[str], heads: bool = False) -> str:
+    tags = [tag] * len(values)
+    if heads:
+        tags[0] = 'th scope="row"'
+        styles = [f"{styles[0]}; font-weight: inherit", *styles[1:]]
+    texts = [_text(value) for value in values]
     cells = (
-        f'<{tag} style="{style}">{escape(_text(value))}</{name}>'
-        for value, style in zip(values, styles, strict=True)
+        f'<{tag} style="{style}{"; white-space: nowrap" if len(text) <= _SHORT else ""}">'
+        f"{escape(text)}</{tag.split()[0]}>"
+        for tag, text, style in zip(tags, texts, styles, strict=True)
     )
     return f'<tr style="background: none">{"".join(cells)}</tr>'
 

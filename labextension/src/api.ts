@@ -89,15 +89,18 @@ export interface IOffer {
   cpus: number | null;
   memory: number | null;
   gpus: string;
-  line?: string;
-  [key: string]: unknown;
+  source: string;
+  date: string;
+  note: string | null;
+  line: string; // what to ask for, as options of %%sky
 }
 
 export interface IOffers {
   offers: IOffer[];
   total: number;
-  at: number | string | null;
+  at: number;
   source: string;
+  notes: string[];
 }
 
 export interface IOutputs {

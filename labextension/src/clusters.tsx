@@ -23,8 +23,8 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
   useSignal(deeds.changed);
   const state = watch.state!;
   const [, redraw] = useState(0);
-  const live = state.clusters.filter(one => one.state !== 'down');
-  useTick(live.length > 0);
+  const { clusters } = state;
+  useTick(clusters.length > 0);
   const toggle = (name: string) => {
     if (!open.delete(name)) open.add(name);
     redraw(n => n + 1);
@@ -32,9 +32,9 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
   return (
     <>
       <Totals state={state} view={view} />
-      {live.length ? (
+      {clusters.length ? (
         <ul className="jsky-List" aria-label={_('Clusters')}>
-          {live.map(one => (
+          {clusters.map(one => (
             <Cluster
               key={`${one.name} ${one.created}`}
               cluster={one}
@@ -85,10 +85,9 @@ function Cluster(props: {
   const facts = [
     cluster.price === 0 ? _('free') : rate(cluster.price, _),
     spent === null ? _('cost unknown') : _('%1 so far', money(spent, _)),
-    span(now - cluster.created, _)
+    cluster.state === 'up' ? _('for %1', span(now - cluster.created, _)) : ''
   ];
-  const machines = cluster.nodes === 1 ? '' : _('%1 nodes', cluster.nodes);
-  const where = [cluster.where, machines, cluster.spot ? _('spot') : ''].filter(Boolean);
+  const where = [cluster.where, cluster.instance_type, cluster.spot ? _('spot') : ''];
   const body = `jsky-cluster-${cluster.name}`;
   return (
     <li className="jsky-Cluster" data-jsky-cluster={cluster.name}>
@@ -106,13 +105,10 @@ function Cluster(props: {
           <b>{cluster.name}</b>
           <Mark mark={clusterMark(cluster.state, _)} />
         </span>
-        <span className="jsky-Cluster-where">{where.join(' · ')}</span>
-        <span className="jsky-Cluster-facts">{facts.join(' · ')}</span>
+        <Facts facts={where} />
+        <Facts facts={facts} />
         <span className="jsky-Quiet">{ending(cluster, state.at, now, _)}</span>
         {cluster.note ? <span className="jsky-Note">{cluster.note}</span> : null}
-        {cluster.orphan ? (
-          <span className="jsky-Note">{_('No notebook uses it any more, and it still costs.')}</span>
-        ) : null}
       </button>
       {opened ? (
         <div id={body} className="jsky-Cluster-body">
@@ -127,6 +123,18 @@ function Cluster(props: {
         </div>
       ) : null}
     </li>
+  );
+}
+
+/** Facts in a line that breaks between them only. */
+function Facts({ facts }: { facts: string[] }): JSX.Element {
+  const known = facts.filter(Boolean);
+  return (
+    <span className="jsky-Facts">
+      {known.map((fact, at) => (
+        <span key={at}>{at < known.length - 1 ? `${fact} · ` : fact}</span>
+      ))}
+    </span>
   );
 }
 
@@ -166,7 +174,7 @@ function Deals(props: { cluster: ICluster; view: IView; runs: IState['runs'] }):
       />
       <Action label={_('Launch log')} about={name} act={() => void deeds.launchLog(cluster)} />
       <Action
-        label={busy('down') ? _('Ending…') : _('End…')}
+        label={busy('down') ? _('Ending…') : _('End cluster…')}
         about={name}
         danger
         why={whyNot('down', cluster, _) || busy('down')}

@@ -5,7 +5,7 @@ import { ICommandPalette, InputDialog } from '@jupyterlab/apputils';
 
 import type { ICluster, IRun } from './api';
 import type { Deeds } from './deeds';
-import { phase, whyNot } from './facts';
+import { isLive, phase, whyNot } from './facts';
 import { cloudIcon } from './icons';
 import type { ISky } from './tokens';
 
@@ -19,7 +19,7 @@ export function addCommands(
   palette: ICommandPalette | null
 ): void {
   const { _, watch } = sky;
-  const clusters = () => watch.state?.clusters.filter(one => one.state !== 'down') ?? [];
+  const clusters = () => watch.state?.clusters.filter(isLive) ?? [];
   const runs = () => watch.state?.runs ?? [];
   const active = () => runs().filter(run => phase(run) !== 'ended' && run.stoppable);
 

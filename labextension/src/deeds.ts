@@ -87,8 +87,8 @@ export class Deeds {
   async extend(cluster: ICluster): Promise<void> {
     const _ = this._;
     const asked = await InputDialog.getItem({
-      title: _('Keep %1 longer?', cluster.name),
-      label: _('At %1. Such as 30m, 2h or 1h30m.', rate(cluster.price, _)),
+      title: _('Keep %1 for how long?', cluster.name),
+      label: _('From now on, used or not, at %1. Such as 30m or 1h30m.', rate(cluster.price, _)),
       items: ['30m', '1h', '2h', '4h', '8h'],
       current: '1h',
       editable: true,
@@ -96,10 +96,9 @@ export class Deeds {
     });
     const time = asked.value?.trim();
     if (!asked.button.accept || !time) return;
-    await this.doing(
-      `extend ${cluster.name}`,
-      _('%1 is kept for %2 longer.', cluster.name, time),
-      () => this.watch.api.extend(cluster.name, time)
+    const said = _('%1 is kept for %2 from now on.', cluster.name, time);
+    await this.doing(`extend ${cluster.name}`, said, () =>
+      this.watch.api.extend(cluster.name, time)
     );
   }
 

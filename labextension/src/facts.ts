@@ -25,6 +25,11 @@ export function clusterMark(state: ICluster['state'], _: Translate): IMark {
   }
 }
 
+/** Whether a cluster may cost something, or will soon. */
+export function isLive(cluster: ICluster): boolean {
+  return cluster.state !== 'down' && cluster.state !== 'lost';
+}
+
 /** Whether a run has reached a machine, waits for one, or has ended. */
 export function phase(run: IRun): 'waiting' | 'running' | 'ended' {
   if (run.ended !== null || run.status !== 'running') return 'ended';
@@ -83,7 +88,7 @@ export function whyNot(
 ): string {
   const { name, state } = cluster;
   if (state === 'ending') return _('%1 is being ended.', name);
-  if (state === 'down' || state === 'lost') return _('%1 has ended.', name);
+  if (!isLive(cluster)) return _('%1 has ended.', name);
   if (deed === 'stop' && !cluster.running) return _('No cell runs on %1.', name);
   if (deed === 'ssh' && cluster.cloud === 'local') {
     return _('%1 runs on this computer: there is nothing to log in to.', name);
@@ -122,14 +127,12 @@ export function ratePlus(state: IState, _: Translate): string {
 /** What today has cost so far, and of how much. */
 export function todayLine(state: IState, _: Translate): string {
   const { usd, unknown, budget, over } = state.today;
-  let words = unknown
-    ? usd
-      ? _('%1 today, and what is unknown', money(usd, _))
-      : _('today unknown')
-    : _('%1 today', money(usd, _));
-  if (budget !== null) words += ' ' + _('of %1', money(budget, _));
-  if (over) words += ' – ' + _('over budget');
-  return words;
+  const spent = usd || !unknown ? money(usd, _) : '';
+  const more = unknown ? _('%1 of unknown price', unknown) : '';
+  const words = [_('Today %1', [spent, more].filter(Boolean).join(' + '))];
+  if (budget !== null) words.push(_('of %1', money(budget, _)));
+  if (over) words.push(_('– over budget'));
+  return words.join(' ');
 }
 
 /** The part of a notebook's absolute path that a server with this root knows; null if none. */

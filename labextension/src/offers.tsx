@@ -5,7 +5,7 @@ import React, { useEffect, useState } from 'react';
 import { IOffer, IOffers, SkyError } from './api';
 import type { IView } from './clusters';
 import { Action, Problem, useSettled, useSignal } from './parts';
-import { gib, rate, Translate, when } from './words';
+import { gib, rate, Translate } from './words';
 
 const LIMIT = 20;
 
@@ -87,20 +87,23 @@ function useOffers(view: IView, query: IAsked): [IOffers | null, SkyError | null
 }
 
 function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element {
-  const { deeds, watch, _ } = view;
+  const { deeds, _ } = view;
   const { offers, total } = answer;
   const count =
     total > offers.length
       ? _('The cheapest %1 of %2 offers', offers.length, total.toLocaleString('en-US'))
       : _('%1 offers', total);
-  const at = typeof answer.at === 'number' ? when(answer.at, watch.now()) : answer.at;
   return (
     <>
       <p className="jsky-Quiet" role="status">
         {total ? count : _('Nothing fits: ask for less, or leave out the region.')}
-        {' · '}
-        {_('prices: %1, %2', answer.source || _('source unknown'), at || _('date unknown'))}
+        {offers.length ? ` · ${provenance(answer, _)}` : ''}
       </p>
+      {answer.notes.map(note => (
+        <p key={note} className="jsky-Quiet">
+          {note}
+        </p>
+      ))}
       {offers.length ? (
         <table className="jsky-Table jsky-Offers">
           <caption className="jsky-Hidden">{_('Offers, cheapest first')}</caption>
@@ -108,29 +111,27 @@ function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element 
             <tr>
               <th scope="col">{_('USD/h')}</th>
               <th scope="col">{_('What')}</th>
-              <th scope="col">
-                <span className="jsky-Hidden">{_('Use')}</span>
-              </th>
             </tr>
           </thead>
           <tbody>
             {offers.map(offer => (
               <tr key={`${offer.cloud} ${offer.region} ${offer.instance_type} ${offer.spot}`}>
-                <td className="jsky-Number">{rate(offer.price, _)}</td>
+                <td>
+                  {rate(offer.price, _)}
+                  <Action
+                    label={_('Insert cell')}
+                    about={`${offer.instance_type} ${offer.cloud} ${offer.region}`}
+                    why={deeds.whyNoCell()}
+                    act={() => void deeds.insert(`%%sky ${offer.line}`)}
+                  />
+                </td>
                 <td>
                   <b>{offer.instance_type}</b> {offer.spot ? _('spot') : ''}
                   <span className="jsky-Quiet">{size(offer, _)}</span>
                   <span className="jsky-Quiet">
                     {offer.cloud} {offer.region}
+                    {offer.note ? ` · ${offer.note}` : ''}
                   </span>
-                </td>
-                <td>
-                  <Action
-                    label={_('Insert cell')}
-                    about={`${offer.instance_type} ${offer.cloud} ${offer.region}`}
-                    why={deeds.whyNoCell()}
-                    act={() => void deeds.insert(offerLine(offer))}
-                  />
                 </td>
               </tr>
             ))}
@@ -150,12 +151,10 @@ function size(offer: IOffer, _: Translate): string {
   return parts.filter(Boolean).join(' · ');
 }
 
-/** The line that runs a cell on an offer. */
-export function offerLine(offer: IOffer): string {
-  if (offer.line) return offer.line;
-  const words = ['%%sky', '--cloud', offer.cloud];
-  if (offer.region) words.push('--region', offer.region);
-  words.push('--instance-type', offer.instance_type);
-  if (offer.spot) words.push('--spot');
-  return words.join(' ');
+/** Where the prices are from and of when, as a range if they are of several days. */
+export function provenance(answer: IOffers, _: Translate): string {
+  const dates = answer.offers.map(offer => offer.date).filter(Boolean).sort();
+  const [first, last] = [dates[0], dates[dates.length - 1]];
+  const of = !first ? _('date unknown') : first === last ? first : _('%1 to %2', first, last);
+  return _('prices: %1, %2', answer.source || _('source unknown'), of);
 }

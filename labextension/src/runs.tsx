@@ -48,8 +48,7 @@ function Group({ title, runs, view }: { title: string; runs: IRun[]; view: IView
       <thead>
         <tr>
           <th scope="col">{_('Cell')}</th>
-          <th scope="col">{_('Time')}</th>
-          <th scope="col">{_('Cost')}</th>
+          <th scope="col">{_('Time, cost')}</th>
         </tr>
       </thead>
       <tbody>
@@ -85,12 +84,12 @@ function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
           title={title}
           onClick={() => void (cannot ? deeds.say(cannot, '', true) : deeds.openRun(run))}
         >
-          <span className="jsky-Run-line">
-            <Mark mark={runMark(run, _)} />
-            <code>{gist(run.code) || name}</code>
+          <span>
+            <Mark mark={runMark(run, _)} /> {name}
           </span>
+          <code>{gist(run.code) || _('no code')}</code>
           <span className="jsky-Quiet">
-            {name} · {fileName(run.notebook)}
+            {fileName(run.notebook)}
             {run.cluster ? ` · ${run.cluster}` : ''}
           </span>
         </button>
@@ -110,9 +109,9 @@ function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
       </td>
       <td className="jsky-Number" title={_('Started %1', when(run.started, now))}>
         {clock(seconds)}
-        {ended ? <span className="jsky-Quiet">{when(run.started, now)}</span> : null}
+        <span>{run.usd === null ? _('cost unknown') : money(run.usd, _)}</span>
+        <span className="jsky-Quiet">{when(run.started, now)}</span>
       </td>
-      <td className="jsky-Number">{money(run.usd, _)}</td>
     </tr>
   );
 }

@@ -6,6 +6,7 @@ import { ISignal, Signal } from '@lumino/signaling';
 
 import { Api, IState, SkyError } from './api';
 
+const WHOLE_SECONDS = 30;
 const CHANGED = 'https://jupyter-sky.dev/events/changed';
 
 /** The state of the server as this page knows it. */
@@ -78,7 +79,9 @@ export class Watch {
   private async ask(): Promise<void> {
     const before = this.problem;
     try {
-      const state = await this.api.state(this.state === null || before !== null);
+      // Heartbeats alone are no news, but the idle countdown goes by them: look at it now and then.
+      const old = this.now() - (this.state?.at ?? 0) > WHOLE_SECONDS;
+      const state = await this.api.state(old || before !== null);
       this.problem = null;
       this.heardAt = Date.now() / 1000;
       if (state) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,7 +83,13 @@ def test_progress_of_a_gather_that_lasts(lab: Notebook) -> None:
     shown += [c["data"]["text/plain"] for c in ran.of("update_display_data")]
     assert len(ran.of("display_data")) == 1
     assert any("2 running" in text and "of 10 calls done" in text for text in shown)
-    assert shown[-1].startswith("10 of 10 calls done, 0 running, 0 left")
+    assert re.fullmatch(r"☁ done 0:0\d · 10 calls done · [\d.]+ calls/\w+ on 2 nodes", shown[-1])
+    cards = [c["data"]["text/html"] for c in ran.of("update_display_data")]
+    assert 'role="progressbar"' in cards[0] and 'role="progressbar"' not in cards[-1]
+    stream = "sum(1 for _ in sky.gather(*(sky.function(time.sleep)(0.5) for _ in range(6)), "
+    ran = lab.run(stream + "stream=True) >> pool)")
+    assert ran.result == "6" and len(ran.of("display_data")) == 1
+    assert "☁ done" in ran.of("update_display_data")[-1]["data"]["text/plain"]
     assert not lab.run("_ = sky.gather(*(speak(0) for _ in range(10))) >> pool").of("display_data")
 
 

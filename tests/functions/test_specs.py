@@ -9,7 +9,6 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.functions.elastic import wanted
-from jupyter_sky.functions.progress import Progress
 from jupyter_sky.functions.specs import Nodes
 
 
@@ -126,14 +125,3 @@ def test_growth_by_the_length_of_the_line() -> None:
     assert wanted(nodes=2, slots=2, waiting=5, most=8) == 3
     assert wanted(nodes=2, slots=1, waiting=100, most=8) == 6
     assert wanted(nodes=8, slots=1, waiting=100, most=8) == 0
-
-
-def test_progress_is_counted() -> None:
-    from jupyter_sky.functions.tasks import RemoteFuture
-
-    futures: list[RemoteFuture[int]] = [RemoteFuture() for _ in range(5)]
-    futures[0].settle(1)
-    futures[1].fail(ValueError())
-    futures[2].cancel()
-    futures[3].at_work = lambda: True
-    assert Progress.of(futures) == Progress(done=1, running=1, failed=2, left=1)

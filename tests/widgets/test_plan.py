@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -12,6 +13,7 @@ import jupyter_sky as sky
 from jupyter_sky.offers import Offer
 from jupyter_sky.optimizer.plan import plan
 from jupyter_sky.optimizer.planned import Plan
+from jupyter_sky.widgets.plan import alternatives_table, compared_table, request_table
 from jupyter_sky.widgets.plangraph import MOST_TASKS, graph
 
 OFFERS = [
@@ -29,6 +31,9 @@ OFFERS = [
         date="2026-06-01",
     ),
 ]
+
+
+LABEL = r"[\d.]+ [MGT]B · ~?\$[\d.]+ · <?[\d:]+"
 
 
 def pipeline() -> sky.Dag:
@@ -62,10 +67,19 @@ def test_html_is_whole_escaped_and_asks_no_network(made: Plan) -> None:
     assert "<b>odd" not in html and "a & b" not in html
     assert not re.search(r"https?://|src=|@import|url\((?!#)", html)
     soup = BeautifulSoup(html, "html.parser")
-    assert len(soup.select("table")) >= 2 and "$" in soup.text
-    assert all("tex2jax_ignore" in "".join(t["class"]) for t in soup.select("table"))
+    assert len(soup.select("table")) == 4 and len(soup.select("svg")) == 2
+    for shown in soup.select("table"):
+        assert "tex2jax_ignore" in "".join(shown["class"])
+        assert all(head["scope"] == "col" for head in shown.select("thead th"))
+        assert all(row.find("th")["scope"] == "row" for row in shown.select("tbody tr"))
     summaries = [one.text for one in soup.select("summary")]
-    assert summaries == ["what moves", "why", "what if"]
+    assert summaries[0].startswith("alternatives: the next best, ")
+    assert summaries[1:] == ["why there", "what moves"]
+    assert "<script" not in html and not soup.select("[id]"), "ids would clash between outputs"
+    # what is too wide scrolls in a box of its own that has a name and takes the keyboard
+    for wide in soup.select("svg, table"):
+        (box,) = [up for up in wide.parents if up.get("role") == "region"]
+        assert box["tabindex"] == "0" and box["aria-label"] and "overflow-x: auto" in box["style"]
 
 
 def test_the_graph_is_an_image_with_words(made: Plan) -> None:
@@ -73,13 +87,15 @@ def test_the_graph_is_an_image_with_words(made: Plan) -> None:
     assert svg
     root = ElementTree.fromstring(svg[0])
     assert root.get("role") == "img"
-    spoken = root.findtext("title") or ""
+    assert "2 tasks" in (root.findtext("title") or "")
+    spoken = root.findtext("desc") or ""
     assert "a & b on aws us-east-1a m5.large" in spoken and "10 GB from s3://in" in spoken
     words = [element.text for element in root.iter("text")]
     for word in ("a & b", "aws us-east-1a", "train", "gcp us-central1-a", "s3://in", "gs://out"):
         assert word in words, word
-    labels = [word for word in words if word and word.startswith("2 GB · $")]
-    assert len(labels) == 1, "an arrow says what moves and for how much"
+    labels = [word for word in words if re.fullmatch(LABEL, word or "")]
+    moved = [move for move in made.moves if move.gb]
+    assert len(labels) == len(moved) == 3, "every arrow says how much moves, for what, how long"
     styles = svg[0]
     assert "var(--jp-ui-font-color1" in styles and "var(--jp-layout-color0" in styles
 
@@ -108,12 +124,43 @@ def test_a_graph_of_too_many_tasks_is_not_drawn() -> None:
         for number in range(MOST_TASKS + 1):
             sky.Task(f"t{number}").set_time_estimator(1)
     made = plan(dag, offers=OFFERS, tracked=False)
-    assert "<svg" not in made._repr_html_() and f"{MOST_TASKS + 1} tasks" in graph(made)
+    assert "<svg" not in graph(made) and f"{MOST_TASKS + 1} tasks" in made._repr_html_()
+    assert "time chart of the plan" in made._repr_html_()
 
 
 def test_a_single_request_shows_no_graph() -> None:
     made = plan(cpus="2", offers=OFFERS, tracked=False)
     assert "<svg" not in made._repr_html_() and "aws us-east-1a" in str(made)
+
+
+def test_other_plans_and_other_places_are_priced_beside_it(made: Plan) -> None:
+    rows = {row["the whole plan"]: row for row in compared_table(made).to_dicts()}
+    assert {"this plan", "on aws only", "on gcp only", "as fast as can be"} <= set(rows)
+    assert "nothing there will do for train" in str(rows["on aws only"]["where"])
+    dearer = [row for row in alternatives_table(made).to_dicts() if row["task"] == "a & b"]
+    assert dearer and re.fullmatch(r"\+\$[\d.]+ \(\+\d+ %\)", str(dearer[0]["more"]))
+    assert "2026-06-01 another" in alternatives_table(made).note
+
+
+def test_a_request_by_itself_shows_the_next_places() -> None:
+    offers = [replace(OFFERS[0], region=f"r{n}", zone=None, price=0.1 + n) for n in range(9)]
+    made = plan(cpus="2", offers=[*offers, *OFFERS], tracked=False)
+    shown = made._repr_html_()
+    rows = request_table(made).to_dicts()
+    assert [row[""] for row in rows[:4]] == ["chosen", *["next best"] * 3]
+    assert [row["where"] for row in rows[1:3]] == ["aws us-east-1a m5.large", "aws r1 m5.large"]
+    assert rows[1]["more"] == "same" and rows[2]["more"] == "+$1.03 (+1,000 %)"
+    assert "(assumed)" in str(rows[0]["time"]) and "<svg" not in shown
+
+
+def test_no_question_is_put_to_a_large_graph(monkeypatch) -> None:
+    with sky.Dag() as dag:
+        for number in range(13):
+            sky.Task(f"t{number}").set_time_estimator(1)
+    made = plan(dag, offers=OFFERS, tracked=False)
+    monkeypatch.setattr(type(made), "compared", lambda self: pytest.fail("it was asked"))
+    assert "t12" in made._repr_html_() and "t12" in str(made)
+    assert made.alternatives_ is None and made.reasons_ is None
 
 
 def test_a_plan_from_a_file_shows_itself_too(made: Plan) -> None:

@@ -1,0 +1,261 @@
+"""The bill in a notebook: live where widgets are, else the same figures with their time."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import budget
+from ..bill import Bill, parse_by, text_row
+from ..errors import SkyUsageError
+from ..ledger import By
+from .statusline import PLAIN
+from .table import TABLE, Table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from .view import View
+
+_log = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 5.0
+"""How often a view is told the figures; in between it counts on at the rate that it was told."""
+MOST_OF_A_CORE = 0.004
+"""Share of a core that all views together may take for it, however large the store."""
+MOST_LIVE = 8
+"""Views that are kept up to date: of more than that the oldest ones keep their figures."""
+
+Read = Callable[[By, str], Bill]
+"""Makes a bill by something, since a moment as `jupyter_sky.bill.parse_since` reads it."""
+_QUIET = "opacity: 0.72"
+
+
+class Cost:
+    """What was spent, goes on being spent, is to come and was saved.
+
+    It is a table of what was spent, with the rest above and below it. In a notebook it is live.
+
+    Attributes
+    ----------
+    bill : Bill
+        The figures, as of the moment that it was made.
+    table : Table
+        What was spent.
+
+    Examples
+    --------
+    >>> sky.cost(by="day", since="30d").to_csv("costs.csv")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        read: Read,
+        set_budget: Callable[[float | None], None],
+        by: By = "cell",
+        since: str = "all",
+        compact: bool = False,
+    ) -> None:
+        self.bill, self.compact = read(by, since), compact
+        self._read, self._set_budget, self._since = read, set_budget, since
+        self._view: View | None = None
+        self._display_id = ""
+
+    @property
+    def table(self) -> Table:
+        """What was spent."""
+        by = self.bill.by
+        return Table(
+            f"Cost by {by}",
+            (by, "time", "price", "cost", "price from"),
+            tuple(map(text_row, self.bill.lines)),
+            empty="nothing has run yet",
+        )
+
+    def __iter__(self) -> Iterator[tuple[object, ...]]:
+        return iter(self.table)
+
+    def __len__(self) -> int:
+        return len(self.bill.lines)
+
+    def to_dicts(self) -> list[dict[str, object]]:
+        """Each line as a dict from column to text."""
+        return self.table.to_dicts()
+
+    def to_pandas(self) -> DataFrame:
+        """All lines as a DataFrame: times as timestamps, amounts in USD, NaN where not known."""
+        from pandas import DataFrame, to_datetime
+
+        names = "what started ended seconds price usd estimated source date".split()
+        rows = [[getattr(line, name) for name in names] for line in self.bill.lines]
+        frame = DataFrame(rows, columns=[self.bill.by, *names[1:]])
+        for name in ("started", "ended"):
+            frame[name] = to_datetime(frame[name].astype(float), unit="s", utc=True)
+        return frame.astype({"seconds": float, "price": float, "usd": float})
+
+    def to_csv(self, path: str | Path | None = None) -> str | None:
+        """All lines as CSV, into a file or as text.
+
+        Raises
+        ------
+        SkyUsageError
+            The file cannot be written.
+        """
+        text = self.bill.to_csv()
+        if path is None:
+            return text
+        try:
+            Path(path).expanduser().write_text(text, encoding="utf-8", newline="")
+        except OSError as error:
+            raise SkyUsageError(f"{path}: cannot be written: {error.strerror or error}") from error
+        return None
+
+    # -- static forms ------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        facts = [f"{name}: {text}" for name, text in self.bill.facts]
+        if self.compact:
+            return f"☁ {' · '.join(facts)}"
+        return "\n".join(["Cost", *facts, "", str(self.table), "", *self.bill.notes])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        facts = self.bill.facts
+        if self.compact:
+            words = " · ".join(f"{escape(name)} <b>{escape(text)}</b>" for name, text in facts)
+            return f'<div class="{PLAIN}" role="status" style="{TABLE}">{words}</div>'
+        rows = "".join(
+            f'<tr style="background: none"><th scope="row" style="padding: 1px 8px; text-align: '
+            f'left; font-weight: 400; background: none">{escape(name)}</th><td style="padding: '
+            f'1px 8px; text-align: left; background: none"><b>{escape(text)}</b></td></tr>'
+            for name, text in facts
+        )
+        notes = "".join(f"<div>{escape(note)}</div>" for note in self.bill.notes)
+        return (
+            f'<table class="{PLAIN}" style="{TABLE}"><tbody>{rows}</tbody></table>'
+            f"{self.table._repr_html_()}"
+            f'<div class="{PLAIN}" style="{TABLE}; {_QUIET}; padding: 2px 8px">{notes}</div>'
+        )
+
+    # -- live --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Keep the figures up to date no longer; in view they stay, as static HTML."""
+        if self._view is None:
+            return
+        _ticker.drop(self)
+        self._view, view = None, self._view
+        if self._display_id:
+            # JupyterLab prefers a widget even when its model is gone, and then shows an error.
+            static = {"text/html": self._repr_html_(), "text/plain": str(self)}
+            _display(static, self._display_id, update=True)
+        view.close()
+
+    def _ipython_display_(self) -> None:
+        from IPython import get_ipython  # type: ignore[attr-defined]
+
+        static = {"text/html": self._repr_html_(), "text/plain": str(self)}
+        if getattr(get_ipython(), "kernel", None) is None:
+            _display(static)
+            return
+        self._display_id = self._display_id or secrets.token_hex(8)
+        if self._view is None:
+            self._view = self._live()
+            _ticker.add(self)
+        bundle, metadata = self._view._repr_mimebundle_()
+        _display(bundle, self._display_id, metadata=metadata)
+
+    def _live(self) -> View:
+        from .view import View
+
+        answers = {"bill": self._asked, "csv": self._asked_csv, "budget": self._asked_budget}
+        static = lambda: (self._repr_html_(), str(self))  # noqa: E731
+        return View("cost", answers, static, self._state())
+
+    def _state(self) -> dict[str, Any]:
+        return {"compact": self.compact, "since": self._since, "bill": self.bill.to_dict()}
+
+    def refresh(self) -> None:
+        """Make the bill anew, and let the view show it."""
+        self.bill = self._read(self.bill.by, self._since)
+        if self._view is not None:
+            self._view.state = self._state()
+
+    def _asked(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """What the view wants to see: another grouping, another time, or the figures of now."""
+        self.bill, self._since = self._chosen(payload), str(payload.get("since") or "all")
+        return self.bill.to_dict()
+
+    def _asked_csv(self, payload: dict[str, Any]) -> dict[str, Any]:
+        bill = self._chosen(payload)
+        return {"text": bill.to_csv(), "name": bill.file_name}
+
+    def _asked_budget(self, payload: dict[str, Any]) -> dict[str, Any]:
+        self._set_budget(budget.asked(payload))
+        return self._asked(payload)
+
+    def _chosen(self, payload: dict[str, Any]) -> Bill:
+        by = parse_by(str(payload.get("by") or self.bill.by))
+        return self._read(by, str(payload.get("since") or "all"))
+
+
+class _Ticker:
+    """One thread that keeps all live views of a process up to date, and takes little of a core."""
+
+    def __init__(self) -> None:
+        self._shown: list[Cost] = []
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def add(self, cost: Cost) -> None:
+        """Keep a view up to date; the oldest of too many keeps its figures."""
+        with self._lock:
+            self._shown = [*self._shown, cost][-MOST_LIVE:]
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="sky-cost", daemon=True)
+                self._thread.start()
+
+    def drop(self, cost: Cost) -> None:
+        """Let a view be."""
+        with self._lock:
+            self._shown = [one for one in self._shown if one is not cost]
+
+    def _run(self) -> None:
+        wait = PERIOD_SECONDS
+        while True:
+            time.sleep(wait)
+            with self._lock:
+                shown = list(self._shown)
+                if not shown:
+                    self._thread = None
+                    return
+            begun = time.thread_time()
+            for cost in shown:
+                try:
+                    cost.refresh()
+                except Exception:  # a store that is locked for a moment must not end it
+                    _log.debug("a view of costs could not be updated", exc_info=True)
+            took = time.thread_time() - begun
+            wait = max(PERIOD_SECONDS, took / MOST_OF_A_CORE)
+
+
+_ticker = _Ticker()
+
+
+def _display(
+    bundle: dict[str, Any],
+    display_id: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    update: bool = False,
+) -> None:
+    from IPython.display import display
+
+    display(bundle, raw=True, metadata=metadata, display_id=display_id, update=update)

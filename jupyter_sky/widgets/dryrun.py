@@ -1,0 +1,65 @@
+"""What a cell would do, in a sentence and a small table; the rest is folded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..ledger import format_usd
+from ..optimizer.planned import Plan
+from .plan import block, folded, footer, machine, place, rate, request_table, shown
+from .planwords import clock
+from .table import Table
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """Where a cell would run and at what price; shows itself in a notebook and as text.
+
+    Attributes
+    ----------
+    plan : Plan
+        Where, with the next places as its alternatives.
+    copies : str
+        What would be copied there.
+    notes : tuple of str
+        More about that place: the cluster that is up, or why it cannot be used yet.
+    """
+
+    plan: Plan
+    copies: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """Where, at what price, and what that comes to."""
+        (one,) = self.plan.tasks
+        kind = machine(one.offer)
+        ready = f", ready after {clock(one.spin_up_hours)}" if one.spin_up_hours else ""
+        return (
+            f"Dry run: would run on {place(one.offer, one.nodes)}{f' ({kind})' if kind else ''} "
+            f"at {rate(one.offer, one.nodes)}: {format_usd(self.plan.usd)} for an hour of work "
+            f"(est.){ready}"
+        )
+
+    @property
+    def copied(self) -> str:
+        """What is to be known of the place, what would move, and that nothing has."""
+        told = (*self.notes, f"would be copied: {self.copies or 'nothing'}", "nothing was launched")
+        return "; ".join(told)
+
+    def table(self) -> Table:
+        """The place and the next ones."""
+        return request_table(self.plan, "")
+
+    def __str__(self) -> str:
+        notes = (f"  {line}" for line in footer(self.plan))
+        return "\n".join([self.sentence, self.copied, str(self.table()), *notes])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        notes = "".join(block(line) for line in footer(self.plan))
+        head = block(self.sentence, "font-weight: 600") + block(self.copied)
+        return head + shown(self.table()) + folded("what it rests on", notes)
