@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..optimizer.planned import Moved, Placed, Plan
 
 _MOST_ASKED = 12  # tasks of a plan to which other questions are put for a display
+_MOST_SECONDS = 0.3  # of the solver for such a plan
 _CLIP = 44
 SMALL = "font-size: 0.85em; opacity: 0.85"
 _BLOCK = f"{TABLE}; padding: 2px 8px"
@@ -58,12 +59,19 @@ def to_html(plan: Plan) -> str:
 
 
 def _ask(plan: Plan) -> None:
-    """Work out what else could be done, where that is quick; large graphs are not asked."""
-    if plan.work is not None and len(plan) <= _MOST_ASKED:
-        plan.alternatives()
-        if len(plan) > 1 or plan.moves:
-            plan.compared()
-            plan.reasons()
+    """Work out what else could be done, where that is quick: the rest is asked by hand."""
+    if plan.work is None or not _quick(plan):
+        return
+    plan.alternatives()
+    if len(plan) > 1 or plan.moves:
+        plan.compared()
+        plan.reasons()
+
+
+def _quick(plan: Plan) -> bool:
+    """Whether a few more plans like this one take no time that anybody would notice."""
+    solving = [spent for stage, spent in plan.certificate.seconds.items() if stage != "tables"]
+    return len(plan) <= _MOST_ASKED and sum(solving) <= _MOST_SECONDS
 
 
 def _other(plan: Plan) -> list[Table]:
@@ -162,8 +170,10 @@ def _nearest(plan: Plan) -> str:
 
 
 def footer(plan: Plan) -> Sequence[str]:
-    """Certificate and notes."""
-    return [str(plan.certificate), *plan.notes]
+    """Certificate and notes, and how to ask for more where that takes long."""
+    more = "what else could be done, and what it costs: plan.compared(), plan.alternatives()"
+    asked = plan.work is None or plan.alternatives_ is not None
+    return [str(plan.certificate), *plan.notes, *([] if asked else [more])]
 
 
 def prices_from(offers: Iterable[Offer]) -> str:

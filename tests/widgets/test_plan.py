@@ -161,6 +161,10 @@ def test_no_question_is_put_to_a_large_graph(monkeypatch) -> None:
     monkeypatch.setattr(type(made), "compared", lambda self: pytest.fail("it was asked"))
     assert "t12" in made._repr_html_() and "t12" in str(made)
     assert made.alternatives_ is None and made.reasons_ is None
+    assert "plan.compared(), plan.alternatives()" in str(made), "it says how to ask"
+    slow = replace(made.certificate, seconds={"tables": 9.0, "solve": 1.0})
+    few = replace(plan(pipeline(), offers=OFFERS, tracked=False), certificate=slow)
+    assert "train" in str(few) and few.alternatives_ is None
 
 
 def test_a_plan_from_a_file_shows_itself_too(made: Plan) -> None:
