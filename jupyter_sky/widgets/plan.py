@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..offers import Offer
     from ..optimizer.planned import Moved, Placed, Plan
 
+MOST_ROWS = 200
+"""Rows of a table that are shown; `plan.tasks` and `plan.moves` have all."""
 _MOST_ASKED = 12  # tasks of a plan to which other questions are put for a display
 _MOST_SECONDS = 0.3  # of the solver for such a plan
 _CLIP = 44
@@ -233,10 +235,12 @@ def tasks_table(plan: Plan, title: str | None = None) -> Table:
             clock(one.start_h),
             format_usd(one.usd),
         )
-        for one in plan.tasks
+        for one in plan.tasks[:MOST_ROWS]
     )
     columns = ("task", "where", "machine", "price", "time", "starts at", "cost")
     note = prices_from(one.offer for one in plan.tasks)
+    if len(plan) > MOST_ROWS:
+        note = f"and {len(plan) - MOST_ROWS:,} more: plan.tasks; {note}"
     return Table(headline(plan) if title is None else title, columns, rows, note, heads=True)
 
 
@@ -272,6 +276,7 @@ def difference(usd: float, whole: float) -> str:
 
 def moves_table(plan: Plan) -> Table:
     """Data that moves, with its price and time."""
+    moved = [move for move in plan.moves if move.gb]
     rows = tuple(
         (
             move.source,
@@ -281,11 +286,11 @@ def moves_table(plan: Plan) -> Table:
             clock(move.hours),
             basis(move),
         )
-        for move in plan.moves
-        if move.gb
+        for move in moved[:MOST_ROWS]
     )
     columns = ("from", "to", "size", "cost", "time", "known by")
-    return Table("What moves", columns, rows, heads=True)
+    more = f"and {len(moved) - MOST_ROWS:,} more: plan.moves" if len(moved) > MOST_ROWS else ""
+    return Table("What moves", columns, rows, more, heads=True)
 
 
 def compared_table(plan: Plan) -> Table:
