@@ -127,10 +127,9 @@ export function ratePlus(state: IState, _: Translate): string {
 /** What today has cost so far, and of how much. */
 export function todayLine(state: IState, _: Translate): string {
   const { usd, unknown, budget, over } = state.today;
-  const spent = usd || !unknown ? money(usd, _) : '';
-  const more = unknown ? _('%1 of unknown price', unknown) : '';
-  const words = [_('Today %1', [spent, more].filter(Boolean).join(' + '))];
+  const words = [_('Today %1', usd || !unknown ? money(usd, _) : _('unknown'))];
   if (budget !== null) words.push(_('of %1', money(budget, _)));
+  if (unknown && usd) words.push(_('and %1 of unknown price', unknown));
   if (over) words.push(_('– over budget'));
   return words.join(' ');
 }
