@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tornado.web
 
 from ..errors import SkyError, SkyUsageError
-from .desk import Desk
 from .handler import NotNow, SkyHandler
+
+if TYPE_CHECKING:
+    from .desk import Desk
 
 _NAME = r"clusters/([^/]+)"
 

@@ -13,15 +13,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError
-from ..store import ClusterRow, RunRow
 from .handler import NotKnown, NotNow
 from .lookouts import Lookouts
 from .news import SCHEMA, Watchman
 from .replay import Journals
-from .state import Seen, State, Told, midnight, signature
+from .seen import Seen, Told, midnight
 
 if TYPE_CHECKING:
     from ..executor.session import Session
+    from ..store import ClusterRow, RunRow
+    from .state import State
 
 THREADS = 16
 AMOUNT_SECONDS = 5.0
@@ -97,6 +98,8 @@ class Desk:
     @property
     def state(self) -> State:
         """What the store says, with what is known beside it."""
+        from .state import State
+
         if self._state is None:
             self._state = State(self.session.store)
         return self._state
@@ -118,6 +121,8 @@ class Desk:
 
     def news(self) -> str:
         """Return a word that is another one when something has happened."""
+        from .state import signature
+
         store = self.session.store
         with self._reading:
             changes = store.changes()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .. import processes
 from ..errors import SkyError
-from .state import Seen, orphan
+from .seen import Seen, orphan
 
 if TYPE_CHECKING:
     from ..executor.session import Session
