@@ -16,6 +16,10 @@ class Told:
     at: float
 
 
+Tellings = dict[tuple[str, float], Told]
+"""The last word of each head, by the name of its cluster and when that was made."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What is known beside the store.

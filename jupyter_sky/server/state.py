@@ -19,7 +19,7 @@ from ..ledger import run_usd
 from ..offers import Offer
 from ..processes import is_alive
 from ..store import IntervalRow, RunRow, Store
-from .seen import Seen, Told, midnight
+from .seen import Seen, Tellings, midnight
 
 RUNS = 100
 LOST_SECONDS = 86400.0
@@ -93,7 +93,7 @@ class State:
         self._db = store.database
         self._usd: dict[str, float | None] = {}
 
-    def now(self, seen: Seen, told: dict[str, Told]) -> dict[str, Any]:
+    def now(self, seen: Seen, told: Tellings) -> dict[str, Any]:
         """Return everything that the panel shows; see the server's REST interface."""
         now = time.time()
         runs = self._runs(now, seen)
@@ -115,7 +115,11 @@ class State:
     # -- clusters --------------------------------------------------------------------------
 
     def _clusters(
-        self, now: float, seen: Seen, told: dict[str, Told], runs: Sequence[dict[str, Any]]
+        self,
+        now: float,
+        seen: Seen,
+        told: Tellings,
+        runs: Sequence[dict[str, Any]],
     ) -> list[dict[str, Any]]:
         since = {"lost": now - LOST_SECONDS, "down": now - DOWN_SECONDS}
         rows = self._db.read(_SHOWN, since)
@@ -194,7 +198,7 @@ def _cluster(
     row: dict[str, Any],
     now: float,
     seen: Seen,
-    told: dict[str, Told],
+    told: Tellings,
     running: int,
     usd: float | None,
 ) -> dict[str, Any]:
@@ -207,8 +211,8 @@ def _cluster(
     idle_left = None
     if state == "up":
         ends = [row["kept"], (now if running else row["last_beat"] or row["created"]) + row["idle"]]
-        if name in told:
-            ends.append(told[name].at + told[name].idle_left)
+        if said := told.get((name, row["created"])):
+            ends.append(said.at + said.idle_left)
         idle_left = max(0.0, max(ends) - now)
     taken = "name state cloud region instance_type nodes price price_source price_date notebook"
     return {
