@@ -82,11 +82,12 @@ export function ending(cluster: ICluster, at: number, now: number, _: Translate)
 
 /** Why a deed cannot be done to a cluster now; empty when it can. */
 export function whyNot(
-  deed: 'stop' | 'down' | 'extend' | 'ssh' | 'insert',
+  deed: 'stop' | 'down' | 'extend' | 'ssh' | 'insert' | 'log',
   cluster: ICluster,
   _: Translate
 ): string {
   const { name, state } = cluster;
+  if (deed === 'log') return '';
   if (state === 'ending') return _('%1 is being ended.', name);
   if (!isLive(cluster)) return _('%1 has ended.', name);
   if (deed === 'stop' && !cluster.running) return _('No cell runs on %1.', name);
