@@ -78,6 +78,7 @@ def test_by_keys_alone_from_an_empty_cell_to_its_output(notebook):
 
     page.keyboard.press("Alt+Shift+S")
     page.locator(OFFERS).wait_for()
+    page.locator(PANEL, has_text="Would run on cluster form-").wait_for()  # it is up by now
     page.keyboard.press("Escape")
     page.locator(PANEL).wait_for(state="detached")
     assert page.evaluate("window.panel.content.node.contains(document.activeElement)")
