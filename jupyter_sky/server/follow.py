@@ -15,7 +15,7 @@ from .. import processes
 from .handler import SkyHandler
 
 if TYPE_CHECKING:
-    from ..executor.display import Status
+    from ..executor.display import Stage, Status
     from ..store import ClusterRow, RunRow
     from .desk import Desk
 
