@@ -7,10 +7,10 @@ from typing import Any
 
 import tornado.web
 
-from ..errors import SkyStoreError, SkyUsageError
+from ..errors import SkyStoreError, SkyUsageError, suggest
 from ..forms.asking import answers
 from ..forms.complete import Known
-from .handler import SkyHandler
+from .handler import NotKnown, SkyHandler
 
 
 class FormHandler(SkyHandler):
@@ -38,7 +38,10 @@ class FormHandler(SkyHandler):
         return asked
 
     def _answered(self, kind: str, asked: Any) -> dict[str, Any]:
-        return answers(self._known)[kind](asked())
+        known = answers(self._known)
+        if kind not in known:
+            raise NotKnown(f"form/{kind}: not known", hint=suggest(kind, known))
+        return known[kind](asked())
 
     def _known(self) -> Known:
         try:
@@ -48,4 +51,4 @@ class FormHandler(SkyHandler):
         return Known(live)
 
 
-HANDLERS = [(r"form/(schema|read|write|match|place|complete)", FormHandler)]
+HANDLERS = [(r"form/([^/]+)", FormHandler)]

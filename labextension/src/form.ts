@@ -8,6 +8,7 @@ import { h } from '../../jupyter_sky/widgets/static/base.js';
 import { drawForm, render } from '../../jupyter_sky/widgets/static/form.js';
 import { FormPanel, type Cell } from './formpanel';
 import { cloudIcon } from './icons';
+import { replaceSource } from './source';
 import { ISky } from './tokens';
 import { addView, type Show } from './views';
 
@@ -16,19 +17,6 @@ export const SAY = 'jupyter-sky:say-needs';
 /** What a form asks, answered by the server. */
 export function askServer({ api }: ISky): (kind: string, payload?: any) => Promise<any> {
   return (kind, payload = {}) => api.post(`form/${kind}`, payload);
-}
-
-/** Changes a cell's text where it differs, and nowhere else: cursors and undo stay. */
-export function replaceSource(cell: Cell, next: string): void {
-  const shared = cell.model.sharedModel;
-  const now = shared.getSource();
-  if (now === next) return;
-  const most = Math.min(now.length, next.length);
-  let start = 0;
-  while (start < most && now[start] === next[start]) start += 1;
-  let end = 0;
-  while (end < most - start && now[now.length - 1 - end] === next[next.length - 1 - end]) end += 1;
-  shared.updateSource(start, now.length - end, next.slice(start, next.length - end));
 }
 
 /** Shows `sky.form()` where a notebook has it in an output. */

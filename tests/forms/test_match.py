@@ -80,7 +80,9 @@ def test_without_an_account_it_says_so():
 def test_with_an_account_it_is_where_a_launch_would_go(monkeypatch):
     monkeypatch.setattr("jupyter_sky.provisioner.broker.usable", lambda need: ("aws",))
     words = whereabouts(Fields({"gpus": "V100:1"}))
-    assert words.startswith("would run on aws ") and "p3.2xlarge, $" in words and " spot" not in words
+    assert (
+        words.startswith("would run on aws ") and "p3.2xlarge, $" in words and " spot" not in words
+    )
 
 
 @pytest.mark.parametrize(

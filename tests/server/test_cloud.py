@@ -61,8 +61,8 @@ def console(cloud: Loopback) -> Any:
     """EC2, as its own console has it."""
     import boto3
 
-    (machine, *_) = cloud.machines()
-    return boto3.client("ec2", region_name=machine["zone"][:-1]), machine["id"]
+    region, _, name = cloud.machines()[0]["id"].partition("/")
+    return boto3.client("ec2", region_name=region), name
 
 
 async def test_a_machine_that_is_removed_in_the_console_is_shown_as_lost(
