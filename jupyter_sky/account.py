@@ -195,7 +195,9 @@ def forecast(
     if not running:
         idle = f"nothing runs: its idle limit of {format_duration(cluster.idle)}, from when no "
         idle += "notebook has it"
-    ends = now + left + cluster.idle
+    ends = max(now + left + cluster.idle, cluster.kept)
+    if cluster.kept == ends:
+        idle = "then kept, as it was asked to be"
     lasts, so_far = ends - interval.started, now - interval.started
     more = billed_seconds(interval.cloud, lasts) - billed_seconds(interval.cloud, so_far)
     usd = cost(interval.price, more)

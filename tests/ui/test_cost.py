@@ -99,6 +99,7 @@ def test_costs_tick_and_a_passed_budget_stops_what_costs(lab, page, tmp_path):
     page.locator(PANEL).get_by_role("button", name="Change…").click()
     page.locator(PANEL).get_by_role("button", name="No limit").click()
     page.locator(PANEL).get_by_text("No budget is set").wait_for()
+    page.locator(".Toastify__toast").first.wait_for(state="detached")
     run(notebook, 4).get_by_text("'after'").wait_for()
     page.set_viewport_size({"width": 480, "height": 800})
     beyond = page.locator(PANEL).evaluate("one => one.scrollWidth - one.clientWidth")
