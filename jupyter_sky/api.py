@@ -14,7 +14,7 @@ from .executor import session as _sessions
 from .executor.request import CellOptions, Input, Output
 from .executor.run import SkyRun
 from .ledger import By, format_rate, format_usd
-from .resources import Resources, format_duration, parse_duration
+from .resources import Resources, format_duration
 from .widgets.table import Table
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ def cost(by: By = "cell", since: str | None = None) -> Cost:
 
 
 def _cost(by: By, since: str, compact: bool = False) -> Cost:
-    from .bill import make
+    from .bill import make, signature
     from .widgets.cost import Cost
 
     session = _sessions.current()
@@ -301,7 +301,7 @@ def _cost(by: By, since: str, compact: bool = False) -> Cost:
     def set_budget(usd: float | None) -> None:
         session.clusters.guard.set_budget(usd, "sky.cost()")
 
-    return Cost(read, set_budget, by, since, compact)
+    return Cost(read, set_budget, lambda: signature(session.store), by, since, compact)
 
 
 def logs(which: str | int | None = None) -> Log:
