@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         cost,
         down,
         extend,
+        form,
         get,
         handle,
         logs,
@@ -65,8 +66,8 @@ if TYPE_CHECKING:
     from .resources import Resources
 
 _VERBS = (
-    "alias cancel check config cost down extend get handle logs meter offers plan put run search "
-    "status up vars wait"
+    "alias cancel check config cost down extend form get handle logs meter offers plan put run "
+    "search status up vars wait"
 ).split()
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
@@ -143,6 +144,7 @@ __all__ = [
     "cost",
     "down",
     "extend",
+    "form",
     "function",
     "gather",
     "get",

@@ -14,7 +14,7 @@ from .executor import session as _sessions
 from .executor.request import CellOptions, Input, Output
 from .executor.run import SkyRun
 from .ledger import By, format_rate, format_usd
-from .resources import Resources, format_duration
+from .resources import Resources, format_duration, parse_duration
 from .widgets.table import Table
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .optimizer.planned import Plan
     from .search import SearchResult, Space
     from .widgets.cost import Cost
+    from .widgets.form import SkyForm
     from .widgets.logs import Log
     from .widgets.offers import Offers
 
@@ -138,6 +139,7 @@ def extend(cluster: str | None, time: str | float) -> float:
     3600.0
     """
     from .executor.extension import extend as keep
+    from .resources import parse_duration
 
     session = _sessions.current()
     live = session.cluster(cluster)
@@ -205,6 +207,30 @@ def status(cluster: str | None = None) -> Table:
         tuple(rows),
         empty="no cluster is up: put %%sky above a cell, or %sky up",
     )
+
+
+def form(line: str = "", **labels: Any) -> SkyForm:
+    """Show a form that says what a cell needs, and what that would get and cost.
+
+    Parameters
+    ----------
+    line
+        Options to begin with, as after ``%%sky``.
+    **labels
+        Or the same as labels: ``gpus="V100:1"``.
+
+    Returns
+    -------
+    SkyForm
+        ``form.line`` is what it says now; ``form.cell()`` puts a cell with it below this one.
+
+    Examples
+    --------
+    >>> sky.form("--gpus V100:1 --timeout 2h")  # doctest: +SKIP
+    """
+    from .widgets.form import form as made
+
+    return made(line, labels)
 
 
 def ssh_command(cluster: str | None = None) -> str:

@@ -166,6 +166,12 @@ class Bill:
             "more": len(self.lines) - len(shown),
         }
 
+    @property
+    def file_name(self) -> str:
+        """What a file of it is called."""
+        day = time.strftime("%Y-%m-%d", time.localtime(self.at))
+        return f"sky-cost-by-{self.by}-{day}.csv"
+
     def to_csv(self) -> str:
         """All lines as CSV: times in ISO 8601, amounts in USD or ``unknown``."""
         out = io.StringIO()

@@ -11,11 +11,11 @@ import json
 import math
 import time
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from .account import local_day, rate, spent
 from .billing import LONGEST_UNIT
-from .errors import SkyBudget
+from .errors import SkyBudget, SkyUsageError
 from .ledger import Amount, format_rate, format_usd
 from .store import Store
 
@@ -118,7 +118,7 @@ class Verdict:
         whole = f"${self.budget.usd:,.2f}"
         parts = [f"{format_usd(self.spent.usd)} of today's budget of {whole} is spent"]
         if self.state in ("ok", "warn") and self.share is not None:
-            parts[0] = f"{100 * self.share:.0f} % of today's budget is spent"
+            parts[0] = f"{math.floor(100 * self.share + 1e-6)} % of today's budget is spent"
             parts[0] += f": {format_usd(self.spent.usd)} of {whole}"
         if unseen := self.unseen:
             parts.append(unseen)
@@ -148,6 +148,24 @@ def write(store: Store, usd: float | None, origin: str, now: float | None = None
     told = {"usd": usd, "by": budget.origin, "at": budget.at}
     store.set_setting(_BUDGET, json.dumps(told))
     return budget
+
+
+def asked(payload: dict[str, Any]) -> float | None:
+    """The budget that a front end asks for, ``{"usd": 20}``; None for no limit.
+
+    Raises
+    ------
+    SkyUsageError
+        It is not an amount.
+    """
+    usd = payload.get("usd", "nothing")
+    if usd is None:
+        return None
+    if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < 1e9:
+        raise SkyUsageError(
+            f"a budget of {usd!r} USD a day: not an amount", hint="such as 20, or none for no limit"
+        )
+    return float(usd)
 
 
 def configure(store: Store, usd: float | None) -> None:

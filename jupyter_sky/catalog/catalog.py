@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import date
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -64,6 +65,7 @@ class Catalog:
     def __init__(self, tables: Tables, problems: Sequence[str] = ()) -> None:
         self._tables, self.problems = tables, tuple(problems)
         self._selections: OrderedDict[tuple, Selection] = OrderedDict()
+        self._lock = Lock()
 
     # -- tables ------------------------------------------------------------------------------
 
@@ -161,13 +163,16 @@ class Catalog:
 
         need = request(labels) if need is None else need
         key = (need, by, flagged)
-        found = self._selections.get(key)
-        if found is None:
-            found = self._selections[key] = select(self, need, by, flagged)
+        with self._lock:
+            found = self._selections.get(key)
+            if found is not None:
+                self._selections.move_to_end(key)
+                return found
+        found = select(self, need, by, flagged)
+        with self._lock:  # a server asks in several threads
+            self._selections[key] = found
             while len(self._selections) > 1 and self._remembered() > _REMEMBERED:
                 self._selections.popitem(last=False)
-        else:
-            self._selections.move_to_end(key)
         return found
 
     def _remembered(self) -> int:

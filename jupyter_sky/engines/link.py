@@ -73,8 +73,12 @@ class Link:
         self._waiting: set[Future] = set()
         self._proven: set[bytes] = set()
         self._monitor = self._watch_connection()
-        self.hello = self.head("hello")
-        _check_python(cluster, self.hello["python"])
+        try:
+            self.hello = self.head("hello")
+            _check_python(cluster, self.hello["python"])
+        except BaseException:
+            self.close()
+            raise
 
     # -- the head --------------------------------------------------------------------------
 
@@ -318,7 +322,19 @@ class Link:
 
     def end_watch(self) -> None:
         """Ask no more whether the connection was cut."""
-        self._monitor.close(linger=0)
+        watched, monitor = self.client._query_socket, self._monitor
+
+        def end() -> None:
+            # first: ZeroMQ's own thread, which all connections of this process share, would wait
+            # for ever for somebody to take word of the next cut
+            if not watched.closed:
+                watched.disable_monitor()
+            monitor.close(linger=0)
+
+        if self.client._closed:
+            end()
+        else:
+            self.client._io_loop.add_callback(end)
 
     def close(self) -> None:
         """Close the sockets; the cluster goes on."""

@@ -6,15 +6,19 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import clouds
 from ..clouds import Machine
+from ..clouds.base import ReachedBySsh
 from ..errors import SkyClusterLost, SkyError
 from ..provisioner import check_alive
+from ..provisioner.bootstrap import bring_uv
 from ..provisioner.remote import open_tunnel
 from ..store import ClusterRow, Store
+from ..together import at_once
 
 if TYPE_CHECKING:
     from ..engines.link import Link
@@ -59,12 +63,26 @@ class Cluster:
         if tunnel := self.tunnel:
             self.link.away = lambda: "" if tunnel.up else tunnel.reason or "connecting"
         self.paths: set[str] = set()
+        self._equipped = threading.Event()
         self.running: dict[str, Callable[[], int]] = {}
         self._shown: dict[str, int] = {}
         self._recorded: dict[str, int] = {}
         self._closed = threading.Event()
         self._asked = 0.0
         threading.Thread(target=self._watch, name=f"sky-watch-{row.name}", daemon=True).start()
+
+    def equip(self) -> None:
+        """See that its machines can install packages: engines themselves need no installer.
+
+        Raises
+        ------
+        SkyError
+            A machine does not answer, or has no room.
+        """
+        if isinstance(self.cloud, ReachedBySsh) and not self._equipped.is_set():
+            nodes = self.cloud.nodes(self.machines)
+            at_once([partial(bring_uv, node) for node in nodes])
+        self._equipped.set()
 
     def _watch(self) -> None:
         """Hear the cluster's heart, and record what is shown, until it is lost or let go of."""

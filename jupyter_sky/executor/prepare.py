@@ -37,6 +37,7 @@ def _install(run: SkyRun, ranks: Sequence[int], packages: list[str]) -> None:
     assert run.cluster is not None
     link = run.cluster.link
     run.report("syncing", f"installing {' '.join(packages)}")
+    run.cluster.equip()
     # all at once: each takes its seconds on a machine of its own
     for reply in [link.value(rank, "packages", packages=packages) for rank in ranks]:
         link.content(link.wait(reply))

@@ -341,10 +341,10 @@ class Session:
         if cluster is not None and not cluster.link.lost:
             answer = cluster.link.head("journal", run=run_id, start=start)
             return answer["entries"], answer["next"] if answer["entries"] else start
-        folder = self._journal_folder(run_id)
-        if folder is None:
+        file = self._journal_file(run_id)
+        if file is None:
             raise SkyUsageError(f"the journal of run {run_id} is no longer kept")
-        journal = self._journals.setdefault(folder, Journal(folder))
+        journal = self._journals.setdefault(file.parent, Journal(file.parent))
         entries, following = journal.read(run_id, start)
         if not entries:  # the file may have grown since it was looked at
             journal.forget(run_id)
@@ -360,10 +360,9 @@ class Session:
             found += entries
         return found
 
-    def _journal_folder(self, run_id: str) -> Path | None:
+    def _journal_file(self, run_id: str) -> Path | None:
         root = Path(self.config.data_dir)
-        file = next(root.glob(f"*/*/journal/{run_id}.jsonl"), None)
-        return file.parent if file else None
+        return next(root.glob(f"*/*/journal/{run_id}.jsonl"), None)
 
     def log_text(self, run_id: str) -> str:
         """Return everything that a run has printed, as text."""

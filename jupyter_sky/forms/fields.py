@@ -58,7 +58,7 @@ _CHOICES = {
         (("", "on demand"), ("spot", "spot"), ("on_demand", "on demand, written out")),
     ),
     "send": (
-        "Variables",
+        "Send",
         "Whether the cell's variables are found by reading the cell.",
         (("", "as the settings say"), ("auto", "send what it reads"), ("no_auto", "only inputs")),
     ),
@@ -69,29 +69,27 @@ _LABELS = {
     "cpus": "vCPUs",
     "cpu_vendor": "CPU maker",
     "arch": "Processor",
-    "max_hourly_cost": "Price, at most",
-    "max_cost": "Cost, at most",
+    "max_hourly_cost": "Max USD/h",
+    "max_cost": "Max USD",
     "timeout": "Time limit",
     "input": "Inputs",
     "output": "Outputs",
     "intel_sgx": "Intel SGX",
     "pip": "Packages",
-    "env": "Environment",
+    "env": "Env variables",
     "sync": "Folders",
     "on": "Engines",
     "idle": "Idle time",
     "bg": "Background",
     "dry_run": "Dry run",
-    "retry_until_up": "Wait for a place",
-    "yes": "Send large values",
+    "retry_until_up": "Wait if full",
+    "yes": "Large values",
     "instance_type": "Machine type",
 }
 _UNITS = {
     "memory": "GiB",
     "gpu_memory": "GiB",
     "disk": "GiB",
-    "max_hourly_cost": "USD/h",
-    "max_cost": "USD",
 }
 """What a bare number in a field is."""
 _KINDS: dict[str, Kind] = {

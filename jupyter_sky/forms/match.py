@@ -197,7 +197,7 @@ def whereabouts(fields: Fields, aliases: Mapping[str, str] | None = None) -> str
     Examples
     --------
     >>> whereabouts(Fields({"cloud": "local"}))
-    'here: this machine has what it asks for, and costs nothing'
+    'would run here: this machine has what it asks for, and costs nothing'
     """
     from ..provisioner import broker
 
@@ -211,25 +211,25 @@ def whereabouts(fields: Fields, aliases: Mapping[str, str] | None = None) -> str
         return _nowhere(need, error)
     offer = found if isinstance(found, Offer) else found.tasks[0].offer
     if offer.cloud == "local":
-        return "here: this machine has what it asks for, and costs nothing"
+        return "would run here: this machine has what it asks for, and costs nothing"
     price = None if offer.price is None else offer.price * need.nodes
     if offer.cloud in OWN:
-        return f"on a machine of yours: {offer.place}, {format_rate(price)}"
+        return f"would run on a machine of yours: {offer.place}, {format_rate(price)}"
     why = "the best of the clouds that you have an account with"
-    return f"{offer.place}, {format_rate(price)}: {why}"
+    return f"would run on {offer.place}, {format_rate(price)}: {why}"
 
 
 def _nowhere(need: Resources, error: SkyError) -> str:
     from ..provisioner import broker
 
     if broker.usable(need):
-        return f"nowhere now: {error.message.splitlines()[0]}"
+        return f"cannot run now: {error.message.splitlines()[0]}"
     own = set(need.clouds or OWN) & set(OWN)
-    why = ["this machine has less"] if own else []
+    why = ["this machine has less than that"] if own else []
     if not need.clouds or set(need.clouds) - set(OWN):
         account = f"account of {' or '.join(need.clouds)}" if need.clouds else "account of a cloud"
         why.append(f"no {account} is set up here (see %sky check)")
-    return f"nowhere yet: {', and '.join(why)}"
+    return f"cannot run yet: {', and '.join(why)}"
 
 
 # -- what matches ------------------------------------------------------------------------------

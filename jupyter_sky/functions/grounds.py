@@ -120,7 +120,7 @@ def _of_file(path: Path) -> str:
 @cache
 def unresolvable(packages: tuple[str, ...]) -> str:
     """Say why packages cannot be had, as far as that is known here; empty where it is not known."""
-    from ..provisioner.bootstrap import uv_here
+    from ..provisioner.packed import uv_here
 
     try:
         uv = uv_here()
@@ -147,7 +147,7 @@ def unresolvable(packages: tuple[str, ...]) -> str:
 @contextlib.contextmanager
 def packed(node: Node, packages: Sequence[str]) -> Iterator[Path]:
     """Install packages for a node's kind of machine into a folder of this one."""
-    from ..provisioner.bootstrap import install_here
+    from ..provisioner.packed import install_here
 
     with tempfile.TemporaryDirectory(prefix="sky-packed-") as folder:
         install_here(node, Path(folder), packages)

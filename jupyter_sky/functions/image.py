@@ -145,6 +145,8 @@ class Image:
         SkyBootstrapError
             Says which node, and the last lines of what was tried there.
         """
+        if self.pip:
+            pool.cluster.equip()
         layout, waiting = self._layout(), [*ranks]
         begun: dict[Future[Any], int] = {}
         try:

@@ -1,62 +1,66 @@
-"""From a machine that answers to one that can run engines: Python and packages, by uv.
+"""From a machine that answers to one that can run engines: Python and packages.
 
-What is there is kept by what is in it, so the second cluster of a kind finds all of it. A machine
-that reaches no package index gets what it needs through the connection, resolved and downloaded
-here for its kind of processor.
+What engines need is the same on all machines of a kind: it is packed here once, and unpacked there
+in a moment. uv is brought where no such Python is, or where more is wanted than that. What is there
+is kept by what is in it, so the second cluster of a kind finds all of it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import os
-import platform
 import re
-import shutil
-import subprocess
-import tarfile
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from .. import ssh
 from ..clouds.keeper import Node, failed
 from ..errors import SkyBootstrapError
 from ..together import at_once
-from .package import Recipe, archive, recipe
+from .package import Recipe, recipe, sources
+from .packed import packed, uv_for
 
 NEEDED_KB = 300_000
 """Free disk that a new environment needs: Python, its packages, and room to work."""
 INSTALL_SECONDS = 1800.0
-KEPT_ARCHIVES = 4
-"""How many packed environments are kept on this machine for hosts without an index."""
+WHEELS_GLIBC = (2, 28)
+"""What packages that are packed here ask of a machine."""
 
 Stage = Callable[[str], None]
 """Called with what is being done, again and again."""
 
 _FIND = """
-[ -e "$1/complete" ] && echo ready
-command -v uv || command -v "$HOME/.local/bin/uv" || command -v "$2/uv"
+[ -e "$1/complete" ] && echo ready=yes
+uv=$(command -v uv || command -v "$HOME/.local/bin/uv" || command -v "$2/uv") && echo "uv=$uv"
+echo "glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null)"
+python=${4:-$(command -v "python$3")} && "$python" -I -c '
+import sys
+if sys.argv[1] == "%d.%d" % sys.version_info[:2]:
+    print("python=" + getattr(sys, "_base_executable", sys.executable))' "$3" 2>/dev/null
+exit 0
 """
 _PUSH_UV = 'cat >"$1/uv.$2" && chmod 755 "$1/uv.$2" && mv "$1/uv.$2" "$1/uv"'
-_VENV = """
+_MAKE = """
 set -e
-environment=$1 work=$1.$2 uv=$3 python=$4 base=$5
+work=$1.$2 uv=$3 version=$4 base=$5 found=$6
 rm -rf "$work"
-"$uv" venv -q --no-project --python "${base:-$python}" "$work"
-found=$("$work/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-[ "$found" = "$python" ] || { echo "Python $found is not $python" >&2; exit 68; }
-site=$work/lib/python$python/site-packages
-tar -xf - -C "$site"
+site=$work/lib/python$version/site-packages
+if [ -n "$found" ]; then
+  mkdir -p "$work/bin" "$site"
+  for name in python python3 "python$version"; do ln -s "$found" "$work/bin/$name"; done
+  printf 'home = %s\\ninclude-system-site-packages = false\\n' "${found%/*}" >"$work/pyvenv.cfg"
+else
+  "$uv" venv -q --no-project --python "${base:-$version}" "$work"
+  found=$("$work/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  [ "$found" = "$version" ] || { echo "Python $found is not $version" >&2; exit 68; }
+fi
+tar -xzf - -C "$site"
 [ -z "$base" ] || "$base" -c 'import site, sys; print("\\n".join(
   path for path in sys.path if path.endswith(("site-packages", "dist-packages"))))' \\
   >"$site/zz_machine.pth"
 """
 _INSTALL = """
-environment=$1 work=$1.$2 uv=$3
+work=$1.$2 uv=$3
 shift 3
 "$uv" pip install -q --python "$work/bin/python" "$@"
 """
@@ -93,7 +97,14 @@ def prepare(nodes: Sequence[Node], stage: Stage) -> dict[int, str]:
     return {node.rank: python for node, python in zip(nodes, pythons, strict=True)}
 
 
-STAGES = ("bringing uv", "Python", "packages", "packages, through the connection")
+def bring_uv(node: Node) -> None:
+    """See that a node has uv: it is asked for more packages than engines need."""
+    bootstrap = _Bootstrap(node, lambda what: None, threading.Event())
+    if not bootstrap.find().uv:
+        bootstrap.push_uv()
+
+
+STAGES = ("packing", "bringing uv", "Python and packages", "packages", "packages from here")
 
 
 def _slowest(said: dict[int, str], nodes: int) -> str:
@@ -103,6 +114,32 @@ def _slowest(said: dict[int, str], nodes: int) -> str:
     first = min(said.values(), key=STAGES.index)
     at_it = sum(what == first for what in said.values())
     return first if nodes == 1 else f"{first} ({at_it} of {nodes} nodes)"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a node has already.
+
+    Attributes
+    ----------
+    ready : str
+        Not empty if its environment is complete.
+    uv, python : str
+        Paths of them; the Python is one of the wanted minor version.
+    glibc : str
+        Such as ``glibc 2.36``.
+    """
+
+    ready: str = ""
+    uv: str = ""
+    python: str = ""
+    glibc: str = ""
+
+    @property
+    def takes_wheels(self) -> bool:
+        """Whether compiled packages that are packed here run there."""
+        found = re.fullmatch(r"glibc (\d+)\.(\d+).*", self.glibc)
+        return not found or (int(found[1]), int(found[2])) >= WHEELS_GLIBC
 
 
 class _Bootstrap:
@@ -116,8 +153,8 @@ class _Bootstrap:
     def run(self) -> str:
         """Go all of it; return the path of the Python there."""
         python = f"{self.environment}/bin/python"
-        found = self._sh(_FIND, self.environment, self.node.base).text.split()
-        if "ready" in found:
+        found = self.find()
+        if found.ready:
             return python
         if self.node.free < NEEDED_KB:
             raise SkyBootstrapError(
@@ -125,15 +162,24 @@ class _Bootstrap:
                 f"{self.node.free // 1000} MB are free, an environment needs {NEEDED_KB // 1000}",
                 hint=f"make room below {self.node.base}",
             )
-        uv = found[-1] if found else self._push_uv()
-        self._venv(uv)
-        self._packages(uv)
-        answer = self._sh(_SETTLE, self.environment, self.node.token)
-        if answer.code:
-            raise failed(self.node, "the environment cannot be put in its place", answer.err)
+        whole = self._packed() if found.takes_wheels else b""
+        more = not whole or (self.node.packages and not self.node.offline)
+        if not found.uv and (more or not found.python):
+            found = replace(found, uv=self.push_uv())
+        self._make(found, whole or sources(), settle=not more)
+        if more:
+            self._install(found.uv)
         return python
 
-    def _push_uv(self) -> str:
+    def find(self) -> Found:
+        """Look what is there."""
+        words = (self.environment, self.node.base, self.recipe.python, self.recipe.base)
+        text = self._sh(_FIND, *words).text
+        said = dict(line.partition("=")[::2] for line in text.splitlines())
+        return Found(**{name: said.get(name, "") for name in Found.__slots__})
+
+    def push_uv(self) -> str:
+        """Put uv there; return its path."""
         self.say("bringing uv")
         data = uv_for(self.node).read_bytes()
         answer = self._sh(_PUSH_UV, self.node.base, self.node.token, data=data)
@@ -141,13 +187,26 @@ class _Bootstrap:
             raise failed(self.node, "uv cannot be put there", answer.err)
         return f"{self.node.base}/uv"
 
-    def _venv(self, uv: str) -> None:
-        self.say("Python")
-        words = (self.recipe.python, self.recipe.base)
-        answer = self._sh(_VENV, self.environment, self.node.token, uv, *words, data=archive())
+    def _packed(self) -> bytes:
+        """Return all its packages; nothing where they cannot be had here."""
+        self.say("packing")
+        try:
+            return packed(self.node)
+        except SkyBootstrapError:  # the machine may reach what we do not
+            if self.node.offline:
+                raise
+            return b""
+
+    def _make(self, found: Found, packages: bytes, settle: bool) -> None:
+        self.say("Python and packages")
+        words = (self.recipe.python, self.recipe.base, found.python)
+        script = f"{_MAKE}{_SETTLE if settle else ''}"
+        answer = self._sh(
+            script, self.environment, self.node.token, found.uv, *words, data=packages
+        )
         if answer.code == 0:
             return
-        if "No space left" in answer.err or "quota" in answer.err:
+        if "No space left" in answer.err or "quota" in answer.err or found.python:
             raise failed(self.node, "an environment cannot be made", answer.err)
         error = failed(
             self.node,
@@ -160,19 +219,22 @@ class _Bootstrap:
         )
         raise error
 
-    def _packages(self, uv: str) -> None:
+    def _install(self, uv: str) -> None:
+        """Install what was not packed, from an index that the machine reaches."""
         words = (self.environment, self.node.token)
-        if not self.node.offline:
-            self.say("packages")
-            answer = self._sh(_INSTALL, *words, uv, *self.recipe.requirements)
-            if answer.code == 0:
-                return
-            if not _NETWORK.search(answer.err):
-                raise failed(self.node, "packages cannot be installed", answer.err)
-        self.say("packages, through the connection")
-        answer = self._sh(_UNPACK, *words, self.recipe.python, data=wheelhouse(self.node))
+        self.say("packages")
+        answer = self._sh(_INSTALL, *words, uv, *self.recipe.requirements)
+        if answer.code and not _NETWORK.search(answer.err):
+            raise failed(self.node, "packages cannot be installed", answer.err)
         if answer.code:
-            raise failed(self.node, "packages cannot be unpacked", answer.err)
+            self.say("packages from here")
+            data = packed(replace(self.node, offline=True))
+            answer = self._sh(_UNPACK, *words, self.recipe.python, data=data)
+            if answer.code:
+                raise failed(self.node, "packages cannot be unpacked", answer.err)
+        answer = self._sh(_SETTLE, *words)
+        if answer.code:
+            raise failed(self.node, "the environment cannot be put in its place", answer.err)
 
     def _sh(self, script: str, *words: str, data: bytes = b"") -> ssh.Answer:
         script = f"export UV_NO_PROGRESS=1\n{self.node.exports()}{script}"
@@ -189,89 +251,3 @@ class _Bootstrap:
     def _go_on(self) -> None:
         if self._ended.is_set():
             raise SkyBootstrapError(f"{self.node.host}: given up for another's sake")
-
-
-# -- what is made here ------------------------------------------------------------------------
-
-
-def uv_here() -> str:
-    """Return the path of this machine's uv.
-
-    Raises
-    ------
-    SkyBootstrapError
-        There is none.
-    """
-    try:
-        from uv import find_uv_bin
-
-        return find_uv_bin()
-    except (ImportError, FileNotFoundError):
-        found = shutil.which("uv")
-    if found is None:
-        raise SkyBootstrapError(
-            "machines reached by SSH are made ready by uv, and it is not installed here",
-            hint='pip install "jupyter_sky[ssh]"',
-        )
-    return found
-
-
-def uv_for(node: Node) -> Path:
-    """Return a uv that runs on a node: this machine's, or one downloaded for it."""
-    here = (platform.system(), platform.machine())
-    if here == (node.system, node.machine) and node.libc == "gnu":
-        return Path(uv_here())
-    target = Path(tempfile.mkdtemp(prefix="sky-uv-"))
-    install_here(node, target, ["uv"])
-    return target / "bin" / "uv"
-
-
-def wheelhouse(node: Node) -> bytes:
-    """Return the installed packages of a node's environment as a tar file, made here once."""
-    wanted = recipe(node)
-    kind = f"{node.machine}-{node.libc}-{wanted.python}"
-    digest = hashlib.blake2b("\n".join(wanted.requirements).encode(), digest_size=8).hexdigest()
-    folder = Path.home() / ".cache" / "jupyter_sky" / "wheels"
-    path = folder / f"{kind}-{digest}.tar.gz"
-    with _packing:
-        if not path.exists():
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for old in sorted(folder.glob("*.tar.gz"), key=os.path.getmtime)[:-KEPT_ARCHIVES]:
-                old.unlink(missing_ok=True)
-            partial = path.with_suffix(f".{os.getpid()}")
-            partial.write_bytes(_pack(node, wanted.requirements))
-            partial.replace(path)
-        return path.read_bytes()
-
-
-_packing = threading.Lock()
-
-
-def _pack(node: Node, requirements: Sequence[str]) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="sky-wheels-") as folder:
-        install_here(node, Path(folder), requirements)
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tar:
-            tar.add(folder, ".")
-        return buffer.getvalue()
-
-
-def install_here(node: Node, target: Path, requirements: Sequence[str]) -> None:
-    """Install packages for a node's kind of machine into a folder of this one."""
-    wanted = recipe(node)
-    libc = "unknown-linux-musl" if node.libc == "musl" else "unknown-linux-gnu"
-    outcome = subprocess.run(
-        [
-            *(uv_here(), "pip", "install", "-q", "--target", str(target)),
-            *("--python-platform", f"{node.machine}-{libc}", "--python-version", wanted.python),
-            *("--only-binary", ":all:", *requirements),
-        ],
-        capture_output=True,
-        text=True,
-    )
-    if outcome.returncode:
-        raise failed(
-            replace(node, base=tempfile.gettempdir()),
-            "what it needs cannot be downloaded here either",
-            outcome.stderr,
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import platform
@@ -44,7 +45,7 @@ def recipe(node: Node) -> Recipe:
     """Say which environment a node must have for this notebook."""
     python = ".".join(platform.python_version_tuple()[:2])
     requirements = (*_pins(), *node.packages)
-    parts = [python, node.python, *requirements, hashlib.blake2b(archive()).hexdigest()]
+    parts = [python, node.python, *requirements, hashlib.blake2b(sources()).hexdigest()]
     key = hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
     return Recipe(python, node.python, requirements, key)
 
@@ -55,11 +56,14 @@ def _pins() -> tuple[str, ...]:
 
 
 @cache
-def archive() -> bytes:
-    """Return our package as it runs here, as a tar file that depends on its contents alone."""
+def sources() -> bytes:
+    """Return our package as it runs here, as a tar.gz file that depends on its contents alone."""
     root = Path(__file__).parents[1]
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=1, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
         for path in sorted(root.rglob("*.py")):
             data = path.read_bytes()
             entry = tarfile.TarInfo(path.relative_to(root.parent).as_posix())

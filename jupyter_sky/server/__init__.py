@@ -15,7 +15,7 @@ def load(server_app: Any) -> None:
     """Add the handlers to a Jupyter server."""
     from jupyter_server.utils import url_path_join
 
-    from . import clusters, offers, overview, runs
+    from . import clusters, cost, follow, form, offers, overview, runs
     from .desk import Desk
     from .news import SCHEMA
 
@@ -23,13 +23,14 @@ def load(server_app: Any) -> None:
     logger = server_app.event_logger
     if SCHEMA["$id"] not in logger.schemas:
         logger.register_event_schema(SCHEMA)
-    web.settings["jupyter_sky"] = Desk(server_app, logger)
+    web.settings["jupyter_sky"] = desk = Desk(server_app, logger)
+    cost.keep_budget(desk)
     base = web.settings["base_url"]
     web.add_handlers(
         ".*$",
         [
             (url_path_join(base, PREFIX, path), handler)
-            for module in (overview, clusters, runs, offers)
+            for module in (overview, clusters, runs, follow, offers, form, cost)
             for path, handler in module.HANDLERS
         ],
     )

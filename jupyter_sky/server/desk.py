@@ -56,6 +56,7 @@ class Desk:
         self._life, self._serial = uuid.uuid4().hex[:6], 0
         self._changes, self._signature = "", ()
         self._reading = threading.Lock()
+        self.closed = threading.Event()
         self.watchman = Watchman(self.news, self._tell, self.patrol, self.lookouts.let_go)
 
     # -- work --------------------------------------------------------------------------------
@@ -78,15 +79,20 @@ class Desk:
             if self._session is None:
                 from pathlib import Path
 
-                from ..config import Sky
                 from ..executor import session as sessions
 
-                Sky.load(self._app)
+                self.configure()
                 name = str(Path(self._app.root_dir) / "Jupyter server")
                 self._session = sessions._session or sessions.open_session(
                     {}, name, lasting=True, everywhere=True
                 )
             return self._session
+
+    def configure(self) -> None:
+        """Read the settings, those of the server's own configuration too."""
+        from ..config import Sky
+
+        Sky.load(self._app)
 
     @property
     def state(self) -> State:
@@ -97,6 +103,7 @@ class Desk:
 
     def close(self) -> None:
         """Let go of everything; what runs goes on."""
+        self.closed.set()
         self.watchman.close()
         self._pool.shutdown(wait=False)
         self.lookouts.let_go(0.0)

@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from .. import budget
 from .._version import __version__
 from ..billing import billed_sql
 from ..database import Database
@@ -25,8 +26,6 @@ RUNS = 100
 LOST_SECONDS = 86400.0
 DOWN_SECONDS = 600.0
 """How long a cluster is shown after its end, if it was lost and if somebody ended it."""
-BUDGET = "budget_usd_day"
-"""Name of the setting that says how much may be spent in a day."""
 
 _SHOWN = """
     SELECT id, name, state, cloud, region, instance_type, spot, price, nodes, resources, offer,
@@ -183,12 +182,12 @@ class State:
     def _today(self, now: float) -> dict[str, Any]:
         parts = self._db.read(_SINCE, {"now": now, "since": midnight(now)})
         usd, unknown = sum(row["usd"] for row in parts), sum(row["unknown"] for row in parts)
-        budget = _number(self.store.setting(BUDGET))
+        limit = budget.read(self.store).usd
         return {
             "usd": _known(usd, unknown, unknown + (usd > 0)),
             "unknown": unknown,
-            "budget": budget,
-            "over": budget is not None and usd > budget,
+            "budget": limit,
+            "over": limit is not None and usd >= limit,
         }
 
     # -- runs ------------------------------------------------------------------------------
@@ -297,13 +296,6 @@ def _run(row: RunRow, usd: float | None, seen: Seen) -> dict[str, Any]:
 def _known(usd: float, unknown: int, parts: int) -> float | None:
     """A sum; unknown where it has parts and knows none of them."""
     return None if unknown and unknown == parts else usd
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text) if text else None
-    except ValueError:
-        return None
 
 
 def orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import budget
 from ..bill import Bill, parse_by, text_row
 from ..errors import SkyUsageError
 from ..ledger import By
@@ -195,37 +196,15 @@ class Cost:
 
     def _asked_csv(self, payload: dict[str, Any]) -> dict[str, Any]:
         bill = self._chosen(payload)
-        return {"text": bill.to_csv(), "name": csv_name(bill)}
+        return {"text": bill.to_csv(), "name": bill.file_name}
 
     def _asked_budget(self, payload: dict[str, Any]) -> dict[str, Any]:
-        self._set_budget(checked_budget(payload.get("usd")))
+        self._set_budget(budget.asked(payload))
         return self._asked(payload)
 
     def _chosen(self, payload: dict[str, Any]) -> Bill:
         by = parse_by(str(payload.get("by") or self.bill.by))
         return self._read(by, str(payload.get("since") or "all"))
-
-
-def csv_name(bill: Bill) -> str:
-    """What a file of the bill is called."""
-    return f"sky-cost-by-{bill.by}-{time.strftime('%Y-%m-%d', time.localtime(bill.at))}.csv"
-
-
-def checked_budget(usd: Any) -> float | None:
-    """An amount that a front end has sent as a budget; None for no limit.
-
-    Raises
-    ------
-    SkyUsageError
-        It is not an amount.
-    """
-    if usd is None:
-        return None
-    if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < 1e9:
-        raise SkyUsageError(
-            f"a budget of {usd!r} USD a day: not an amount", hint="such as 20, or none for no limit"
-        )
-    return float(usd)
 
 
 class _Ticker:

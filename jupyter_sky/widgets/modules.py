@@ -28,7 +28,8 @@ def esm(name: str) -> str:
     order: list[str] = []
     _visit(name, order)
     scopes = [_scope(one) for one in order[:-1]]
-    return "\n".join([*scopes, _linked(name)])
+    # other exports are for its neighbours: anywidget would take a `render` for its own
+    return "\n".join([*scopes, _EXPORT.sub("", _linked(name))])
 
 
 @cache

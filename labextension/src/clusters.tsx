@@ -5,7 +5,7 @@ import React, { useEffect, useState } from 'react';
 import type { ICluster, IGpu, INode, IState, IVitals } from './api';
 import type { Deeds } from './deeds';
 import { clusterMark, ending, ratePlus, spentBy, todayLine, whyNot } from './facts';
-import { Action, Empty, Mark, useSignal, useTick } from './parts';
+import { Action, Empty, Facts, Mark, useSignal, useTick } from './parts';
 import { Spark } from './spark';
 import type { Watch } from './watch';
 import { gib, money, rate, span, Translate, when } from './words';
@@ -16,7 +16,7 @@ export interface IView {
   _: Translate;
 }
 
-const EXAMPLE = '%%sky --cpus 2';
+const EXAMPLE = '%%sky --cpus 2\nprint("this runs on a cluster")';
 
 export function Clusters({ view, open }: { view: IView; open: Set<string> }): JSX.Element {
   const { watch, deeds, _ } = view;
@@ -47,7 +47,7 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
         </ul>
       ) : (
         <Empty
-          text={_('No cluster is up, so nothing costs. This above a cell runs it on one:')}
+          text={_('No cluster is up, so nothing costs. This cell would start one:')}
           example={EXAMPLE}
           why={deeds.whyNoCell()}
           insert={line => void deeds.insert(line)}
@@ -87,7 +87,6 @@ function Cluster(props: {
     spent === null ? _('cost unknown') : _('%1 so far', money(spent, _)),
     cluster.state === 'up' ? _('for %1', span(now - cluster.created, _)) : ''
   ];
-  const where = [cluster.where, cluster.instance_type, cluster.spot ? _('spot') : ''];
   const body = `jsky-cluster-${cluster.name}`;
   return (
     <li className="jsky-Cluster" data-jsky-cluster={cluster.name}>
@@ -105,7 +104,7 @@ function Cluster(props: {
           <b>{cluster.name}</b>
           <Mark mark={clusterMark(cluster.state, _)} />
         </span>
-        <Facts facts={where} />
+        <span>{cluster.where}</span>
         <Facts facts={facts} />
         <span className="jsky-Quiet">{ending(cluster, state.at, now, _)}</span>
         {cluster.note ? <span className="jsky-Note">{cluster.note}</span> : null}
@@ -123,18 +122,6 @@ function Cluster(props: {
         </div>
       ) : null}
     </li>
-  );
-}
-
-/** Facts in a line that breaks between them only. */
-function Facts({ facts }: { facts: string[] }): JSX.Element {
-  const known = facts.filter(Boolean);
-  return (
-    <span className="jsky-Facts">
-      {known.map((fact, at) => (
-        <span key={at}>{at < known.length - 1 ? `${fact} · ` : fact}</span>
-      ))}
-    </span>
   );
 }
 

@@ -8,6 +8,7 @@
 
 import type { IOutput } from '@jupyterlab/nbformat';
 
+import { written } from '../../jupyter_sky/widgets/static/ansi.js';
 import type { IRun } from './api';
 
 export const CARD = 'application/vnd.jupyter-sky.run+json';
@@ -42,11 +43,22 @@ export interface IFollowed {
   output: IOutput;
 }
 
+/** What a run has printed since a place in its journal. */
+export interface IPrinted {
+  outputs: unknown[];
+  /** Whether the cell has cleared what it had shown before the first of these. */
+  cleared?: boolean;
+  next: number;
+}
+
 /** What a follower asks of the server. */
 export interface ISource {
   follow(run: string, fed: boolean): Promise<IFollowed>;
-  outputs(run: string, since: number): Promise<{ outputs: unknown[]; next: number }>;
+  outputs(run: string, since: number): Promise<IPrinted>;
 }
+
+/** Most characters of text put into a cell; the log has everything. */
+export const MOST_TEXT = 4e6;
 
 /** Whose an output is, and whether it is a card that waits for its end. */
 export function mark(output: IOutput): { run: string; live: boolean } | null {
@@ -88,62 +100,163 @@ export function lost(run: IRun, cell: ICell, saved: number): boolean {
 
 /** One run on its way into one cell. */
 export class Follower {
+  /** @param _ - translates the sentence that stands where text is left out. */
   constructor(
     readonly run: IRun,
     readonly cell: ICell,
-    readonly source: ISource
+    readonly source: ISource,
+    readonly _: (text: string) => string = text => text
   ) {}
-
-  private next = 0;
-  private begun = false;
 
   /**
    * Brings the cell up to date.
    *
+   * @param save - called with what writes into the document, and whether this page is to save it
    * @returns whether there is more to come
    */
   async turn(save: (write: () => void, writer: boolean) => void): Promise<boolean> {
-    const { run_id: id } = this.run;
-    const told = await this.source.follow(id, false);
-    const fresh: IOutput[] = [];
-    let trouble = '';
+    const told = await this.source.follow(this.run.run_id, false);
+    const { cell, sheet } = this;
+    let trouble = false;
     try {
-      let answer;
-      do {
-        answer = await this.source.outputs(id, this.next);
-        fresh.push(...(answer.outputs as IOutput[]));
-        this.next = answer.next;
-      } while (answer.outputs.length && fresh.length < 10_000);
+      await this.read();
     } catch (error) {
       if (!told.over) throw error;
-      trouble = error instanceof Error ? error.message : String(error);
+      trouble = true; // nobody has it any more: what is there stays
     }
-    const { cell } = this;
-    const stays = !this.begun || marked(cell)?.run === id;
-    if (cell.gone || cell.fed || !stays) return false; // cleared, run again or deleted meanwhile
-    save(() => this.write(told, fresh, trouble), told.writer);
+    const stays = !this.begun || marked(cell)?.run === this.run.run_id;
+    if (cell.gone || cell.fed || !stays) return false; // deleted, run again or cleared meanwhile
+    save(() => {
+      if (trouble && !sheet.length) this.settle(told.output);
+      else this.write([told.output, ...sheet.seen()]);
+    }, told.writer);
     this.begun = true;
     return !told.over;
   }
 
-  private write(told: IFollowed, fresh: IOutput[], trouble: string): void {
+  /** Reads what the journal has got since the last time. */
+  private async read(): Promise<void> {
+    for (;;) {
+      const answer = await this.source.outputs(this.run.run_id, this.next);
+      if (answer.cleared) this.sheet.clear();
+      for (const output of answer.outputs) this.sheet.add(output as IOutput, this._);
+      if (answer.next <= this.next) return;
+      this.next = answer.next;
+    }
+  }
+
+  /** Makes the cell's outputs these, touching only what is not so yet. */
+  private write(wanted: IOutput[]): void {
     const { outputs } = this.cell;
-    if (!this.begun && !trouble) {
-      // all of it is written again, whatever was there: so that nothing is there twice
-      const now = Array.from({ length: outputs.length }, (_, at) => outputs.get(at).toJSON());
-      if (JSON.stringify(now) !== JSON.stringify([told.output, ...fresh])) {
-        outputs.fromJSON([told.output, ...fresh]);
-      }
-      this.cell.count = this.run.cell || this.cell.count;
+    if (!this.begun) this.cell.count = this.run.cell || this.cell.count;
+    const there = Array.from({ length: outputs.length }, (_, at) => outputs.get(at).toJSON());
+    const fits = there.length <= wanted.length && there.every((one, at) => alike(one, wanted[at]));
+    if (!fits) {
+      outputs.fromJSON(wanted);
       return;
     }
-    for (const output of fresh) add(outputs, output);
-    const place = marked(this.cell);
-    if (place && place.live && told.over) outputs.set(place.at, told.output);
+    there.forEach((one, at) => {
+      if (JSON.stringify(one) === JSON.stringify(wanted[at])) return;
+      const more = longer(one, wanted[at]);
+      // text that has grown at the end is added to: the page does not draw it all again
+      if (more !== null && at === there.length - 1) outputs.add({ ...wanted[at], text: more });
+      else if (!waiting(one, wanted[at])) outputs.set(at, wanted[at]);
+    });
+    for (const output of wanted.slice(there.length)) outputs.add(output);
   }
+
+  /** Ends the card, whatever stands below it. */
+  private settle(output: IOutput): void {
+    const place = marked(this.cell);
+    if (place?.live) this.cell.outputs.set(place.at, output);
+  }
+
+  private next = 0;
+  private begun = false;
+  private sheet = new Sheet();
 }
 
-/** Adds an output as a message of the kernel would: some change what is there already. */
-function add(outputs: IOutputs, output: IOutput): void {
-  outputs.add(output);
+/** Outputs as a notebook keeps them, put together of what comes. */
+class Sheet {
+  private outputs: IOutput[] = [];
+
+  get length(): number {
+    return this.outputs.length;
+  }
+
+  /** The outputs, their text as a terminal would show it in the end. */
+  seen(): IOutput[] {
+    return this.outputs.map(output => {
+      const text = output.output_type === 'stream' ? String(output.text) : '';
+      if (!text.includes('\r')) return output;
+      const lines = text.replace(/\r\n/g, '\n').split('\n');
+      return { ...output, text: lines.map(written).join('\n') };
+    });
+  }
+
+  clear(): void {
+    this.outputs = [];
+    this.names.clear();
+    this.text = 0;
+  }
+
+  add(output: IOutput, _: (text: string) => string): void {
+    const { transient, ...kept } = output as IOutput & { transient?: { display_id: string } };
+    const name = transient?.display_id;
+    if (output.output_type === 'update_display_data') {
+      for (const at of (name && this.names.get(name)) || []) {
+        this.outputs[at] = { ...kept, output_type: 'display_data' };
+      }
+      return;
+    }
+    if (output.output_type === 'stream') {
+      this.stream(kept as IOutput, _);
+      return;
+    }
+    this.outputs.push(kept as IOutput);
+    if (name) this.names.set(name, [...(this.names.get(name) ?? []), this.length - 1]);
+  }
+
+  private stream(output: IOutput, _: (text: string) => string): void {
+    if (this.text > MOST_TEXT) return;
+    let { name, text } = output as { name: string; text: string };
+    this.text += text.length;
+    if (this.text > MOST_TEXT) {
+      text = _('… more than fits here: the log has everything');
+      [name, text] = ['stderr', `\n${text}\n`];
+    }
+    const last = this.outputs[this.length - 1];
+    if (last?.output_type === 'stream' && last.name === name) {
+      this.outputs[this.length - 1] = { ...last, text: `${last.text}${text}` };
+    } else {
+      this.outputs.push({ output_type: 'stream', name, text });
+    }
+  }
+
+  private names = new Map<string, number[]>();
+  private text = 0;
 }
+
+/** Whether an output may become another without those around it being drawn again. */
+function alike(one: IOutput, other: IOutput): boolean {
+  return one.output_type === other.output_type && one.name === other.name;
+}
+
+/** What a stream has more than another one that it begins with; null if it does not. */
+function longer(one: IOutput, other: IOutput): string | null {
+  if (one.output_type !== 'stream') return null;
+  const [before, after] = [joined(one.text), joined(other.text)];
+  return after.length > before.length && after.startsWith(before)
+    ? after.slice(before.length)
+    : null;
+}
+
+/** Whether both are the card of a run that goes on: it ticks by itself. */
+function waiting(one: IOutput, other: IOutput): boolean {
+  const [before, after] = [mark(one), mark(other)];
+  return Boolean(before?.live && after?.live && before.run === after.run) && stage(one) === stage(other);
+}
+
+const stage = (output: IOutput) => (output.data as { [mime: string]: any })[CARD]?.stage;
+
+const joined = (text: unknown) => (Array.isArray(text) ? text.join('') : String(text ?? ''));

@@ -1,10 +1,13 @@
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
 import { card } from './card';
+import { cost } from './cost';
+import { form } from './form';
 import { logs } from './logs';
 import { shell } from './shell';
+import { views } from './views';
 
 // Each part of the face is one plugin in a file of its own.
-const plugins: JupyterFrontEndPlugin<any>[] = [shell, card, logs];
+const plugins: JupyterFrontEndPlugin<any>[] = [shell, views, form, card, logs, cost];
 
 export default plugins;

@@ -64,7 +64,7 @@ class Keeper {
       // this page saves it; others that show the notebook do not
       if (run.ended === null) void this.source.follow(run.run_id, true).catch(() => undefined);
     } else if (lost(run, cell, this.saved)) {
-      this.followed.set(run.run_id, new Follower(run, cell, this.source));
+      this.followed.set(run.run_id, new Follower(run, cell, this.source, this.sky._));
     }
   }
 

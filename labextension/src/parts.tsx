@@ -84,6 +84,18 @@ export function Mark({ mark }: { mark: IMark }): JSX.Element {
   );
 }
 
+/** Facts in a line that breaks between them only. */
+export function Facts({ facts }: { facts: string[] }): JSX.Element {
+  const known = facts.filter(Boolean);
+  return (
+    <span className="jsky-Facts">
+      {known.map((fact, at) => (
+        <span key={at}>{at < known.length - 1 ? `${fact} · ` : fact}</span>
+      ))}
+    </span>
+  );
+}
+
 /** What went wrong and what to do, with the one thing that can be done here. */
 export function Problem(props: {
   error: SkyError;

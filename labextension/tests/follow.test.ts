@@ -50,7 +50,10 @@ class Cell implements ICell {
       },
       add(value: IOutput) {
         cell.written += 1;
-        return cell.list.push(value);
+        const last = cell.list.at(-1);
+        if (value.output_type !== 'stream' || last?.name !== value.name) return cell.list.push(value);
+        last!.text = `${last!.text}${value.text}`; // as JupyterLab does
+        return cell.list.length;
       },
       remove(at: number) {
         cell.written += 1;
@@ -70,13 +73,15 @@ class Server {
   over = false;
   writer = true;
   broken = false;
+  cleared = false;
   final = static_();
   async follow(): Promise<IFollowed> {
     return { writer: this.writer, over: this.over, output: this.over ? this.final : live() };
   }
   async outputs(_: string, since: number) {
     if (this.broken) throw new Error('its journal is no longer kept');
-    return { outputs: this.journal.slice(since), next: this.journal.length };
+    const cleared = this.cleared && since < this.journal.length;
+    return { outputs: this.journal.slice(since), cleared, next: this.journal.length };
   }
 }
 
@@ -134,11 +139,11 @@ describe('a run that is followed', () => {
     expect(cell.count).toBe(7);
     server.journal.push(stream('two\n'));
     expect(await follower.turn(save)).toBe(true);
-    expect(cell.list).toEqual([live(), stream('one\n'), stream('two\n')]);
+    expect(cell.list).toEqual([live(), stream('one\ntwo\n')]);
     server.journal.push(stream('three\n'));
     server.over = true;
     expect(await follower.turn(save)).toBe(false);
-    expect(cell.list).toEqual([static_(), ...server.journal]);
+    expect(cell.list).toEqual([static_(), stream('one\ntwo\nthree\n')]);
   });
 
   it('has nothing twice: what the document has of it is written again, not added to', async () => {
@@ -148,8 +153,8 @@ describe('a run that is followed', () => {
     server.over = true;
     await new Follower(RUN, cell, server).turn(save);
     await new Follower(RUN, cell, server).turn(save); // another page's, or after a reload
-    expect(cell.list).toEqual([static_(), stream('one\n'), stream('two\n')]);
-    expect(cell.written).toBe(1);
+    expect(cell.list).toEqual([static_(), stream('one\ntwo\n')]);
+    expect(cell.written).toBe(2); // the card, and the text that has grown
   });
 
   it('leaves the cell alone once the user has taken it', async () => {
@@ -178,6 +183,52 @@ describe('a run that is followed', () => {
     server.over = true;
     expect(await new Follower(RUN, cell, server).turn(save)).toBe(false);
     expect(cell.list).toEqual([static_(), stream('one\n')]);
+  });
+
+  it('changes what bears a name, clears what is cleared, and keeps no names', async () => {
+    const picture = (text: string, type = 'display_data'): IOutput => ({
+      output_type: type,
+      data: { 'text/plain': text },
+      metadata: {},
+      transient: { display_id: 'bar' }
+    });
+    const cell = new Cell();
+    const server = new Server();
+    server.journal = [stream('one\n'), picture('10%')];
+    const follower = new Follower(RUN, cell, server);
+    await follower.turn(save);
+    server.journal.push(picture('20%', 'update_display_data'), picture('0', 'update_display_data'));
+    await follower.turn(save);
+    const { transient: _, ...kept } = picture('0');
+    expect(cell.list).toEqual([live(), stream('one\n'), kept]);
+    server.journal.push(stream('anew\n'));
+    server.cleared = true;
+    await follower.turn(save);
+    expect(cell.list).toEqual([live(), stream('anew\n')]);
+  });
+
+  it('draws a bar over itself, as a terminal does', async () => {
+    const cell = new Cell();
+    const server = new Server();
+    server.journal = [stream('a\n10%\r')];
+    const follower = new Follower(RUN, cell, server);
+    await follower.turn(save);
+    expect(cell.list[1]).toEqual(stream('a\n10%'));
+    server.journal.push(stream('20%\r'), stream('30%\nb\n'));
+    await follower.turn(save);
+    expect(cell.list[1]).toEqual(stream('a\n30%\nb\n'));
+  });
+
+  it('stops at more text than a page can hold, and says so', async () => {
+    const cell = new Cell();
+    const server = new Server();
+    server.journal = [stream('x'.repeat(3e6)), stream('y'.repeat(3e6)), stream('z')];
+    await new Follower(RUN, cell, server).turn(save);
+    expect(cell.list.map(output => [output.name, String(output.text ?? '').length])).toEqual([
+      [undefined, 0],
+      ['stdout', 3e6],
+      ['stderr', 47]
+    ]);
   });
 
   it('tells who is to save', async () => {

@@ -170,7 +170,18 @@ def test_engines_can_be_had_on_it(fleet: Fleet, keys: Keys) -> None:
     ).split()
     assert told[:2] == [str(part) for part in sys.version_info[:2]]
     assert told[2].startswith(node.base)
-    assert "Python" in said
+    assert "Python and packages" in said
+    compiled = born.sh(
+        f"cd /tmp; {python} -B -c 'import os, sys, jupyter_sky.engines.kernel as _, "
+        "ipyparallel.engine.app as _; print([name for name, module in sys.modules.items() if "
+        '"site-packages" in (getattr(module, "__file__", None) or "") and module.__file__.endswith('
+        '".py") and not os.path.exists(module.__cached__)])\''
+    )
+    assert compiled.strip() == "[]", "each of these takes the time to be compiled there"
+    uv = f"ls {node.base}/uv 2>/dev/null; true"
+    assert born.sh(uv) == "", "engines do without"
+    bootstrap.bring_uv(node)
+    assert born.sh(uv).split() == [f"{node.base}/uv"]
     keeper.end([node])
 
 

@@ -186,9 +186,11 @@ def taken(host: SshHost, pool: Callable[..., None]) -> Iterator[Callable[..., ke
     yield take
 
 
-def test_no_python_there(taken: Callable[..., keeper.Node]) -> None:
+def test_no_python_there(taken: Callable[..., keeper.Node], tmp_path: Path) -> None:
+    for name in "cat chmod cut getconf ln mkdir mv rm tar touch".split():
+        (tmp_path / name).symlink_to(shutil.which(name) or name)
     never = {"UV_PYTHON_PREFERENCE": "only-managed", "UV_PYTHON_DOWNLOADS": "never"}
-    node = taken(python=None, env=never)
+    node = taken(python=None, env=never | {"PATH": str(tmp_path)})
     with pytest.raises(SkyBootstrapError, match="that of this notebook, is not there") as raised:
         bootstrap.prepare([node], lambda what: None)
     assert "python = " in str(raised.value)
@@ -210,11 +212,11 @@ def test_a_host_without_an_index_gets_all_through_the_connection(
 ) -> None:
     said: list[str] = []
     python = bootstrap.prepare([taken(offline=True)], said.append)[0]
-    assert any("through the connection" in what for what in said), said
+    assert "Python and packages" in said and "packages" not in said
     assert Path(python).is_relative_to(Path(cloud.nodes(cloud.mine())[0].base))
     again: list[str] = []
     assert bootstrap.prepare([taken_again(cloud)], again.append)[0] == python
-    assert not any("packages" in what for what in again), "the second time it is there"
+    assert again == [""] or not again, "the second time it is there"
 
 
 def taken_again(cloud) -> keeper.Node:

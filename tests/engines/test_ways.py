@@ -82,3 +82,20 @@ def test_an_engine_whose_coming_was_not_heard_of_is_found(notebook: Notebook) ->
     assert notebook.run("live.link.ranks()").result == "[]"
     assert notebook.run("live.link.wait_ranks([0, 1], 10, lambda: None)").status == "ok"
     assert notebook.run("%%sky --nodes 2 --on 1\n6 * 7").result == "42"
+
+
+def test_a_connection_that_nobody_watches_holds_up_no_other(notebook: Notebook) -> None:
+    """ZeroMQ's own thread waits for whoever should hear of a cut, and with it all of a notebook."""
+    assert notebook.run("%%sky -c first\n1;").status == "ok"
+    notebook.run(
+        "live = sessions.current().clusters.connected['first']\n"
+        "live._closed.set(); live.link.end_watch()\n"
+        "import time, psutil; time.sleep(0.5)\n"
+        "from pathlib import Path; folder = str(Path(live.row.connection['file']).parents[1])\n"
+        "for process in psutil.process_iter():\n"
+        "    if folder in ' '.join(process.cmdline()): process.kill()\n"
+        "time.sleep(0.5)"
+    )
+    ran = notebook.run("%%sky -c second\n6 * 7", 60)
+    assert ran.result == "42", ran.traceback
+    assert notebook.run("live.link._monitor.closed").result == "True"

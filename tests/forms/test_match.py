@@ -67,7 +67,7 @@ def test_this_machine_counts_and_is_free():
     answer = match(Fields({"timeout": "1h"}))
     assert answer.places[0].cloud == "local"
     assert answer.places[0].price == 0 and answer.places[0].estimate == 0
-    assert whereabouts(Fields()).startswith("here")
+    assert whereabouts(Fields()).startswith("would run here")
     assert match(Fields({"region": "this-machine"})).count == 1
 
 
@@ -80,7 +80,9 @@ def test_without_an_account_it_says_so():
 def test_with_an_account_it_is_where_a_launch_would_go(monkeypatch):
     monkeypatch.setattr("jupyter_sky.provisioner.broker.usable", lambda need: ("aws",))
     words = whereabouts(Fields({"gpus": "V100:1"}))
-    assert words.startswith("aws ") and "p3.2xlarge, $" in words and " spot" not in words
+    assert (
+        words.startswith("would run on aws ") and "p3.2xlarge, $" in words and " spot" not in words
+    )
 
 
 @pytest.mark.parametrize(

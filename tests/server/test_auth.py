@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -21,7 +22,8 @@ def ours(app: Any) -> list[tuple[str, str]]:
             kind = inner.target
             if not (isinstance(kind, type) and issubclass(kind, SkyHandler)):
                 continue
-            path = inner.matcher.regex.pattern.rstrip("$").replace("([^/]+)", "x")
+            path = inner.matcher.regex.pattern.rstrip("$").replace("[^/]+", "x")
+            path = re.sub(r"\((\w+)[^)]*\)", r"\1", path).replace("\\", "")
             found += [(path, verb.upper()) for verb in VERBS if verb in vars(kind)]
     return found
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from tornado.httpclient import HTTPClientError
 
-from jupyter_sky import processes
+from jupyter_sky import budget, processes
 from jupyter_sky.billing import BILLING, billed_seconds, billed_sql
 from jupyter_sky.ledger import Ledger, sum_usd
 from jupyter_sky.server.desk import Desk
 from jupyter_sky.server.news import SCHEMA
-from jupyter_sky.server.state import BUDGET, Seen, State, midnight
+from jupyter_sky.server.state import Seen, State, midnight
 from jupyter_sky.store import ClusterRow, Store
 from tests.server.conftest import Refused
 from tests.test_store import CLUSTER, RUN
@@ -150,15 +150,14 @@ async def test_runs_are_those_that_run_and_the_latest_hundred(ask: Any, store: S
     assert len(runs) == 101 and runs[:2] == ["r3", "r129"] and "r30" in runs and "r29" not in runs
 
 
-@pytest.mark.parametrize("budget", ["0.5", "5", "many"])
-async def test_a_budget_is_compared_with_the_day(ask: Any, store: Store, budget: str) -> None:
+@pytest.mark.parametrize("usd", [0.5, 5.0, None])
+async def test_a_budget_is_compared_with_the_day(ask: Any, store: Store, usd: float | None) -> None:
     begun = max(60.0, time.time() - midnight(time.time()))
     put(store, cluster("train", begun, price=3600.0 / begun))  # a dollar since midnight
-    store.set_setting(BUDGET, budget)
+    budget.write(store, usd, "%config")
     today = (await ask("state"))["today"]
     assert today["usd"] == pytest.approx(1.0, rel=0.1)
-    assert today["over"] is (budget == "0.5")
-    assert today["budget"] == (None if budget == "many" else float(budget))
+    assert (today["over"], today["budget"]) == (usd == 0.5, usd)
 
 
 # -- the same sums as the ledger's ---------------------------------------------------------------

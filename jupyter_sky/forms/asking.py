@@ -1,0 +1,120 @@
+"""What a view of the form asks, answered as JSON: by a kernel or by the Jupyter server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ..config import Sky
+from ..errors import SkyUsageError
+from ..quantities import parse_duration
+from .complete import Known, complete
+from .fields import schema
+from .line import Fields, read, write
+from .match import match, summary, whereabouts
+
+Json = dict[str, Any]
+
+
+def answers(known: Callable[[], Known] = Known) -> Mapping[str, Callable[[Json], Json]]:
+    """The functions that answer, by the name of the question.
+
+    Parameters
+    ----------
+    known : callable
+        Gives the names of clusters and variables that can be told here.
+
+    Examples
+    --------
+    >>> answers()["read"]({"source": "%%sky --spot"})["fields"]["values"]
+    {'spot': True}
+    """
+
+    def completed(asked: Json) -> Json:
+        fields = _fields(asked.get("fields"))
+        found = complete(_text(asked, "key"), _text(asked, "text"), fields, known())
+        return {"choices": [asdict(choice) for choice in found]}
+
+    return {
+        "schema": _schema,
+        "read": _read,
+        "write": _write,
+        "match": _match,
+        "place": _place,
+        "complete": completed,
+    }
+
+
+def _schema(asked: Json) -> Json:
+    return {"fields": [asdict(field) for field in schema()], "aliases": dict(Sky.load().aliases)}
+
+
+def _read(asked: Json) -> Json:
+    return _reading(_text(asked, "source"))
+
+
+def _reading(source: str) -> Json:
+    found = read(source, Sky.load().aliases)
+    return {
+        "fields": {"values": dict(found.fields.values), "alias": found.fields.alias},
+        "line": found.line,
+        "errors": _errors(found.errors),
+        "alias": dict(found.alias),
+        "reads": list(found.reads),
+        "makes": list(found.makes),
+    }
+
+
+def _write(asked: Json) -> Json:
+    fields = asked.get("fields")
+    source = write(_text(asked, "source"), None if fields is None else _fields(fields))
+    return {"source": source, "line": read(source).line}
+
+
+def _match(asked: Json) -> Json:
+    fields, time = _fields(asked.get("fields")), _text(asked, "time").strip()
+    try:
+        seconds = parse_duration(time, "about") if time else None
+    except SkyUsageError as error:
+        late = {"time": {"message": error.message, "hint": error.hint or ""}}
+        return {"errors": late, "line": fields.line(), "count": 0, "summary": error.message}
+    found = match(fields, seconds=seconds)
+    written = write(_text(asked, "source"), fields)
+    return {
+        **asdict(found),
+        "errors": _errors(found.errors),
+        "line": read(written).line,
+        "summary": summary(found),
+    }
+
+
+def _place(asked: Json) -> Json:
+    return {"words": whereabouts(_fields(asked.get("fields")))}
+
+
+def _errors(errors: Mapping[str, tuple[str, str]]) -> Json:
+    return {key: {"message": message, "hint": hint} for key, (message, hint) in errors.items()}
+
+
+def _text(asked: Json, key: str) -> str:
+    text = asked.get(key, "")
+    if not isinstance(text, str):
+        raise SkyUsageError(f"{key}: {text!r} is not a text")
+    return text
+
+
+def _fields(given: Any) -> Fields:
+    """Fields of JSON, which anybody may send."""
+    values = given.get("values", {}) if isinstance(given, dict) else None
+    alias = given.get("alias", "") if isinstance(given, dict) else None
+    if given is None:
+        return Fields()
+    if not isinstance(values, dict) or not isinstance(alias, str):
+        raise SkyUsageError(
+            "fields: not understood", hint='{"values": {"cpus": "4+"}, "alias": ""}'
+        )
+    for key, value in values.items():
+        if not isinstance(value, str | bool) or "\n" in str(value) or "\n" in alias:
+            raise SkyUsageError(f"{key}: {value!r} is neither a line of text nor true")
+    return Fields(values, alias)

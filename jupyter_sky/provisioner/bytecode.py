@@ -1,0 +1,56 @@
+"""Bytecode for a folder of packages: of those modules that engines begin with.
+
+    python -m jupyter_sky.provisioner.bytecode FOLDER
+
+To compile takes a new machine longer than to unpack. Bytecode is the same wherever the minor
+version of Python is. Each file names the hash of its source, and a source that was changed later is
+compiled as ever.
+"""
+
+from __future__ import annotations
+
+import importlib
+import py_compile
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+ROOTS = (
+    "IPython.core.magics IPython.core.payloadpage IPython.core.pylabtools ipyparallel.engine.app "
+    "ipyparallel.controller.app jupyter_sky.engines.controller jupyter_sky.engines.engine "
+    "jupyter_sky.engines.gate jupyter_sky.engines.head jupyter_sky.engines.kernel "
+    "jupyter_sky.engines.nurse jupyter_sky.engines.streams jupyter_sky.functions.site"
+).split()
+"""What processes on machines begin with; what these import in turn is seen here."""
+
+
+def compile_in(folder: Path, names: Iterator[str]) -> None:
+    """Compile modules in a folder, those of them that it has."""
+    for name in names:
+        path = folder.joinpath(*name.split("."))
+        for source in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
+            if source.exists():
+                with suppress(py_compile.PyCompileError):
+                    py_compile.compile(
+                        str(source),
+                        str(source.parent / f"__pycache__/{source.stem}.{TAG}.pyc"),
+                        str(source.relative_to(folder)),
+                        doraise=True,
+                        invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH,
+                    )
+
+
+TAG = sys.implementation.cache_tag
+
+
+def imported() -> Iterator[str]:
+    """Import what engines import, and name it all."""
+    for name in ROOTS:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    yield from sorted(sys.modules)
+
+
+if __name__ == "__main__":
+    compile_in(Path(sys.argv[1]), imported())

@@ -1,0 +1,177 @@
+"""What is made here for machines elsewhere: uv for their processors, and all that engines need.
+
+The packages of engines are installed into a folder of this machine, with the bytecode that a new
+machine would take longest to make, and packed once for each kind of machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from ..clouds.keeper import Node, failed
+from ..errors import SkyBootstrapError
+from ..ssh import Address
+from .package import recipe, sources
+
+KEPT_ARCHIVES = 4
+"""How many packed environments are kept on this machine."""
+COMPILE_SECONDS = 120.0
+UNUSED = 'debugpy ; python_version < "3"\njedi ; python_version < "3"\n'
+"""Half of all that IPython asks for; nobody completes or debugs on an engine."""
+
+
+def uv_here() -> str:
+    """Return the path of this machine's uv.
+
+    Raises
+    ------
+    SkyBootstrapError
+        There is none.
+    """
+    try:
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    except (ImportError, FileNotFoundError):
+        found = shutil.which("uv")
+    if found is None:
+        raise SkyBootstrapError(
+            "machines reached by SSH are made ready by uv, and it is not installed here",
+            hint='pip install "jupyter_sky[ssh]"',
+        )
+    return found
+
+
+def uv_for(node: Node) -> Path:
+    """Return a uv that runs on a node: this machine's, or one downloaded for it."""
+    here = (platform.system(), platform.machine())
+    if here == (node.system, node.machine) and node.libc == "gnu":
+        return Path(uv_here())
+    target = Path(tempfile.mkdtemp(prefix="sky-uv-"))
+    install_here(node, target, ["uv"])
+    return target / "bin" / "uv"
+
+
+def packed(node: Node) -> bytes:
+    """Return the packages of a node's environment, ours too, as a compressed tar file.
+
+    Without what its owner wants besides, where the node can get that itself.
+
+    Raises
+    ------
+    SkyBootstrapError
+        They cannot be had here.
+    """
+    if not node.offline:
+        node = replace(node, packages=())
+    wanted = recipe(node)
+    kind = f"{node.machine}-{node.libc}-{wanted.python}"
+    digest = hashlib.blake2b("\n".join(wanted.requirements).encode(), digest_size=8)
+    digest.update(sources())
+    folder = Path.home() / ".cache" / "jupyter_sky" / "packed"
+    path = folder / f"{kind}-{digest.hexdigest()}.tar.gz"
+    with _packing:
+        if not path.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for old in sorted(folder.glob("*.tar.gz"), key=os.path.getmtime)[:-KEPT_ARCHIVES]:
+                old.unlink(missing_ok=True)
+            partial = path.with_suffix(f".{os.getpid()}")
+            partial.write_bytes(_pack(node, wanted.requirements, not node.packages))
+            partial.replace(path)
+        return path.read_bytes()
+
+
+_packing = threading.Lock()
+
+
+def ahead() -> None:
+    """Begin to pack for machines of this one's kind, which will be asked for when they are up."""
+    kind = Node(
+        0, "", "this machine", Address("", ""), machine=platform.machine().lower(), libc="gnu"
+    )
+
+    def pack() -> None:
+        with suppress(SkyBootstrapError, OSError):  # who needs it tries again, and is told
+            packed(kind)
+
+    if kind.machine in ("x86_64", "aarch64"):
+        threading.Thread(target=pack, name="sky-packing", daemon=True).start()
+
+
+def _pack(node: Node, requirements: Sequence[str], slim: bool) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="sky-packed-") as folder:
+        site = Path(folder) / "site"
+        unused = Path(folder) / "unused.txt"
+        unused.write_text(UNUSED if slim else "")
+        install_here(node, site, requirements, "--overrides", str(unused))
+        with tarfile.open(fileobj=io.BytesIO(sources())) as ours:
+            ours.extractall(site, filter="data")
+        _compile(site)
+        shutil.rmtree(site / "bin", ignore_errors=True)  # programs that name a Python of ours
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as tar:
+            tar.add(site, ".", filter=_nobodys)
+        return buffer.getvalue()
+
+
+def _nobodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+def _compile(site: Path) -> None:
+    """Add the bytecode of what engines import; without it they start later, that is all."""
+    command = [sys.executable, "-m", "jupyter_sky.provisioner.bytecode", str(site)]
+    package = str(Path(__file__).parents[2])
+    paths = [path for path in (package, os.environ.get("PYTHONPATH")) if path]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    try:
+        subprocess.run(command, env=env, capture_output=True, timeout=COMPILE_SECONDS)
+    except (OSError, subprocess.SubprocessError):
+        return
+
+
+def install_here(node: Node, target: Path, requirements: Sequence[str], *more: str) -> None:
+    """Install packages for a node's kind of machine into a folder of this one.
+
+    Parameters
+    ----------
+    more
+        Options for uv.
+
+    Raises
+    ------
+    SkyBootstrapError
+        They cannot be had here.
+    """
+    wanted = recipe(node)
+    libc = "unknown-linux-musl" if node.libc == "musl" else "unknown-linux-gnu"
+    outcome = subprocess.run(
+        [
+            *(uv_here(), "pip", "install", "-q", "--target", str(target), *more),
+            *("--python-platform", f"{node.machine}-{libc}", "--python-version", wanted.python),
+            *("--only-binary", ":all:", *requirements),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    if outcome.returncode:
+        raise failed(
+            replace(node, base=tempfile.gettempdir()),
+            "what it needs cannot be downloaded here either",
+            outcome.stderr,
+        )

@@ -1,0 +1,106 @@
+"""``GET cost``, ``GET cost.csv``, ``GET`` and ``PUT budget``: the bill, and what a day may cost."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tornado.web
+
+from .. import budget
+from ..bill import Bill, budget_dict, make, parse_by, parse_since
+from ..errors import SkyError
+from .handler import SkyHandler
+
+if TYPE_CHECKING:
+    from .desk import Desk
+
+KEEP_SECONDS = 10.0
+"""How soon after its start, and how often until there is one, the server looks for a store."""
+
+
+def keep_budget(desk: Desk) -> None:
+    """Let this server keep the day's budget as notebooks do, as soon as there is a store.
+
+    Its session has a guard. Nobody need have the panel open, and no kernel need live.
+    """
+
+    def wait() -> None:
+        from ..config import Sky
+
+        while not desk.closed.wait(KEEP_SECONDS):
+            with suppress(SkyError):
+                desk.configure()
+                if (Path(Sky.load().data_dir) / "sky.db").exists():
+                    assert desk.session
+                    return
+
+    threading.Thread(target=wait, name="sky-budget", daemon=True).start()
+
+
+class _CostHandler(SkyHandler):
+    """What both forms of the bill share."""
+
+    def bill(self) -> Bill:
+        """Return the bill that is asked for by ``?by=day&since=7d&notebook=PATH``.
+
+        Raises
+        ------
+        SkyUsageError
+            There is no such grouping, or no such time.
+        """
+        by = parse_by(self.get_query_argument("by", "cell"))
+        since = parse_since(self.get_query_argument("since", "all"))
+        notebook = self.get_query_argument("notebook", "") or None
+        return make(self.desk.session.store, notebook, by, since)
+
+
+class CostHandler(_CostHandler):
+    """The bill."""
+
+    @tornado.web.authenticated
+    async def get(self) -> None:
+        """Answer as `Bill.to_dict` has it."""
+        await self.answer(lambda: self.bill().to_dict())
+
+
+class CsvHandler(_CostHandler):
+    """The bill as a file."""
+
+    @tornado.web.authenticated
+    async def get(self) -> None:
+        """Answer all lines."""
+        try:
+            bill = await self.desk.do(self.bill)
+        except SkyError as error:
+            self.refuse(error)
+            return
+        self.set_header("Content-Disposition", f'attachment; filename="{bill.file_name}"')
+        self.finish(bill.to_csv(), set_content_type="text/csv; charset=utf-8")
+
+
+class BudgetHandler(SkyHandler):
+    """The budget of the day."""
+
+    @tornado.web.authenticated
+    async def get(self) -> None:
+        """Answer how the day stands."""
+        await self.answer(self._found)
+
+    @tornado.web.authenticated
+    async def put(self) -> None:
+        """Set it: ``{"usd": 20}``, or null for no limit."""
+        await self.answer(self._set)
+
+    def _set(self) -> dict[str, Any]:
+        usd = budget.asked(self.body())
+        self.desk.session.clusters.guard.set_budget(usd, "the Cost panel")
+        return self._found()
+
+    def _found(self) -> dict[str, Any]:
+        return budget_dict(budget.judge(self.desk.session.store))
+
+
+HANDLERS = [("cost", CostHandler), (r"cost\.csv", CsvHandler), ("budget", BudgetHandler)]

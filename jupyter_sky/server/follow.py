@@ -1,0 +1,152 @@
+"""Runs in their notebooks: which runs a page is to look after, and what it puts into a cell."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tornado.web
+
+from .. import processes
+from ..executor.display import Stage, Status
+from ..executor.session import FOLLOWED
+from ..store import ClusterRow, RunRow
+from ..widgets.statusline import marks, mimebundle
+from .handler import SkyHandler
+
+if TYPE_CHECKING:
+    from .desk import Desk
+
+LATEST = 500
+LEASE_SECONDS = 20.0
+"""For how long a page that is silent keeps a run from the others."""
+SETTLING_SECONDS = 10.0
+"""How long a new run is left to the page that has started it."""
+
+_STAGES: dict[str, Stage] = {"ok": "done", "error": "failed", "lost": "failed"}
+
+
+class Pages:
+    """Which page writes a run into its notebook, so that not two of them save one file."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._claims: dict[str, tuple[str, float]] = {}
+        self._lock = threading.Lock()
+
+    def claim(self, run_id: str, page: str, fed: bool, age: float) -> bool:
+        """Whether a page is the one; it has to ask again within `LEASE_SECONDS`.
+
+        Parameters
+        ----------
+        fed
+            The kernel itself feeds this page; it is the one, whoever was.
+        age
+            Seconds since the run began.
+        """
+        now = self._clock()
+        with self._lock:
+            self._claims = {k: v for k, v in self._claims.items() if now - v[1] < LEASE_SECONDS}
+            holder = self._claims.get(run_id, ("", 0.0))[0]
+            if not fed and ((holder and holder != page) or age < SETTLING_SECONDS):
+                return False
+            self._claims[run_id] = (page, now)
+            return True
+
+
+def of_notebook(desk: Desk, path: str) -> dict[str, Any]:
+    """Return the latest run of each cell of a notebook.
+
+    A notebook that was given another name is known by its cells: those of files that are no longer
+    there are told, too.
+    """
+    store = desk.session.store
+    moved = [run for run in store.runs(limit=100) if not Path(run.notebook).exists()]
+    found: dict[str, RunRow] = {}
+    for run in [*store.runs(notebook=path, limit=LATEST), *moved]:
+        known = found.get(run.cell_id) if run.cell_id else run
+        if run.cell_id and (known is None or known.started < run.started):
+            found[run.cell_id] = run
+    return {"at": time.time(), "runs": [desk.describe(run) for run in found.values()]}
+
+
+def follow(desk: Desk, pages: Pages, run_id: str, page: str, fed: bool) -> dict[str, Any]:
+    """Return a run's status line as an output of its cell, and whether this page saves it."""
+    row = desk.run(run_id)
+    about = desk.describe(row)
+    orphaned = row.ended is None and not processes.lived(row.owner_pid, row.started)
+    if orphaned and not fed and row.shown < FOLLOWED:
+        # the next kernel need not show it: it stands where it belongs
+        desk.session.store.beat_run(run_id, 0.0, FOLLOWED)
+    status = _status(desk, row, about)
+    return {
+        "writer": pages.claim(run_id, page, fed, time.time() - row.started),
+        "over": status.over,
+        "output": {
+            "output_type": "display_data",
+            "data": mimebundle(status),
+            "metadata": marks(status),
+        },
+    }
+
+
+def _status(desk: Desk, row: RunRow, about: dict[str, Any]) -> Status:
+    """The status line of a run as its kernel would show it."""
+    session = desk.session
+    cluster = session.store.cluster(row.cluster) if row.cluster else None
+    ended, stage = about["ended"], about["stage"] or "running"
+    if ended is not None:
+        stage = _STAGES.get(about["status"], about["status"])
+    lost = about["status"] == "lost"
+    return Status(
+        stage=stage,
+        seconds=max(0.0, (ended or time.time()) - row.started),
+        cluster=cluster.name if cluster else None,
+        place=session.place(cluster) if cluster else None,
+        price=row.price,
+        cell_usd=about["usd"] if row.nodes else None,
+        notebook_usd=session.ledger.notebook_usd(row.notebook),
+        notes=("lost: its cluster ended before it did",) if lost else (),
+        run_id=row.run_id,
+        price_from=_source(cluster),
+    )
+
+
+def _source(cluster: ClusterRow | None) -> str:
+    return f"{cluster.price_source} {cluster.price_date}".strip() if cluster else ""
+
+
+class NotebookHandler(SkyHandler):
+    """``GET notebook?path=``: the latest run of each of its cells."""
+
+    @tornado.web.authenticated
+    async def get(self) -> None:
+        """Answer for a notebook by its path below the server's root."""
+        path = self.get_query_argument("path")
+        # as the server names a kernel's notebook to it
+        folder = self.kernel_manager.cwd_for_path(path)
+        await self.answer(of_notebook, self.desk, os.path.join(folder, Path(path).name))
+
+
+class FollowHandler(SkyHandler):
+    """``POST runs/ID/follow``: a page that shows a run's cell asks what to put there."""
+
+    pages = Pages()
+
+    @tornado.web.authenticated
+    async def post(self, run_id: str) -> None:
+        """Take ``{"page", "fed"}``; answer ``{"writer", "over", "output"}``."""
+
+        def work() -> dict[str, Any]:
+            asked = self.body()
+            page, fed = str(asked.get("page", "")), bool(asked.get("fed"))
+            return follow(self.desk, self.pages, run_id, page, fed)
+
+        await self.answer(work)
+
+
+HANDLERS = [("notebook", NotebookHandler), (r"runs/([^/]+)/follow", FollowHandler)]

@@ -1,0 +1,54 @@
+"""The form of a cell, answered without a kernel: ``jupyter-sky/form/...``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tornado.web
+
+from ..errors import SkyStoreError, SkyUsageError, suggest
+from ..forms.asking import answers
+from ..forms.complete import Known
+from .handler import NotKnown, SkyHandler
+
+
+class FormHandler(SkyHandler):
+    """What a form asks while somebody types: ``POST form/match`` and the like."""
+
+    @tornado.web.authenticated
+    async def post(self, kind: str) -> None:
+        """Answer a question of the form, see `jupyter_sky.forms.asking.answers`."""
+        await self.answer(self._answered, kind, self.body)
+
+    @tornado.web.authenticated
+    async def get(self, kind: str) -> None:
+        """Answer a question whose parts are in the query; `fields` as JSON."""
+        await self.answer(self._answered, kind, self._query)
+
+    def _query(self) -> dict[str, Any]:
+        asked: dict[str, Any] = {
+            name: self.get_query_argument(name) for name in self.request.query_arguments
+        }
+        if "fields" in asked:
+            try:
+                asked["fields"] = json.loads(asked["fields"])
+            except ValueError:
+                raise SkyUsageError("fields: no JSON", hint='fields={"values": {}}') from None
+        return asked
+
+    def _answered(self, kind: str, asked: Any) -> dict[str, Any]:
+        known = answers(self._known)
+        if kind not in known:
+            raise NotKnown(f"form/{kind}: not known", hint=suggest(kind, known))
+        return known[kind](asked())
+
+    def _known(self) -> Known:
+        try:
+            live = tuple(row.name for row in self.desk.session.store.clusters())
+        except SkyStoreError:
+            live = ()  # the panel says what is wrong with it; offers need no store
+        return Known(live)
+
+
+HANDLERS = [(r"form/([^/]+)", FormHandler)]

@@ -1,0 +1,92 @@
+"""The form of a cell as a widget: ``sky.form()``."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from ..executor import session as sessions
+from ..forms.asking import answers
+from ..forms.complete import Known
+from ..forms.line import Fields, read
+from ..forms.match import match, summary
+from .statusline import PLAIN
+from .view import View
+
+_CODE = "font-family: var(--jp-code-font-family, monospace)"
+
+
+class SkyForm(View):
+    """A form that says what a cell needs, and what that would get.
+
+    Parameters
+    ----------
+    line : str
+        Options to begin with, as after ``%%sky``.
+
+    Examples
+    --------
+    >>> form = sky.form("--gpus V100:1")  # doctest: +SKIP
+    >>> form.line  # doctest: +SKIP
+    '--gpus V100:1'
+    """
+
+    def __init__(self, line: str = "") -> None:
+        asked = dict(answers(_known))
+        super().__init__("form", asked, self._shown, {"line": line})
+        self._answers["match"] = self._matched(asked["match"])
+
+    @property
+    def line(self) -> str:
+        """The options as they stand in the form now."""
+        return str(self.state["line"])
+
+    def cell(self, body: str = "") -> None:
+        """Put a new cell with the line below the one that runs now."""
+        from IPython import get_ipython
+
+        shell = get_ipython()
+        if shell is not None:
+            shell.set_next_input(f"%%sky {self.line}".rstrip() + f"\n{body}")
+
+    def _matched(self, answer: Any) -> Any:
+        """Answer, and remember the line: the page has no other way to tell it."""
+
+        def matched(asked: dict[str, Any]) -> dict[str, Any]:
+            found = answer(asked)
+            if isinstance(found.get("line"), str):
+                self.state = {**self.state, "line": found["line"]}
+            return found
+
+        return matched
+
+    def _shown(self) -> tuple[str, str]:
+        """The line and what it would get, to be read where nothing is live."""
+        line = f"%%sky {self.line}".rstrip()
+        said = summary(match(read(line).fields))
+        html = (
+            f'<div class="{PLAIN}"><code style="{_CODE}">{escape(line)}</code>'
+            f"<div>{escape(said)}</div></div>"
+        )
+        return html, f"{line}\n{said}"
+
+
+def form(line: str = "", labels: dict[str, Any] | None = None) -> SkyForm:
+    """Return the form of a line, or of labels as ``sky.run`` takes them."""
+    from ..resources import Resources
+
+    asked = Resources.parse(**labels).labels() if labels else {}
+    values = {key: True if text == "true" else text for key, text in asked.items()}
+    return SkyForm(" ".join(filter(None, [line.strip(), Fields(values).line()])))
+
+
+def _known() -> Known:
+    """Names of this kernel."""
+    from IPython import get_ipython
+
+    shell, session = get_ipython(), sessions.current()
+    hidden = shell.user_ns_hidden if shell is not None else {}
+    names = shell.user_ns if shell is not None else {}
+    local = tuple(name for name in names if not name.startswith("_") and name not in hidden)
+    live = tuple(row.name for row in session.store.clusters())
+    return Known(live, local, tuple(sorted(session.remote_names)))

@@ -1,0 +1,80 @@
+/** The Cost tab, the same view as `sky.cost()` in a notebook, and warnings of the budget. */
+
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+
+import { render } from '../../jupyter_sky/widgets/static/cost.js';
+import { alarm } from './alarm';
+import { ISky } from './tokens';
+import { addView, type Show } from './views';
+
+export const COST = 'cost';
+
+type Ask = (kind: string, payload?: any) => Promise<any>;
+
+/** What the view asks, answered by the server. */
+export function askServer({ api }: Pick<ISky, 'api'>, notebook = ''): Ask {
+  return async (kind, payload = {}) => {
+    const { by, since } = payload;
+    if (kind === 'budget') await api.put('budget', { usd: payload.usd });
+    if (kind === 'csv') return csv(api.settings, { by, since, notebook });
+    return api.get('cost', { by, since, notebook });
+  };
+}
+
+/** A file is no JSON: it is fetched past the client. */
+async function csv(settings: ServerConnection.ISettings, query: Record<string, string>) {
+  const tail = URLExt.objectToQueryString(query);
+  const url = URLExt.join(settings.baseUrl, 'jupyter-sky', 'cost.csv') + tail;
+  const response = await ServerConnection.makeRequest(url, { cache: 'no-store' }, settings);
+  if (!response.ok) throw new ServerConnection.ResponseError(response);
+  const told = response.headers.get('Content-Disposition') ?? '';
+  return { text: await response.text(), name: /filename="([^"]+)"/.exec(told)?.[1] ?? 'cost.csv' };
+}
+
+/** Shows `sky.cost()` and `sky.meter()` where a notebook has them in an output. */
+const shownCost: Show = (state, { host, sky }) => {
+  const ask = askServer(sky, state.bill?.notebook ?? '');
+  return render({ el: host, ask, _: sky._, model: { get: () => state } });
+};
+
+/** Warns once when a budget runs short, and once when it is spent; again for another budget. */
+function warn(sky: ISky): void {
+  const { watch, _ } = sky;
+  let told = '';
+  watch.changed.connect(() => {
+    const today = watch.state?.today;
+    if (!today) return;
+    const found = alarm(today, _);
+    const day = new Date(watch.now() * 1000).toDateString();
+    const key = found ? `${found.key} ${today.budget} ${day}` : '';
+    if (found && key !== told) {
+      Notification.emit(found.text, found.key === 'over' ? 'error' : 'warning', {
+        autoClose: found.key === 'over' ? false : 20_000,
+        actions: [{ label: _('Show costs'), callback: () => sky.open(COST) }]
+      });
+    }
+    told = key;
+  });
+}
+
+export const cost: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-sky:cost',
+  description: 'What clusters cost, and the budget of a day.',
+  autoStart: true,
+  requires: [ISky],
+  activate: (_app: JupyterFrontEnd, sky: ISky): void => {
+    const { _ } = sky;
+    sky.addTab({
+      id: COST,
+      label: _('Cost'),
+      rank: 40,
+      mount: host =>
+        render({ el: host, ask: askServer(sky), _, by: 'notebook', since: 'today' })
+    });
+    addView('cost', shownCost);
+    warn(sky);
+  }
+};

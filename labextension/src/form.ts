@@ -1,0 +1,181 @@
+/** The form of a cell: opened from its toolbar, written into its first line. */
+
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { INotebookTracker, type NotebookPanel } from '@jupyterlab/notebook';
+
+import { h } from '../../jupyter_sky/widgets/static/base.js';
+import { drawForm, render } from '../../jupyter_sky/widgets/static/form.js';
+import { FormPanel, type Cell } from './formpanel';
+import { cloudIcon } from './icons';
+import { replaceSource } from './source';
+import { ISky } from './tokens';
+import { addView, type Show } from './views';
+
+export const SAY = 'jupyter-sky:say-needs';
+
+/** What a form asks, answered by the server. */
+export function askServer({ api }: ISky): (kind: string, payload?: any) => Promise<any> {
+  return (kind, payload = {}) => api.post(`form/${kind}`, payload);
+}
+
+/** Shows `sky.form()` where a notebook has it in an output. */
+const shownForm =
+  (tracker: INotebookTracker): Show =>
+  (state, { host, sky, keep }) => {
+    const { _ } = sky;
+    let line = String(state.line ?? '');
+    const insert = ({ line }: { line: string }) => {
+      let panel: NotebookPanel | undefined;
+      tracker.forEach(one => {
+        if (one.content.node.contains(host)) panel = one;
+      });
+      const model = panel?.content.model;
+      if (!panel || !model) throw new Error(_('There is no notebook around this form.'));
+      const at = panel.content.widgets.findIndex(cell => cell.node.contains(host)) + 1;
+      const source = `%%sky ${line}`.trimEnd() + '\n';
+      model.sharedModel.insertCell(at, { cell_type: 'code', source });
+      panel.content.activeCellIndex = at;
+      edit(panel, panel.content.widgets[at]);
+    };
+    return render({
+      el: host,
+      ask: askServer(sky),
+      _,
+      model: { get: () => ({ line }) },
+      actions: [{ id: 'insert', label: _('Insert a cell with it'), main: true, act: insert }],
+      changed: (now: string, answer: any) => {
+        if (now === line || Object.keys(answer.errors).length) return;
+        line = now;
+        const text = `%%sky ${now}`.trimEnd();
+        const html = h('div', null, h('code', { text }), h('div', { text: answer.summary }));
+        keep({ ...state, line }, html.outerHTML, `${text}\n${answer.summary}`);
+      }
+    });
+  };
+
+/** Puts the cursor behind the last character of a cell. */
+function edit(panel: NotebookPanel, cell: Cell): void {
+  panel.content.mode = 'edit';
+  panel.content.activate();
+  const editor = cell.editor;
+  if (editor) editor.setCursorPosition(editor.getPositionAt(cell.model.sharedModel.source.length)!);
+}
+
+export const form: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-sky:form',
+  description: 'A form that says what a cell needs, and what that gets and costs.',
+  autoStart: true,
+  requires: [ISky, INotebookTracker],
+  optional: [ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    sky: ISky,
+    tracker: INotebookTracker,
+    palette: ICommandPalette | null
+  ): void => {
+    const { _ } = sky;
+    const ask = askServer(sky);
+    let opened: FormPanel | null = null;
+
+    const write = async (cell: Cell, fields: unknown) => {
+      const source = cell.model.sharedModel.getSource();
+      replaceSource(cell, (await ask('write', { source, fields })).source);
+    };
+
+    const run = (panel: NotebookPanel, cell: Cell) => {
+      panel.content.activeCellIndex = panel.content.widgets.indexOf(cell);
+      return app.commands.execute('notebook:run-cell', { activate: false });
+    };
+
+    /** Asks the kernel what the cell would do; the answer stands where its output does. */
+    const dryRun = async (panel: NotebookPanel, cell: Cell, fields: any) => {
+      const kernel = panel.sessionContext.session?.kernel;
+      const area = (cell as any).outputArea;
+      if (!kernel || !area) throw new Error(_('A dry run needs a kernel: start one.'));
+      const values = { ...fields.values, dry_run: true };
+      const source = cell.model.sharedModel.getSource();
+      const code = (await ask('write', { source, fields: { ...fields, values } })).source;
+      area.future = kernel.requestExecute({ code, stop_on_error: false });
+    };
+
+    const open = (panel: NotebookPanel, cell: Cell) => {
+      opened?.dispose();
+      const source = cell.model.sharedModel.getSource();
+      const body = h('div');
+      const shown = (opened = new FormPanel({ panel, cell, body, _ }));
+      const done = (act: (said: any) => Promise<unknown> | unknown) => async (said: any) => {
+        await act(said);
+        shown.dispose();
+      };
+      const apply = async ({ fields }: any) => write(cell, fields);
+      const actions: any[] = [
+        {
+          id: 'apply',
+          label: _('Apply'),
+          hint: _('Write the line into the cell'),
+          main: true,
+          act: async (said: any) => {
+            await apply(said);
+            shown.dispose();
+            const text = cell.model.sharedModel.getSource();
+            if (/^\s*%%sky[^\n]*\n\s*$/.test(text)) edit(panel, cell); // its code is still to come
+          }
+        },
+        {
+          id: 'run',
+          label: _('Apply and run'),
+          hint: _('Write the line into the cell and run it'),
+          act: done(async said => {
+            await apply(said);
+            void run(panel, cell);
+          })
+        },
+        {
+          id: 'dry-run',
+          label: _('Dry run'),
+          hint: _('Say below the cell where it would run and what it would send; start nothing'),
+          act: done(({ fields }) => dryRun(panel, cell, fields))
+        }
+      ];
+      if (/^\s*%%sky( |$)/m.test(source)) {
+        actions.push({
+          id: 'remove',
+          label: _('Remove'),
+          hint: _('Take the line away: the cell runs in this kernel again'),
+          any: true,
+          act: done(() => write(cell, null))
+        });
+      }
+      const drawn = drawForm({ el: body, ask, _, source, actions });
+      shown.disposed.connect(() => {
+        drawn.dispose();
+        if (opened === shown) opened = null;
+      });
+      drawn.focus();
+    };
+
+    const current = (): [NotebookPanel, Cell] | null => {
+      const panel = tracker.currentWidget;
+      const cell = panel?.content.activeCell;
+      return panel && cell?.model.type === 'code' ? [panel, cell] : null;
+    };
+
+    app.commands.addCommand(SAY, {
+      label: args =>
+        args.toolbar ? '' : args.menu ? _('Say What This Cell Needs…') : _('Say What the Cell Needs'),
+      caption: _('Sky: say what this cell needs (Alt+Shift+S)'),
+      icon: args => (args.isPalette ? undefined : cloudIcon),
+      describedBy: { args: { type: 'object', properties: { menu: { type: 'boolean' } } } },
+      isEnabled: () => current() !== null,
+      isVisible: () => current() !== null,
+      execute: () => {
+        const found = current();
+        if (found) open(...found);
+      }
+    });
+    tracker.activeCellChanged.connect(() => app.commands.notifyCommandChanged(SAY));
+    palette?.addItem({ command: SAY, category: _('Sky'), args: { isPalette: true } });
+    addView('form', shownForm(tracker));
+  }
+};

@@ -1,0 +1,126 @@
+"""The figures of JupyterLab's side: what its panel costs the server.
+
+`panel_ms` is the time of the server for one refresh of the panel, in milliseconds, while something
+has changed since the last one: with 100 clusters and a ledger of 10,000 rows.
+"""
+
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median, quantiles
+
+from traitlets.config import Configurable
+
+CLUSTERS, ROWS, RUNS = 100, 10_000, 2_000
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def fill(data: Path, clusters: int, rows: int, runs: int) -> None:
+    """A store with clusters that are up, each with a long history of prices, and many runs."""
+    from jupyter_sky.offers import Offer
+    from jupyter_sky.store import ClusterRow, RunRow, Store
+
+    rng, now = random.Random(1), time.time()
+    store = Store.open(data)
+    offer = {"cloud": "aws", "region": "us-east-1", "instance_type": "g5.xlarge", "vcpus": 4}
+    offer |= {"memory": 16, "zone": "us-east-1a", "spot": True, "price": 1.0, "source": "aws"}
+    assert Offer(**offer).place
+    inserts = []
+    for number in range(clusters):
+        machine = {"id": f"i-{number}", "cloud": "aws", "cluster": f"c{number}", "rank": 0}
+        machine |= {"state": "running", "started": now - 86400, "lease_end": now + 86400}
+        store.put_cluster(
+            ClusterRow(
+                name=f"c{number}",
+                state="up",
+                cloud="aws",
+                region="us-east-1",
+                instance_type="g5.xlarge",
+                spot=True,
+                price=1.0,
+                nodes=1,
+                resources="--gpus A10G:1 --spot",
+                offer=offer,
+                machines=[machine],
+                connection={"file": f"c{number}/link.json"},
+                notebook=f"n{number % 7}.ipynb",
+                created=now - 2 * 86400,
+                idle=600.0,
+                price_source="aws",
+                price_date="2026-11-01",
+            )
+        )
+        each = rows // clusters
+        step = 2 * 86400 / each
+        for turn in range(each):
+            at = now - 2 * 86400 + turn * step
+            ended = None if turn == each - 1 else at + step
+            values = (number * each + turn, number + 1, rng.random(), at, at, ended)
+            inserts.append(("INSERT INTO intervals VALUES (?, ?, ?, ?, ?, ?)", values))
+    store.database.write(*inserts)
+    for number in range(runs):
+        started = now - 86400 + number * 86400 / runs
+        going = number >= runs - 20
+        row = RunRow(
+            run_id=f"r{number}",
+            notebook=f"n{number % 7}.ipynb",
+            session="s",
+            cell=number,
+            name=None,
+            cluster=f"c{number % clusters}",
+            code="train(model, data, epochs=10)",
+            price=1.0,
+            nodes=1,
+            started=started,
+            ended=None if going else started + 30.0,
+            last_beat=started,
+            status="running" if going else "ok",
+            shown=0,
+            owner_pid=os.getpid(),
+            stage="running" if going else "done",
+        )
+        store.add_run(row)
+    store.close()
+
+
+def panel(quick: bool) -> dict[str, float]:
+    """A refresh, each time after a run has changed: nothing but ended runs is remembered."""
+    from jupyter_sky.server.desk import Desk
+    from jupyter_sky.store import Store
+
+    refreshes = 10 if quick else 100
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["SKY_DATA_DIR"] = folder
+        fill(Path(folder), CLUSTERS, ROWS, RUNS)
+        server = Configurable()
+        server.root_dir = folder
+        desk = Desk(server, None)
+        other = Store.open(Path(folder))
+        seconds, cpu, size = [], [], 0
+        for number in range(refreshes + 1):
+            other.stop_run(f"r{RUNS - 1 - number % 20}", f"by refresh {number}")
+            begun, used = time.perf_counter(), time.process_time()
+            size = len(json.dumps(desk.overview()))
+            seconds.append((time.perf_counter() - begun) * 1e3)
+            cpu.append((time.process_time() - used) * 1e3)
+        other.close()
+        desk.close()
+    first, seconds = seconds[0], seconds[1:]
+    say(f"panel: median {median(seconds):.1f} ms (CPU {median(cpu):.1f} ms), first {first:.1f} ms,")
+    say(f"  p95 {quantiles(seconds, n=20)[-1]:.1f} ms, {size / 1e3:.0f} kB of JSON")
+    return {"panel_ms": median(seconds)}
+
+
+def main(quick: bool = False) -> dict[str, float]:
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    figures: dict[str, float] = {}
+    for part in (panel,):
+        figures |= part(quick)
+    return figures

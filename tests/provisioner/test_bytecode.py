@@ -1,0 +1,51 @@
+"""Bytecode that is made here for other machines: used there, and never for another source."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from jupyter_sky.provisioner.bytecode import ROOTS, compile_in
+
+
+def _told(folder: Path) -> list[str]:
+    """Import a module as a fresh machine does; return what it says, and whether it was compiled."""
+    program = (
+        "import sys; from importlib.machinery import SourceFileLoader as L\n"
+        "L.source_to_code = lambda *a, **k: compile('said = \"compiled\"', 'f', 'exec')\n"
+        "import inside.speaker as s, plain; print(s.said, plain.said)"
+    )
+    command = [sys.executable, "-B", "-c", program]
+    return subprocess.check_output(command, cwd=folder, text=True).split()
+
+
+def test_what_was_compiled_here_is_not_compiled_there(tmp_path: Path) -> None:
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside/__init__.py").touch()
+    (tmp_path / "inside/speaker.py").write_text("said = 'hello'")
+    (tmp_path / "plain.py").write_text("said = 'hello'")
+    compile_in(tmp_path, iter(["inside", "inside.speaker", "plain", "not_there", "sys"]))
+    assert _told(tmp_path) == ["hello", "hello"]
+    assert not list(tmp_path.rglob("not_there*")), "an empty folder would be a package"
+    (tmp_path / "plain.py").write_text("said = 'later'")
+    assert _told(tmp_path) == ["hello", "compiled"]
+
+
+def test_a_source_that_cannot_be_compiled_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text("print 'as of old'")
+    compile_in(tmp_path, iter(["old"]))
+    assert [path.name for path in tmp_path.rglob("*.py*")] == ["old.py"]
+
+
+def test_all_that_engines_begin_with_is_there() -> None:
+    named = subprocess.check_output(
+        [
+            sys.executable,
+            "-c",
+            "from jupyter_sky.provisioner.bytecode import imported; print(*imported())",
+        ],
+        text=True,
+    ).split()
+    assert set(ROOTS) <= set(named)
+    assert {"jupyter_sky.engines.described", "IPython.core.interactiveshell"} <= set(named)

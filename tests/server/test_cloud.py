@@ -1,0 +1,127 @@
+"""A cluster on machines of a cloud, seen from a server; and its end in the cloud's own console."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_sky.server.desk import Desk
+from jupyter_sky.store import Store
+from tests.conftest import Notebook, wait_until
+from tests.emulators.hosts import USABLE
+from tests.emulators.loopback import Loopback, loopback
+from tests.server.test_clusters import refused, until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server"),
+]
+
+SKY = "%%sky --cloud aws --cpus 2 -c far"
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Loopback]:
+    with loopback("aws") as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def cloud(opened: Loopback, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback]:
+    """A cloud that the server, too, has credentials for; no machine is left in it."""
+    from jupyter_sky import clouds
+
+    for name, value in opened.env.items():
+        monkeypatch.setenv(name, value)
+    clouds.get.cache_clear()
+    yield opened
+    for machine in opened.machines():
+        opened.api.power_off(machine["id"])
+    clouds.get.cache_clear()
+
+
+@pytest.fixture
+def book(
+    cloud: Loopback, data: Path, tmp_path: Path, sky_env: dict[str, str]
+) -> Iterator[Notebook]:
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    env = {**sky_env, **cloud.env, "SKY_DATA_DIR": str(data)}
+    made = Notebook(folder, env, "analysis.ipynb")
+    yield made
+    made.stop()
+
+
+def console(cloud: Loopback) -> Any:
+    """EC2, as its own console has it."""
+    import boto3
+
+    region, _, name = cloud.machines()[0]["id"].partition("/")
+    return boto3.client("ec2", region_name=region), name
+
+
+async def test_a_machine_that_is_removed_in_the_console_is_shown_as_lost(
+    ask: Callable[..., Any], desk: Desk, book: Notebook, cloud: Loopback, store: Store
+) -> None:
+    sent = book.send(SKY + " --nodes 2\nimport time\nprint('begun', flush=True)\ntime.sleep(300)")
+
+    async def going() -> Any:
+        return next((r for r in (await ask("state"))["runs"] if r["status"] == "running"), None)
+
+    run = await until(going, 90)
+    (shown,) = (await ask("state"))["clusters"]
+    assert (shown["state"], shown["cloud"], shown["nodes"]) == ("up", "aws", 2)
+    assert shown["price"] > 0 and shown["usd"] > 0 and shown["lease_end"] > time.time()
+
+    async def sampled() -> Any:
+        told = await ask("clusters", "far", "vitals")
+        return told if len(told["nodes"]) == 2 else None
+
+    nodes = (await until(sampled, 30))["nodes"]
+    assert [node["rank"] for node in nodes] == [0, 1] and nodes[1]["memory"][0] > 0
+    told = await ask("runs", run["run_id"], "outputs")
+    assert told["outputs"][0]["text"].count("begun") == 2, "the journal is on the machine"
+    assert (await ask("clusters", "far", "ssh"))["command"].startswith("ssh -t ")
+    assert "first contact" in (await ask("clusters", "far", "log"))["text"]
+    said = await refused(ask("clusters", "far", "extend", body={"time": "30d"}), 400)
+    assert "lease" in said
+    assert (await ask("clusters", "far", "extend", body={"time": "2h"}))["idle_left"] > 7100
+
+    ec2, machine = console(cloud)
+    ec2.terminate_instances(InstanceIds=[machine])
+
+    async def lost() -> Any:
+        desk.watchman.patrol_soon()
+        found = next(c for c in (await ask("state"))["clusters"] if c["name"] == "far")
+        return found if found["state"] == "lost" else None
+
+    shown = await until(lost, 60)
+    assert "ended" in shown["note"] or "terminated" in shown["note"].lower(), shown
+    assert (await ask("state"))["rate"] == {"usd_h": 0.0, "unknown": 0}
+    assert shown["note"] in await refused(ask("clusters", "far", "vitals"), 409)
+    ran = await asyncio.get_running_loop().run_in_executor(None, book.collect, sent, 60)
+    assert ran.ename == "SkyClusterLost"
+    wait_until(lambda: not cloud.machines(), 30, "the other node is of no use")
+    assert all(interval.ended is not None for interval in store.intervals())
+
+
+async def test_machines_that_nobody_remembers_are_shown_and_can_be_ended(
+    ask: Callable[..., Any], desk: Desk, book: Notebook, cloud: Loopback, store: Store
+) -> None:
+    assert book.run(SKY + "\n1", 90).status == "ok"
+    store.set_cluster_state("far", "down", time.time())  # as after a crash in the middle
+
+    async def orphan() -> Any:
+        desk.watchman.patrol_soon()
+        return next((c for c in (await ask("state"))["clusters"] if c["orphan"]), None)
+
+    shown = await until(orphan, 30)
+    assert (shown["name"], shown["nodes"], shown["price"], shown["usd"]) == ("far", 1, None, None)
+    ended = await ask("clusters", "far", "down", body={})
+    assert ended["ended"] == "far" and cloud.machines() == []
+    assert not any(c["orphan"] for c in (await ask("state"))["clusters"])

@@ -1,0 +1,294 @@
+"""A real cluster on this machine, seen and handled from a server, with kernels busy or dead."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_sky import processes
+from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.executor import extension
+from jupyter_sky.server import runs
+from jupyter_sky.server.desk import Desk
+from jupyter_sky.store import Store
+from tests.conftest import Notebook, part
+from tests.server.conftest import Refused
+from tests.test_store import CLUSTER, RUN
+
+
+@pytest.fixture
+def book(data: Path, tmp_path: Path, sky_env: dict[str, str]) -> Iterator[Notebook]:
+    """A kernel that works with the same data directory."""
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    made = Notebook(folder, {**sky_env, "SKY_DATA_DIR": str(data)}, "analysis.ipynb")
+    yield made
+    try:
+        made.stop()
+    except Exception:  # the test has killed it
+        pass
+
+
+async def until(true: Callable[[], Any], seconds: float = 15.0) -> Any:
+    """Wait for something that is asked of the server; return it."""
+    begun = time.monotonic()
+    while not (found := await true()):
+        assert time.monotonic() - begun < seconds, f"not within {seconds} s"
+        await asyncio.sleep(0.1)
+    return found
+
+
+async def refused(asking: Any, status: int) -> str:
+    """What is said by an answer that is an error."""
+    with pytest.raises(Refused) as caught:
+        await asking
+    assert caught.value.status == status, caught.value
+    return caught.value.said["message"] + "\n" + caught.value.said["hint"]
+
+
+@pytest.mark.slow
+async def test_the_life_of_a_cluster(ask: Any, desk: Desk, book: Notebook, store: Store) -> None:
+    assert book.run("%%sky -c train --nodes 2\nprint('begun')").status == "ok"
+
+    async def sampled() -> Any:
+        told = await ask("clusters", "train", "vitals")
+        return told if len(told["nodes"]) == 2 and told["nodes"][1]["cpu"] else None
+
+    told = await until(sampled)
+    assert told["period"] > 0 and told["running"] == [] and 590 < told["idle_left"] <= 600
+    for rank, node in enumerate(told["nodes"]):
+        assert node["rank"] == rank and node["host"] and node["gpus"] == []
+        assert 0 < node["memory"][-1] < node["memory_total"]
+    (shown,) = (await ask("state"))["clusters"]
+    assert (shown["name"], shown["state"], shown["usd"]) == ("train", "up", 0.0)
+    assert shown["where"].startswith("2 x local this-machine")
+
+    assert (await ask("clusters", "train", "extend", body={"time": "1h"}))["idle_left"] > 3595
+    (shown,) = (await ask("state"))["clusters"]
+    assert 3590 < shown["idle_left"] <= 3600
+    assert (
+        "kept 1h" in book.run("%sky status").result or "kept 59" in book.run("%sky status").result
+    )
+    for body, said in (
+        ({"time": "soon"}, "soon"),
+        ({}, "1h"),
+        ({"time": 5}, "1h"),
+        ("[", "object"),
+    ):
+        assert said in await refused(ask("clusters", "train", "extend", body=body), 400)
+
+    assert "this machine" in await refused(ask("clusters", "train", "ssh"), 409)
+    assert "this machine" in (await ask("clusters", "train", "log"))["text"]
+    ended = await ask("clusters", "train", "down", body={})
+    assert ended["ended"] == "train" and "local" in ended["place"]
+    assert store.clusters() == [] and len(desk.lookouts) == 0
+    (shown,) = (await ask("state"))["clusters"]
+    assert (shown["state"], shown["note"], shown["idle_left"]) == ("down", "it was ended", None)
+    for path in (("vitals",), ("down", {}), ("extend", {"time": "1h"}), ("ssh",)):
+        asking = ask("clusters", "train", path[0], body=path[1] if len(path) > 1 else None)
+        assert "it was ended" in await refused(asking, 409)
+    again = book.run("%%sky -c train\n6 * 7")
+    if again.ename == "SkyClusterLost":  # this kernel has not heard of it yet
+        again = book.run("%%sky -c train\n6 * 7")
+    assert again.result == "42", again
+    assert (await ask("clusters", "train", "vitals"))["nodes"] is not None, "it is another one"
+
+
+@pytest.mark.slow
+async def test_looking_keeps_no_cluster_up(ask: Any, desk: Desk, book: Notebook) -> None:
+    assert book.run("%%sky -c train --idle 4s\n1").status == "ok"
+    book.kill()
+
+    async def gone() -> bool:
+        try:
+            assert (await ask("clusters", "train", "vitals"))["idle_left"] <= 4.0
+        except Refused as error:
+            assert error.status in (409, 502)
+            return True
+        return False
+
+    begun = time.monotonic()
+    await until(gone, 15)
+    assert time.monotonic() - begun < 12
+
+    async def told() -> Any:
+        desk.watchman.patrol_soon()
+        (shown,) = (await ask("state"))["clusters"]
+        return shown if shown["state"] == "down" else None
+
+    assert (await until(told))["note"] == "idle"
+
+
+LOOP = """
+import time
+for number in range(600):
+    print('line', number, flush=True)
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.slow
+async def test_a_busy_cell_is_read_and_stopped_from_outside(
+    ask: Any, book: Notebook, store: Store
+) -> None:
+    assert book.run("%%sky\n1").status == "ok"
+    sent = book.send("%%sky --name loop" + LOOP)
+
+    async def going() -> Any:
+        return next((r for r in (await ask("state"))["runs"] if r["ended"] is None), None)
+
+    run = await until(going)
+    assert (run["name"], run["stage"], run["stoppable"]) == ("loop", "running", True)
+    path = ("runs", run["run_id"])
+
+    async def printed() -> Any:
+        told = await ask(*path, "outputs")
+        return told if "line 5\n" in "".join(o["text"] for o in told["outputs"]) else None
+
+    told = await until(printed)
+    assert told["outputs"][0]["text"].startswith("line 0\nline 1\n") and len(told["outputs"]) == 1
+    more = (await ask(*path, "log", since=told["next"]))["lines"]
+    assert all(line["stream"] == "stdout" and line["rank"] == 0 for line in more)
+    everything = await ask(*path, "log")
+    numbers = [int(line["text"].split()[1]) for line in everything["lines"]]
+    assert numbers == list(range(len(numbers))) and everything["next"] >= told["next"]
+    assert "since=-1" in await refused(ask(*path, "outputs", since="-1"), 400)
+
+    begun = time.monotonic()
+    assert (await ask(*path, "stop", body={}))["run"]["stoppable"] is False
+    ran = await asyncio.get_running_loop().run_in_executor(None, book.collect, sent, 20)
+    assert ran.ename == "SkyCancelled" and runs.WHO in ran.evalue
+    assert time.monotonic() - begun < 10
+    assert (await ask(*path))["status"] == "cancelled"
+    assert "ended already" in await refused(ask(*path, "stop", body={}), 409)
+    after = await ask(*path, "outputs")
+    assert after["run"]["status"] == "cancelled" and after["next"] >= everything["next"]
+    assert book.run("%%sky\n6 * 7").result == "42"
+
+
+@pytest.mark.slow
+async def test_a_cell_whose_kernel_is_dead_is_read_and_stopped_all_the_same(
+    ask: Any, desk: Desk, book: Notebook, store: Store
+) -> None:
+    book.send("%%sky -c train --name loop" + LOOP)
+
+    async def going() -> Any:
+        return next((r for r in (await ask("state"))["runs"] if r["status"] == "running"), None)
+
+    run = await until(going, 30)
+    path = ("runs", run["run_id"])
+    book.kill()
+    before = (await ask(*path, "log"))["next"]
+
+    async def goes_on() -> Any:
+        told = await ask(*path, "log", since=before)
+        return told if len(told["lines"]) > 3 else None
+
+    assert (await until(goes_on))["run"]["ended"] is None
+    assert run["run_id"] in (await ask("clusters", "train", "vitals"))["running"]
+    await ask(*path, "stop", body={})
+
+    async def ended() -> Any:
+        found = await ask(*path)
+        return found if found["ended"] else None
+
+    assert (await until(ended, 20))["status"] == "interrupted"
+    row = store.run(run["run_id"])
+    assert row and row.status == "running", "the next kernel shows the rest, and closes it"
+    outputs = (await ask(*path, "outputs"))["outputs"]
+    assert outputs[-1]["output_type"] == "error" and outputs[-1]["ename"] == "KeyboardInterrupt"
+
+
+@pytest.mark.slow
+async def test_a_head_that_does_not_answer_is_told_as_such(
+    ask: Any, data: Path, book: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jupyter_sky.engines import observer
+
+    monkeypatch.setattr(observer.Observer.ask, "__defaults__", (1.0,))
+    assert book.run("%%sky -c train\n1").status == "ok"
+    book.kill()
+    assert (await ask("clusters", "train", "vitals"))["running"] == []
+    (head,) = part(data, "head")
+    head.suspend()
+    said = await refused(ask("clusters", "train", "vitals"), 502)
+    assert "has not answered" in said
+    head.resume()
+
+    async def answers() -> Any:
+        try:
+            return await ask("clusters", "train", "vitals")
+        except Refused:
+            return None
+
+    assert await until(answers), "by a new connection"
+
+
+# -- without a cluster ---------------------------------------------------------------------------
+
+
+async def test_what_is_not_known_is_said_with_what_is(ask: Any, store: Store) -> None:
+    store.put_cluster(replace(CLUSTER, name="other"))
+    for path, body in (("vitals", None), ("down", {}), ("ssh", None), ("log", None)):
+        said = await refused(ask("clusters", "nobody", path, body=body), 404)
+        assert "'nobody'" in said and "other" in said
+    asking = ask("clusters", "nobody", "extend", body={"time": "1h"})
+    assert "'nobody'" in await refused(asking, 404)
+
+
+async def test_a_cluster_that_comes_up_is_not_asked_yet(ask: Any, store: Store) -> None:
+    launcher = {"launcher": processes.identity()}
+    store.put_cluster(replace(CLUSTER, state="starting", connection=launcher, cloud="local"))
+    assert "coming up" in await refused(ask("clusters", "train", "vitals"), 409)
+    assert "being launched" in await refused(ask("clusters", "train", "down", body={}), 409)
+    assert "it is on this machine" in (await ask("clusters", "train", "log"))["text"]
+
+
+async def test_what_is_noted_of_a_cluster_may_be_gone(ask: Any, store: Store) -> None:
+    store.put_cluster(replace(CLUSTER, connection={"file": "/nowhere/client.json"}))
+    assert "cannot be read" in await refused(ask("clusters", "train", "vitals"), 502)
+    assert "cannot be read" in await refused(ask("clusters", "train", "ssh"), 502)
+
+
+async def test_a_waiting_cell_of_a_dead_kernel_is_closed_by_a_stop(ask: Any, store: Store) -> None:
+    waiting = replace(RUN, status="waiting", nodes=0, cluster="", owner_pid=2**22 + 1)
+    store.begin_run(waiting)
+    assert (await ask("runs", "r1", "stop", body={}))["run"]["status"] == "cancelled"
+
+
+async def test_outputs_that_are_no_longer_kept(ask: Any, store: Store) -> None:
+    store.begin_run(RUN)
+    store.end_run("r1", "ok", 1010.0)
+    assert "no longer kept" in await refused(ask("runs", "r1", "outputs"), 404)
+    store.begin_run(replace(RUN, run_id="r2", status="waiting", nodes=0))
+    assert (await ask("runs", "r2", "outputs"))["outputs"] == []
+
+
+def test_a_lease_cannot_be_extended(store: Store) -> None:
+    asked: list[Any] = []
+
+    def head(op: str, seconds: float) -> dict[str, Any]:
+        asked.append((op, seconds))
+        return {"idle_left": seconds}
+
+    machine = {"id": "i-1", "lease_end": time.time() + 1800.0}
+    row = replace(CLUSTER, machines=[machine, {"id": "i-2", "lease_end": time.time() + 9e6}])
+    store.put_cluster(row)
+    with pytest.raises(
+        SkyUsageError, match=r"train cannot be kept for 1:00:00: the lease .* in 29:59"
+    ):
+        extension.extend(store, row, 3600.0, head)
+    for wrong in (0.0, -5.0, float("inf"), float("nan")):
+        with pytest.raises(SkyUsageError):
+            extension.extend(store, row, wrong, head)
+    assert asked == [] and store.clusters()[0].kept == 0.0
+    assert extension.extend(store, row, 1200.0, head) == 1200.0
+    assert store.clusters()[0].kept == pytest.approx(time.time() + 1200.0, abs=5)
+    extension.extend(store, row, 60.0, head)
+    assert store.clusters()[0].kept == pytest.approx(time.time() + 60.0, abs=5), "the last counts"
