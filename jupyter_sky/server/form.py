@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tornado.web
 
 from ..errors import SkyStoreError, SkyUsageError, suggest
-from ..forms.asking import answers
-from ..forms.complete import Known
 from .handler import NotKnown, SkyHandler
+
+if TYPE_CHECKING:
+    from ..forms.complete import Known
 
 
 class FormHandler(SkyHandler):
@@ -38,12 +39,16 @@ class FormHandler(SkyHandler):
         return asked
 
     def _answered(self, kind: str, asked: Any) -> dict[str, Any]:
+        from ..forms.asking import answers
+
         known = answers(self._known)
         if kind not in known:
             raise NotKnown(f"form/{kind}: not known", hint=suggest(kind, known))
         return known[kind](asked())
 
     def _known(self) -> Known:
+        from ..forms.complete import Known
+
         try:
             live = tuple(row.name for row in self.desk.session.store.clusters())
         except SkyStoreError:
