@@ -139,7 +139,6 @@ def extend(cluster: str | None, time: str | float) -> float:
     3600.0
     """
     from .executor.extension import extend as keep
-    from .resources import parse_duration
 
     session = _sessions.current()
     live = session.cluster(cluster)

@@ -14,9 +14,12 @@ import { addView, type Show } from './views';
 
 export const SAY = 'jupyter-sky:say-needs';
 
-/** What a form asks, answered by the server. */
-export function askServer({ api }: ISky): (kind: string, payload?: any) => Promise<any> {
-  return (kind, payload = {}) => api.post(`form/${kind}`, payload);
+/** What a form in a notebook asks, answered by the server. */
+export function askServer(
+  { api }: ISky,
+  notebook: () => string
+): (kind: string, payload?: any) => Promise<any> {
+  return (kind, payload = {}) => api.post(`form/${kind}`, { ...payload, notebook: notebook() });
 }
 
 /** Shows `sky.form()` where a notebook has it in an output. */
@@ -25,11 +28,10 @@ const shownForm =
   (state, { host, sky, keep }) => {
     const { _ } = sky;
     let line = String(state.line ?? '');
+    const around = (): NotebookPanel | undefined =>
+      tracker.find(one => one.content.node.contains(host));
     const insert = ({ line }: { line: string }) => {
-      let panel: NotebookPanel | undefined;
-      tracker.forEach(one => {
-        if (one.content.node.contains(host)) panel = one;
-      });
+      const panel = around();
       const model = panel?.content.model;
       if (!panel || !model) throw new Error(_('There is no notebook around this form.'));
       const at = panel.content.widgets.findIndex(cell => cell.node.contains(host)) + 1;
@@ -40,7 +42,7 @@ const shownForm =
     };
     return render({
       el: host,
-      ask: askServer(sky),
+      ask: askServer(sky, () => around()?.context.localPath ?? ''),
       _,
       model: { get: () => ({ line }) },
       actions: [{ id: 'insert', label: _('Insert a cell with it'), main: true, act: insert }],
@@ -75,7 +77,7 @@ export const form: JupyterFrontEndPlugin<void> = {
     palette: ICommandPalette | null
   ): void => {
     const { _ } = sky;
-    const ask = askServer(sky);
+    const ask = askServer(sky, () => tracker.currentWidget?.context.localPath ?? '');
     let opened: FormPanel | null = null;
 
     const write = async (cell: Cell, fields: unknown) => {

@@ -602,7 +602,8 @@ class Form {
     ].filter(Boolean);
     const dated = place.date ? _('price of %1', place.date) : _('price of unknown age');
     const source = `${dated}: ${place.source || _('source unknown')}`;
-    const lines = [size.join(' · '), place.cloud === 'local' ? '' : source, place.note];
+    const small = (/** @type {string} */ text, more = '') =>
+      text && h('span', { class: `jsky-Needs-size${more}`, title: text, text });
     return h(
       'tr',
       null,
@@ -610,7 +611,9 @@ class Form {
         'td',
         null,
         h('span', { text: where + more }),
-        ...lines.map(text => text && h('span', { class: 'jsky-Needs-size', title: text, text }))
+        small(size.join(' · ')),
+        small(place.cloud === 'local' ? '' : source, ' jsky-mod-source'),
+        small(place.note)
       ),
       h('td', { class: 'jsky-number', text: rate(place.price, _) }),
       h('td', {
