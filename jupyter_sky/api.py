@@ -14,7 +14,7 @@ from .executor import session as _sessions
 from .executor.request import CellOptions, Input, Output
 from .executor.run import SkyRun
 from .ledger import By, format_rate, format_usd
-from .resources import Resources, format_duration
+from .resources import Resources, format_duration, parse_duration
 from .widgets.table import Table
 
 if TYPE_CHECKING:
