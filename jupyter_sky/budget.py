@@ -118,7 +118,7 @@ class Verdict:
         whole = f"${self.budget.usd:,.2f}"
         parts = [f"{format_usd(self.spent.usd)} of today's budget of {whole} is spent"]
         if self.state in ("ok", "warn") and self.share is not None:
-            parts[0] = f"{100 * self.share:.0f} % of today's budget is spent"
+            parts[0] = f"{math.floor(100 * self.share + 1e-6)} % of today's budget is spent"
             parts[0] += f": {format_usd(self.spent.usd)} of {whole}"
         if unseen := self.unseen:
             parts.append(unseen)

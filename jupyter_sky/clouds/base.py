@@ -329,6 +329,10 @@ class ReachedBySsh(Protocol):
         """
         ...
 
+    def taken(self, machines: Sequence[Machine]) -> list[Node]:
+        """Return the slots that were taken of machines that are up; waits for nothing."""
+        ...
+
     def limits(self, machines: Sequence[Machine]) -> dict[str, object]:
         """Return ``cpus`` and ``memory`` that engines are held to."""
         ...

@@ -149,6 +149,11 @@ class RentedCloud:
         self._note(machines[0].token, nodes=[asdict(node) for node in nodes], launching=None)
         return nodes
 
+    def taken(self, machines: Sequence[Machine]) -> list[Node]:
+        """Return the slots as they were noted when their machines answered; asks nobody."""
+        record = records_of().read(machines[0].token)
+        return [Node.load(node) for node in record.get("nodes", [])]
+
     def limits(self, machines: Sequence[Machine]) -> dict[str, object]:
         """Return what engines are held to: nothing, the machine is all theirs."""
         return {}

@@ -83,7 +83,11 @@ class SshCloud:
         return [_machine(token, record, node, "starting") for node in taken]
 
     def nodes(self, machines: Sequence[Machine], say: Say = patient) -> list[Node]:
-        """Return the slots that machines are, by rank."""
+        """Return the slots that machines are, by rank: to launch them was to take them."""
+        return self.taken(machines)
+
+    def taken(self, machines: Sequence[Machine]) -> list[Node]:
+        """Return the slots as they were noted, by rank."""
         return _nodes(_records().read(_token(machines[0].id)))
 
     def folder(self, machines: Sequence[Machine]) -> Path:

@@ -92,7 +92,7 @@ class Clusters:
         """Return a cluster for a request that this process is connected to, if there is one."""
         for live in self.connected.values():
             mine = live.row.name == name if name else self._is_own(live.row)
-            if mine and not live.link.lost and not _lacking(resources, live.row):
+            if mine and not live.link.lost and not lacking(resources, live.row):
                 return live
         return None
 
@@ -106,13 +106,13 @@ class Clusters:
             rows = [row for row in self.store.clusters() if self._is_own(row)]
         fitting = []
         for row in rows:
-            lacking = _lacking(resources, row)
-            if not lacking or (name and self._gone(row)):
+            missing = lacking(resources, row)
+            if not missing or (name and self._gone(row)):
                 fitting.append(row)
             elif name:
                 raise SkyUsageError(
                     f"cluster {name} is up with {_described(row)}; "
-                    f"{' and '.join(lacking)} cannot be met by it",
+                    f"{' and '.join(missing)} cannot be met by it",
                     hint=f"take another name, or end it first: %sky down {name}",
                 )
         return sorted(fitting, key=lambda row: (row.name not in self.connected, -row.created))
@@ -279,11 +279,12 @@ class Clusters:
         ]
 
 
-def _lacking(resources: Resources, row: ClusterRow) -> list[str]:
-    lacking = resources.unmet(Offer(**row.offer))
+def lacking(resources: Resources, row: ClusterRow) -> list[str]:
+    """Return the labels of a request that a cluster does not meet, as they are written."""
+    found = resources.unmet(Offer(**row.offer))
     if resources.nodes not in (1, row.nodes):
-        lacking.append(f"--nodes {resources.nodes}")
-    return lacking
+        found.append(f"--nodes {resources.nodes}")
+    return found
 
 
 def _described(row: ClusterRow) -> str:

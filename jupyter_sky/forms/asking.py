@@ -17,13 +17,15 @@ from .match import match, summary, whereabouts
 Json = dict[str, Any]
 
 
-def answers(known: Callable[[], Known] = Known) -> Mapping[str, Callable[[Json], Json]]:
+def answers(
+    known: Callable[[Json], Known] = lambda _: Known(),
+) -> Mapping[str, Callable[[Json], Json]]:
     """The functions that answer, by the name of the question.
 
     Parameters
     ----------
     known : callable
-        Gives the names of clusters and variables that can be told here.
+        Gives what can be told here of clusters and variables, to who asks what it is given.
 
     Examples
     --------
@@ -33,15 +35,18 @@ def answers(known: Callable[[], Known] = Known) -> Mapping[str, Callable[[Json],
 
     def completed(asked: Json) -> Json:
         fields = _fields(asked.get("fields"))
-        found = complete(_text(asked, "key"), _text(asked, "text"), fields, known())
+        found = complete(_text(asked, "key"), _text(asked, "text"), fields, known(asked))
         return {"choices": [asdict(choice) for choice in found]}
+
+    def placed(asked: Json) -> Json:
+        return {"words": whereabouts(_fields(asked.get("fields")), known=known(asked))}
 
     return {
         "schema": _schema,
         "read": _read,
         "write": _write,
         "match": _match,
-        "place": _place,
+        "place": placed,
         "complete": completed,
     }
 
@@ -87,10 +92,6 @@ def _match(asked: Json) -> Json:
         "line": read(written).line,
         "summary": summary(found),
     }
-
-
-def _place(asked: Json) -> Json:
-    return {"words": whereabouts(_fields(asked.get("fields")))}
 
 
 def _errors(errors: Mapping[str, tuple[str, str]]) -> Json:

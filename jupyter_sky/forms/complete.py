@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,6 +19,9 @@ from ..magics.completer import names
 from ..magics.options import BY_DEST
 from ..resources import Resources
 from .line import Fields
+
+if TYPE_CHECKING:
+    from ..store import ClusterRow
 
 LIMIT = 40
 """Choices in a list; who wants another one types on."""
@@ -35,15 +39,26 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Names that no catalog has: see `jupyter_sky.magics.completer.CompletionSources`."""
+    """What no catalog has: see `jupyter_sky.magics.completer.CompletionSources`.
 
-    live: tuple[str, ...] = ()
+    Attributes
+    ----------
+    up : tuple of ClusterRow
+        The clusters that are up.
+    notebook : str
+        The notebook that the form is in: a cluster without a name is its notebook's own.
+    local, remote : tuple of str
+        Variables of the notebook and of its engines.
+    """
+
+    up: tuple[ClusterRow, ...] = ()
+    notebook: str = ""
     local: tuple[str, ...] = ()
     remote: tuple[str, ...] = ()
 
     def clusters(self) -> Iterable[str]:
         """Names of live clusters."""
-        return self.live
+        return [row.name for row in self.up]
 
     def local_names(self) -> Iterable[str]:
         """Variables that the cell reads, or that the notebook has."""

@@ -58,7 +58,7 @@ _CHOICES = {
         (("", "on demand"), ("spot", "spot"), ("on_demand", "on demand, written out")),
     ),
     "send": (
-        "Variables",
+        "Send",
         "Whether the cell's variables are found by reading the cell.",
         (("", "as the settings say"), ("auto", "send what it reads"), ("no_auto", "only inputs")),
     ),
@@ -76,14 +76,14 @@ _LABELS = {
     "output": "Outputs",
     "intel_sgx": "Intel SGX",
     "pip": "Packages",
-    "env": "Environment",
+    "env": "Env variables",
     "sync": "Folders",
     "on": "Engines",
     "idle": "Idle time",
     "bg": "Background",
     "dry_run": "Dry run",
-    "retry_until_up": "Wait for a place",
-    "yes": "Send large values",
+    "retry_until_up": "Wait if full",
+    "yes": "Large values",
     "instance_type": "Machine type",
 }
 _UNITS = {

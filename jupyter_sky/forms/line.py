@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import io
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -244,12 +245,13 @@ def _pieces(text: str) -> list[_Piece]:
 
 def _split(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     """Words as a shell reads them, and where each stands."""
-    lexer = shlex.shlex(text, posix=True)
+    stream = io.StringIO(text)
+    lexer = shlex.shlex(stream, posix=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     words, spans, start = [], [], 0
     try:
         while (word := lexer.get_token()) is not None:
-            end = lexer.instream.tell()
+            end = stream.tell()
             raw = text[start:end]
             first = start + len(raw) - len(raw.lstrip(lexer.whitespace))
             words.append(word)

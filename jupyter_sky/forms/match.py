@@ -22,6 +22,7 @@ from ..offers import Offer
 from ..optimizer.candidates import WayOut, candidates, ways_out
 from ..quantities import format_duration
 from ..resources import Resources, parse_clouds
+from .complete import Known
 from .line import Fields, Value, check
 
 PLACES = 3
@@ -188,11 +189,18 @@ def match(
     )
 
 
-def whereabouts(fields: Fields, aliases: Mapping[str, str] | None = None) -> str:
-    """Say where a new machine for the cell would be had now, and why there.
+def whereabouts(
+    fields: Fields, aliases: Mapping[str, str] | None = None, known: Known | None = None
+) -> str:
+    """Say where the cell would run now, and why there.
 
-    It asks the optimizer, as a launch does, and takes longer than `match`. A cluster that is up
-    and has what is asked for is taken before anything new; which one is the notebook's to know.
+    A cluster that is up and has what is asked for is taken before anything new. Else it asks the
+    optimizer, as a launch does, and takes longer than `match`.
+
+    Parameters
+    ----------
+    known : Known, optional
+        The clusters that are up, and the notebook that asks.
 
     Examples
     --------
@@ -204,7 +212,10 @@ def whereabouts(fields: Fields, aliases: Mapping[str, str] | None = None) -> str
     aliases = Sky.load().aliases if aliases is None else aliases
     if check(fields, aliases):
         return ""
-    need, _ = _with_settings(parse_cell_line(fields.line(), aliases))
+    options = parse_cell_line(fields.line(), aliases)
+    need, _ = _with_settings(options)
+    if known and (words := _on_what_is_up(need, options.cluster or Sky.load().cluster, known)):
+        return words
     try:
         found = broker.first_choice(need)
     except SkyError as error:
@@ -217,6 +228,25 @@ def whereabouts(fields: Fields, aliases: Mapping[str, str] | None = None) -> str
         return f"would run on a machine of yours: {offer.place}, {format_rate(price)}"
     why = "the best of the clouds that you have an account with"
     return f"would run on {offer.place}, {format_rate(price)}: {why}"
+
+
+def _on_what_is_up(need: Resources, name: str, known: Known) -> str:
+    """Whether a cluster takes the cell, as `executor.clusters.Clusters.obtain` has it."""
+    from ..executor.clusters import lacking
+
+    for row in reversed(known.up):
+        mine = row.notebook == known.notebook and not row.connection.get("named")
+        if not (row.name == name if name else mine):
+            continue
+        missing = lacking(need, row)
+        if not missing:
+            price = "free" if row.price == 0 else format_rate(row.price)
+            return (
+                f"would run on cluster {row.name}, which is up: {Offer(**row.offer).place}, {price}"
+            )
+        if name:
+            return f"cannot run on cluster {name}, which is up without {' and '.join(missing)}"
+    return ""
 
 
 def _nowhere(need: Resources, error: SkyError) -> str:

@@ -210,7 +210,7 @@ def _offline(pool: Pool, rank: int) -> Node | None:
     from ..clouds.base import ReachedBySsh
 
     cloud = pool.cluster.cloud
-    nodes = cloud.nodes(pool.cluster.machines) if isinstance(cloud, ReachedBySsh) else []
+    nodes = cloud.taken(pool.cluster.machines) if isinstance(cloud, ReachedBySsh) else []
     return next((node for node in nodes if node.rank == rank and node.offline), None)
 
 

@@ -310,6 +310,6 @@ def _addresses(pool: Pool, head: str) -> dict[int, str]:
     private: dict[tuple[Any, int], str] = {}
     for cluster in pool.clusters:
         if isinstance(cluster.cloud, ReachedBySsh):
-            for node in cluster.cloud.nodes(cluster.machines):
+            for node in cluster.cloud.taken(cluster.machines):
                 private[cluster.link, node.rank] = node.private or node.address.host
     return {rank: private.get(place, head) for rank, place in pool.places.items()}

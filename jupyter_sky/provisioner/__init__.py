@@ -30,6 +30,7 @@ from ..errors import (
 from ..offers import Offer
 from ..resources import format_duration
 from ..tracker import Place
+from .packed import ahead
 from .remote import STAGES, bring_up
 from .stages import Stages
 
@@ -147,6 +148,8 @@ def _bring_up(order: Launch, report: Report, launched: Launched) -> Lease:
         machines.extend(cloud.launch(order, tick))
         launched(machines)
 
+    if isinstance(cloud, ReachedBySsh):
+        ahead()  # while they boot
     try:
         unbroken(launch, lambda: report("booting", ""), stop)
         config = {

@@ -175,7 +175,8 @@ class _Bootstrap:
         """Look what is there."""
         words = (self.environment, self.node.base, self.recipe.python, self.recipe.base)
         text = self._sh(_FIND, *words).text
-        said = dict(line.partition("=")[::2] for line in text.splitlines())
+        lines = (line.partition("=") for line in text.splitlines())
+        said = {name: value for name, _, value in lines}
         return Found(**{name: said.get(name, "") for name in Found.__slots__})
 
     def push_uv(self) -> str:

@@ -17,11 +17,13 @@ import tarfile
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ..clouds.keeper import Node, failed
 from ..errors import SkyBootstrapError
+from ..ssh import Address
 from .package import recipe, sources
 
 KEPT_ARCHIVES = 4
@@ -93,6 +95,20 @@ def packed(node: Node) -> bytes:
 
 
 _packing = threading.Lock()
+
+
+def ahead() -> None:
+    """Begin to pack for machines of this one's kind, which will be asked for when they are up."""
+    kind = Node(
+        0, "", "this machine", Address("", ""), machine=platform.machine().lower(), libc="gnu"
+    )
+
+    def pack() -> None:
+        with suppress(SkyBootstrapError, OSError):  # who needs it tries again, and is told
+            packed(kind)
+
+    if kind.machine in ("x86_64", "aarch64"):
+        threading.Thread(target=pack, name="sky-packing", daemon=True).start()
 
 
 def _pack(node: Node, requirements: Sequence[str], slim: bool) -> bytes:

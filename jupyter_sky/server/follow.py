@@ -15,7 +15,7 @@ from .. import processes
 from .handler import SkyHandler
 
 if TYPE_CHECKING:
-    from ..executor.display import Status
+    from ..executor.display import Stage, Status
     from ..store import ClusterRow, RunRow
     from .desk import Desk
 
@@ -101,9 +101,10 @@ def _status(desk: Desk, row: RunRow, about: dict[str, Any]) -> Status:
 
     session = desk.session
     cluster = session.store.cluster(row.cluster) if row.cluster else None
-    ended, stage = about["ended"], about["stage"] or "running"
+    ended = about["ended"]
+    stage: Stage = about["stage"] or "running"
     if ended is not None:
-        stage = _STAGES.get(about["status"], about["status"])
+        stage = _STAGES.get(about["status"]) or about["status"]
     lost = about["status"] == "lost"
     return Status(
         stage=stage,

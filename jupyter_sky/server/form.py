@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tornado.web
 
-from ..errors import SkyStoreError, SkyUsageError
-from .handler import SkyHandler
+from ..errors import SkyStoreError, SkyUsageError, suggest
+from .handler import NotKnown, SkyHandler
 
 if TYPE_CHECKING:
     from ..forms.complete import Known
@@ -41,16 +43,24 @@ class FormHandler(SkyHandler):
     def _answered(self, kind: str, asked: Any) -> dict[str, Any]:
         from ..forms.asking import answers
 
-        return answers(self._known)[kind](asked())
+        known = answers(self._known)
+        if kind not in known:
+            raise NotKnown(f"form/{kind}: not known", hint=suggest(kind, known))
+        return known[kind](asked())
 
-    def _known(self) -> Known:
+    def _known(self, asked: dict[str, Any]) -> Known:
+        """The clusters that are up, and the notebook by its path as its kernel knows it."""
         from ..forms.complete import Known
 
         try:
-            live = tuple(row.name for row in self.desk.session.store.clusters())
+            up = tuple(self.desk.session.store.clusters())
         except SkyStoreError:
-            live = ()  # the panel says what is wrong with it; offers need no store
-        return Known(live)
+            up = ()  # the panel says what is wrong with it; offers need no store
+        path = asked.get("notebook")
+        if not isinstance(path, str) or not path:
+            return Known(up)
+        folder = self.kernel_manager.cwd_for_path(path)
+        return Known(up, os.path.join(folder, Path(path).name))
 
 
-HANDLERS = [(r"form/(schema|read|write|match|place|complete)", FormHandler)]
+HANDLERS = [(r"form/([^/]+)", FormHandler)]

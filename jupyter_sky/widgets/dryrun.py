@@ -34,10 +34,11 @@ class DryRun:
     def sentence(self) -> str:
         """Where, at what price, and what that comes to."""
         (one,) = self.plan.tasks
-        kind = machine(one.offer)
+        kind, asked = machine(one.offer), self.plan.name
+        where = place(one.offer, one.nodes) + (f" ({kind})" if kind else "")
         ready = f", ready after {clock(one.spin_up_hours)}" if one.spin_up_hours else ""
         return (
-            f"Dry run: would run on {place(one.offer, one.nodes)}{f' ({kind})' if kind else ''} "
+            f"Dry run{f' of {asked}' if asked else ''}: would run on {where} "
             f"at {rate(one.offer, one.nodes)}: {format_usd(self.plan.usd)} for an hour of work "
             f"(est.){ready}"
         )

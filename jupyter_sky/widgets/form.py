@@ -43,7 +43,7 @@ class SkyForm(View):
 
     def cell(self, body: str = "") -> None:
         """Put a new cell with the line below the one that runs now."""
-        from IPython import get_ipython
+        from IPython.core.getipython import get_ipython
 
         shell = get_ipython()
         if shell is not None:
@@ -80,13 +80,13 @@ def form(line: str = "", labels: dict[str, Any] | None = None) -> SkyForm:
     return SkyForm(" ".join(filter(None, [line.strip(), Fields(values).line()])))
 
 
-def _known() -> Known:
-    """Names of this kernel."""
-    from IPython import get_ipython
+def _known(_asked: dict[str, Any]) -> Known:
+    """What this kernel knows."""
+    from IPython.core.getipython import get_ipython
 
     shell, session = get_ipython(), sessions.current()
     hidden = shell.user_ns_hidden if shell is not None else {}
     names = shell.user_ns if shell is not None else {}
     local = tuple(name for name in names if not name.startswith("_") and name not in hidden)
-    live = tuple(row.name for row in session.store.clusters())
-    return Known(live, local, tuple(sorted(session.remote_names)))
+    up = tuple(session.store.clusters())
+    return Known(up, session.notebook, local, tuple(sorted(session.remote_names)))

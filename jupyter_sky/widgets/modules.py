@@ -28,7 +28,7 @@ def esm(name: str) -> str:
     order: list[str] = []
     _visit(name, order)
     scopes = [_scope(one) for one in order[:-1]]
-    # what else the module exports is for its neighbours: anywidget would take a `render` for its own
+    # other exports are for its neighbours: anywidget would take a `render` for its own
     return "\n".join([*scopes, _EXPORT.sub("", _linked(name))])
 
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from ..offers import Offer
     from ..optimizer.planned import Moved, Placed, Plan
 
+MOST_ROWS = 200
+"""Rows of a table that are shown; `plan.tasks` and `plan.moves` have all."""
 _MOST_ASKED = 12  # tasks of a plan to which other questions are put for a display
+_MOST_SECONDS = 0.3  # of the solver for such a plan
 _CLIP = 44
 SMALL = "font-size: 0.85em; opacity: 0.85"
 _BLOCK = f"{TABLE}; padding: 2px 8px"
@@ -58,12 +61,19 @@ def to_html(plan: Plan) -> str:
 
 
 def _ask(plan: Plan) -> None:
-    """Work out what else could be done, where that is quick; large graphs are not asked."""
-    if plan.work is not None and len(plan) <= _MOST_ASKED:
-        plan.alternatives()
-        if len(plan) > 1 or plan.moves:
-            plan.compared()
-            plan.reasons()
+    """Work out what else could be done, where that is quick: the rest is asked by hand."""
+    if plan.work is None or not _quick(plan):
+        return
+    plan.alternatives()
+    if len(plan) > 1 or plan.moves:
+        plan.compared()
+        plan.reasons()
+
+
+def _quick(plan: Plan) -> bool:
+    """Whether a few more plans like this one take no time that anybody would notice."""
+    solving = [spent for stage, spent in plan.certificate.seconds.items() if stage != "tables"]
+    return len(plan) <= _MOST_ASKED and sum(solving) <= _MOST_SECONDS
 
 
 def _other(plan: Plan) -> list[Table]:
@@ -162,8 +172,10 @@ def _nearest(plan: Plan) -> str:
 
 
 def footer(plan: Plan) -> Sequence[str]:
-    """Certificate and notes."""
-    return [str(plan.certificate), *plan.notes]
+    """Certificate and notes, and how to ask for more where that takes long."""
+    more = "what else could be done, and what it costs: plan.compared(), plan.alternatives()"
+    asked = plan.work is None or plan.alternatives_ is not None
+    return [str(plan.certificate), *plan.notes, *([] if asked else [more])]
 
 
 def prices_from(offers: Iterable[Offer]) -> str:
@@ -223,10 +235,12 @@ def tasks_table(plan: Plan, title: str | None = None) -> Table:
             clock(one.start_h),
             format_usd(one.usd),
         )
-        for one in plan.tasks
+        for one in plan.tasks[:MOST_ROWS]
     )
     columns = ("task", "where", "machine", "price", "time", "starts at", "cost")
     note = prices_from(one.offer for one in plan.tasks)
+    if len(plan) > MOST_ROWS:
+        note = f"and {len(plan) - MOST_ROWS:,} more: plan.tasks; {note}"
     return Table(headline(plan) if title is None else title, columns, rows, note, heads=True)
 
 
@@ -262,6 +276,7 @@ def difference(usd: float, whole: float) -> str:
 
 def moves_table(plan: Plan) -> Table:
     """Data that moves, with its price and time."""
+    moved = [move for move in plan.moves if move.gb]
     rows = tuple(
         (
             move.source,
@@ -271,11 +286,11 @@ def moves_table(plan: Plan) -> Table:
             clock(move.hours),
             basis(move),
         )
-        for move in plan.moves
-        if move.gb
+        for move in moved[:MOST_ROWS]
     )
     columns = ("from", "to", "size", "cost", "time", "known by")
-    return Table("What moves", columns, rows, heads=True)
+    more = f"and {len(moved) - MOST_ROWS:,} more: plan.moves" if len(moved) > MOST_ROWS else ""
+    return Table("What moves", columns, rows, more, heads=True)
 
 
 def compared_table(plan: Plan) -> Table:

@@ -5,7 +5,7 @@ import React, { useEffect, useState } from 'react';
 import type { ICluster, IGpu, INode, IState, IVitals } from './api';
 import type { Deeds } from './deeds';
 import { clusterMark, ending, ratePlus, spentBy, todayLine, whyNot } from './facts';
-import { Action, Empty, Mark, useSignal, useTick } from './parts';
+import { Action, Empty, Facts, Mark, useSignal, useTick } from './parts';
 import { Spark } from './spark';
 import type { Watch } from './watch';
 import { gib, money, rate, span, Translate, when } from './words';
@@ -16,7 +16,7 @@ export interface IView {
   _: Translate;
 }
 
-const EXAMPLE = '%%sky --cpus 2';
+const EXAMPLE = '%%sky --cpus 2\nprint("this runs on a cluster")';
 
 export function Clusters({ view, open }: { view: IView; open: Set<string> }): JSX.Element {
   const { watch, deeds, _ } = view;
@@ -33,7 +33,7 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
     <>
       <Totals state={state} view={view} />
       {clusters.length ? (
-        <ul className="jsky-List" aria-label={_('Clusters')}>
+        <ul className="jsky-Panel-list" aria-label={_('Clusters')}>
           {clusters.map(one => (
             <Cluster
               key={`${one.name} ${one.created}`}
@@ -47,7 +47,7 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
         </ul>
       ) : (
         <Empty
-          text={_('No cluster is up, so nothing costs. This above a cell runs it on one:')}
+          text={_('No cluster is up, so nothing costs. This cell would start one:')}
           example={EXAMPLE}
           why={deeds.whyNoCell()}
           insert={line => void deeds.insert(line)}
@@ -63,10 +63,10 @@ function Totals({ state, view }: { state: IState; view: IView }): JSX.Element {
   const up = state.clusters.some(one => one.state === 'up' || one.state === 'starting');
   const asOf = _('as of %1', new Date(watch.heardAt * 1000).toLocaleTimeString());
   return (
-    <p className="jsky-Totals">
+    <p className="jsky-Panel-totals">
       <b>{up ? ratePlus(state, _) : _('Nothing costs now')}</b>
       <span className={state.today.over ? 'jsky-mod-bad' : undefined}>{todayLine(state, _)}</span>
-      <span className="jsky-Quiet">{asOf}</span>
+      <span className="jsky-Panel-quiet">{asOf}</span>
     </p>
   );
 }
@@ -87,7 +87,6 @@ function Cluster(props: {
     spent === null ? _('cost unknown') : _('%1 so far', money(spent, _)),
     cluster.state === 'up' ? _('for %1', span(now - cluster.created, _)) : ''
   ];
-  const where = [cluster.where, cluster.instance_type, cluster.spot ? _('spot') : ''];
   const body = `jsky-cluster-${cluster.name}`;
   return (
     <li className="jsky-Cluster" data-jsky-cluster={cluster.name}>
@@ -99,22 +98,22 @@ function Cluster(props: {
         onClick={toggle}
       >
         <span className="jsky-Cluster-name">
-          <span className="jsky-Twist" aria-hidden="true">
+          <span className="jsky-Panel-twist" aria-hidden="true">
             {opened ? '▾' : '▸'}
           </span>
           <b>{cluster.name}</b>
           <Mark mark={clusterMark(cluster.state, _)} />
         </span>
-        <Facts facts={where} />
+        <span>{cluster.where}</span>
         <Facts facts={facts} />
-        <span className="jsky-Quiet">{ending(cluster, state.at, now, _)}</span>
-        {cluster.note ? <span className="jsky-Note">{cluster.note}</span> : null}
+        <span className="jsky-Panel-quiet">{ending(cluster, state.at, now, _)}</span>
+        {cluster.note ? <span className="jsky-Panel-note">{cluster.note}</span> : null}
       </button>
       {opened ? (
         <div id={body} className="jsky-Cluster-body">
           <Nodes cluster={cluster} view={view} />
           <Deals cluster={cluster} view={view} runs={state.runs} />
-          <p className="jsky-Quiet">
+          <p className="jsky-Panel-quiet">
             {cluster.resources ? _('Asked for: %1. ', cluster.resources) : ''}
             {cluster.price_source
               ? _('Price: %1, %2.', cluster.price_source, cluster.price_date || _('date unknown'))
@@ -123,18 +122,6 @@ function Cluster(props: {
         </div>
       ) : null}
     </li>
-  );
-}
-
-/** Facts in a line that breaks between them only. */
-function Facts({ facts }: { facts: string[] }): JSX.Element {
-  const known = facts.filter(Boolean);
-  return (
-    <span className="jsky-Facts">
-      {known.map((fact, at) => (
-        <span key={at}>{at < known.length - 1 ? `${fact} · ` : fact}</span>
-      ))}
-    </span>
   );
 }
 
@@ -147,7 +134,7 @@ function Deals(props: { cluster: ICluster; view: IView; runs: IState['runs'] }):
   const busy = (deed: string) => (deeds.isBusy(`${deed} ${name}`) ? _('Under way.') : '');
   const stuck = its.length && !stoppable.length ? _('It cannot be stopped any more.') : '';
   return (
-    <div className="jsky-Actions" role="group" aria-label={_('What can be done with %1', name)}>
+    <div className="jsky-Panel-actions" role="group" aria-label={_('What can be done with %1', name)}>
       <Action
         label={its.length > 1 ? _('Stop cells') : _('Stop cell')}
         about={name}
@@ -215,12 +202,12 @@ function useVitals(view: IView, cluster: ICluster): IVitals | string {
 function Nodes({ cluster, view }: { cluster: ICluster; view: IView }): JSX.Element {
   const { _ } = view;
   const vitals = useVitals(view, cluster);
-  if (typeof vitals === 'string') return <p className="jsky-Quiet">{vitals}</p>;
-  if (!vitals.nodes.length) return <p className="jsky-Quiet">{_('Its nodes say nothing yet.')}</p>;
+  if (typeof vitals === 'string') return <p className="jsky-Panel-quiet">{vitals}</p>;
+  if (!vitals.nodes.length) return <p className="jsky-Panel-quiet">{_('Its nodes say nothing yet.')}</p>;
   const gpus = vitals.nodes.some(node => node.gpus.length);
   return (
-    <table className="jsky-Table jsky-Nodes">
-      <caption className="jsky-Quiet">
+    <table className="jsky-Panel-table jsky-Nodes">
+      <caption className="jsky-Panel-quiet">
         {_('Nodes, measured at %1', when(vitals.at, view.watch.now()))}
       </caption>
       <thead>

@@ -6,13 +6,11 @@ import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
 import { render } from '../../jupyter_sky/widgets/static/cost.js';
-import type { IState } from './api';
+import { alarm } from './alarm';
 import { ISky } from './tokens';
 import { addView, type Show } from './views';
-import { money, Translate } from './words';
 
 export const COST = 'cost';
-const WARN = 0.8;
 
 type Ask = (kind: string, payload?: any) => Promise<any>;
 
@@ -41,28 +39,6 @@ const shownCost: Show = (state, { host, sky }) => {
   const ask = askServer(sky, state.bill?.notebook ?? '');
   return render({ el: host, ask, _: sky._, model: { get: () => state } });
 };
-
-/** What there is to say of a day's budget: nothing, that it runs short, or that it is spent. */
-export function alarm(today: IState['today'], _: Translate): { key: string; text: string } | null {
-  const { usd, budget, over } = today;
-  if (budget === null || budget === undefined) return null;
-  const words = [money(usd, _), money(budget, _)];
-  if (over) {
-    const text = _(
-      "Today's budget is spent: %1 of %2. What costs is being stopped, and its clusters end.",
-      ...words
-    );
-    return { key: 'over', text };
-  }
-  if (usd === null || !budget || usd < WARN * budget) return null;
-  const share = Math.floor((100 * usd) / budget);
-  const text = _(
-    "%3 % of today's budget is spent: %1 of %2. At 100 % cells are stopped and clusters end.",
-    ...words,
-    share
-  );
-  return { key: 'warn', text };
-}
 
 /** Warns once when a budget runs short, and once when it is spent; again for another budget. */
 function warn(sky: ISky): void {

@@ -12,6 +12,9 @@ import { cellLine, fileName, serverPath } from './facts';
 import { rate, Translate } from './words';
 import type { Watch } from './watch';
 
+const LOAD = '%load_ext jupyter_sky';
+const SAID_SECONDS = 15;
+
 export const OPEN_LOG = 'jupyter-sky:open-log';
 
 /** What was last done or went wrong, for the line at the top of the panel. */
@@ -53,13 +56,18 @@ export class Deeds {
     return this.app.commands.hasCommand(OPEN_LOG);
   }
 
-  /** Adds a cell with a line below the active cell, ready to be written on. */
-  async insert(line: string): Promise<void> {
+  /** Adds a cell below the active cell, ready to be written on; before it what makes it run. */
+  async insert(text: string): Promise<void> {
     const panel = this.tracker?.currentWidget;
     if (!panel) return this.say(this.whyNoCell(), '', true);
     await panel.context.ready;
-    NotebookActions.insertBelow(panel.content);
-    panel.content.activeCell?.model.sharedModel.setSource(`${line}\n`);
+    const add = (source: string) => {
+      NotebookActions.insertBelow(panel.content);
+      panel.content.activeCell?.model.sharedModel.setSource(source);
+    };
+    const sources = panel.content.widgets.map(cell => cell.model.sharedModel.getSource());
+    if (!sources.some(source => source.includes(LOAD))) add(LOAD);
+    add(text.includes('\n') ? text : `${text}\n`);
     this.app.shell.activateById(panel.id);
     panel.content.mode = 'edit';
     const editor = panel.content.activeCell?.editor;
@@ -171,8 +179,13 @@ export class Deeds {
   }
 
   say(text: string, hint = '', failed = false): void {
-    this.said = text ? { text, hint, failed } : null;
+    const said = text ? { text, hint, failed } : null;
+    this.said = said;
     this.changes.emit();
+    if (said && !failed) {
+      // what went well is old news soon; what failed stays until it is read
+      setTimeout(() => this.said === said && this.say(''), SAID_SECONDS * 1000);
+    }
     if (failed && !this.panelIsSeen()) Notification.error(hint ? `${text} ${hint}` : text);
   }
 
@@ -211,7 +224,7 @@ export class Deeds {
     for (const text of words) {
       body.node.appendChild(document.createElement('p')).textContent = text;
     }
-    body.addClass('jsky-Dialog');
+    body.addClass('jsky-Panel-dialog');
     const buttons = [
       Dialog.cancelButton({ label: this._('Keep it') }),
       Dialog.warnButton({ label: deed })
@@ -223,7 +236,7 @@ export class Deeds {
     const body = new Widget({ node: document.createElement('pre') });
     body.node.textContent = text;
     body.node.tabIndex = 0;
-    body.addClass('jsky-Text');
+    body.addClass('jsky-Panel-text');
     await showDialog({ title, body, buttons: [Dialog.okButton({ label: this._('Close') })] });
   }
 

@@ -8,27 +8,18 @@ import { h } from '../../jupyter_sky/widgets/static/base.js';
 import { drawForm, render } from '../../jupyter_sky/widgets/static/form.js';
 import { FormPanel, type Cell } from './formpanel';
 import { cloudIcon } from './icons';
+import { replaceSource } from './source';
 import { ISky } from './tokens';
 import { addView, type Show } from './views';
 
 export const SAY = 'jupyter-sky:say-needs';
 
-/** What a form asks, answered by the server. */
-export function askServer({ api }: ISky): (kind: string, payload?: any) => Promise<any> {
-  return (kind, payload = {}) => api.post(`form/${kind}`, payload);
-}
-
-/** Changes a cell's text where it differs, and nowhere else: cursors and undo stay. */
-export function replaceSource(cell: Cell, next: string): void {
-  const shared = cell.model.sharedModel;
-  const now = shared.getSource();
-  if (now === next) return;
-  const most = Math.min(now.length, next.length);
-  let start = 0;
-  while (start < most && now[start] === next[start]) start += 1;
-  let end = 0;
-  while (end < most - start && now[now.length - 1 - end] === next[next.length - 1 - end]) end += 1;
-  shared.updateSource(start, now.length - end, next.slice(start, next.length - end));
+/** What a form in a notebook asks, answered by the server. */
+export function askServer(
+  { api }: ISky,
+  notebook: () => string
+): (kind: string, payload?: any) => Promise<any> {
+  return (kind, payload = {}) => api.post(`form/${kind}`, { ...payload, notebook: notebook() });
 }
 
 /** Shows `sky.form()` where a notebook has it in an output. */
@@ -37,11 +28,10 @@ const shownForm =
   (state, { host, sky, keep }) => {
     const { _ } = sky;
     let line = String(state.line ?? '');
+    const around = (): NotebookPanel | undefined =>
+      tracker.find(one => one.content.node.contains(host));
     const insert = ({ line }: { line: string }) => {
-      let panel: NotebookPanel | undefined;
-      tracker.forEach(one => {
-        if (one.content.node.contains(host)) panel = one;
-      });
+      const panel = around();
       const model = panel?.content.model;
       if (!panel || !model) throw new Error(_('There is no notebook around this form.'));
       const at = panel.content.widgets.findIndex(cell => cell.node.contains(host)) + 1;
@@ -52,7 +42,7 @@ const shownForm =
     };
     return render({
       el: host,
-      ask: askServer(sky),
+      ask: askServer(sky, () => around()?.context.localPath ?? ''),
       _,
       model: { get: () => ({ line }) },
       actions: [{ id: 'insert', label: _('Insert a cell with it'), main: true, act: insert }],
@@ -87,7 +77,7 @@ export const form: JupyterFrontEndPlugin<void> = {
     palette: ICommandPalette | null
   ): void => {
     const { _ } = sky;
-    const ask = askServer(sky);
+    const ask = askServer(sky, () => tracker.currentWidget?.context.localPath ?? '');
     let opened: FormPanel | null = null;
 
     const write = async (cell: Cell, fields: unknown) => {

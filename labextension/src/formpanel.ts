@@ -23,15 +23,15 @@ export class FormPanel extends Widget {
       'button',
       {
         type: 'button',
-        class: 'jsky-FormPanel-close',
+        class: 'jsky-NeedsPanel-close',
         title: _('Close (Escape)'),
         'aria-label': _('Close'),
         on: { click: () => this.dispose() }
       },
       '×'
     );
-    this.node.append(h('header', null, title, close), body);
-    this.addClass('jsky-FormPanel');
+    this.node.append(h('div', { class: 'jsky-NeedsPanel-head' }, title, close), body);
+    this.addClass('jsky-NeedsPanel');
     this.addClass('jsky-View');
     this.node.setAttribute('role', 'dialog');
     this.node.setAttribute('aria-labelledby', title.id);

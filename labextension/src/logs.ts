@@ -10,6 +10,7 @@ import type { Source } from '../../jupyter_sky/widgets/static/logs.js';
 import type { Api, IRun } from './api';
 import { cloudIcon } from './icons';
 import { ISky } from './tokens';
+import { addView } from './views';
 
 export const OPEN_LOG = 'jupyter-sky:open-log';
 
@@ -66,6 +67,10 @@ export const logs: JupyterFrontEndPlugin<void> = {
     palette: ICommandPalette | null,
     restorer: ILayoutRestorer | null
   ): void => {
+    // sky.logs() in an output
+    addView('logs', (source, { host }) =>
+      render({ el: host, ask: askServer(api), _, source })
+    );
     const tracker = new WidgetTracker<MainAreaWidget<Log>>({ namespace: 'jupyter-sky-logs' });
     const opened = new Map<string, Source>();
 

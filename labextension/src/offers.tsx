@@ -4,7 +4,7 @@ import React, { useEffect, useState } from 'react';
 
 import { IOffer, IOffers, SkyError } from './api';
 import type { IView } from './clusters';
-import { Action, Problem, useSettled, useSignal } from './parts';
+import { Action, Facts, Problem, useSettled, useSignal } from './parts';
 import { gib, rate, Translate } from './words';
 
 const LIMIT = 20;
@@ -24,7 +24,7 @@ export function Offers({ view, asked }: { view: IView; asked: IAsked }): JSX.Ele
   const [answer, problem, again] = useOffers(view, useSettled(query, 250));
   return (
     <>
-      <form className="jsky-Form" role="search" onSubmit={event => event.preventDefault()}>
+      <form className="jsky-Panel-form" role="search" onSubmit={event => event.preventDefault()}>
         <label>
           {_('GPU or instance type')}
           <input
@@ -43,7 +43,7 @@ export function Offers({ view, asked }: { view: IView; asked: IAsked }): JSX.Ele
             onChange={event => change({ region: event.target.value })}
           />
         </label>
-        <label className="jsky-Check">
+        <label className="jsky-Panel-check">
           <input
             type="checkbox"
             checked={query.spot}
@@ -54,7 +54,7 @@ export function Offers({ view, asked }: { view: IView; asked: IAsked }): JSX.Ele
       </form>
       {problem ? <Problem error={problem} retry={again} _={_} /> : null}
       {answer && !problem ? <Found answer={answer} view={view} /> : null}
-      {!answer && !problem ? <p className="jsky-Quiet">{_('Looking…')}</p> : null}
+      {!answer && !problem ? <p className="jsky-Panel-quiet">{_('Looking…')}</p> : null}
     </>
   );
 }
@@ -95,18 +95,13 @@ function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element 
       : _('%1 offers', total);
   return (
     <>
-      <p className="jsky-Quiet" role="status">
+      <p className="jsky-Panel-quiet" role="status">
         {total ? count : _('Nothing fits: ask for less, or leave out the region.')}
         {offers.length ? ` · ${provenance(answer, _)}` : ''}
       </p>
-      {answer.notes.map(note => (
-        <p key={note} className="jsky-Quiet">
-          {note}
-        </p>
-      ))}
       {offers.length ? (
-        <table className="jsky-Table jsky-Offers">
-          <caption className="jsky-Hidden">{_('Offers, cheapest first')}</caption>
+        <table className="jsky-Panel-table jsky-Offers">
+          <caption className="jsky-Panel-hidden">{_('Offers, cheapest first')}</caption>
           <thead>
             <tr>
               <th scope="col">{_('USD/h')}</th>
@@ -119,18 +114,19 @@ function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element 
                 <td>
                   {rate(offer.price, _)}
                   <Action
-                    label={_('Insert cell')}
+                    label={_('Insert')}
                     about={`${offer.instance_type} ${offer.cloud} ${offer.region}`}
                     why={deeds.whyNoCell()}
                     act={() => void deeds.insert(`%%sky ${offer.line}`)}
                   />
                 </td>
                 <td>
-                  <b>{offer.instance_type}</b> {offer.spot ? _('spot') : ''}
-                  <span className="jsky-Quiet">{size(offer, _)}</span>
-                  <span className="jsky-Quiet">
-                    {offer.cloud} {offer.region}
-                    {offer.note ? ` · ${offer.note}` : ''}
+                  {offer.instance_type}
+                  <span className="jsky-Panel-quiet">
+                    <Facts facts={size(offer, _)} />
+                  </span>
+                  <span className="jsky-Panel-quiet">
+                    <Facts facts={place(offer, _)} />
                   </span>
                 </td>
               </tr>
@@ -138,23 +134,36 @@ function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element 
           </tbody>
         </table>
       ) : null}
+      {answer.source ? (
+        <details className="jsky-Panel-details">
+          <summary>{_('Where these prices are from')}</summary>
+          {answer.source.split(/, |\+/).map(source => (
+            <span key={source}>{source}</span>
+          ))}
+          {_('Newer ones: jupyter sky catalog refresh')}
+        </details>
+      ) : null}
     </>
   );
 }
 
-function size(offer: IOffer, _: Translate): string {
-  const parts = [
+function size(offer: IOffer, _: Translate): string[] {
+  return [
     offer.gpus,
     offer.cpus === null ? '' : _('%1 vCPUs', offer.cpus),
     offer.memory === null ? '' : gib(offer.memory, _)
   ];
-  return parts.filter(Boolean).join(' · ');
+}
+
+function place(offer: IOffer, _: Translate): string[] {
+  const where = [offer.cloud, offer.region].filter(Boolean).join(' ');
+  return [where, offer.spot ? _('spot') : '', offer.note ?? ''];
 }
 
 /** Where the prices are from and of when, as a range if they are of several days. */
 export function provenance(answer: IOffers, _: Translate): string {
   const dates = answer.offers.map(offer => offer.date).filter(Boolean).sort();
   const [first, last] = [dates[0], dates[dates.length - 1]];
-  const of = !first ? _('date unknown') : first === last ? first : _('%1 to %2', first, last);
-  return _('prices: %1, %2', answer.source || _('source unknown'), of);
+  if (!first) return _('prices of an unknown date');
+  return first === last ? _('prices of %1', first) : _('prices of %1 to %2', first, last);
 }

@@ -1,22 +1,12 @@
-/** The panel at the left: a row of tabs, and what the open one shows. */
+/** The panel at the left, as a widget of JupyterLab. */
 
 import { ReactWidget } from '@jupyterlab/ui-components';
-import React, { useEffect, useRef } from 'react';
+import React from 'react';
 
-import { Clusters, IView } from './clusters';
+import type { IView } from './clusters';
+import { Frame, IMemory } from './frame';
 import { cloudIcon } from './icons';
-import { IAsked, Offers } from './offers';
-import { Action, Problem, useSignal } from './parts';
-import { Runs } from './runs';
 import type { Tabs } from './tabs';
-import type { ITab } from './tokens';
-import { VERSION } from './version';
-
-/** What is remembered while a tab, or the panel, is not shown. */
-interface IMemory {
-  open: Set<string>;
-  asked: IAsked;
-}
 
 export class Panel extends ReactWidget {
   constructor(
@@ -56,116 +46,4 @@ export class Panel extends ReactWidget {
   }
 
   private memory: IMemory = { open: new Set(), asked: { what: '', region: '', spot: false } };
-}
-
-export function Frame(props: { tabs: Tabs; view: IView; memory: IMemory }): JSX.Element {
-  const { tabs, view, memory } = props;
-  const { deeds, _ } = view;
-  useSignal(tabs.changed);
-  useSignal(deeds.changed);
-  const current = tabs.current;
-  return (
-    <>
-      <Row tabs={tabs} />
-      <p className={`jsky-Said${deeds.said?.failed ? ' jsky-mod-bad' : ''}`} role="status">
-        {deeds.said ? (
-          <>
-            <b>{deeds.said.text}</b> {deeds.said.hint}
-            <Action label={_('Dismiss')} act={() => deeds.say('')} />
-          </>
-        ) : null}
-      </p>
-      {current ? (
-        <Body key={current.id} tab={current} view={view} memory={memory} />
-      ) : (
-        <p className="jsky-Empty">{_('All tabs are hidden in the settings of Sky.')}</p>
-      )}
-    </>
-  );
-}
-
-function Row({ tabs }: { tabs: Tabs }): JSX.Element {
-  const row = useRef<HTMLDivElement>(null);
-  const { current, shown } = tabs;
-  const move = (event: React.KeyboardEvent) => {
-    const at = shown.findIndex(tab => tab === current);
-    const step = { ArrowRight: 1, ArrowLeft: -1, Home: -at, End: shown.length - 1 - at }[event.key];
-    if (step === undefined) return;
-    event.preventDefault();
-    const next = shown[(at + step + shown.length) % shown.length];
-    tabs.choose(next.id);
-    row.current?.querySelector<HTMLElement>(`#jsky-tab-${next.id}`)?.focus();
-  };
-  return (
-    <div className="jsky-Tabs" role="tablist" ref={row} onKeyDown={move}>
-      {shown.map(tab => (
-        <button
-          key={tab.id}
-          id={`jsky-tab-${tab.id}`}
-          className="jsky-Tab"
-          type="button"
-          role="tab"
-          aria-selected={tab === current}
-          aria-controls={tab === current ? 'jsky-tabpanel' : undefined}
-          tabIndex={tab === current ? 0 : -1}
-          onClick={() => tabs.choose(tab.id)}
-        >
-          {tab.label}
-        </button>
-      ))}
-    </div>
-  );
-}
-
-function Body(props: { tab: ITab; view: IView; memory: IMemory }): JSX.Element {
-  const { tab, view, memory } = props;
-  const { watch, _ } = view;
-  const host = useRef<HTMLDivElement>(null);
-  useSignal(watch.changed);
-  useEffect(() => tab.mount?.(host.current!), [tab]);
-  const { problem, state } = watch;
-  const retry = () => void watch.refresh();
-  const ours: Record<string, () => JSX.Element> = {
-    clusters: () => <Clusters view={view} open={memory.open} />,
-    runs: () => <Runs view={view} />,
-    offers: () => <Offers view={view} asked={memory.asked} />
-  };
-  const needsState = tab.id === 'clusters' || tab.id === 'runs';
-  return (
-    <div
-      id="jsky-tabpanel"
-      className="jsky-Body"
-      role="tabpanel"
-      aria-labelledby={`jsky-tab-${tab.id}`}
-      tabIndex={-1}
-    >
-      {problem && needsState ? <Problem error={problem} retry={retry} _={_} /> : null}
-      <Skew server={state?.version} view={view} />
-      {state?.notices.map(notice => (
-        <p key={notice} className="jsky-Notice" role="status">
-          {notice}
-        </p>
-      ))}
-      {tab.mount ? <div ref={host} /> : null}
-      {needsState && !state ? (
-        problem ? null : (
-          <p className="jsky-Quiet">{_('Asking the server…')}</p>
-        )
-      ) : (
-        ours[tab.id]?.()
-      )}
-    </div>
-  );
-}
-
-/** Says it when the page and the server are of different versions. */
-function Skew({ server, view }: { server?: string; view: IView }): JSX.Element | null {
-  const { _ } = view;
-  if (!server || server === VERSION) return null;
-  return (
-    <p className="jsky-Notice" role="status">
-      {_('This page has jupyter_sky %1, the server %2.', VERSION, server)}{' '}
-      {_('Reload the page; if that does not help, restart the Jupyter server.')}
-    </p>
-  );
 }

@@ -1,23 +1,11 @@
-import { ServerConnection } from '@jupyterlab/services';
 import { describe, expect, it } from 'vitest';
 
-import { Api, SkyError } from '../src/api';
+import { SkyError } from '../src/api';
+import { server } from './fixed';
 
-/** A client whose server answers as told; what it was asked is kept. */
+/** A server that gives these answers, one after the other. */
 function answering(...answers: [number, unknown, Record<string, string>?][]) {
-  const asked: Request[] = [];
-  const fetch = async (request: Request) => {
-    asked.push(request);
-    const [status, body, headers] = answers.shift()!;
-    if (status === 0) throw new TypeError('Failed to fetch');
-    const text = typeof body === 'string' ? body : JSON.stringify(body);
-    return new Response(status === 304 ? null : text, { status, headers });
-  };
-  const settings = ServerConnection.makeSettings({
-    baseUrl: 'http://lab.test/hub/user/ada/',
-    fetch: fetch as typeof window.fetch
-  });
-  return { api: new Api(settings), asked };
+  return server(() => answers.shift()!);
 }
 
 async function failure(promise: Promise<unknown>): Promise<SkyError> {

@@ -49,7 +49,7 @@ def _see_packages_of_this_python(venv: Path) -> None:
     # After its own, so that the wheel wins over an editable install.
     line = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})"
     (own / "packages_of_another_python.pth").write_text(line + "\n")
-    # JupyterLab itself, its kernels, other extensions and what enables them lie beside the packages.
+    # JupyterLab itself, kernels, other extensions and what enables them lie beside the packages.
     for folder in ("share/jupyter", "share/jupyter/labextensions", CONFIG):
         (venv / folder).mkdir(parents=True, exist_ok=True)
         for found in Path(sys.prefix, folder).iterdir():

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds.base import Machine
+from jupyter_sky.clouds.base import Machine, ReachedBySsh
+from jupyter_sky.clouds.keeper import Node
 from jupyter_sky.clouds.rented import RentedCloud, records_of
 from jupyter_sky.config import Sky
+from jupyter_sky.ssh import Address
 from tests.emulators.compute import Compute
 
 pytest_plugins = ["tests.clouds.gcp_fixtures"]
@@ -54,3 +56,16 @@ def test_a_machine_that_its_cloud_does_not_list(
 ) -> None:
     _noted(age, **more)
     assert [seen.state for seen in cloud.describe([NAME])] == [state]
+
+
+def test_slots_that_were_taken_are_read_without_a_word_to_anybody(
+    cloud: RentedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = Address("sky", "192.0.2.7")
+    slots = [Node(0, "train.0", NAME, address, private="10.0.0.7", packages=("torch",))]
+    _noted(500.0, nodes=[asdict(node) for node in slots])
+    (machine,) = [Machine(**each) for each in records_of().read("train")["machines"]]
+    for name in ("_running", "_answers", "_ask_states"):
+        monkeypatch.setattr(cloud, name, lambda *_: pytest.fail("it was asked"))
+    assert isinstance(cloud, ReachedBySsh)
+    assert cloud.taken([machine]) == slots

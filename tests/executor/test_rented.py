@@ -92,7 +92,13 @@ def test_two_nodes_bring_their_outputs_home_and_are_seen_to_go(
         machine["id"] for machine in machines
     }
     stages = book.run(f"%sky logs {row.name} --provision").stdout
-    for stage in ("machines", "machine starting", "first contact", "packages", "controller"):
+    for stage in (
+        "machines",
+        "machine starting",
+        "first contact",
+        "Python and packages",
+        "controller",
+    ):
         assert f"  {stage}\n" in stages
     command = book.run("%sky ssh").stdout
     assert command.startswith("ssh -t ") and "known_hosts" in command

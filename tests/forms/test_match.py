@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from jupyter_sky.catalog import load
@@ -12,6 +14,7 @@ from jupyter_sky.forms.complete import Known, complete
 from jupyter_sky.forms.match import summary
 from jupyter_sky.magics.options import BY_DEST, OPTIONS
 from jupyter_sky.resources import Resources
+from tests.test_store import CLUSTER
 
 
 @pytest.fixture(autouse=True)
@@ -186,11 +189,39 @@ def test_machine_types_are_those_that_meet_the_rest():
 
 
 def test_what_else_is_known():
-    known = Known(("train",), ("data",), ("model",))
-    assert values_of("cluster", "t", known=known) == ["train"]
+    known = Known((CLUSTER,), "", ("data",), ("model",))
+    assert values_of("cluster", "", known=known) == [CLUSTER.name]
     assert values_of("input", "", known=known) == ["data"]
     assert values_of("output", "", known=known) == ["model"]
     assert values_of("max_cost", "") == values_of("nothing", "x") == []
     assert {"local", "ssh", "aws"} <= set(values_of("cloud", ""))
     for option in OPTIONS:  # none of them fails
         assert isinstance(complete(BY_DEST[option.dest].dest, "x"), list)
+
+
+# -- clusters that are up ----------------------------------------------------------------------
+
+OFFER = {
+    **{"cloud": "aws", "region": "us-east-1", "instance_type": "p3.2xlarge", "gpu": "V100"},
+    **{"vcpus": 8, "memory": 61, "gpu_count": 1, "price": 3.06},
+}
+UP = replace(CLUSTER, name="train", offer=OFFER, price=3.06, nodes=1, notebook="a.ipynb")
+MINE = replace(UP, connection={**CLUSTER.connection, "named": False})
+NAMED = replace(UP, connection={**CLUSTER.connection, "named": True})
+
+
+def test_a_cluster_that_is_up_and_fits_comes_before_anything_new():
+    words = "would run on cluster train, which is up: aws us-east-1 p3.2xlarge, $3.06/h"
+    v100 = Fields({"gpus": "V100:1"})
+    assert whereabouts(v100, {}, Known((MINE,), "a.ipynb")) == words
+    assert "no account" in whereabouts(v100, {}, Known((MINE,), "b.ipynb"))  # of another notebook
+    assert "no account" in whereabouts(v100, {}, Known((NAMED,), "a.ipynb"))
+    assert whereabouts(Fields({"cluster": "train"}), {}, Known((NAMED,), "b.ipynb")) == words
+    assert "no account" in whereabouts(Fields({"gpus": "T4"}), {}, Known((MINE,), "a.ipynb"))
+
+
+def test_a_named_cluster_that_lacks_something_is_said_to():
+    asked = Fields({"cluster": "train", "gpus": "V100:4", "nodes": "2"})
+    assert whereabouts(asked, {}, Known((NAMED,))) == (
+        "cannot run on cluster train, which is up without --gpus V100:4 and --nodes 2"
+    )

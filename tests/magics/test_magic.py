@@ -115,7 +115,7 @@ def test_outputs_are_completed_from_what_cells_have_made(fresh) -> None:
     assert book.run("%sky down").status == "ok"
 
 
-def test_meter_shows_the_cluster_and_settles_into_html(fresh) -> None:
+def test_meter_shows_the_figures_and_settles_into_html(fresh) -> None:
     book = fresh()
     book.run("%%sky\n1")
     ran = book.run("import jupyter_sky as sky\nmeter = sky.meter()\nmeter")
@@ -123,7 +123,7 @@ def test_meter_shows_the_cluster_and_settles_into_html(fresh) -> None:
     bundle = next(
         c["data"] for c in shown if "application/vnd.jupyter.widget-view+json" in c["data"]
     )
-    assert "local this-machine" in bundle["text/plain"] and 'role="status"' in bundle["text/html"]
+    assert "this notebook: $0.00" in bundle["text/plain"] and 'role="status"' in bundle["text/html"]
     assert book.run("meter.close()").status == "ok"
 
 

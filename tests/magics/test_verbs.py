@@ -38,7 +38,7 @@ def test_the_life_of_a_cluster(fresh) -> None:
     vars_ = text(book.run("%sky vars"))
     assert re.search(r"\bx\b.*int.*\b1\b", vars_)
     cost = text(book.run("%sky cost"))
-    assert "analysis.ipynb [step]" in cost and "$0.00" in cost and "running" not in cost
+    assert "analysis.ipynb [step]" in cost and "$0.00" in cost and "(running" not in cost
     assert re.search(
         r"train .*\$0\.00 \(running, est\.\)", text(book.run("%sky cost --by cluster"))
     )
@@ -48,10 +48,13 @@ def test_the_life_of_a_cluster(fresh) -> None:
     # the journal and the account remain
     assert text(book.run("%sky logs step")) == "π"
     assert text(book.run("%sky logs")) == last
-    assert "est." not in text(book.run("%sky cost --by cluster"))
+    assert "(running, est.)" not in text(book.run("%sky cost --by cluster"))
     for verb in ("cell", "notebook", "cluster", "cloud", "day"):
         assert "$0.00" in text(book.run(f"%sky cost --by {verb} --since 1h")), verb
     assert "nothing has run yet" in text(book.run("%sky cost --since 2100-01-01"))
+    file = fresh.data / "costs.csv"
+    assert "1 lines are in" in book.run(f"%sky cost --by cluster --csv {file}").stdout
+    assert file.read_text().startswith("cluster,started,") and "train," in file.read_text()
     again = book.run("%sky down train")
     assert again.ename == "SkyUsageError" and "no cluster 'train' is up" in again.evalue
 
@@ -62,7 +65,7 @@ def test_a_cluster_that_was_removed_behind_our_back(fresh) -> None:
     part(fresh.data, "guardian")[0].kill()
     wait_until(lambda: not processes_of(fresh.data), 5)
     assert "no cluster is up" in text(book.run("%sky status"))
-    assert "est." not in text(book.run("%sky cost --by cluster"))
+    assert "(running, est.)" not in text(book.run("%sky cost --by cluster"))
     assert text(book.run("%sky logs")) == "kept\n"
     gone = book.run("%sky vars train")
     assert gone.ename == "SkyUsageError" and "no cluster 'train' is up" in gone.evalue

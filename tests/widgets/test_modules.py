@@ -49,7 +49,10 @@ def test_the_joined_text_runs_and_names_of_modules_do_not_meet(joined, tmp_path)
     assert json.loads(done.stdout) == {"sum": 112, "kind": "Kind"}, done.stderr
 
 
-def test_what_ships_is_joined_whole():
-    text = modules.esm("base")
-    assert "export function combobox" in text and "import {" not in text.split("*/", 1)[1]
-    assert ".jsky-View {" in modules.css()
+def test_what_ships_is_joined_whole_and_exports_nothing_but_its_default():
+    for name in ("base", "form"):
+        text = modules.esm(name)
+        assert "\nfunction combobox" in text
+        exports = [line for line in text.splitlines() if line.startswith(("export", "import"))]
+        assert exports == ([] if name == "base" else ["export default widget(render);"])
+    assert ".jsky-View {" in modules.css() and ".jsky-Needs-grid {" in modules.css("form")

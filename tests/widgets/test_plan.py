@@ -13,7 +13,14 @@ import jupyter_sky as sky
 from jupyter_sky.offers import Offer
 from jupyter_sky.optimizer.plan import plan
 from jupyter_sky.optimizer.planned import Plan
-from jupyter_sky.widgets.plan import alternatives_table, compared_table, request_table
+from jupyter_sky.widgets.plan import (
+    MOST_ROWS,
+    alternatives_table,
+    compared_table,
+    moves_table,
+    request_table,
+    tasks_table,
+)
 from jupyter_sky.widgets.plangraph import MOST_TASKS, graph
 
 OFFERS = [
@@ -161,6 +168,20 @@ def test_no_question_is_put_to_a_large_graph(monkeypatch) -> None:
     monkeypatch.setattr(type(made), "compared", lambda self: pytest.fail("it was asked"))
     assert "t12" in made._repr_html_() and "t12" in str(made)
     assert made.alternatives_ is None and made.reasons_ is None
+    assert "plan.compared(), plan.alternatives()" in str(made), "it says how to ask"
+    slow = replace(made.certificate, seconds={"tables": 9.0, "solve": 1.0})
+    few = replace(plan(pipeline(), offers=OFFERS, tracked=False), certificate=slow)
+    assert "train" in str(few) and few.alternatives_ is None
+
+
+def test_of_very_many_tasks_the_tables_are_cut_and_say_so() -> None:
+    with sky.Dag() as dag:
+        for number in range(MOST_ROWS + 7):
+            task = sky.Task(f"t{number}").set_time_estimator(1)
+            task.set_output("gs://out", size=1, region="us-central1")
+    made = plan(dag, offers=OFFERS, tracked=False)
+    assert len(tasks_table(made)) == len(moves_table(made)) == MOST_ROWS
+    assert "and 7 more: plan.tasks" in str(made) and "and 7 more: plan.moves" in str(made)
 
 
 def test_a_plan_from_a_file_shows_itself_too(made: Plan) -> None:

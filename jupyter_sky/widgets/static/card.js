@@ -139,8 +139,8 @@ export function drawCard({ el, ask, _ = english, now = () => Date.now() / 1000 }
     stage,
     ' ',
     time,
+    buttons, // here they stay in their place while the figures grow
     quiet,
-    buttons,
     said,
     notes
   );

@@ -67,7 +67,7 @@ export function budgetText(budget, spent, _) {
   if (spent.usd >= budget.usd) {
     return _("Today's budget is spent: %1 of %2.", ...words);
   }
-  const share = Math.floor((100 * spent.usd) / budget.usd);
+  const share = Math.floor((100 * spent.usd) / budget.usd + 1e-6);
   return _("%3 % of today's budget is spent: %1 of %2.", ...words, share);
 }
 
@@ -132,22 +132,22 @@ export function render({ el, ask, _, model, by, since }) {
     const seconds = later();
     const grows = bill.rate.usd_h;
     const today = grown(bill.today, grows, seconds);
-    const facts = [fact(_('Spent today'), amountText(today, _), _('all notebooks'))];
+    const facts = [fact(_('Spent today'), today, _('all notebooks'))];
     if (bill.here) {
       const here = grown(bill.here, bill.here.usd_h, seconds);
-      facts.push(fact(_('This notebook'), amountText(here, _), _('since its first cluster')));
+      facts.push(fact(_('This notebook'), here, _('since its first cluster')));
     }
-    const now = bill.rate.usd_h || !bill.rate.unknown.length ? rate(bill.rate.usd_h, _) : '';
-    const blind = bill.rate.unknown.length ? _('unknown (%1)', bill.rate.unknown.join(', ')) : '';
-    facts.push(fact(_('Running'), [now, blind].filter(Boolean).join(' + '), ''));
+    facts.push(fact(_('Running'), { usd: grows, unknown: bill.rate.unknown, estimated: false }, '', '/h'));
     if (bill.forecasts.length) {
-      facts.push(fact(_('Still to come'), amountText(bill.forecast, _), _('until all has ended')));
+      facts.push(fact(_('Still to come'), bill.forecast, _('until all has ended')));
     }
     if (bill.savings.some(one => !one.own) && !compact) {
-      facts.push(fact(_('Saved by spot'), amountText(bill.saved.spot, _), ''));
-      facts.push(fact(_('Saved by place'), amountText(bill.saved.placement, _), ''));
+      const { spot, placement } = bill.saved;
+      facts.push(fact(_('Saved by spot'), spot, _('against on demand')));
+      facts.push(fact(_('Saved by place'), placement, placement.usd < 0
+        ? _('dearer than the default choice') : _('against the default choice')));
     }
-    head.replaceChildren(...facts.flat());
+    head.replaceChildren(...facts);
     parts?.budget(bill.budget, today);
     parts?.stamp(bill, seconds > 0);
   }
@@ -161,13 +161,17 @@ export function render({ el, ask, _, model, by, since }) {
     parts?.problem(trouble);
   }
 
-  /** @param {string} name @param {string} text @param {string} note */
-  function fact(name, text, note) {
-    return [
-      h('div', { class: 'jsky-Cost-fact' },
-        h('dt', { text: name }),
-        h('dd', null, h('b', { text }), note && !compact ? h('small', { text: note }) : null))
-    ];
+  /** @param {string} name @param {Amount} amount @param {string} note @param {string} [per] */
+  function fact(name, amount, note, per = '') {
+    const { usd, unknown, estimated } = amount;
+    const known = `${money(usd, _)}${per}`;
+    const missing = _('unknown (%1)', unknown.join(', '));
+    const lead = usd || !unknown.length ? (estimated ? _('%1 est.', known) : known) : missing;
+    const notes = [usd && unknown.length ? `+ ${missing}` : '', compact ? '' : note];
+    return h('div', { class: 'jsky-Cost-fact' },
+      h('dt', { text: name }),
+      h('dd', null, h('b', { text: lead }),
+        ...notes.filter(Boolean).map(text => h('small', { text }))));
   }
 
   // -- asking -----------------------------------------------------------------------------------
@@ -290,7 +294,13 @@ export function render({ el, ask, _, model, by, since }) {
   };
   model?.on?.('change:state', heard);
   const isSeen = () => !document.hidden && root.isConnected && root.offsetParent !== null;
-  const counting = setInterval(() => isSeen() && later() > 0 && drawFacts(), 1000);
+  let counted = false;
+  const counting = setInterval(() => {
+    if (isSeen() && (later() > 0 || counted)) {
+      drawFacts();
+      counted = later() > 0; // figures that are too old are shown once more as they were told
+    }
+  }, 1000);
   const asks = setInterval(() => isSeen() && !model?.on && void refresh(), ASK_MS);
   draw();
   if (!bill || Date.now() / 1000 - bill.at > 2) {
@@ -347,15 +357,15 @@ function lines(bill, _) {
       h('th', { scope: 'row', title: line.what },
         h('span', { class: 'jsky-Cost-name', text: line.label }),
         h('span', { class: 'jsky-Cost-share', 'aria-hidden': 'true', style: { width: `${share}%` } }),
-        origin ? h('span', { class: 'jsky-Cost-origin', text: origin }) : null),
+        origin ? h('span', { class: 'jsky-Cost-origin', text: origin, title: origin }) : null),
       h('td', { class: 'jsky-number', text: clock(line.seconds) }),
       h('td', { class: 'jsky-number', text: rate(line.price, _) }),
       h('td', { class: 'jsky-number' }, h('b', { text: cost }),
         line.estimated ? h('small', { text: ` ${_('running, est.')}` }) : null));
   });
   const total = h('tr', { class: 'jsky-Cost-total' },
-    h('th', { scope: 'row', text: _('all that was billed') }), h('td'), h('td'),
-    h('td', { class: 'jsky-number' }, h('b', { text: amountText(bill.total, _) })));
+    h('th', { scope: 'row', text: _('in all') }),
+    h('td', { class: 'jsky-number', colspan: '3' }, h('b', { text: amountText(bill.total, _) })));
   const addsUp = ['cluster', 'cloud', 'day'].includes(bill.by);
   const table = h('table', { class: 'jsky-Cost-table tex2jax_ignore mathjax_ignore' },
     h('caption', { class: 'jsky-hidden', text: _('What was spent, by %1', heads[0]) }),
@@ -396,6 +406,14 @@ function explained(bill, _) {
         ` ${_('paid %1, saved %2 by spot, %3 by place', money(one.paid, _), money(one.spot, _),
           money(one.placement, _))}${one.estimated ? ` ${_('est.')}` : ''}`,
         h('small', { text: one.against }))))));
+  }
+  const sources = [...new Set(bill.lines.map(line => `${line.source} ${line.date}`.trim()))];
+  if (sources.some(Boolean)) {
+    found.push(h('details', null,
+      h('summary', { text: _('Where prices come from') }),
+      list(sources.filter(Boolean).map(text => h('li', { text }))),
+      h('p', { text: _('The price in force is kept with every stretch of time. Costs are prices ' +
+        'of these lists by the time that is billed, not invoices.') })));
   }
   return found;
 }
@@ -455,6 +473,7 @@ function budgetBar(_, set) {
   }
   function check() {
     sure = null;
+    said.classList.remove('jsky-mod-warn');
     ok.textContent = _('Set');
     disable(ok, parseBudget(field.value) === null ? _('Give an amount in USD, such as 20.') : '');
     disable(none, known?.usd === null ? _('There is no limit now.') : '');
@@ -470,8 +489,9 @@ function budgetBar(_, set) {
     if (stops && sure !== usd) {
       sure = usd;
       ok.textContent = _('Set it all the same');
-      said.textContent = _('%1 are spent today already: what runs on %2 will be stopped, and these ' +
-        'clusters ended after %3 s.', money(spentNow, _), known?.running.join(', '), GRACE_SECONDS);
+      said.classList.add('jsky-mod-warn');
+      said.textContent = _('Spent today already: %1. What runs on %2 will be stopped, and that ' +
+        'will have ended %3 s later.', money(spentNow, _), known?.running.join(', '), GRACE_SECONDS);
       return;
     }
     try {

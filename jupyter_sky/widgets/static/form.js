@@ -109,8 +109,8 @@ class Form {
 
   async open() {
     const { el, _ } = this;
-    el.classList.add('jsky-View', 'jsky-Form');
-    el.replaceChildren(h('p', { class: 'jsky-Form-wait', text: _('Loading…') }));
+    el.classList.add('jsky-View', 'jsky-Needs');
+    el.replaceChildren(h('p', { class: 'jsky-Needs-wait', text: _('Loading…') }));
     try {
       const [schema, found] = await Promise.all([
         this.ask('schema', {}),
@@ -129,7 +129,7 @@ class Form {
   trouble(error) {
     return h(
       'div',
-      { class: 'jsky-Form-trouble', role: 'alert' },
+      { class: 'jsky-Needs-trouble', role: 'alert' },
       h('strong', { text: error?.message ?? String(error) }),
       error?.hint ? h('div', { text: error.hint }) : null
     );
@@ -140,12 +140,12 @@ class Form {
   /** @param {{fields: Field[], aliases: Record<string, string>}} schema */
   draw({ fields, aliases }) {
     const { el, _ } = this;
-    const common = h('div', { class: 'jsky-Form-grid' });
-    const more = h('div', { class: 'jsky-Form-groups' });
-    this.count = h('span', { class: 'jsky-Form-count' });
+    const common = h('div', { class: 'jsky-Needs-grid' });
+    const more = h('div', { class: 'jsky-Needs-groups' });
+    this.count = h('span', { class: 'jsky-Needs-count' });
     this.more = h(
       'details',
-      { class: 'jsky-Form-more' },
+      { class: 'jsky-Needs-more' },
       h('summary', null, _('More'), ' ', this.count),
       more
     );
@@ -162,31 +162,31 @@ class Form {
         continue;
       }
       if (!grids.has(field.group)) {
-        const grid = h('div', { class: 'jsky-Form-grid' });
+        const grid = h('div', { class: 'jsky-Needs-grid' });
         more.append(h('fieldset', null, h('legend', { text: _(field.group) }), grid));
         grids.set(field.group, grid);
       }
       grids.get(field.group)?.append(this.control(field));
     }
-    this.result = h('div', { class: 'jsky-Form-result' });
-    this.where = h('p', { class: 'jsky-Form-where' });
-    this.wrong = h('div', { class: 'jsky-Form-wrong' });
+    this.result = h('div', { class: 'jsky-Needs-result' });
+    this.where = h('p', { class: 'jsky-Needs-where' });
+    this.wrong = h('div', { class: 'jsky-Needs-wrong' });
     const id = uid('line');
     this.line = h('input', {
       id,
-      class: 'jsky-Form-line jsky-mono',
+      class: 'jsky-Needs-line jsky-mono',
       spellcheck: 'false',
       autocomplete: 'off',
       on: { change: () => void this.typed() }
     });
     const typed = h(
       'div',
-      { class: 'jsky-Form-lineBox' },
+      { class: 'jsky-Needs-lineBox' },
       h('label', { for: id, text: _('Line') }),
       this.line
     );
     this.buttons = this.actions.map(action => this.button(action));
-    const bar = h('div', { class: 'jsky-Form-bar' }, ...this.buttons);
+    const bar = h('div', { class: 'jsky-Needs-bar' }, ...this.buttons);
     const body = [common, this.more, this.result, this.where, typed, this.wrong, bar];
     el.replaceChildren(...body);
     this.live = liveRegion(el);
@@ -221,7 +221,7 @@ class Form {
   control(field) {
     const { _ } = this;
     const id = uid(field.key);
-    const said = h('div', { class: 'jsky-Form-said', id: `${id}-said` });
+    const said = h('div', { class: 'jsky-Needs-said', id: `${id}-said` });
     const shared = { id, title: _(field.help), 'aria-describedby': said.id };
     const changes = { on: { input: () => this.touched(), change: () => this.touched() } };
     /** @type {any} */
@@ -236,7 +236,7 @@ class Form {
       input = h('input', { ...shared, ...changes, placeholder, spellcheck: 'false' });
     }
     const label = h('label', { for: id, text: _(field.label), title: _(field.help) });
-    const box = h('div', { class: `jsky-Form-field jsky-mod-${field.kind}` }, label);
+    const box = h('div', { class: `jsky-Needs-field jsky-mod-${field.kind}` }, label);
     if (field.kind === 'named') {
       const on = h('input', {
         type: 'checkbox',
@@ -247,7 +247,7 @@ class Form {
       input.named = on;
       input.placeholder = _('name, if any');
       input.addEventListener('input', () => (on.checked = on.checked || Boolean(input.value)));
-      box.append(h('span', { class: 'jsky-Form-named' }, on, input), said);
+      box.append(h('span', { class: 'jsky-Needs-named' }, on, input), said);
     } else {
       box.append(input, said);
     }
@@ -515,6 +515,9 @@ class Form {
       return;
     }
     const { input, box, said, field } = there;
+    if (error && input.getAttribute('aria-expanded') === 'true') {
+      return; // a name that is being typed is not wrong yet
+    }
     box.classList.toggle('jsky-mod-wrong', Boolean(error));
     input.setAttribute('aria-invalid', String(Boolean(error)));
     // the flag is known from the label
@@ -541,9 +544,9 @@ class Form {
     if (!this.timeInput) {
       this.timeInput = h('input', {
         id,
-        class: 'jsky-Form-time',
+        class: 'jsky-Needs-time',
         size: '4',
-        placeholder: '1h',
+        placeholder: _('time'),
         title: _('How long the cell may take, such as 20m or 2h; only for the estimate'),
         'aria-label': _('Expected time, for the estimate'),
         spellcheck: 'false',
@@ -555,7 +558,7 @@ class Form {
         }
       });
     }
-    this.timeInput.placeholder = answer.seconds ? clock(answer.seconds) : '1h';
+    this.timeInput.placeholder = answer.seconds ? clock(answer.seconds) : _('time');
     const late = answer.errors.time;
     this.timeInput.setAttribute('aria-invalid', String(Boolean(late)));
     const head = h(
@@ -568,7 +571,7 @@ class Form {
     const rows = (answer.places ?? []).map((/** @type {any} */ place) => this.row(place));
     const shown = h(
       'table',
-      { class: 'jsky-Form-offers' },
+      { class: 'jsky-Needs-offers' },
       h('caption', { text: answer.count === 1 ? _('1 offer matches') : _('%1 offers match', total) }),
       h('thead', null, head),
       h('tbody', null, ...rows)
@@ -581,7 +584,7 @@ class Form {
       notes.push(_('at that price the cell reaches its cost limit after %1', clock(answer.lasts)));
     }
     const spot = answer.spot ? this.cheaper(answer.spot, answer.places[0]) : null;
-    const below = notes.map(text => h('p', { class: 'jsky-Form-note', text }));
+    const below = notes.map(text => h('p', { class: 'jsky-Needs-note', text }));
     this.result.replaceChildren(shown, ...(spot ? [spot] : []), ...below);
   }
 
@@ -599,7 +602,8 @@ class Form {
     ].filter(Boolean);
     const dated = place.date ? _('price of %1', place.date) : _('price of unknown age');
     const source = `${dated}: ${place.source || _('source unknown')}`;
-    const lines = [size.join(' · '), place.cloud === 'local' ? '' : source, place.note];
+    const small = (/** @type {string} */ text, more = '') =>
+      text && h('span', { class: `jsky-Needs-size${more}`, title: text, text });
     return h(
       'tr',
       null,
@@ -607,7 +611,9 @@ class Form {
         'td',
         null,
         h('span', { text: where + more }),
-        ...lines.map(text => text && h('span', { class: 'jsky-Form-size', title: text, text }))
+        small(size.join(' · ')),
+        small(place.cloud === 'local' ? '' : source, ' jsky-mod-source'),
+        small(place.note)
       ),
       h('td', { class: 'jsky-number', text: rate(place.price, _) }),
       h('td', {
@@ -626,7 +632,7 @@ class Form {
     const words = _('Spot from %1 (%2 %3): may be taken back', rate(spot.price, _), spot.cloud, spot.region);
     return h(
       'p',
-      { class: 'jsky-Form-note' },
+      { class: 'jsky-Needs-note' },
       `${words} `,
       this.change(_('Use spot'), { spot: true })
     );
@@ -651,9 +657,9 @@ class Form {
       there?.input.setAttribute('aria-invalid', 'true');
     }
     this.result.replaceChildren(
-      h('p', { class: 'jsky-Form-nothing' }, h('strong', { text: _('Nothing on sale has all of this.') })),
-      h('p', { class: 'jsky-Form-note', text: _('Loosen one of these:') }),
-      h('ul', { class: 'jsky-Form-ways' }, ...ways)
+      h('p', { class: 'jsky-Needs-nothing' }, h('strong', { text: _('Nothing on sale has all of this.') })),
+      h('p', { class: 'jsky-Needs-note', text: _('Loosen one of these:') }),
+      h('ul', { class: 'jsky-Needs-ways' }, ...ways)
     );
   }
 
@@ -763,7 +769,7 @@ export function render({ el, ask, _, model, actions = [], changed }) {
   };
   el.classList.add('jsky-mod-alone');
   const host = h('div');
-  const note = h('p', { class: 'jsky-Form-note', role: 'status' });
+  const note = h('p', { class: 'jsky-Needs-note', role: 'status' });
   el.replaceChildren(host, note);
   el.classList.add('jsky-View');
   const drawn = drawForm({

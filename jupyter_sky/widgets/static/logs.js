@@ -230,7 +230,8 @@ export function render({ el, ask, _ = english, source, model }) {
 
   function draw() {
     follow.setAttribute('aria-pressed', String(following));
-    const parts = [stageOf(run, _), _('%1 lines', log.count.toLocaleString('en-US'))];
+    const lines = log.count === 1 ? _('1 line') : _('%1 lines', log.count.toLocaleString('en-US'));
+    const parts = [stageOf(run, _), lines];
     if (log.ranks.size > 1) {
       parts.push(_('%1 nodes', log.ranks.size));
     }
@@ -311,8 +312,9 @@ function stageOf(run, _) {
   if (!run) {
     return _('reading…');
   }
-  const lasted = run.started != null && run.ended ? ` ${clock(run.ended - run.started)}` : '';
-  return `${_(run.stage ?? run.status ?? '')}${lasted}`;
+  const seconds = run.started != null && run.ended ? run.ended - run.started : null;
+  const lasted = seconds === null ? '' : seconds < 10 ? `${seconds.toFixed(1)} s` : clock(seconds);
+  return [_(run.stage ?? run.status ?? ''), lasted].filter(Boolean).join(' ');
 }
 
 /** @param {any} error */

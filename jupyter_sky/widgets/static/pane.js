@@ -63,6 +63,12 @@ export class Pane {
       this.newer
     );
     this.el.addEventListener('scroll', () => this.onScroll());
+    this.size = '';
+    if (typeof ResizeObserver !== 'undefined') {
+      const observer = new ResizeObserver(() => this.onResize());
+      observer.observe(this.el);
+      observer.observe(this.list);
+    }
   }
 
   /** Shows lines that have come. @param {Line[]} added */
@@ -183,12 +189,22 @@ export class Pane {
   scrollToEnd() {
     this.el.scrollTop = this.el.scrollHeight;
     this.top = this.el.scrollTop;
+    this.size = `${this.el.scrollHeight} ${this.el.clientHeight}`;
+  }
+
+  onResize() {
+    if (this.following()) {
+      this.scrollToEnd();
+    }
   }
 
   onScroll() {
     const { scrollTop, scrollHeight, clientHeight } = this.el;
     const atEnd = scrollTop + clientHeight >= scrollHeight - NEAR;
-    if (scrollTop < this.top - 2 && !atEnd) {
+    const size = `${scrollHeight} ${clientHeight}`;
+    const moved = size === this.size; // otherwise the page has laid itself out anew
+    this.size = size;
+    if (moved && scrollTop < this.top - 2 && !atEnd) {
       this.scrolled(false);
     } else if (atEnd && this.to === this.lines.length && scrollTop > this.top) {
       this.scrolled(true);

@@ -1,0 +1,244 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+
+import { english, Trouble } from '../../jupyter_sky/widgets/static/base.js';
+import {
+  amountText,
+  budgetText,
+  grown,
+  parseBudget,
+  render
+} from '../../jupyter_sky/widgets/static/cost.js';
+import { alarm } from '../src/alarm';
+
+const NOW = 1_800_000_000;
+
+function amount(usd: number, unknown: string[] = [], estimated = false) {
+  return { usd, unknown, estimated };
+}
+
+function bill(change: Record<string, any> = {}): any {
+  return {
+    at: NOW,
+    notebook: 'a.ipynb',
+    by: 'cluster',
+    since: null,
+    total: amount(9, ['rack'], true),
+    here: { ...amount(5, [], true), usd_h: 36 },
+    today: amount(7, ['rack'], true),
+    rate: { usd_h: 72, unknown: ['rack'] },
+    forecast: amount(1.5, ['rack'], true),
+    forecasts: [{ cluster: 'train', usd: 1.5, ends: NOW + 3600, basis: 'then its idle limit' }],
+    saved: { spot: amount(4), placement: amount(-1) },
+    savings: [
+      { cluster: 'train', spot: 4, placement: -1, paid: 3, against: 'aws', own: false, estimated: true }
+    ],
+    default_choice: 'the default choice',
+    budget: {
+      usd: 10,
+      origin: '%config',
+      spent: amount(7),
+      share: 0.7,
+      state: 'ok',
+      running: ['train ($72.00/h)'],
+      ends: null
+    },
+    lines: [
+      line('train', 7, { estimated: true, price: 72 }),
+      line('rack', null, { price: null, source: '', date: '' }),
+      line('<img src=x onerror=alert(1)>', 0)
+    ],
+    more: 3,
+    ...change
+  };
+}
+
+function line(what: string, usd: number | null, change: Record<string, any> = {}) {
+  const rest = { label: what, seconds: 90, price: 1, estimated: false, source: 'list', date: '2026' };
+  return { what, usd, ...rest, ...change };
+}
+
+let el: HTMLElement;
+let ask: any;
+let dispose: () => void;
+
+function show(first: any, model: any = undefined) {
+  ask = vi.fn(async () => first);
+  dispose = render({ el, ask, _: english, model });
+}
+
+const text = (selector: string) => el.querySelector(selector)?.textContent ?? '';
+const button = (label: string) =>
+  [...el.querySelectorAll('button')].find(one => one.textContent === label)!;
+
+beforeEach(() => {
+  vi.useFakeTimers({ now: NOW * 1000 });
+  el = document.createElement('div');
+  document.body.append(el);
+  // happy-dom lays nothing out
+  Object.defineProperty(HTMLElement.prototype, 'offsetParent', { get: () => el, configurable: true });
+});
+
+afterEach(() => {
+  dispose?.();
+  el.remove();
+  vi.useRealTimers();
+});
+
+describe('words', () => {
+  it('names what is not known, and never writes it as nothing', () => {
+    expect(amountText(amount(0, ['rack']), english)).toBe('unknown (rack)');
+    expect(amountText(amount(2, ['rack'], true), english)).toBe('$2.00 est. + unknown (rack)');
+    expect(amountText(amount(0), english)).toBe('$0.00');
+  });
+  it('counts on, and says that this is an estimate', () => {
+    expect(grown(amount(1), 3600, 2)).toEqual(amount(3, [], true));
+    expect(grown(amount(1), 0, 2)).toEqual(amount(1));
+    expect(grown(amount(1), 3600, -5)).toEqual(amount(1));
+  });
+  it('takes amounts and nothing else for a budget', () => {
+    expect(['20', ' $1,000.50 ', '0'].map(parseBudget)).toEqual([20, 1000.5, 0]);
+    expect(['', 'much', '-1', '1e99', 'NaN'].map(parseBudget)).toEqual([null, null, null, null, null]);
+  });
+  it('says how a budget stands', () => {
+    const { budget } = bill();
+    expect(budgetText(budget, amount(7.99), english)).toContain('79 %');
+    expect(budgetText(budget, amount(10), english)).toContain('is spent: $10.00 of $10.00');
+    expect(budgetText({ ...budget, usd: null }, amount(10), english)).toContain('No budget');
+  });
+});
+
+describe('the bill', () => {
+  it('asks, and shows what it is told', async () => {
+    show(bill());
+    await vi.advanceTimersByTimeAsync(10);
+    expect(ask).toHaveBeenCalledWith('bill', { by: 'cell', since: 'all' });
+    expect(text('.jsky-Cost-facts')).toContain('Spent today$7.00 est.+ unknown (rack)');
+    expect(text('.jsky-Cost-facts')).toContain('Running$72.00/h');
+    const rows = [...el.querySelectorAll('tbody tr')].map(row => row.textContent);
+    expect(rows[0]).toContain('$7.00 running, est.');
+    expect(rows[1]).toContain('unknown');
+    expect(rows[1]).not.toContain('$0.00');
+    expect(el.querySelector('img')).toBeNull();
+    expect(text('tfoot')).toContain('$9.00 est. + unknown (rack)');
+    expect(text('.jsky-Cost-lines')).toContain('3 more');
+    expect(el.querySelectorAll('table th[scope="row"]').length).toBe(4);
+  });
+
+  it('counts on every second at the rate that it was told', async () => {
+    show(bill());
+    await vi.advanceTimersByTimeAsync(10);
+    ask.mockImplementation(() => new Promise(() => undefined)); // the kernel is busy
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(text('.jsky-Cost-facts')).toContain('Spent today$7.20 est.');
+    expect(text('.jsky-Cost-facts')).toContain('This notebook$5.10 est.');
+    expect(text('.jsky-Cost-stamp')).toContain('Counted on since then at $72.00/h');
+    await vi.advanceTimersByTimeAsync(300_000);
+    expect(text('.jsky-Cost-facts')).toContain('Spent today$7.00'); // too old to count on
+  });
+
+  it('shows figures of a saved notebook as they were, and then those of now', async () => {
+    const old = bill({ at: NOW - 86_400, today: amount(1) });
+    show(bill(), { get: () => ({ bill: old }) });
+    expect(text('.jsky-Cost-facts')).toContain('Spent today$1.00');
+    expect(text('.jsky-Cost-stamp')).not.toContain('Counted on');
+    await vi.advanceTimersByTimeAsync(10);
+    expect(text('.jsky-Cost-facts')).toContain('Spent today$7.00');
+  });
+
+  it('keeps its figures when nobody answers, and says why', async () => {
+    show(bill());
+    await vi.advanceTimersByTimeAsync(10);
+    ask.mockRejectedValue(new Trouble({ message: 'no answer', hint: 'wait' }));
+    await vi.advanceTimersByTimeAsync(5_100);
+    expect(text('.jsky-Cost-problem')).toBe('no answer – wait');
+    expect(text('.jsky-Cost-facts')).toContain('Spent today$7.1');
+    ask.mockResolvedValue(bill());
+    await vi.advanceTimersByTimeAsync(5_000);
+    expect(el.querySelector<HTMLElement>('.jsky-Cost-problem')!.hidden).toBe(true);
+  });
+
+  it('asks for what is chosen', async () => {
+    show(bill());
+    await vi.advanceTimersByTimeAsync(10);
+    const by = el.querySelector('select')!;
+    by.value = 'day';
+    by.dispatchEvent(new Event('change'));
+    await vi.advanceTimersByTimeAsync(10);
+    expect(ask).toHaveBeenLastCalledWith('bill', { by: 'day', since: 'all' });
+  });
+
+  it('follows the kernel that pushes, and asks it nothing in vain', async () => {
+    let heard: () => void = () => undefined;
+    let state = { bill: bill() };
+    const model = { get: () => state, on: (_: string, call: () => void) => (heard = call), off: vi.fn() };
+    show(bill(), model);
+    await vi.advanceTimersByTimeAsync(20_000);
+    expect(ask).not.toHaveBeenCalled();
+    state = { bill: bill({ at: NOW + 20, today: amount(8) }) };
+    heard();
+    expect(text('.jsky-Cost-facts')).toContain('Spent today$8.00');
+    dispose();
+    expect(model.off).toHaveBeenCalled();
+    expect(el.children.length).toBe(0);
+  });
+});
+
+describe('the budget', () => {
+  it('has a bar that says its share', async () => {
+    show(bill());
+    await vi.advanceTimersByTimeAsync(10);
+    const bar = el.querySelector('[role=meter]')!;
+    expect(bar.getAttribute('aria-valuenow')).toBe('70');
+    expect(text('.jsky-Cost-budgetText')).toContain('It cannot see rack');
+  });
+
+  it('is set after it was said what that stops', async () => {
+    show(bill());
+    await vi.advanceTimersByTimeAsync(10);
+    button('Change…').click();
+    const field = el.querySelector<HTMLInputElement>('.jsky-Cost-field')!;
+    expect(field.value).toBe('10');
+    field.value = 'much';
+    field.dispatchEvent(new Event('input'));
+    expect(button('Set').getAttribute('aria-disabled')).toBe('true');
+    expect(button('Set').title).toContain('amount');
+    field.value = '5';
+    field.dispatchEvent(new Event('input'));
+    button('Set').click();
+    await vi.advanceTimersByTimeAsync(1);
+    expect(ask).not.toHaveBeenCalledWith('budget', expect.anything());
+    expect(text('.jsky-Cost-said')).toContain('train ($72.00/h) will be stopped');
+    button('Set it all the same').click();
+    await vi.advanceTimersByTimeAsync(1);
+    expect(ask).toHaveBeenCalledWith('budget', { by: 'cell', since: 'all', usd: 5 });
+    expect(el.querySelector<HTMLElement>('form')!.hidden).toBe(true);
+  });
+
+  it('is taken away', async () => {
+    show(bill());
+    await vi.advanceTimersByTimeAsync(10);
+    button('Change…').click();
+    button('No limit').click();
+    await vi.advanceTimersByTimeAsync(1);
+    expect(ask).toHaveBeenCalledWith('budget', { by: 'cell', since: 'all', usd: null });
+  });
+
+  it('says in shape, words and colour that it is spent', async () => {
+    const { budget } = bill();
+    show(bill({ today: amount(12), budget: { ...budget, state: 'over', ends: NOW + 30 } }));
+    await vi.advanceTimersByTimeAsync(10);
+    expect(text('.jsky-Cost-budgetText')).toMatch(/^■ Today's budget is spent/);
+    expect(text('.jsky-Cost-budgetText')).toContain('its clusters end at');
+    expect(el.querySelector('.jsky-mod-over')).not.toBeNull();
+  });
+
+  it('is warned of at 80 % and when it is spent', () => {
+    expect(alarm({ usd: 7.9, unknown: 0, budget: 10, over: false }, english)).toBeNull();
+    expect(alarm({ usd: 7.9, unknown: 0, budget: null, over: false }, english)).toBeNull();
+    expect(alarm({ usd: null, unknown: 1, budget: 10, over: false }, english)).toBeNull();
+    const warned = alarm({ usd: 8.2, unknown: 0, budget: 10, over: false }, english)!;
+    expect(warned.key).toBe('warn');
+    expect(warned.text).toContain('82 %');
+    expect(alarm({ usd: 0, unknown: 0, budget: 0, over: true }, english)!.key).toBe('over');
+  });
+});

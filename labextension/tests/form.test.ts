@@ -1,0 +1,221 @@
+import { afterEach, describe, expect, it, vi } from 'vitest';
+
+import { english, Trouble } from '../../jupyter_sky/widgets/static/base.js';
+import { drawForm } from '../../jupyter_sky/widgets/static/form.js';
+import { replaceSource } from '../src/source';
+
+const field = (key: string, kind: string, more: object = {}) => ({
+  ...{ key, label: key, help: `about ${key}`, example: '4+', kind, flag: `--${key}` },
+  ...{ group: '', complete: '', choices: [], ...more }
+});
+const MARKET = [['', 'on demand'], ['spot', 'spot'], ['on_demand', 'always']];
+const SCHEMA = {
+  aliases: {},
+  fields: [
+    field('gpus', 'text', { complete: 'gpu', label: 'GPU' }),
+    field('cpus', 'text'),
+    field('market', 'choice', { choices: MARKET }),
+    field('input', 'list', { complete: 'local-name' }),
+    field('bg', 'named', { group: 'Running' }),
+    field('yes', 'flag', { group: 'Running' })
+  ]
+};
+const READ = { fields: { values: {}, alias: '' }, line: null, errors: {}, alias: {}, reads: [], makes: [] };
+const PLACE = {
+  ...{ cloud: 'aws', region: 'us-east-1', machine: 'p3', gpu: 'V100:1', vcpus: 8, memory: 61 },
+  ...{ spot: false, price: 3.06, estimate: null, source: 'list', date: '2026-07-05', note: '', more: 0 }
+};
+const MATCH = {
+  ...{ line: '--cpus 4', errors: {}, count: 2, places: [PLACE], spot: null, seconds: null },
+  ...{ lasts: null, loosen: [], notes: [], summary: '2 offers match' }
+};
+
+let forms: { dispose: () => void }[] = [];
+afterEach(() => {
+  forms.forEach(form => form.dispose());
+  forms = [];
+  document.body.replaceChildren();
+});
+
+const settle = (ms = 0) => new Promise(done => setTimeout(done, ms));
+
+/** A form whose answers are given; what it asks is kept. */
+async function drawn(told: any = {}, actions: any[] = [], source = 'x') {
+  const asked: [string, any][] = [];
+  const answers: any = { schema: SCHEMA, read: READ, match: MATCH, place: { words: 'here' }, ...told };
+  const ask = async (kind: string, payload: any) => {
+    asked.push([kind, structuredClone(payload)]);
+    const answer = answers[kind];
+    if (answer instanceof Error) throw answer;
+    return typeof answer === 'function' ? answer(payload) : (answer ?? { choices: [] });
+  };
+  const el = document.createElement('div');
+  document.body.append(el);
+  forms.push(drawForm({ el, ask, _: english, source, actions }));
+  await settle();
+  await settle();
+  const input = (label: string): any => {
+    const found = [...el.querySelectorAll('label')].find(one => one.textContent === label);
+    return document.getElementById(found?.getAttribute('for') ?? '');
+  };
+  const set = async (label: string, value: string) => {
+    input(label).value = value;
+    input(label).dispatchEvent(new Event('input', { bubbles: true }));
+    await settle(220);
+  };
+  const last = (kind: string) => asked.filter(([name]) => name === kind).at(-1)?.[1];
+  return { el, input, set, asked, last };
+}
+
+describe('the form', () => {
+  it('shows what was read, of every kind, and says the same back', async () => {
+    const values = { gpus: 'V100:1', spot: true, input: 'x, y', bg: 'train', yes: true };
+    const read = { ...READ, fields: { values, alias: 'big' }, line: 'as it stands' };
+    const { input, el, last } = await drawn({ read });
+    expect([input('GPU').value, input('market').value, input('input').value]).toEqual(
+      ['V100:1', 'spot', 'x, y']
+    );
+    expect([input('bg').value, input('yes').checked]).toEqual(['train', true]);
+    expect(el.querySelector('.jsky-Needs-count')?.textContent).toBe('(2 set)');
+    expect(last('match').fields).toEqual({ values, alias: 'big' });
+  });
+
+  it('asks once for many keys, with what stands there last', async () => {
+    const { set, asked, input, last } = await drawn();
+    const before = asked.length;
+    for (const text of ['1', '16', '16+']) {
+      input('cpus').value = text;
+      input('cpus').dispatchEvent(new Event('input', { bubbles: true }));
+    }
+    await set('cpus', '16+');
+    expect(asked.slice(before).filter(([kind]) => kind === 'match').length).toBe(1);
+    expect(last('match').fields.values).toEqual({ cpus: '16+' });
+  });
+
+  it('shows offers with price, place, date and source; an unknown price is unknown', async () => {
+    const places = [PLACE, { ...PLACE, price: null, date: '', source: '', more: 3 }];
+    const { el } = await drawn({ match: { ...MATCH, places } });
+    const [head, first, second] = [...el.querySelectorAll('tr')].map(row => row.textContent);
+    expect(head).toContain('price');
+    expect(first).toContain('aws us-east-1');
+    expect(first).toContain('$3.06/h');
+    expect(first).toContain('price of 2026-07-05: list');
+    expect(second).toContain('and 3 more');
+    expect(second).toContain('unknown');
+    expect(second).toContain('price of unknown age: source unknown');
+    expect(second).not.toContain('$0.00');
+    expect(el.querySelector('[role=status]')?.textContent).toBe('2 offers match');
+    expect(el.querySelector('.jsky-Needs-where')?.textContent).toBe('Here');
+  });
+
+  it('names the field to loosen, and loosens it', async () => {
+    const loosen = [
+      { keys: ['gpus'], words: 'the nearest has V100:8', values: { gpus: 'V100:8' } },
+      { keys: ['on_demand'], words: 'only spot', values: { on_demand: false, spot: true } },
+      { keys: ['yes'], words: 'none', values: { yes: false } }
+    ];
+    const match = { ...MATCH, count: 0, places: [], loosen };
+    const { el, input, last } = await drawn({ match });
+    expect(el.textContent).toContain('Nothing on sale has all of this.');
+    const ways = [...el.querySelectorAll('.jsky-Needs-ways li')];
+    expect(ways.map(way => way.querySelector('strong')?.textContent)).toEqual(['GPU', 'market', 'yes']);
+    expect(input('GPU').getAttribute('aria-invalid')).toBe('true');
+    expect(ways.map(way => way.querySelector('button')?.textContent)).toEqual(
+      ['Use V100:8', 'Use spot', 'Leave it out']
+    );
+    ways[0].querySelector('button')!.click();
+    await settle();
+    expect(last('match').fields.values).toEqual({ gpus: 'V100:8' });
+    [...el.querySelectorAll<HTMLButtonElement>('.jsky-Needs-ways button')][1].click();
+    await settle();
+    expect(last('match').fields.values).toEqual({ gpus: 'V100:8', spot: true });
+  });
+
+  it('says what is not understood at its field, and does nothing then but what may be done', async () => {
+    const errors = { cpus: { message: '--cpus many: not an amount', hint: 'such as 4' } };
+    const match = { ...MATCH, errors, count: 0, summary: 'not an amount' };
+    const [apply, remove] = [vi.fn(), vi.fn()];
+    const actions = [
+      { id: 'apply', label: 'Apply', main: true, act: apply },
+      { id: 'remove', label: 'Remove', any: true, act: remove }
+    ];
+    const { el, input, set } = await drawn({ match }, actions);
+    await set('cpus', 'many');
+    expect(input('cpus').getAttribute('aria-invalid')).toBe('true');
+    const said = document.getElementById(input('cpus').getAttribute('aria-describedby'));
+    expect(said?.textContent).toBe('many: not an amount – such as 4');
+    const [first, second] = [...el.querySelectorAll<HTMLButtonElement>('[data-action]')];
+    expect([first.getAttribute('aria-disabled'), first.title]).toEqual(['true', 'not an amount']);
+    first.click();
+    second.click();
+    await settle(10);
+    expect([apply.mock.calls.length, remove.mock.calls.length]).toEqual([0, 1]);
+  });
+
+  it('applies by Enter what was typed a moment ago', async () => {
+    const act = vi.fn();
+    const told = { match: ({ fields }: any) => ({ ...MATCH, line: `--cpus ${fields.values.cpus}` }) };
+    const { input } = await drawn(told, [{ id: 'apply', label: 'Apply', main: true, act }]);
+    input('cpus').value = '64';
+    const key = { key: 'Enter', bubbles: true, cancelable: true };
+    input('cpus').dispatchEvent(new KeyboardEvent('keydown', key));
+    await settle(10);
+    expect(act.mock.calls[0][0]).toEqual({ fields: { values: { cpus: '64' }, alias: '' }, line: '--cpus 64' });
+  });
+
+  it('keeps a line that cannot be read, and lets it be mended', async () => {
+    const error = { message: 'no closing quotation', hint: 'close it' };
+    const read = vi
+      .fn()
+      .mockReturnValueOnce({ ...READ, line: "--cpus 'x", errors: { '': error } })
+      .mockReturnValue({ ...READ, line: '--cpus 8', fields: { values: { cpus: '8' }, alias: '' } });
+    const { el, input, asked, last } = await drawn({ read }, [], "%%sky --cpus 'x\nbody");
+    expect(el.querySelector('[role=alert]')?.textContent).toContain('no closing quotation');
+    expect([input('cpus').disabled, input('cpus').title]).toEqual([true, 'mend the line first']);
+    expect(asked.some(([kind]) => kind === 'match')).toBe(false);
+    expect(input('Line').value).toBe("%%sky --cpus 'x");
+    input('Line').value = '%%sky --cpus 8';
+    input('Line').dispatchEvent(new Event('change'));
+    await settle(10);
+    expect(last('read').source).toBe('%%sky --cpus 8\nbody');
+    expect([input('cpus').disabled, input('cpus').value]).toEqual([false, '8']);
+    expect(el.querySelector('[role=alert]')).toBeNull();
+  });
+
+  it('says what to do where nobody answers', async () => {
+    const missing = new Trouble({ message: 'not known here', hint: 'enable it' });
+    const { el } = await drawn({ schema: missing });
+    expect(el.querySelector('[role=alert]')?.textContent).toBe('not known hereenable it');
+  });
+
+  it('offers the names that the cell reads', async () => {
+    const { input, el } = await drawn({ read: { ...READ, reads: ['data', 'model'] } });
+    input('input').focus();
+    input('input').value = 'model, d';
+    input('input').dispatchEvent(new Event('input', { bubbles: true }));
+    await settle(10);
+    const options = [...el.querySelectorAll('[role=option]')].map(one => one.textContent);
+    expect(options).toEqual(['datathe cell reads it']);
+  });
+});
+
+describe('writing into a cell', () => {
+  it('changes what differs, and nothing else', () => {
+    const updates: any[] = [];
+    let text = '%%sky --cpus 4\nbody';
+    const sharedModel = {
+      getSource: () => text,
+      updateSource: (start: number, end: number, value: string) => {
+        updates.push([start, end, value]);
+        text = text.slice(0, start) + value + text.slice(end);
+      }
+    };
+    const cell = { model: { sharedModel } };
+    for (const next of ['%%sky --cpus 8\nbody', 'body', '', '%%sky\nbody', '%%sky\nbody']) {
+      replaceSource(cell, next);
+      expect(text).toBe(next);
+    }
+    expect(updates[0]).toEqual([13, 14, '8']);
+    expect(updates.length).toBe(4);
+  });
+});

@@ -1,0 +1,228 @@
+import { cleanup, fireEvent, render, screen, within } from '@testing-library/react';
+import { Signal } from '@lumino/signaling';
+import React from 'react';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+
+import { IState, SkyError } from '../src/api';
+import type { Deeds } from '../src/deeds';
+import { Frame } from '../src/frame';
+import { Item } from '../src/item';
+import { Tabs } from '../src/tabs';
+import { plain } from '../src/words';
+import { Watch } from '../src/watch';
+import { AT, cluster, run, server, state } from './fixed';
+
+afterEach(cleanup);
+
+const OFFER = {
+  cloud: 'aws',
+  region: 'eu-west-1',
+  instance_type: 'p4d.24xlarge',
+  spot: false,
+  price: null,
+  cpus: 96,
+  memory: 1152,
+  gpus: 'A100:8',
+  source: 'list',
+  date: '2026-10-01',
+  note: '',
+  line: '--instance-type p4d.24xlarge'
+};
+
+function panel(answer: IState | SkyError, why = '') {
+  const { api, asked } = server(path =>
+    path === 'offers'
+      ? [200, { offers: [OFFER], total: 3, at: AT, source: 'list', notes: [] }]
+      : [502, { message: `no ${path}`, hint: 'wait', kind: 'SkyError' }]
+  );
+  const watch = new Watch(api);
+  watch.heardAt = AT;
+  vi.spyOn(watch, 'now').mockReturnValue(AT + 60);
+  if (answer instanceof SkyError) watch.problem = answer;
+  else watch.state = answer;
+  const deeds = {
+    said: null,
+    changed: new Signal<object, void>({}),
+    isBusy: () => false,
+    whyNoCell: () => why,
+    whyNoNotebook: () => '',
+    hasLogs: () => false,
+    down: vi.fn(),
+    extend: vi.fn(),
+    stop: vi.fn(),
+    insert: vi.fn(),
+    insertFor: vi.fn(),
+    openRun: vi.fn(),
+    launchLog: vi.fn(),
+    copySsh: vi.fn()
+  };
+  const tabs = new Tabs();
+  tabs.add({ id: 'runs', label: 'Runs', rank: 20 });
+  tabs.add({ id: 'clusters', label: 'Clusters', rank: 10 });
+  tabs.add({ id: 'offers', label: 'Offers', rank: 30 });
+  const view = { watch, deeds: deeds as unknown as Deeds, _: plain };
+  const memory = { open: new Set<string>(), asked: { what: '', region: '', spot: false } };
+  render(<Frame tabs={tabs} view={view} memory={memory} />);
+  return { asked, deeds, tabs, watch };
+}
+
+const button = (name: string | RegExp) => screen.getByRole('button', { name });
+
+describe('the panel', () => {
+  it('has its tabs in order, reached by arrows', () => {
+    panel(state());
+    const names = () => screen.getAllByRole('tab').map(tab => tab.textContent);
+    const chosen = () => screen.getByRole('tab', { selected: true });
+    expect(names()).toEqual(['Clusters', 'Runs', 'Offers']);
+    fireEvent.keyDown(chosen(), { key: 'ArrowLeft' });
+    expect(chosen().textContent).toBe('Offers');
+    fireEvent.keyDown(chosen(), { key: 'Home' });
+    expect(chosen().textContent).toBe('Clusters');
+    expect(document.activeElement).toBe(chosen());
+  });
+
+  it('leaves out what is hidden, and has room for what others add', () => {
+    const { tabs } = panel(state());
+    const gone = vi.fn();
+    const mount = (host: HTMLElement) => {
+      host.textContent = 'spent';
+      return gone;
+    };
+    tabs.hide(['runs']);
+    const added = tabs.add({ id: 'cost', label: 'Cost', rank: 40, mount });
+    tabs.choose('cost');
+    return Promise.resolve().then(async () => {
+      await screen.findByText('spent');
+      expect(screen.getAllByRole('tab').map(tab => tab.textContent)).toEqual([
+        'Clusters',
+        'Offers',
+        'Cost'
+      ]);
+      added.dispose();
+      await screen.findByText('train');
+      expect(gone).toHaveBeenCalledOnce();
+    });
+  });
+
+  it('says what is wrong and what to do', () => {
+    panel(new SkyError('The store is of a newer version.', 'Upgrade.', 'SkyStoreError', 503));
+    const said = screen.getByRole('alert');
+    expect(said.textContent).toContain('newer version');
+    expect(said.textContent).toContain('Upgrade.');
+    within(said).getByRole('button', { name: 'Try again' });
+  });
+
+  it('says when page and server are of two versions', () => {
+    panel(state({ version: '9.9.9' }));
+    expect(screen.getByText(/the server 9\.9\.9/).textContent).toContain('Reload the page');
+  });
+
+  it('shows an example where nothing is up, and why it cannot be inserted', () => {
+    const { deeds } = panel(state({ clusters: [] }), 'No notebook is open.');
+    const insert = button('Insert this cell');
+    expect(insert.getAttribute('aria-disabled')).toBe('true');
+    expect(insert.getAttribute('title')).toBe('No notebook is open.');
+    fireEvent.click(insert);
+    expect(deeds.insert).not.toHaveBeenCalled();
+  });
+});
+
+describe('clusters', () => {
+  it('say state, place, price, cost and end', () => {
+    panel(state());
+    const one = screen.getByRole('listitem').textContent!;
+    for (const fact of ['train', 'up', 'p3.2xlarge', '$1.80/h', '$2.03 so far', 'ends in 10:40']) {
+      expect(one).toContain(fact);
+    }
+  });
+
+  it('never show an unknown price as nothing', () => {
+    const rate = { usd_h: null, unknown: 1 };
+    const today = { usd: null, unknown: 1, budget: null, over: false };
+    panel(state({ clusters: [cluster({ price: null, usd: null })], rate, today }));
+    const shown = screen.getByRole('tabpanel').textContent!;
+    expect(shown).toContain('price unknown');
+    expect(shown).toContain('cost unknown');
+    expect(shown).not.toContain('$0.00');
+  });
+
+  it('open to what can be done, and say why the rest cannot', async () => {
+    const { deeds } = panel(state({ runs: [] }));
+    fireEvent.click(button(/train/));
+    const stop = button('Stop cell: train');
+    expect(stop.getAttribute('title')).toBe('No cell runs on train.');
+    fireEvent.click(stop);
+    fireEvent.click(button('End cluster…: train'));
+    expect(deeds.stop).not.toHaveBeenCalled();
+    expect(deeds.down).toHaveBeenCalledOnce();
+    await screen.findByText('no clusters/train/vitals');
+  });
+});
+
+describe('runs', () => {
+  it('stand by what they do now, with time and cost', () => {
+    const runs = [
+      run({ run_id: 'w', stage: 'placing', cluster: null, usd: null, code: 'wait()' }),
+      run(),
+      run({ run_id: 'd', status: 'ok', ended: AT - 40, stoppable: false, code: 'done()' })
+    ];
+    const { deeds, tabs } = panel(state({ runs }));
+    tabs.choose('runs');
+    return screen.findByText('Waiting (1)').then(() => {
+      const rows = screen.getAllByRole('row').map(row => row.textContent ?? '');
+      const of = (text: string) => rows.find(row => row.includes(text))!;
+      expect(of('wait()')).toContain('cost unknown');
+      expect(of('model.fit')).toContain('2:40');
+      expect(of('done()')).toContain('1:00');
+      expect(of('done()')).toContain('$0.05');
+      expect(screen.getAllByRole('button', { name: 'Stop: [7]' })).toHaveLength(2);
+      fireEvent.click(screen.getByRole('button', { name: /model\.fit/ }));
+      expect(deeds.openRun).toHaveBeenCalledWith(runs[1]);
+    });
+  });
+});
+
+describe('offers', () => {
+  it('are searched for and inserted', async () => {
+    const { asked, deeds, tabs } = panel(state());
+    tabs.choose('offers');
+    fireEvent.change(await screen.findByLabelText('GPU or instance type'), {
+      target: { value: 'A100:8' }
+    });
+    fireEvent.click(await screen.findByRole('button', { name: /Insert: p4d/ }));
+    expect(deeds.insert).toHaveBeenCalledWith('%%sky --instance-type p4d.24xlarge');
+    expect(screen.getByRole('table').textContent).toContain('price unknown');
+    expect(screen.getByText(/The cheapest 1 of 3/).textContent).toContain('2026-10-01');
+    await vi.waitFor(() => expect(asked[asked.length - 1].url).toContain('what=A100%3A8'));
+  });
+});
+
+describe('the item in the status bar', () => {
+  const item = (answer: IState | SkyError) => {
+    const watch = new Watch(server(() => [200, '']).api);
+    if (answer instanceof SkyError) watch.problem = answer;
+    else watch.state = answer;
+    const open = vi.fn();
+    render(<Item watch={watch} open={open} _={plain} />);
+    fireEvent.click(screen.getByRole('button'));
+    expect(open).toHaveBeenCalledOnce();
+    return screen.getByRole('button');
+  };
+
+  it('is red, and says so, past the budget', () => {
+    const over = { usd: 6, unknown: 0, budget: 5, over: true };
+    expect(item(state({ today: over })).className).toContain('jsky-mod-over');
+    expect(screen.getByRole('button').textContent).toContain('over budget');
+  });
+
+  it('is not red within it', () => {
+    expect(item(state()).className).not.toContain('jsky-mod-over');
+    expect(screen.getByRole('button').textContent).toContain('1 up · $1.80/h');
+  });
+
+  it('says when nobody answers', () => {
+    const shown = item(new SkyError('The server does not answer.', 'Start it.', 'offline', 0));
+    expect(shown.textContent).toContain('no answer');
+    expect(shown.title).toContain('Start it.');
+  });
+});

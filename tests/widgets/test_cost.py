@@ -1,0 +1,187 @@
+"""`sky.cost()` as an object: a table, static forms, files, and a view that is kept up to date."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from jupyter_sky.bill import make, parse_since
+from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.store import Store
+from jupyter_sky.widgets import cost as module
+from jupyter_sky.widgets.cost import Cost
+from tests.test_ledger import put_cluster
+
+NOON = datetime(2026, 3, 10, 12).timestamp()
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store.open(tmp_path)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def made(store: Store) -> Callable[..., Cost]:
+    put_cluster(store, "train", 2.0, NOON)
+    put_cluster(store, "<rack>", None, NOON, cloud="ssh")
+    budgets: list[float | None] = []
+
+    def make_one(**more: Any) -> Cost:
+        read = lambda by, since: make(store, "a.ipynb", by, parse_since(since))  # noqa: E731
+        one = Cost(read, budgets.append, "cluster", **more)
+        one.budgets = budgets  # type: ignore[attr-defined]
+        return one
+
+    return make_one
+
+
+def wait_until(true: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 5
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def shown() -> Iterator[list[tuple[dict[str, Any], dict[str, Any]]]]:
+    """What is displayed, as in a kernel."""
+    calls: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    def display(bundle: dict[str, Any], **how: Any) -> None:
+        calls.append((bundle, how))
+
+    shell = mock.Mock(kernel=object())
+    with (
+        mock.patch("IPython.display.display", display),
+        mock.patch("IPython.get_ipython", return_value=shell),
+    ):
+        yield calls
+
+
+def test_it_is_a_table(made: Callable[..., Cost]) -> None:
+    cost = made()
+    assert len(cost) == 2 and {row[0] for row in cost} == {"train", "<rack>"}
+    assert cost.to_dicts()[0]["cluster"] in ("train", "<rack>")
+    frame = cost.to_pandas()
+    assert frame.set_index("cluster").loc["train", "price"] == 2.0
+    assert frame.set_index("cluster").loc["<rack>"].isna()["usd"]
+    assert str(frame["started"].dt.tz) == "UTC"
+
+
+def test_static_forms_have_the_figures_their_time_and_what_is_unknown(
+    made: Callable[..., Cost],
+) -> None:
+    cost = made()
+    text, html = str(cost), cost._repr_html_()
+    for form in (text, html):
+        assert "running, est." in form and "As of 20" in form
+        assert "unknown" in form and "aws catalog 2026-03-01" in form
+    assert "<rack>" not in html and "&lt;rack&gt;" in html
+    assert "<script" not in html and "class=" in html
+    line = str(made(compact=True))
+    assert line.startswith("☁ ") and "\n" not in line and "$2.00/h" in line
+
+
+def test_csv_into_a_file_and_as_text(made: Callable[..., Cost], tmp_path: Path) -> None:
+    cost = made()
+    assert cost.to_csv(tmp_path / "costs.csv") is None
+    assert (tmp_path / "costs.csv").read_text() == (cost.to_csv() or "").replace("\r\n", "\n")
+    with pytest.raises(SkyUsageError, match="cannot be written"):
+        cost.to_csv(tmp_path / "no" / "costs.csv")
+
+
+def test_in_a_notebook_it_is_live_and_can_be_read_where_nothing_is(
+    made: Callable[..., Cost], store: Store, shown: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PERIOD_SECONDS", 0.02)
+    monkeypatch.setattr(module, "MOST_OF_A_CORE", 1.0)
+    cost = made()
+    cost._ipython_display_()
+    bundle, how = shown[0]
+    assert VIEW in bundle and bundle["text/plain"] == str(cost)
+    assert bundle["text/html"] == cost._repr_html_()
+    assert cost._view is not None
+    view = cost._view
+    assert {line["what"] for line in view.state["bill"]["lines"]} == {"train", "<rack>"}
+    put_cluster(store, "late", 1.0, NOON)
+    wait_until(lambda: len(view.state["bill"]["lines"]) == 3)
+    cost.close()
+    cost.close()
+    static, again = shown[-1]
+    assert VIEW not in static and "late" in static["text/plain"]
+    assert again["update"] and again["display_id"] == how["display_id"]
+    wait_until(lambda: module._ticker._thread is None)
+    store.close_interval("late", NOON + 1)
+    assert len(view.state["bill"]["lines"]) == 3
+
+
+def test_only_the_latest_views_are_kept_up_to_date(
+    made: Callable[..., Cost], shown: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_LIVE", 2)
+    many = [made() for _ in range(4)]
+    for one in many:
+        one._ipython_display_()
+    assert module._ticker._shown == many[2:]
+    for one in many:
+        one.close()
+
+
+def test_a_store_that_is_locked_for_a_moment_ends_nothing(
+    made: Callable[..., Cost], shown: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PERIOD_SECONDS", 0.01)
+    monkeypatch.setattr(module, "MOST_OF_A_CORE", 1.0)
+    cost, calls = made(), []
+    read = cost._read
+
+    def failing(by: Any, since: str) -> Any:
+        calls.append(by)
+        if len(calls) == 1:
+            raise OSError("locked")
+        return read(by, since)
+
+    cost._read = failing
+    cost._ipython_display_()
+    wait_until(lambda: len(calls) > 2)
+    cost.close()
+
+
+def test_what_the_view_asks(made: Callable[..., Cost], shown: list) -> None:
+    cost = made()
+    cost._ipython_display_()
+    assert cost._view is not None
+    answers = cost._view._answers
+    by_day = answers["bill"]({"by": "day", "since": "all"})
+    assert by_day["by"] == "day" and cost.bill.by == "day"
+    file = answers["csv"]({"by": "cloud", "since": "all"})
+    assert file["text"].startswith("cloud,") and file["name"].endswith(".csv")
+    assert cost.bill.by == "day", "a file changes nothing in view"
+    assert answers["budget"]({"by": "day", "since": "all", "usd": 5})["by"] == "day"
+    assert cost.budgets == [5.0]  # type: ignore[attr-defined]
+    for bad in ({"by": "colour"}, {"since": "soon"}):
+        with pytest.raises(SkyUsageError):
+            answers["bill"]({"by": "day", "since": "all"} | bad)
+    with pytest.raises(SkyUsageError, match="not an amount"):
+        answers["budget"]({"by": "day", "since": "all", "usd": "much"})
+    cost.close()
+
+
+def test_import_loads_no_widgets() -> None:
+    code = (
+        "import sys, jupyter_sky.widgets.cost, jupyter_sky.widgets.table; "
+        "print(sorted({'anywidget', 'ipywidgets', 'pandas', 'IPython'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
