@@ -175,8 +175,10 @@ class _Bootstrap:
         """Look what is there."""
         words = (self.environment, self.node.base, self.recipe.python, self.recipe.base)
         text = self._sh(_FIND, *words).text
-        lines = (line.partition("=") for line in text.splitlines())
-        said = {name: value for name, _, value in lines}
+        said: dict[str, str] = {}
+        for line in text.splitlines():
+            name, _, value = line.partition("=")
+            said[name] = value
         return Found(**{name: said.get(name, "") for name in Found.__slots__})
 
     def push_uv(self) -> str:

@@ -105,7 +105,9 @@ def _status(desk: Desk, row: RunRow, about: dict[str, Any]) -> Status:
     stage: Stage = about["stage"] or "running"
     if ended is not None:
         stage = _STAGES.get(about["status"]) or about["status"]
-    lost = about["status"] == "lost"
+    notes = [f"stopped {row.stop}"] if row.stop and ended is not None else []
+    if about["status"] == "lost":
+        notes.append("lost: its cluster ended before it did")
     return Status(
         stage=stage,
         seconds=max(0.0, (ended or time.time()) - row.started),
@@ -114,7 +116,7 @@ def _status(desk: Desk, row: RunRow, about: dict[str, Any]) -> Status:
         price=row.price,
         cell_usd=about["usd"] if row.nodes else None,
         notebook_usd=session.ledger.notebook_usd(row.notebook),
-        notes=("lost: its cluster ended before it did",) if lost else (),
+        notes=tuple(notes),
         run_id=row.run_id,
         price_from=_source(cluster),
     )
