@@ -433,6 +433,7 @@ class Form {
 
   // -- the answer -------------------------------------------------------------------------------
 
+  /** Asks what the fields would get; whether that could be asked. @returns {Promise<boolean>} */
   async match() {
     const fields = this.fields();
     try {
@@ -440,12 +441,15 @@ class Form {
       const answer = await this.matching(asked);
       if (answer && !this.disposed) {
         this.show(answer);
-        await this.placed(answer, fields);
+        void this.placed(answer, fields);
       }
+      return true;
     } catch (error) {
       if (!this.disposed) {
+        this.where.textContent = '';
         this.result.replaceChildren(this.trouble(error));
       }
+      return false;
     }
   }
 
@@ -720,7 +724,10 @@ class Form {
     }
     try {
       if (!action.any) {
-        await this.match(); // what was typed last counts
+        const asked = await this.match(); // what was typed last counts
+        if (!asked) {
+          return;
+        }
         if (Object.keys(this.answer?.errors ?? {}).some(key => key !== 'time')) {
           const [wrong] = Object.keys(this.answer.errors);
           this.inputs.get(this.keyOf(wrong))?.input.focus();
