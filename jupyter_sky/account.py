@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from .billing import billed_seconds
 from .labels import OWN
-from .ledger import Amount, cost, interval_line
+from .ledger import Amount, cost, interval_seconds
 from .resources import format_duration
 from .store import ClusterRow, IntervalRow, RunRow, SpendRow
 from .yardstick import Yardstick
@@ -102,14 +102,14 @@ def spent(
     """What was billed between two moments: machines, idle or not, and what is not by the hour."""
     total, unknown, running = 0.0, dict[str, None](), False
     for row in intervals:
-        line = interval_line(row, now, since, until)
-        if not line.seconds:
+        seconds = interval_seconds(row, now, since, until)
+        if not seconds:
             continue
-        running |= line.estimated and row.price != 0
-        if line.usd is None:
+        running |= row.ended is None and row.price != 0
+        if row.price is None:
             unknown[row.cluster] = None
         else:
-            total += line.usd
+            total += row.price * seconds / 3600
     for item in spend:
         if not since <= item.at < until:
             continue
@@ -195,7 +195,9 @@ def forecast(
     if not running:
         idle = f"nothing runs: its idle limit of {format_duration(cluster.idle)}, from when no "
         idle += "notebook has it"
-    ends = now + left + cluster.idle
+    ends = max(now + left + cluster.idle, cluster.kept)
+    if cluster.kept == ends:
+        idle = "then kept, as it was asked to be"
     lasts, so_far = ends - interval.started, now - interval.started
     more = billed_seconds(interval.cloud, lasts) - billed_seconds(interval.cloud, so_far)
     usd = cost(interval.price, more)
@@ -254,7 +256,7 @@ def savings(
     return [
         saving(known[key], rows, now, since)
         for key, rows in billed.items()
-        if key in known and any(interval_line(row, now, since).seconds for row in rows)
+        if key in known and any(interval_seconds(row, now, since) for row in rows)
     ]
 
 
@@ -262,11 +264,11 @@ def saving(
     cluster: ClusterRow, intervals: Iterable[IntervalRow], now: float, since: float
 ) -> Saving:
     """What one cluster has cost less than its default choice."""
-    lines = [interval_line(row, now, since) for row in intervals]
-    hours = sum(line.seconds for line in lines) / 3600
-    known = all(line.usd is not None for line in lines)
-    paid = sum(line.usd or 0.0 for line in lines) if known else None
-    going_on = any(line.estimated for line in lines)
+    billed = [(row, interval_seconds(row, now, since) / 3600) for row in intervals]
+    hours = sum(each for _, each in billed)
+    known = all(row.price is not None for row, each in billed if each)
+    paid = sum((row.price or 0.0) * each for row, each in billed) if known else None
+    going_on = any(row.ended is None for row, _ in billed)
     if cluster.cloud in OWN and not cluster.price:
         own = "own machine: nothing is counted as saved"
         return Saving(cluster.name, None, None, paid, own, True, going_on)

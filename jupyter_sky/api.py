@@ -139,7 +139,6 @@ def extend(cluster: str | None, time: str | float) -> float:
     3600.0
     """
     from .executor.extension import extend as keep
-    from .resources import parse_duration
 
     session = _sessions.current()
     live = session.cluster(cluster)
@@ -289,7 +288,7 @@ def cost(by: By = "cell", since: str | None = None) -> Cost:
 
 
 def _cost(by: By, since: str, compact: bool = False) -> Cost:
-    from .bill import make
+    from .bill import make, signature
     from .widgets.cost import Cost
 
     session = _sessions.current()
@@ -302,7 +301,7 @@ def _cost(by: By, since: str, compact: bool = False) -> Cost:
     def set_budget(usd: float | None) -> None:
         session.clusters.guard.set_budget(usd, "sky.cost()")
 
-    return Cost(read, set_budget, by, since, compact)
+    return Cost(read, set_budget, lambda: signature(session.store), by, since, compact)
 
 
 def logs(which: str | int | None = None) -> Log:

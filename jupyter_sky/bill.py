@@ -239,6 +239,20 @@ def make(
     )
 
 
+_SIGNS = (
+    "SELECT count(*), count(ended), max(ended) FROM intervals",
+    "SELECT count(*), count(ended), max(ended) FROM runs",
+    "SELECT count(*), max(created), max(ended) FROM clusters",
+    "SELECT count(*) FROM spend",
+    "SELECT name, value FROM settings ORDER BY name",
+)
+
+
+def signature(store: Store) -> tuple[object, ...]:
+    """Something that is another one when a bill would be, but for the time that passes."""
+    return tuple(tuple(map(tuple, store.database.read(sql))) for sql in _SIGNS)
+
+
 def budget_dict(day: Verdict) -> dict[str, Any]:
     """The budget as JSON has it."""
     return {

@@ -148,6 +148,15 @@ def cost(price: float | None, seconds: float) -> float | None:
     return None if price is None else price * max(0.0, seconds) / _HOUR
 
 
+def interval_seconds(
+    row: IntervalRow, now: float, since: float = -math.inf, until: float = math.inf
+) -> float:
+    """Seconds of an interval that are billed between `since` and `until`; see `interval_line`."""
+    lasted = max(0.0, (now if row.ended is None else row.ended) - row.started)
+    ended = row.started + billed_seconds(row.cloud, lasted)
+    return max(0.0, min(ended, until) - max(row.started, since))
+
+
 def interval_line(
     row: IntervalRow, now: float, since: float = -math.inf, until: float = math.inf
 ) -> LedgerLine:
@@ -185,7 +194,11 @@ def run_usd(run: RunRow, now: float, intervals: Iterable[IntervalRow] = ()) -> f
     0.526
     """
     ended = now if run.ended is None else run.ended
-    pieces = [interval_line(row, ended, run.started, ended) for row in intervals]
+    pieces = [
+        interval_line(row, ended, run.started, ended)
+        for row in intervals
+        if row.started < ended and (row.ended is None or row.ended + LONGEST_UNIT > run.started)
+    ]
     uncovered = ended - run.started - sum(piece.seconds for piece in pieces)
     # Below a microsecond it is rounding of the clock, which must not make a cost unknown.
     rest = cost(run.price, uncovered) if uncovered > 1e-6 else 0.0

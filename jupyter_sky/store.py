@@ -289,7 +289,7 @@ class Store:
             "price_date FROM intervals JOIN clusters ON clusters.id = cluster_id "
             f"{_OF} AND ifnull(intervals.ended, 9e99) >= ? ORDER BY started"
         )
-        return [IntervalRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
+        return [IntervalRow(*row) for row in self._db.read(sql, (cluster, notebook, since))]
 
     # -- spend ----------------------------------------------------------------------------------
 

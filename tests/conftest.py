@@ -16,6 +16,8 @@ import psutil
 import pytest
 from jupyter_client.manager import KernelManager
 
+from jupyter_sky.config import Sky
+
 WAIT = 60.0
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -264,3 +266,12 @@ def fresh(tmp_path: Path, sky_env: dict[str, str]) -> Iterator[Any]:
 
 if sys.platform == "win32":
     collect_ignore_glob = ["*"]
+
+
+@pytest.fixture
+def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A data directory of the test alone, whatever ran before it."""
+    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    Sky.clear_instance()
+    yield
+    Sky.clear_instance()

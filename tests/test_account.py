@@ -196,6 +196,13 @@ def test_cells_side_by_side_and_one_that_waits() -> None:
     assert ahead([*beside, waits]).ends == NOON + 2000 + 500 + 600
 
 
+def test_a_cluster_that_is_kept_longer_costs_until_then() -> None:
+    row = cluster(kept=NOON + 7200)
+    (found,) = forecasts([row], [interval()], [], [], NOON + 600)
+    assert found.ends == NOON + 7200 and found.usd == pytest.approx(6600 / HOUR)
+    assert "kept" in found.basis
+
+
 def test_forecast_of_an_idle_cluster_pays_begun_units_in_full() -> None:
     found = ahead([], now=NOON + 650, cloud="verda")
     # 1250 s in all make three units of ten minutes, of which two were begun already

@@ -55,6 +55,11 @@ def text_of(cell: Any, kind: str, name: str = "") -> str:
     return "".join(parts)
 
 
+def cost_table(cell: Any) -> str:
+    """The table of ``%sky cost``, without the figures above it and the notes below."""
+    return text_of(cell, "display_data").partition("Cost by cell")[2].partition("\n\n")[0]
+
+
 def test_loading_shows_nothing(cells: dict[str, Any]) -> None:
     assert cells["load"].outputs == []
 
@@ -100,7 +105,7 @@ def test_error_is_an_error_with_the_cells_own_lines(cells: dict[str, Any]) -> No
 
 
 def test_cost_names_every_cell_and_its_price(cells: dict[str, Any]) -> None:
-    table = text_of(cells["cost"], "execute_result")
+    table = cost_table(cells["cost"])
     assert table.count("$0.00/h") == 4 and "[forest]" in table and "this machine 20" in table
 
 
@@ -129,7 +134,7 @@ def test_on_a_cloud_the_outputs_are_the_same(
         assert shown(found[name]) == shown(cells[name]), name
     status = text_of(found["search"], "display_data")
     assert f" {cloud} " in status and status.startswith("☁ done ")
-    table = text_of(found["cost"], "execute_result")
+    table = cost_table(found["cost"])
     assert len(re.findall(r"\$0\.\d+/h", table)) == 4 and "$0.00/h" not in table
 
 
@@ -148,7 +153,7 @@ def test_on_a_machine_reached_by_ssh_the_outputs_are_the_same(
         assert shown(there[name]) == shown(cells[name]), name
     status = text_of(there["search"], "display_data")
     assert "ssh pool box" in status and status.startswith("☁ done ")
-    assert text_of(there["cost"], "execute_result").count("hosts.toml 20") == 4
+    assert cost_table(there["cost"]).count("hosts.toml 20") == 4
 
 
 def shown(cell: Any) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..offers import Offer
 from .base import Birth, Launch
+from .deletion import deletion
 
 if TYPE_CHECKING:
     from azure.mgmt.compute import models as compute
@@ -262,39 +263,25 @@ def ending(manager: str, subscription: str, token: str) -> str:
 
     A power-off alone would not do: Azure bills a machine that is off until it is deallocated.
     """
-    return _ENDING.format(
+    where = _ORDER.format(
         resource=f"{manager}/",
         group=f"{manager}/subscriptions/{subscription}/resourcegroups/{group_name(token)}",
         others=f"{stem(token)}-",
         head=machine_name(token, 0),
     )
+    return deletion(where)
 
 
-_ENDING = """python3 - <<'EOF'
-import json, socket, time, urllib.error, urllib.parse, urllib.request
+_ORDER = """\
+def order():
+    me, url = socket.gethostname(), "{group}"
+    if me.startswith("{others}") and me != "{head}":
+        url += "/providers/Microsoft.Compute/virtualMachines/" + me
+        url += "?api-version=2024-07-01&forceDeletion=true"
+    else:
+        url += "?api-version=2021-04-01&forceDeletionTypes=Microsoft.Compute/virtualMachines"
+    query = urllib.parse.urlencode({{"api-version": "2018-02-01", "resource": "{resource}"}})
+    identity = told("metadata/identity/oauth2/token?" + query, {{"Metadata": "true"}})
+    return url, json.loads(identity)["access_token"]
 
-me, url = socket.gethostname(), "{group}"
-if me.startswith("{others}") and me != "{head}":
-    url += "/providers/Microsoft.Compute/virtualMachines/" + me
-    url += "?api-version=2024-07-01&forceDeletion=true"
-else:
-    url += "?api-version=2021-04-01&forceDeletionTypes=Microsoft.Compute/virtualMachines"
-direct = urllib.request.build_opener(urllib.request.ProxyHandler({{}}))
-query = urllib.parse.urlencode({{"api-version": "2018-02-01", "resource": "{resource}"}})
-identity = "http://169.254.169.254/metadata/identity/oauth2/token?" + query
-for wait in (1, 5, 20, 0):
-    try:
-        asked = urllib.request.Request(identity, headers={{"Metadata": "true"}})
-        token = json.load(direct.open(asked, timeout=10))["access_token"]
-        sent = urllib.request.Request(url, method="DELETE")
-        sent.add_header("Authorization", "Bearer " + token)
-        urllib.request.urlopen(sent, timeout=30)
-        break
-    except urllib.error.HTTPError as error:
-        print("jupyter-sky: not deleted:", error.code, error.read()[:500])
-        if error.code == 404:
-            break
-    except Exception as error:
-        print("jupyter-sky: not deleted:", error)
-    time.sleep(wait)
-EOF"""
+"""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..config import Sky
+from .deletion import deletion
 from .gcp_errors import is_code
 
 SCOPE = "https://www.googleapis.com/auth/compute"
@@ -66,33 +67,17 @@ def ending(host: str) -> str:
     host
         Scheme and host of Compute Engine; empty for Google's own.
     """
-    return _ENDING.format(compute=host or COMPUTE)
+    return deletion(_ORDER.format(compute=host or COMPUTE))
 
 
-_ENDING = """python3 - <<'EOF'
-import json, time, urllib.error, urllib.request
+_ORDER = """\
+def mine(path):
+    return told("computeMetadata/v1/" + path, {{"Metadata-Flavor": "Google"}})
 
-direct = urllib.request.build_opener(urllib.request.ProxyHandler({{}}))
+def order():
+    token = json.loads(mine("instance/service-accounts/default/token"))["access_token"]
+    url = "{compute}/compute/v1/projects/" + mine("project/project-id") + "/zones/"
+    url += mine("instance/zone").rpartition("/")[2] + "/instances/" + mine("instance/name")
+    return url, token
 
-def told(path):
-    asked = urllib.request.Request("http://169.254.169.254/computeMetadata/v1/" + path)
-    asked.add_header("Metadata-Flavor", "Google")
-    return direct.open(asked, timeout=10).read().decode()
-
-for wait in (1, 5, 20, 0):
-    try:
-        token = json.loads(told("instance/service-accounts/default/token"))["access_token"]
-        url = "{compute}/compute/v1/projects/" + told("project/project-id") + "/zones/"
-        url += told("instance/zone").rpartition("/")[2] + "/instances/" + told("instance/name")
-        sent = urllib.request.Request(url, method="DELETE")
-        sent.add_header("Authorization", "Bearer " + token)
-        urllib.request.urlopen(sent, timeout=30)
-        break
-    except urllib.error.HTTPError as error:
-        print("jupyter-sky: not deleted:", error.code, error.read()[:500])
-        if error.code == 404:
-            break
-    except Exception as error:
-        print("jupyter-sky: not deleted:", error)
-    time.sleep(wait)
-EOF"""
+"""

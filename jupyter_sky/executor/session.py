@@ -342,6 +342,8 @@ class Session:
             answer = cluster.link.head("journal", run=run_id, start=start)
             return answer["entries"], answer["next"] if answer["entries"] else start
         file = self._journal_file(run_id)
+        if file is None and row is not None and row.ended is None:
+            return [], start  # it has not come as far as to print
         if file is None:
             raise SkyUsageError(f"the journal of run {run_id} is no longer kept")
         journal = self._journals.setdefault(file.parent, Journal(file.parent))

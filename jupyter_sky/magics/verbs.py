@@ -138,16 +138,17 @@ def _follow(which: str | None) -> None:
     import time
 
     from ..executor import session as sessions
+    from ..widgets.logs import printed
 
     session = sessions.current()
-    run = session.find_run(which)
-    shown = 0
+    run_id, start = session.find_run(which).run_id, 0
     while True:
-        text = session.log_text(run.run_id)
-        print(text[shown:], end="", flush=True)
-        shown = len(text)
-        again = session.store.run(run.run_id)
-        if again is None or again.status != "running":
+        run = session.store.run(run_id)  # before: what comes between the two is printed next time
+        entries, start = session.journal(run_id, start)
+        print("".join(line["text"] for line in printed(entries)), end="", flush=True)
+        if entries:
+            continue
+        if run is None or run.ended is not None:
             return
         time.sleep(0.5)
 

@@ -175,7 +175,10 @@ class _Bootstrap:
         """Look what is there."""
         words = (self.environment, self.node.base, self.recipe.python, self.recipe.base)
         text = self._sh(_FIND, *words).text
-        said = dict(line.partition("=")[::2] for line in text.splitlines())
+        said: dict[str, str] = {}
+        for line in text.splitlines():
+            name, _, value = line.partition("=")
+            said[name] = value
         return Found(**{name: said.get(name, "") for name in Found.__slots__})
 
     def push_uv(self) -> str:

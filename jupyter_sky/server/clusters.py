@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tornado.web
 
 from ..errors import SkyError, SkyUsageError
-from .desk import Desk
 from .handler import NotNow, SkyHandler
+
+if TYPE_CHECKING:
+    from .desk import Desk
 
 _NAME = r"clusters/([^/]+)"
 
@@ -24,10 +26,7 @@ def down(desk: Desk, name: str) -> dict[str, Any]:
     from ..executor.clusters import Clusters
 
     session = desk.session
-    if name in desk.seen.ending:
-        raise NotNow(f"cluster {name} is being ended already")
-    desk.see(ending=desk.seen.ending | {name})
-    try:
+    with desk.ending(name):
         if any(found["name"] == name for found in desk.seen.orphans):
             _end_orphan(desk, name)
             return {"ended": name, "place": "not in the store"}
@@ -44,15 +43,13 @@ def down(desk: Desk, name: str) -> dict[str, Any]:
                 hint="stop the cell that launches it",
             ) from None
         return {"ended": name, "place": session.place(ended)}
-    finally:
-        desk.see(ending=desk.seen.ending - {name})
-        desk.lookouts.let_go_of(name)
 
 
 def _end_orphan(desk: Desk, name: str) -> None:
     from .. import clouds
+    from .patrol import strays
 
-    machines = desk.session.clusters.orphans().get(name, [])
+    machines = strays(desk.session).get(name, [])
     for cloud in {machine.cloud for machine in machines}:
         clouds.get(cloud).terminate([m.id for m in machines if m.cloud == cloud])
     left = tuple(found for found in desk.seen.orphans if found["name"] != name)

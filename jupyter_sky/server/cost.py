@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import tornado.web
 
-from .. import budget
-from ..bill import Bill, budget_dict, make, parse_by, parse_since
 from ..errors import SkyError
 from .handler import SkyHandler
 
 if TYPE_CHECKING:
+    from ..bill import Bill
     from .desk import Desk
 
 KEEP_SECONDS = 10.0
@@ -51,6 +50,8 @@ class _CostHandler(SkyHandler):
         SkyUsageError
             There is no such grouping, or no such time.
         """
+        from ..bill import make, parse_by, parse_since
+
         by = parse_by(self.get_query_argument("by", "cell"))
         since = parse_since(self.get_query_argument("since", "all"))
         notebook = self.get_query_argument("notebook", "") or None
@@ -95,11 +96,16 @@ class BudgetHandler(SkyHandler):
         await self.answer(self._set)
 
     def _set(self) -> dict[str, Any]:
+        from .. import budget
+
         usd = budget.asked(self.body())
         self.desk.session.clusters.guard.set_budget(usd, "the Cost panel")
         return self._found()
 
     def _found(self) -> dict[str, Any]:
+        from .. import budget
+        from ..bill import budget_dict
+
         return budget_dict(budget.judge(self.desk.session.store))
 
 

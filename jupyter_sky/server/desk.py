@@ -7,21 +7,22 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError
-from ..store import ClusterRow, RunRow
 from .handler import NotKnown, NotNow
 from .lookouts import Lookouts
 from .news import SCHEMA, Watchman
 from .replay import Journals
-from .state import Seen, State, Told, midnight, signature
+from .seen import Seen, Tellings, Told, midnight
 
 if TYPE_CHECKING:
     from ..executor.session import Session
+    from ..store import ClusterRow, RunRow
+    from .state import State
 
 THREADS = 16
 AMOUNT_SECONDS = 5.0
@@ -52,7 +53,7 @@ class Desk:
         self.lookouts = Lookouts()
         self.journals = Journals()
         self.seen = Seen()
-        self.told: dict[str, Told] = {}
+        self.told: Tellings = {}
         self._life, self._serial = uuid.uuid4().hex[:6], 0
         self._changes, self._signature = "", ()
         self._reading = threading.Lock()
@@ -97,6 +98,8 @@ class Desk:
     @property
     def state(self) -> State:
         """What the store says, with what is known beside it."""
+        from .state import State
+
         if self._state is None:
             self._state = State(self.session.store)
         return self._state
@@ -118,6 +121,8 @@ class Desk:
 
     def news(self) -> str:
         """Return a word that is another one when something has happened."""
+        from .state import signature
+
         store = self.session.store
         with self._reading:
             changes = store.changes()
@@ -141,6 +146,28 @@ class Desk:
                 self.seen = after
                 self._serial += 1
 
+    @contextlib.contextmanager
+    def ending(self, name: str) -> Iterator[None]:
+        """Show a cluster as one that is being ended.
+
+        Raises
+        ------
+        NotNow
+            It is being ended already.
+        """
+        with self._reading:
+            if name in self.seen.ending:
+                raise NotNow(f"cluster {name} is being ended already")
+            self.seen = replace(self.seen, ending=self.seen.ending | {name})
+            self._serial += 1
+        try:
+            yield
+        finally:
+            with self._reading:
+                self.seen = replace(self.seen, ending=self.seen.ending - {name})
+                self._serial += 1
+            self.lookouts.let_go_of(name)
+
     def overview(self) -> dict[str, Any]:
         """Return the whole state."""
         cursor = self.cursor()
@@ -150,8 +177,7 @@ class Desk:
         """Ask clouds and clusters how they are."""
         from .patrol import patrol
 
-        found = patrol(self.session, self.lookouts, self.seen.ending)
-        self.see(orphans=found.orphans, ends=found.ends, notices=found.notices)
+        self.see(**patrol(self.session, self.lookouts))
 
     def _tell(self) -> None:
         """Tell front ends that there are news."""
@@ -222,5 +248,5 @@ class Desk:
             self.watchman.patrol_soon()  # it may be gone
             raise
         if "idle_left" in answer:
-            self.told[row.name] = Told(answer["idle_left"], time.time())
+            self.told[row.name, row.created] = Told(answer["idle_left"], time.time())
         return answer

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 import tornado.web
 
 from .. import processes
-from ..executor.display import Stage, Status
-from ..executor.session import FOLLOWED
-from ..store import ClusterRow, RunRow
-from ..widgets.statusline import marks, mimebundle
 from .handler import SkyHandler
 
 if TYPE_CHECKING:
+    from ..executor.display import Stage, Status
+    from ..store import ClusterRow, RunRow
     from .desk import Desk
 
 LATEST = 500
@@ -27,7 +25,7 @@ LEASE_SECONDS = 20.0
 SETTLING_SECONDS = 10.0
 """How long a new run is left to the page that has started it."""
 
-_STAGES: dict[str, Stage] = {"ok": "done", "error": "failed", "lost": "failed"}
+_STAGES: dict[str, Any] = {"ok": "done", "error": "failed", "lost": "failed"}
 
 
 class Pages:
@@ -76,6 +74,9 @@ def of_notebook(desk: Desk, path: str) -> dict[str, Any]:
 
 def follow(desk: Desk, pages: Pages, run_id: str, page: str, fed: bool) -> dict[str, Any]:
     """Return a run's status line as an output of its cell, and whether this page saves it."""
+    from ..executor.session import FOLLOWED
+    from ..widgets.statusline import marks, mimebundle
+
     row = desk.run(run_id)
     about = desk.describe(row)
     orphaned = row.ended is None and not processes.lived(row.owner_pid, row.started)
@@ -96,12 +97,17 @@ def follow(desk: Desk, pages: Pages, run_id: str, page: str, fed: bool) -> dict[
 
 def _status(desk: Desk, row: RunRow, about: dict[str, Any]) -> Status:
     """The status line of a run as its kernel would show it."""
+    from ..executor.display import Status
+
     session = desk.session
     cluster = session.store.cluster(row.cluster) if row.cluster else None
-    ended, stage = about["ended"], about["stage"] or "running"
+    ended = about["ended"]
+    stage: Stage = about["stage"] or "running"
     if ended is not None:
-        stage = _STAGES.get(about["status"], about["status"])
-    lost = about["status"] == "lost"
+        stage = _STAGES.get(about["status"]) or about["status"]
+    notes = [f"stopped {row.stop}"] if row.stop and ended is not None else []
+    if about["status"] == "lost":
+        notes.append("lost: its cluster ended before it did")
     return Status(
         stage=stage,
         seconds=max(0.0, (ended or time.time()) - row.started),
@@ -110,7 +116,7 @@ def _status(desk: Desk, row: RunRow, about: dict[str, Any]) -> Status:
         price=row.price,
         cell_usd=about["usd"] if row.nodes else None,
         notebook_usd=session.ledger.notebook_usd(row.notebook),
-        notes=("lost: its cluster ended before it did",) if lost else (),
+        notes=tuple(notes),
         run_id=row.run_id,
         price_from=_source(cluster),
     )

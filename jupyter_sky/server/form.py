@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tornado.web
 
 from ..errors import SkyStoreError, SkyUsageError, suggest
-from ..forms.asking import answers
-from ..forms.complete import Known
 from .handler import NotKnown, SkyHandler
+
+if TYPE_CHECKING:
+    from ..forms.complete import Known
 
 
 class FormHandler(SkyHandler):
@@ -40,6 +41,8 @@ class FormHandler(SkyHandler):
         return asked
 
     def _answered(self, kind: str, asked: Any) -> dict[str, Any]:
+        from ..forms.asking import answers
+
         known = answers(self._known)
         if kind not in known:
             raise NotKnown(f"form/{kind}: not known", hint=suggest(kind, known))
@@ -47,6 +50,8 @@ class FormHandler(SkyHandler):
 
     def _known(self, asked: dict[str, Any]) -> Known:
         """The clusters that are up, and the notebook by its path as its kernel knows it."""
+        from ..forms.complete import Known
+
         try:
             up = tuple(self.desk.session.store.clusters())
         except SkyStoreError:

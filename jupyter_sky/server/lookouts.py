@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost
-from ..store import ClusterRow
 
 if TYPE_CHECKING:
     from ..engines.observer import Observer
     from ..engines.tunnel import Tunnel
+    from ..store import ClusterRow
 
 KEPT_SECONDS = 60.0
 

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ..errors import SkyError
+
 _log = logging.getLogger(__name__)
 
 SCHEMA: dict[str, Any] = {
@@ -116,5 +118,7 @@ class Watchman:
     def _safely() -> Any:
         try:
             yield
-        except Exception:  # the next tick may do better
+        except SkyError:  # whoever asks for the state is told; the next tick may do better
+            pass
+        except Exception:
             _log.exception("jupyter_sky could not look for news")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import processes
 from ..errors import SkyError
-from .state import Seen, orphan
+from .seen import orphan
 
 if TYPE_CHECKING:
+    from ..clouds import Machine
     from ..executor.session import Session
     from ..store import ClusterRow, RunRow
     from .lookouts import Lookouts
@@ -17,8 +18,8 @@ FAR_AHEAD = 2**53
 """A place in a journal behind its end: of a run only its state is asked."""
 
 
-def patrol(session: Session, lookouts: Lookouts, ending: frozenset[str]) -> Seen:
-    """Compare what is remembered with what clouds and clusters say; return what is new.
+def patrol(session: Session, lookouts: Lookouts) -> dict[str, Any]:
+    """Compare what is remembered with what clouds and clusters say; return what is new in `Seen`.
 
     A cluster that has ended unseen is closed in the store, with the reason. What no cluster has is
     only shown: to end it is for its owner to say.
@@ -26,18 +27,29 @@ def patrol(session: Session, lookouts: Lookouts, ending: frozenset[str]) -> Seen
     session.clusters.forget_unsent()
     notices: list[str] = []
     up: list[ClusterRow] = []
-    orphans = {}
+    orphans: dict[str, list[Machine]] = {}
     try:
         up = session.clusters.reconcile()
-        orphans = session.clusters.orphans()
+        orphans = strays(session)
     except SkyError as error:
         notices.append(f"a cloud cannot be asked now: {error.message}")
-    return Seen(
-        ending=ending,
-        orphans=tuple(orphan(name, machines) for name, machines in orphans.items()),
-        ends=_ends(session, lookouts, up),
-        notices=tuple(notices),
-    )
+    return {
+        "orphans": tuple(orphan(name, machines) for name, machines in orphans.items()),
+        "ends": _ends(session, lookouts, up),
+        "notices": tuple(notices),
+    }
+
+
+def strays(session: Session) -> dict[str, list[Machine]]:
+    """Return machines that no cluster has, under names that no cluster bears."""
+    found = session.clusters.orphans()
+    needed, tokens = session.clusters.needed()  # a cluster may have come up meanwhile
+    names = {row.name for row in session.store.clusters()}
+    return {
+        f"{name} (stray)" if name in names else name: left
+        for name, machines in found.items()
+        if (left := [m for m in machines if m.id not in needed and m.token not in tokens])
+    }
 
 
 def _ends(

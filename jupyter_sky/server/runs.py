@@ -6,16 +6,18 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tornado.web
 
 from .. import processes
 from ..errors import SkyError
-from ..store import RunRow
-from .desk import Desk
 from .handler import NotKnown, NotNow, SkyHandler
 from .replay import Entry, lines, outputs
+
+if TYPE_CHECKING:
+    from ..store import RunRow
+    from .desk import Desk
 
 _ID = r"runs/([^/]+)"
 WHO = "from the Sky panel"

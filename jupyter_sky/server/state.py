@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +19,7 @@ from ..ledger import run_usd
 from ..offers import Offer
 from ..processes import is_alive
 from ..store import IntervalRow, RunRow, Store
+from .seen import Seen, Tellings, midnight
 
 RUNS = 100
 LOST_SECONDS = 86400.0
@@ -78,50 +77,9 @@ _SIGNATURE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a head said of a cluster, and when."""
-
-    idle_left: float
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What is known beside the store.
-
-    Attributes
-    ----------
-    ending : frozenset of str
-        Clusters that are being ended here.
-    orphans : tuple of dict
-        Machines of this user that no cluster has, as clusters.
-    ends : dict
-        How and when runs have ended that no kernel follows, by their ids.
-    notices : tuple of str
-        Sentences for the user.
-    """
-
-    ending: frozenset[str] = frozenset()
-    orphans: tuple[dict[str, Any], ...] = ()
-    ends: dict[str, tuple[str, float]] = field(default_factory=dict)
-    notices: tuple[str, ...] = ()
-
-
 def signature(db: Database) -> tuple[Any, ...]:
     """Return something that is another one when what is shown is; heartbeats change nothing."""
     return tuple(tuple(tuple(row) for row in db.read(sql)) for sql in _SIGNATURE)
-
-
-def midnight(now: float) -> float:
-    """Return when the day of a time began here.
-
-    Examples
-    --------
-    >>> midnight(1_700_000_000.0) <= 1_700_000_000.0
-    True
-    """
-    return datetime.combine(datetime.fromtimestamp(now).date(), datetime.min.time()).timestamp()
 
 
 class State:
@@ -135,7 +93,7 @@ class State:
         self._db = store.database
         self._usd: dict[str, float | None] = {}
 
-    def now(self, seen: Seen, told: dict[str, Told]) -> dict[str, Any]:
+    def now(self, seen: Seen, told: Tellings) -> dict[str, Any]:
         """Return everything that the panel shows; see the server's REST interface."""
         now = time.time()
         runs = self._runs(now, seen)
@@ -157,7 +115,11 @@ class State:
     # -- clusters --------------------------------------------------------------------------
 
     def _clusters(
-        self, now: float, seen: Seen, told: dict[str, Told], runs: Sequence[dict[str, Any]]
+        self,
+        now: float,
+        seen: Seen,
+        told: Tellings,
+        runs: Sequence[dict[str, Any]],
     ) -> list[dict[str, Any]]:
         since = {"lost": now - LOST_SECONDS, "down": now - DOWN_SECONDS}
         rows = self._db.read(_SHOWN, since)
@@ -236,7 +198,7 @@ def _cluster(
     row: dict[str, Any],
     now: float,
     seen: Seen,
-    told: dict[str, Told],
+    told: Tellings,
     running: int,
     usd: float | None,
 ) -> dict[str, Any]:
@@ -249,8 +211,8 @@ def _cluster(
     idle_left = None
     if state == "up":
         ends = [row["kept"], (now if running else row["last_beat"] or row["created"]) + row["idle"]]
-        if name in told:
-            ends.append(told[name].at + told[name].idle_left)
+        if said := told.get((name, row["created"])):
+            ends.append(said.at + said.idle_left)
         idle_left = max(0.0, max(ends) - now)
     taken = "name state cloud region instance_type nodes price price_source price_date notebook"
     return {
@@ -296,32 +258,3 @@ def _run(row: RunRow, usd: float | None, seen: Seen) -> dict[str, Any]:
 def _known(usd: float, unknown: int, parts: int) -> float | None:
     """A sum; unknown where it has parts and knows none of them."""
     return None if unknown and unknown == parts else usd
-
-
-def orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:
-    """Describe machines that no cluster has, as a cluster whose price nobody knows."""
-    found = list(machines)
-    cloud = found[0].cloud
-    return {
-        "name": name,
-        "state": "up",
-        "where": cloud,
-        "cloud": cloud,
-        "region": "",
-        "instance_type": "",
-        "spot": False,
-        "nodes": len(found),
-        "price": None,
-        "price_source": "",
-        "price_date": "",
-        "notebook": "",
-        "created": min(machine.started for machine in found),
-        "idle": 0.0,
-        "idle_left": None,
-        "lease_end": min((m.lease_end for m in found if m.lease_end is not None), default=None),
-        "running": 0,
-        "usd": None,
-        "resources": "",
-        "note": "no notebook knows of it, and it may cost money: end it",
-        "orphan": True,
-    }

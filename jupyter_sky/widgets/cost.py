@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 5.0
-"""How often a view is told the figures; in between it counts on at the rate that it was told."""
+"""How often it is looked whether there is anything new to tell a view."""
+REFRESH_SECONDS = 60.0
+"""How often it is told the figures anyway; it counts on at the rate that it was told."""
 MOST_OF_A_CORE = 0.004
 """Share of a core that all views together may take for it, however large the store."""
 MOST_LIVE = 8
@@ -58,12 +60,14 @@ class Cost:
         self,
         read: Read,
         set_budget: Callable[[float | None], None],
+        signature: Callable[[], object] = time.time,
         by: By = "cell",
         since: str = "all",
         compact: bool = False,
     ) -> None:
         self.bill, self.compact = read(by, since), compact
         self._read, self._set_budget, self._since = read, set_budget, since
+        self._signature, self._known, self._made = signature, signature(), time.monotonic()
         self._view: View | None = None
         self._display_id = ""
 
@@ -184,7 +188,11 @@ class Cost:
         return {"compact": self.compact, "since": self._since, "bill": self.bill.to_dict()}
 
     def refresh(self) -> None:
-        """Make the bill anew, and let the view show it."""
+        """Let the view show the figures of now, if there is anything new to tell."""
+        signature, now = self._signature(), time.monotonic()
+        if signature == self._known and now - self._made < REFRESH_SECONDS:
+            return
+        self._known, self._made = signature, now
         self.bill = self._read(self.bill.by, self._since)
         if self._view is not None:
             self._view.state = self._state()

@@ -41,6 +41,8 @@ class View(anywidget.AnyWidget):
     >>> View("form", answers, lambda: ("<p>a form</p>", "a form"))  # doctest: +SKIP
     """
 
+    state: Any  # a trait that is added when it is made: its first value is the view's own
+
     def __init__(
         self,
         name: str,

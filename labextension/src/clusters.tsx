@@ -33,7 +33,7 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
     <>
       <Totals state={state} view={view} />
       {clusters.length ? (
-        <ul className="jsky-List" aria-label={_('Clusters')}>
+        <ul className="jsky-Panel-list" aria-label={_('Clusters')}>
           {clusters.map(one => (
             <Cluster
               key={`${one.name} ${one.created}`}
@@ -63,10 +63,10 @@ function Totals({ state, view }: { state: IState; view: IView }): JSX.Element {
   const up = state.clusters.some(one => one.state === 'up' || one.state === 'starting');
   const asOf = _('as of %1', new Date(watch.heardAt * 1000).toLocaleTimeString());
   return (
-    <p className="jsky-Totals">
+    <p className="jsky-Panel-totals">
       <b>{up ? ratePlus(state, _) : _('Nothing costs now')}</b>
       <span className={state.today.over ? 'jsky-mod-bad' : undefined}>{todayLine(state, _)}</span>
-      <span className="jsky-Quiet">{asOf}</span>
+      <span className="jsky-Panel-quiet">{asOf}</span>
     </p>
   );
 }
@@ -98,7 +98,7 @@ function Cluster(props: {
         onClick={toggle}
       >
         <span className="jsky-Cluster-name">
-          <span className="jsky-Twist" aria-hidden="true">
+          <span className="jsky-Panel-twist" aria-hidden="true">
             {opened ? '▾' : '▸'}
           </span>
           <b>{cluster.name}</b>
@@ -106,14 +106,14 @@ function Cluster(props: {
         </span>
         <span>{cluster.where}</span>
         <Facts facts={facts} />
-        <span className="jsky-Quiet">{ending(cluster, state.at, now, _)}</span>
-        {cluster.note ? <span className="jsky-Note">{cluster.note}</span> : null}
+        <span className="jsky-Panel-quiet">{ending(cluster, state.at, now, _)}</span>
+        {cluster.note ? <span className="jsky-Panel-note">{cluster.note}</span> : null}
       </button>
       {opened ? (
         <div id={body} className="jsky-Cluster-body">
           <Nodes cluster={cluster} view={view} />
           <Deals cluster={cluster} view={view} runs={state.runs} />
-          <p className="jsky-Quiet">
+          <p className="jsky-Panel-quiet">
             {cluster.resources ? _('Asked for: %1. ', cluster.resources) : ''}
             {cluster.price_source
               ? _('Price: %1, %2.', cluster.price_source, cluster.price_date || _('date unknown'))
@@ -134,7 +134,7 @@ function Deals(props: { cluster: ICluster; view: IView; runs: IState['runs'] }):
   const busy = (deed: string) => (deeds.isBusy(`${deed} ${name}`) ? _('Under way.') : '');
   const stuck = its.length && !stoppable.length ? _('It cannot be stopped any more.') : '';
   return (
-    <div className="jsky-Actions" role="group" aria-label={_('What can be done with %1', name)}>
+    <div className="jsky-Panel-actions" role="group" aria-label={_('What can be done with %1', name)}>
       <Action
         label={its.length > 1 ? _('Stop cells') : _('Stop cell')}
         about={name}
@@ -202,12 +202,12 @@ function useVitals(view: IView, cluster: ICluster): IVitals | string {
 function Nodes({ cluster, view }: { cluster: ICluster; view: IView }): JSX.Element {
   const { _ } = view;
   const vitals = useVitals(view, cluster);
-  if (typeof vitals === 'string') return <p className="jsky-Quiet">{vitals}</p>;
-  if (!vitals.nodes.length) return <p className="jsky-Quiet">{_('Its nodes say nothing yet.')}</p>;
+  if (typeof vitals === 'string') return <p className="jsky-Panel-quiet">{vitals}</p>;
+  if (!vitals.nodes.length) return <p className="jsky-Panel-quiet">{_('Its nodes say nothing yet.')}</p>;
   const gpus = vitals.nodes.some(node => node.gpus.length);
   return (
-    <table className="jsky-Table jsky-Nodes">
-      <caption className="jsky-Quiet">
+    <table className="jsky-Panel-table jsky-Nodes">
+      <caption className="jsky-Panel-quiet">
         {_('Nodes, measured at %1', when(vitals.at, view.watch.now()))}
       </caption>
       <thead>

@@ -40,23 +40,27 @@ const shownCost: Show = (state, { host, sky }) => {
   return render({ el: host, ask, _: sky._, model: { get: () => state } });
 };
 
-/** Warns once when a budget runs short, and once when it is spent; again for another budget. */
+/** Warns once when a budget runs short and once when it is spent, and takes back what is over. */
 function warn(sky: ISky): void {
   const { watch, _ } = sky;
   let told = '';
+  let shown = '';
   watch.changed.connect(() => {
     const today = watch.state?.today;
     if (!today) return;
     const found = alarm(today, _);
     const day = new Date(watch.now() * 1000).toDateString();
     const key = found ? `${found.key} ${today.budget} ${day}` : '';
-    if (found && key !== told) {
-      Notification.emit(found.text, found.key === 'over' ? 'error' : 'warning', {
+    if (key === told) return;
+    told = key;
+    if (shown) Notification.dismiss(shown);
+    shown = '';
+    if (found) {
+      shown = Notification.emit(found.text, found.key === 'over' ? 'error' : 'warning', {
         autoClose: found.key === 'over' ? false : 20_000,
         actions: [{ label: _('Show costs'), callback: () => sky.open(COST) }]
       });
     }
-    told = key;
   });
 }
 

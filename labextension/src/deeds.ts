@@ -224,7 +224,7 @@ export class Deeds {
     for (const text of words) {
       body.node.appendChild(document.createElement('p')).textContent = text;
     }
-    body.addClass('jsky-Dialog');
+    body.addClass('jsky-Panel-dialog');
     const buttons = [
       Dialog.cancelButton({ label: this._('Keep it') }),
       Dialog.warnButton({ label: deed })
@@ -236,7 +236,7 @@ export class Deeds {
     const body = new Widget({ node: document.createElement('pre') });
     body.node.textContent = text;
     body.node.tabIndex = 0;
-    body.addClass('jsky-Text');
+    body.addClass('jsky-Panel-text');
     await showDialog({ title, body, buttons: [Dialog.okButton({ label: this._('Close') })] });
   }
 

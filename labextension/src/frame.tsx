@@ -25,7 +25,7 @@ export function Frame(props: { tabs: Tabs; view: IView; memory: IMemory }): JSX.
   return (
     <>
       <Row tabs={tabs} />
-      <p className={`jsky-Said${deeds.said?.failed ? ' jsky-mod-bad' : ''}`} role="status">
+      <p className={`jsky-Panel-said${deeds.said?.failed ? ' jsky-mod-bad' : ''}`} role="status">
         {deeds.said ? (
           <>
             <b>{deeds.said.text}</b> {deeds.said.hint}
@@ -36,7 +36,7 @@ export function Frame(props: { tabs: Tabs; view: IView; memory: IMemory }): JSX.
       {current ? (
         <Body key={current.id} tab={current} view={view} memory={memory} />
       ) : (
-        <p className="jsky-Empty">{_('All tabs are hidden in the settings of Sky.')}</p>
+        <p className="jsky-Panel-empty">{_('All tabs are hidden in the settings of Sky.')}</p>
       )}
     </>
   );
@@ -55,12 +55,12 @@ function Row({ tabs }: { tabs: Tabs }): JSX.Element {
     row.current?.querySelector<HTMLElement>(`#jsky-tab-${next.id}`)?.focus();
   };
   return (
-    <div className="jsky-Tabs" role="tablist" ref={row} onKeyDown={move}>
+    <div className="jsky-Panel-tabs" role="tablist" ref={row} onKeyDown={move}>
       {shown.map(tab => (
         <button
           key={tab.id}
           id={`jsky-tab-${tab.id}`}
-          className="jsky-Tab"
+          className="jsky-Panel-tab"
           type="button"
           role="tab"
           aria-selected={tab === current}
@@ -92,7 +92,7 @@ function Body(props: { tab: ITab; view: IView; memory: IMemory }): JSX.Element {
   return (
     <div
       id="jsky-tabpanel"
-      className="jsky-Body"
+      className="jsky-Panel-body"
       role="tabpanel"
       aria-labelledby={`jsky-tab-${tab.id}`}
       tabIndex={-1}
@@ -100,14 +100,14 @@ function Body(props: { tab: ITab; view: IView; memory: IMemory }): JSX.Element {
       {problem && needsState ? <Problem error={problem} retry={retry} _={_} /> : null}
       <Skew server={state?.version} view={view} />
       {state?.notices.map(notice => (
-        <p key={notice} className="jsky-Notice" role="status">
+        <p key={notice} className="jsky-Panel-notice" role="status">
           {notice}
         </p>
       ))}
       {tab.mount ? <div ref={host} /> : null}
       {needsState && !state ? (
         problem ? null : (
-          <p className="jsky-Quiet">{_('Asking the server…')}</p>
+          <p className="jsky-Panel-quiet">{_('Asking the server…')}</p>
         )
       ) : (
         ours[tab.id]?.()
@@ -121,7 +121,7 @@ function Skew({ server, view }: { server?: string; view: IView }): JSX.Element |
   const { _ } = view;
   if (!server || server === VERSION) return null;
   return (
-    <p className="jsky-Notice" role="status">
+    <p className="jsky-Panel-notice" role="status">
       {_('This page has jupyter_sky %1, the server %2.', VERSION, server)}{' '}
       {_('Reload the page; if that does not help, restart the Jupyter server.')}
     </p>

@@ -24,7 +24,7 @@ export function Offers({ view, asked }: { view: IView; asked: IAsked }): JSX.Ele
   const [answer, problem, again] = useOffers(view, useSettled(query, 250));
   return (
     <>
-      <form className="jsky-Form" role="search" onSubmit={event => event.preventDefault()}>
+      <form className="jsky-Panel-form" role="search" onSubmit={event => event.preventDefault()}>
         <label>
           {_('GPU or instance type')}
           <input
@@ -43,7 +43,7 @@ export function Offers({ view, asked }: { view: IView; asked: IAsked }): JSX.Ele
             onChange={event => change({ region: event.target.value })}
           />
         </label>
-        <label className="jsky-Check">
+        <label className="jsky-Panel-check">
           <input
             type="checkbox"
             checked={query.spot}
@@ -54,7 +54,7 @@ export function Offers({ view, asked }: { view: IView; asked: IAsked }): JSX.Ele
       </form>
       {problem ? <Problem error={problem} retry={again} _={_} /> : null}
       {answer && !problem ? <Found answer={answer} view={view} /> : null}
-      {!answer && !problem ? <p className="jsky-Quiet">{_('Looking…')}</p> : null}
+      {!answer && !problem ? <p className="jsky-Panel-quiet">{_('Looking…')}</p> : null}
     </>
   );
 }
@@ -95,13 +95,13 @@ function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element 
       : _('%1 offers', total);
   return (
     <>
-      <p className="jsky-Quiet" role="status">
+      <p className="jsky-Panel-quiet" role="status">
         {total ? count : _('Nothing fits: ask for less, or leave out the region.')}
         {offers.length ? ` · ${provenance(answer, _)}` : ''}
       </p>
       {offers.length ? (
-        <table className="jsky-Table jsky-Offers">
-          <caption className="jsky-Hidden">{_('Offers, cheapest first')}</caption>
+        <table className="jsky-Panel-table jsky-Offers">
+          <caption className="jsky-Panel-hidden">{_('Offers, cheapest first')}</caption>
           <thead>
             <tr>
               <th scope="col">{_('USD/h')}</th>
@@ -121,11 +121,11 @@ function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element 
                   />
                 </td>
                 <td>
-                  <b>{offer.instance_type}</b>
-                  <span className="jsky-Quiet">
+                  {offer.instance_type}
+                  <span className="jsky-Panel-quiet">
                     <Facts facts={size(offer, _)} />
                   </span>
-                  <span className="jsky-Quiet">
+                  <span className="jsky-Panel-quiet">
                     <Facts facts={place(offer, _)} />
                   </span>
                 </td>
@@ -135,7 +135,7 @@ function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element 
         </table>
       ) : null}
       {answer.source ? (
-        <details className="jsky-Details">
+        <details className="jsky-Panel-details">
           <summary>{_('Where these prices are from')}</summary>
           {answer.source.split(/, |\+/).map(source => (
             <span key={source}>{source}</span>

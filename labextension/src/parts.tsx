@@ -55,7 +55,7 @@ export function Action(props: {
     <>
       <button
         type="button"
-        className={`jsky-Button${danger ? ' jsky-mod-danger' : ''}`}
+        className={`jsky-Panel-button${danger ? ' jsky-mod-danger' : ''}`}
         aria-label={about ? `${label}: ${about}` : undefined}
         aria-disabled={why ? true : undefined}
         aria-describedby={why ? id : undefined}
@@ -68,7 +68,7 @@ export function Action(props: {
         {label}
       </button>
       {why ? (
-        <span id={id} className="jsky-Hidden">
+        <span id={id} className="jsky-Panel-hidden">
           {why}
         </span>
       ) : null}
@@ -78,7 +78,7 @@ export function Action(props: {
 
 export function Mark({ mark }: { mark: IMark }): JSX.Element {
   return (
-    <span className={`jsky-Mark jsky-mod-${mark.tone}`}>
+    <span className={`jsky-Panel-mark jsky-mod-${mark.tone}`}>
       <span aria-hidden="true">{mark.sign}</span> {mark.word}
     </span>
   );
@@ -88,7 +88,7 @@ export function Mark({ mark }: { mark: IMark }): JSX.Element {
 export function Facts({ facts }: { facts: string[] }): JSX.Element {
   const known = facts.filter(Boolean);
   return (
-    <span className="jsky-Facts">
+    <span className="jsky-Panel-facts">
       {known.map((fact, at) => (
         <span key={at}>{at < known.length - 1 ? `${fact} · ` : fact}</span>
       ))}
@@ -105,7 +105,7 @@ export function Problem(props: {
   const { error, retry, _ } = props;
   const expired = error.kind === 'expired';
   return (
-    <div className="jsky-Problem" role="alert">
+    <div className="jsky-Panel-problem" role="alert">
       <b>{_(error.message)}</b>
       {error.hint ? <p>{_(error.hint)}</p> : null}
       <Action
@@ -126,9 +126,9 @@ export function Empty(props: {
 }): JSX.Element {
   const { text, example, why, insert, _ } = props;
   return (
-    <div className="jsky-Empty">
+    <div className="jsky-Panel-empty">
       <p>{text}</p>
-      <pre className="jsky-Code">{example}</pre>
+      <pre className="jsky-Panel-code">{example}</pre>
       <Action label={_('Insert this cell')} why={why} act={() => insert(example)} />
     </div>
   );

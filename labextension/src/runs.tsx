@@ -41,7 +41,7 @@ function Group({ title, runs, view }: { title: string; runs: IRun[]; view: IView
   const { _ } = view;
   if (!runs.length) return null;
   return (
-    <table className="jsky-Table jsky-Runs">
+    <table className="jsky-Panel-table jsky-Runs">
       <caption>
         {title} ({runs.length})
       </caption>
@@ -88,12 +88,12 @@ function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
             <Mark mark={runMark(run, _)} /> {name}
           </span>
           <code>{gist(run.code) || _('no code')}</code>
-          <span className="jsky-Quiet">
+          <span className="jsky-Panel-quiet">
             {fileName(run.notebook)}
             {run.cluster ? ` · ${run.cluster}` : ''}
           </span>
         </button>
-        <span className="jsky-Actions">
+        <span className="jsky-Panel-actions">
           {ended ? null : (
             <Action
               label={_('Stop')}
@@ -107,10 +107,10 @@ function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
           ) : null}
         </span>
       </td>
-      <td className="jsky-Number" title={_('Started %1', when(run.started, now))}>
+      <td className="jsky-Panel-number" title={_('Started %1', when(run.started, now))}>
         {clock(seconds)}
         <span>{run.usd === null ? _('cost unknown') : money(run.usd, _)}</span>
-        <span className="jsky-Quiet">{when(run.started, now)}</span>
+        <span className="jsky-Panel-quiet">{when(run.started, now)}</span>
       </td>
     </tr>
   );

@@ -230,6 +230,13 @@ describe('the budget', () => {
     expect(text('.jsky-Cost-budgetText')).toMatch(/^■ Today's budget is spent/);
     expect(text('.jsky-Cost-budgetText')).toContain('its clusters end at');
     expect(el.querySelector('.jsky-mod-over')).not.toBeNull();
+    const words = (change: any) => {
+      dispose();
+      show(bill(), { get: () => ({ bill: bill({ today: amount(12), ...change }) }) });
+      return text('.jsky-Cost-budgetText');
+    };
+    expect(words({ budget: { ...budget, state: 'over' } })).toContain('is being stopped');
+    expect(words({ budget: { ...budget, state: 'over', running: [] } })).toContain('until midnight');
   });
 
   it('is warned of at 80 % and when it is spent', () => {

@@ -110,6 +110,19 @@ describe('the view of a log', () => {
     expect(all('mark').length).toBe(0);
   });
 
+  it('keeps the focus when another node begins to print', async () => {
+    source.print('a\n', 0);
+    await pass();
+    el.querySelector<HTMLElement>('.jsky-Log-pane')!.focus();
+    source.print('b\n', 1);
+    await pass();
+    expect(document.activeElement).toBe(el.querySelector('.jsky-Log-pane'));
+    const slash = new KeyboardEvent('keydown', { key: '/', bubbles: true, cancelable: true });
+    document.activeElement!.dispatchEvent(slash);
+    expect(document.activeElement).toBe(el.querySelector('input'));
+    expect(slash.defaultPrevented).toBe(true);
+  });
+
   it('puts nodes side by side, or in one list with their numbers', async () => {
     source.print('a\n', 0);
     source.print('b\n', 1);

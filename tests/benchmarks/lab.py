@@ -1,7 +1,10 @@
 """The figures of JupyterLab's side: what its panel costs the server.
 
 `panel_ms` is the time of the server for one refresh of the panel, in milliseconds, while something
-has changed since the last one: with 100 clusters and a ledger of 10,000 rows.
+has changed since the last one: with 100 clusters and a ledger of 10,000 rows. `lab_start` says what
+`bundle_kb` and `startup_ms` are. `meter_core_percent` is the share of a core, in percent, that a
+kernel takes for a live `sky.cost()` and a live `sky.meter()` over the same store, above what it
+takes with neither.
 """
 
 import json
@@ -118,9 +121,72 @@ def panel(quick: bool) -> dict[str, float]:
     return {"panel_ms": median(seconds)}
 
 
+METER = """
+from pathlib import Path
+from jupyter_sky.bill import make, parse_since, signature
+from jupyter_sky.store import Store
+from jupyter_sky.widgets.cost import Cost
+store = Store.open(Path({folder!r}))
+read = lambda by, since: make(store, "n1.ipynb", by, parse_since(since))
+news = lambda: signature(store)
+views = [Cost(read, print, news, "cluster"), Cost(read, print, news, compact=True)]
+"""
+SHOW = """
+for view in views:
+    view._ipython_display_()
+"""
+
+
+def meter(quick: bool) -> dict[str, float]:
+    """A kernel that shows costs, watched from outside; the first seconds are its start."""
+    import psutil
+    from jupyter_client.manager import KernelManager
+
+    from jupyter_sky.store import Store
+
+    seconds = 20 if quick else 120
+    with tempfile.TemporaryDirectory() as folder:
+        fill(Path(folder), CLUSTERS, ROWS, RUNS)
+        other = Store.open(Path(folder))
+        root = str(Path(__file__).parents[2])
+        manager = KernelManager(kernel_name="python3")
+        manager.start_kernel(env={**os.environ, "PYTHONPATH": root}, cwd=folder)
+        client = manager.client()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        kernel = psutil.Process(manager.provisioner.pid)
+
+        def share() -> float:
+            time.sleep(5)
+            before, begun = kernel.cpu_times(), time.monotonic()
+            for number in range(seconds // 10):  # every ten seconds a run ends
+                time.sleep(10)
+                other.end_run(f"r{RUNS - 1 - number % 20}", "ok", time.time())
+            after, took = kernel.cpu_times(), time.monotonic() - begun
+            return 100 * (after.user + after.system - before.user - before.system) / took
+
+        try:
+            answer = client.execute_interactive(METER.format(folder=folder), timeout=60)
+            assert answer["content"]["status"] == "ok", answer
+            idle = share()
+            shown: list[str] = []
+            hook = lambda message: shown.append(message["msg_type"])  # noqa: E731
+            client.execute_interactive(SHOW, timeout=60, output_hook=hook)
+            assert shown.count("display_data") == 2, shown
+            live = share()
+        finally:
+            other.close()
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
+    say(f"meter: {live:.2f} % of a core with two live views, {idle:.2f} % without")
+    return {"meter_core_percent": max(0.0, live - idle)}
+
+
 def main(quick: bool = False) -> dict[str, float]:
     sys.path.insert(0, str(Path(__file__).parents[2]))
+    from tests.benchmarks.lab_start import start
+
     figures: dict[str, float] = {}
-    for part in (panel,):
+    for part in (panel, meter, start):
         figures |= part(quick)
     return figures

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import gcp_role
+from jupyter_sky.clouds import deletion
 from jupyter_sky.clouds.base import patient
 from jupyter_sky.clouds.gcp import GcpDriver
 from jupyter_sky.clouds.records import identity
@@ -96,8 +96,8 @@ def real(
         monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
         monkeypatch.setenv("SKY_LOGIN", fleet.user or "sky")
         monkeypatch.setenv("SKY_GCP_SERVICE_ACCOUNT", "default")
-        short = gcp_role._ENDING.replace("(1, 5, 20, 0)", "(0.1, 0)")
-        monkeypatch.setattr(gcp_role, "_ENDING", short)
+        short = deletion._PROGRAM.replace("(1, 5, 20, 0)", "(0.1, 0)")
+        monkeypatch.setattr(deletion, "_PROGRAM", short)
         yield compute
         compute.close()
         Sky.clear_instance()

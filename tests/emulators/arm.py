@@ -9,59 +9,33 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
 import sys
 import tempfile
-import threading
 import time
 import uuid
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any, ClassVar
+from urllib.parse import unquote
 
 from .arm_bodies import Refused
 from .arm_resources import refused
 from .arm_state import State, kind_of
 from .arm_words import words
 from .entra import CLIENT, EXPIRED, SECRET, TENANT, Entra
+from .scripted import Script, Scripted
 from .server import Request, Response, _authority
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
-ACTIONS = {
-    "create": "PUT virtualMachines",
-    "remove": "DELETE resourceGroups",
-    "describe": "GET virtualMachines",
-    "list": "GET resourceGroups",
-    "token": "POST token",
-    "role": "PUT roleAssignments",
-}
-"""Short names of requests, for scripts; any part of what `Arm.calls` says will do."""
-
-
 CONTROLS = (
     "double env expire_tokens groups lose machines preempt refuse slow throttle wrong_env".split()
 )
 """What another process may call, by ``POST /_sky/NAME``."""
 
 
-@dataclass
-class Script:
-    """Something that happens to the next requests that match."""
-
-    kind: str
-    action: str
-    times: int
-    code: str = ""
-    zone: str = ""
-    instance_type: str = ""
-    spot: bool | None = None
-    seconds: float = 0.0
-    fields: dict[str, str] = field(default_factory=dict)
-
-
-class Arm:
+class Arm(Scripted):
     """Azure at a port of its own.
 
     Parameters
@@ -72,23 +46,37 @@ class Arm:
         Seconds that a machine takes to run, without a fleet.
     page
         Entries of a page of a list.
+
+    Attributes
+    ----------
+    calls : list
+        What was asked, as ``PUT virtualMachines``; a script's action is any part of that. A code
+        that is one of operations is told late, by the operation; ``HTML`` is what a proxy in
+        between would send.
     """
+
+    ACTIONS: ClassVar[Mapping[str, str]] = {
+        "create": "PUT virtualMachines",
+        "remove": "DELETE resourceGroups",
+        "describe": "GET virtualMachines",
+        "list": "GET resourceGroups",
+        "token": "POST token",
+        "role": "PUT roleAssignments",
+    }
+    TOO_MANY = "TooManyRequests"
 
     def __init__(self, fleet: Any = None, *, boot: float = 0.05, page: int = 2) -> None:
         self.fleet, self.page = fleet, page
-        self.calls: list[str] = []
-        self.scripts: list[Script] = []
         self.retry_after = "0"
         self.unregistered: set[str] = set()
         self.disabled = False
-        self._lock = threading.Lock()
         self._folder = tempfile.TemporaryDirectory(prefix="sky-arm-")
-        host = fleet.gateway if fleet is not None else "localhost"
-        self._serve(host)
+        super().__init__(fleet.gateway if fleet is not None else "localhost")
+        self._server.handle_error = lambda *_: None  # a client that went away is no news
+        self.calls = self.requests
         self.entra = Entra(self.url)
         authority = _authority().cert_pem.bytes().decode()
         self.state = State(SUBSCRIPTION, self.url, fleet, boot, self.entra.issue, authority)
-        self._thread.start()
 
     # -- for tests ---------------------------------------------------------------------------
 
@@ -136,37 +124,6 @@ class Arm:
             }[kind]
         )
 
-    def refuse(
-        self,
-        code: str,
-        *,
-        zone: str = "",
-        instance_type: str = "",
-        spot: bool | None = None,
-        times: int = 1,
-        action: str = "create",
-        **fields: str,
-    ) -> None:
-        """Refuse the next requests; ``HTML`` is what a proxy in between would send."""
-        number = zone.rpartition("-")[2]
-        self._script("refuse", action, times, code, number, instance_type, spot, fields=fields)
-
-    def lose(self, action: str = "create", times: int = 1) -> None:
-        """Do what is asked, and lose the answer."""
-        self._script("lose", action, times)
-
-    def double(self, action: str = "create", times: int = 1) -> None:
-        """Let a request arrive twice."""
-        self._script("double", action, times)
-
-    def slow(self, action: str, seconds: float, times: int = 1) -> None:
-        """Take time to answer."""
-        self._script("slow", action, times, seconds=seconds)
-
-    def throttle(self, action: str, times: int = 1) -> None:
-        """Say that there were too many requests."""
-        self._script("refuse", action, times, "TooManyRequests")
-
     def machines(self) -> list[dict[str, Any]]:
         """Machines that have not ended."""
         return self.state.machines()
@@ -186,110 +143,42 @@ class Arm:
     def close(self) -> None:
         """Stop; nothing is left."""
         self.state.close()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().close()
         self._folder.cleanup()
-
-    def _script(self, kind: str, action: str, times: int, *rest: Any, **more: Any) -> None:
-        script = Script(kind, ACTIONS.get(action, action), times, *rest, **more)
-        with self._lock:
-            self.scripts.append(script)
 
     # -- the server --------------------------------------------------------------------------
 
-    def _serve(self, host: str) -> None:
-        arm = self
+    def _read(self, handler: BaseHTTPRequestHandler) -> Request:
+        request = super()._read(handler)
+        return replace(request, path=unquote(request.path).rstrip("/"))
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def handle_any(self) -> None:
-                arm._handle(self)
-
-            do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = handle_any
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_: Any) -> None:
-                """A client that went away is no news."""
-
-        bound = "127.0.0.1" if host == "localhost" else host
-        self._server = Server((bound, 0), Handler)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        _authority().issue_cert(host, "127.0.0.1").configure_cert(context)
-        self._server.socket = context.wrap_socket(
-            self._server.socket, server_side=True, do_handshake_on_connect=False
-        )
-        self.url = f"https://{host}:{self._server.server_port}"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        )
-
-    def _handle(self, handler: BaseHTTPRequestHandler) -> None:
-        address = urlsplit(handler.path)
-        length = int(handler.headers.get("Content-Length") or 0)
-        request = Request(
-            handler.command,
-            unquote(address.path).rstrip("/"),
-            {name: values[-1] for name, values in parse_qs(address.query).items()},
-            {name.lower(): value for name, value in handler.headers.items()},
-            handler.rfile.read(length),
-        )
+    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
+        request = self._read(handler)
         if request.path.startswith("/_sky/"):
-            return self._send(handler, self._control(request))
+            return self._write(handler, self._control(request))
         described = f"{request.method} {kind_of(request.path)}"
         with self._lock:
-            self.calls.append(described)
-            scripts = self._matching(described, request)
-        refused = next((one for one in scripts if one.kind == "refuse"), None)
-        kinds = {one.kind for one in scripts}
-        time.sleep(sum(one.seconds for one in scripts))
+            self.requests.append(described)
+        due = self._due(lambda script: _meets(script, described, request))
+        if slow := due.get("slow"):
+            time.sleep(slow.seconds)
+        refused = due.get("refuse")
         if refused is not None and not words(refused.code).later:
-            return self._send(handler, self._refusal(refused, request))
+            return self._write(handler, self._refusal(refused, request))
         response = self._answer(request, refused)
-        if "double" in kinds:
+        if "double" in due:
             response = self._answer(request, refused)
-        if "lose" in kinds:
+        if "lose" in due:
             handler.close_connection = True
             handler.connection.close()
             return None
-        return self._send(handler, response)
+        return self._write(handler, response)
 
-    def _send(self, handler: BaseHTTPRequestHandler, response: Response) -> None:
-        handler.send_response(response.status)
-        for name, value in response.headers.items():
-            handler.send_header(name, value)
-        handler.send_header("x-ms-request-id", str(uuid.uuid4()))
-        handler.send_header("Content-Length", str(len(response.body)))
-        handler.end_headers()
-        if handler.command != "HEAD":
-            handler.wfile.write(response.body)
-
-    def _matching(self, described: str, request: Request) -> list[Script]:
-        found: list[Script] = []
-        body = _json(request)
-        about = body.get("properties") or {}
-        for script in self.scripts:
-            if script.times < 1 or script.action not in described:
-                continue
-            if any(script.kind == one.kind for one in found):
-                continue
-            size = (about.get("hardwareProfile") or {}).get("vmSize", "")
-            if script.zone and script.zone not in (body.get("zones") or ()):
-                continue
-            if script.instance_type and script.instance_type != size:
-                continue
-            if script.spot is not None and script.spot != (about.get("priority") == "Spot"):
-                continue
-            script.times -= 1
-            found.append(script)
-        return found
+    def _write(
+        self, handler: BaseHTTPRequestHandler, response: Response, cut: bool = False
+    ) -> None:
+        headers = {**response.headers, "x-ms-request-id": str(uuid.uuid4())}
+        super()._write(handler, replace(response, headers=headers), cut)
 
     def _refusal(self, script: Script, request: Request) -> Response:
         if script.code.startswith("HTML"):
@@ -384,6 +273,16 @@ class Arm:
             for namespace in self.unregistered:
                 if f"/providers/{namespace}/" in request.path:
                     raise refused("MissingSubscriptionRegistration", namespace=namespace)
+
+
+def _meets(script: Script, described: str, request: Request) -> bool:
+    """Whether a script is about a request."""
+    body = _json(request)
+    about = body.get("properties") or {}
+    size = (about.get("hardwareProfile") or {}).get("vmSize", "")
+    zone = next(iter(body.get("zones") or ()), "")
+    asked = replace(script, zone=script.zone.rpartition("-")[2])
+    return script.action in described and asked.fits(zone, size, about.get("priority") == "Spot")
 
 
 def _json(request: Request) -> dict[str, Any]:

@@ -25,11 +25,12 @@ from . import google_tokens
 from .compute_accounts import Accounts
 from .compute_bodies import Refused
 from .compute_lists import aggregated, listed
-from .compute_script import Script, action_of, permission_for
+from .compute_script import action_of, applies, permission_for
 from .compute_world import World
 from .fleet import Fleet
 from .google_tokens import Tokens
-from .server import Emulator, Request, Response, _authority
+from .scripted import Scripted
+from .server import Request, Response, _authority
 
 PROJECT = "sky-test"
 CLOSED = {
@@ -46,7 +47,7 @@ _CONTROL = frozenset(
 )
 
 
-class Compute(Emulator):
+class Compute(Scripted):
     """One account's Compute Engine.
 
     Parameters
@@ -66,7 +67,12 @@ class Compute(Emulator):
         Seconds that the token server's clock is ahead of this machine's.
     accounts : Accounts
         Service accounts that machines can have.
+
+    A code that is one of operations is told late, by the operation; ``QUOTA_EXCEEDED:N2_CPUS``
+    names the quota; ``page:503`` is a page of HTML.
     """
+
+    TOO_MANY = "RATE_LIMIT_EXCEEDED"
 
     def __init__(
         self, fleet: Fleet | None = None, *, boot: float = 0.05, minute: float = 60.0
@@ -91,7 +97,7 @@ class Compute(Emulator):
         self.accounts = Accounts(PROJECT, self.tokens)
         self.world = World(PROJECT, accounts=self.accounts, **self._kept)
         self.page, self.skew = 500, 0.0
-        self.scripts: list[Script] = []
+        self.scripts.clear()
         self._dark = 0.0
 
     def reset(self) -> None:
@@ -159,38 +165,6 @@ class Compute(Emulator):
             raise ValueError(kind)
         return env | {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}
 
-    def refuse(
-        self,
-        code: str,
-        *,
-        zone: str = "",
-        instance_type: str = "",
-        spot: bool | None = None,
-        times: float = 1,
-        action: str = "create",
-    ) -> None:
-        """Refuse requests with a code of Google's: late where it is one of operations.
-
-        ``QUOTA_EXCEEDED:N2_CPUS`` names the quota; ``page:503`` is a page of HTML.
-        """
-        self._add(Script(action, "refuse", times, code, zone, instance_type, spot))
-
-    def lose(self, action: str = "create", times: float = 1) -> None:
-        """Do what is asked and answer nothing."""
-        self._add(Script(action, "lose", times))
-
-    def double(self, action: str = "create", times: float = 1) -> None:
-        """Take requests for having come twice; the second answer is sent."""
-        self._add(Script(action, "double", times))
-
-    def slow(self, action: str, seconds: float, times: float = 1) -> None:
-        """Answer later."""
-        self._add(Script(action, "slow", times, seconds=seconds))
-
-    def throttle(self, action: str, times: float = 1) -> None:
-        """Refuse requests since there are too many of them."""
-        self.refuse("RATE_LIMIT_EXCEEDED", action=action, times=times)
-
     def outage(self, seconds: float) -> None:
         """Do nothing and answer nothing for some seconds."""
         self._dark = time.monotonic() + seconds
@@ -228,16 +202,18 @@ class Compute(Emulator):
         stranger = self._stranger(request)
         with self._lock:
             self.requests.append(described)
-            script = None if stranger else self._script(action, request)
+        known = request.query.get("requestId") in self.world.requests
+        due = self._due(lambda script: not stranger and applies(script, action, request, known))
         if time.monotonic() < self._dark:
             self._hang_up(handler)
             return
-        if slow := next((s for s in self.scripts if s.kind == "slow" and s.action == action), None):
+        if slow := due.get("slow"):
             time.sleep(slow.seconds)
-        response = stranger or self._respond(request, script)
-        if script and script.kind == "double":
-            response = self._respond(request, None)
-        if script and script.kind == "lose":
+        refused = due.get("refuse")
+        response = stranger or self._respond(request, refused.code if refused else "")
+        if "double" in due:
+            response = self._respond(request, "")
+        if "lose" in due:
             self._hang_up(handler)
             return
         self._write(handler, response)
@@ -257,8 +233,7 @@ class Compute(Emulator):
         words = {"permission": permission, "resource": request.path.partition("/v1/")[2]}
         return errors.refusal(refused, **words) if refused else None
 
-    def _respond(self, request: Request, script: Script | None) -> Response:
-        code = script.code if script and script.kind == "refuse" else ""
+    def _respond(self, request: Request, code: str) -> Response:
         found = _ROOT.fullmatch(request.path)
         project = found[1] if found else PROJECT
         words = {
@@ -332,18 +307,6 @@ class Compute(Emulator):
     def _action(self, request: Request) -> str:
         found = _ROOT.fullmatch(request.path)
         return action_of(request.method, (found[2] or "") if found else request.path)
-
-    def _add(self, script: Script) -> None:
-        with self._lock:
-            self.scripts.append(script)
-
-    def _script(self, action: str, request: Request) -> Script | None:
-        known = request.query.get("requestId") in self.world.requests
-        for script in self.scripts:
-            if script.applies(action, request, known):
-                script.times -= 1
-                return script
-        return None
 
     def _control(self, request: Request) -> Response:
         """Any of this emulator's methods, for other processes: ``POST /_sky/refuse`` and JSON."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 
+from .scripted import Script
 from .server import Request
 
 _ACTIONS = (
@@ -42,32 +43,17 @@ def permission_for(action: str) -> str:
     return _PERMISSIONS.get(action, "compute.resources.use")
 
 
-@dataclass
-class Script:
-    """One thing that goes wrong with requests of an action."""
-
-    action: str
-    kind: str
-    times: float
-    code: str = ""
-    zone: str = ""
-    instance_type: str = ""
-    spot: bool | None = None
-    seconds: float = 0.0
-
-    def applies(self, action: str, request: Request, known: bool) -> bool:
-        """Whether it goes wrong with a request, which may have come before."""
-        if action != self.action or self.times <= 0:
-            return False
-        if action != "create":
-            return True
-        if self.kind == "refuse" and known:
-            return False  # what was decided about a request that comes again stays
-        body = json.loads(request.body or b"{}")
-        model = body.get("scheduling", {}).get("provisioningModel", "STANDARD")
-        kind = body.get("machineType", "").rpartition("/")[2]
-        return (
-            (not self.zone or f"/zones/{self.zone}/" in request.path)
-            and (not self.instance_type or self.instance_type.partition("+")[0] == kind)
-            and self.spot in (None, model == "SPOT")
-        )
+def applies(script: Script, action: str, request: Request, known: bool) -> bool:
+    """Whether a script is about a request, which may have come before."""
+    if script.action != action:
+        return False
+    if action != "create":
+        return True
+    if script.kind == "refuse" and known:
+        return False  # what was decided about a request that comes again stays
+    body = json.loads(request.body or b"{}")
+    spot = body.get("scheduling", {}).get("provisioningModel", "STANDARD") == "SPOT"
+    kind = body.get("machineType", "").rpartition("/")[2]
+    found = re.search("/zones/([^/]+)/", request.path)
+    asked = replace(script, instance_type=script.instance_type.partition("+")[0])
+    return asked.fits(found[1] if found else "", kind, spot)

@@ -17,57 +17,22 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from .ec2_account import Account
 from .ec2_refusals import error, nobody, scope, stranger
-from .server import Emulator, Request, Response, _authority
+from .scripted import Script, Scripted
+from .server import Request, Response, _authority
 
-ACTIONS = {
-    "create": "RunInstances",
-    "remove": "TerminateInstances",
-    "describe": "DescribeInstances",
-    "group": "CreateSecurityGroup",
-    "image": "GetParameter",
-    "identify": "GetCallerIdentity",
-    "schedule": "CreateSchedule",
-}
-"""Short names of what scripts speak of; AWS's own will do too."""
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 OLD, OLD_TOKEN = "ASIAIOSFODNN7EXAMPLE", "a-token-of-yesterday"
 
 
-@dataclass
-class Script:
-    """Something that happens to the next requests that match."""
-
-    kind: str
-    action: str
-    times: int
-    code: str = ""
-    zone: str = ""
-    instance_type: str = ""
-    spot: bool | None = None
-    seconds: float = 0.0
-    status: int = 0
-
-    def meets(self, action: str, form: dict[str, str]) -> bool:
-        """Whether it is about a request."""
-        spot = form.get("InstanceMarketOptions.MarketType") == "spot"
-        return (
-            self.times > 0
-            and self.action in (action, "")
-            and self.zone in ("", form.get("Placement.AvailabilityZone"))
-            and self.instance_type in ("", form.get("InstanceType"))
-            and self.spot in (None, spot)
-        )
-
-
-class Ec2(Emulator):
+class Ec2(Scripted):
     """An account of AWS.
 
     Parameters
@@ -86,6 +51,17 @@ class Ec2(Emulator):
     calls : list
         What was asked, as ``RunInstances us-east-1``.
     """
+
+    ACTIONS: ClassVar[Mapping[str, str]] = {
+        "create": "RunInstances",
+        "remove": "TerminateInstances",
+        "describe": "DescribeInstances",
+        "group": "CreateSecurityGroup",
+        "image": "GetParameter",
+        "identify": "GetCallerIdentity",
+        "schedule": "CreateSchedule",
+    }
+    TOO_MANY = "RequestLimitExceeded"
 
     def __init__(self, fleet: Any = None, *, boot: float = 0.05, minute: float = 60.0) -> None:
         self.fleet, self.boot, self.minute = fleet, boot, minute
@@ -153,41 +129,9 @@ class Ec2(Emulator):
             raise ValueError(kind)
         return env
 
-    def refuse(
-        self,
-        code: str,
-        *,
-        zone: str = "",
-        instance_type: str = "",
-        spot: bool | None = None,
-        times: int = 1,
-        action: str = "create",
-        status: int = 0,
-    ) -> None:
-        """Refuse what matches with a code of AWS's."""
-        script = Script("refuse", _action(action), times, code, zone, instance_type, spot)
-        script.status = status
-        self.scripts.append(script)
-
-    def lose(self, action: str = "create", times: int = 1) -> None:
-        """Do what is asked and close the connection without an answer."""
-        self.scripts.append(Script("lose", _action(action), times))
-
-    def double(self, action: str = "create", times: int = 1) -> None:
-        """Let requests arrive twice."""
-        self.scripts.append(Script("double", _action(action), times))
-
-    def slow(self, action: str, seconds: float, times: int = 1) -> None:
-        """Answer late: the request is carried out at the end of the time."""
-        self.scripts.append(Script("slow", _action(action), times, seconds=seconds))
-
-    def throttle(self, action: str, times: int = 1) -> None:
-        """Refuse what comes too often."""
-        self.refuse("RequestLimitExceeded", action=action, times=times)
-
     def garble(self, action: str, status: int = 502, times: int = 1) -> None:
         """Let a proxy in between answer with a page of its own."""
-        self.scripts.append(Script("page", _action(action), times, status=status))
+        self._order("page", action, times, status=status)
 
     def machines(self) -> list[dict[str, Any]]:
         """Machines that cost money now, and so have not ended."""
@@ -243,28 +187,19 @@ class Ec2(Emulator):
         if refused is not None:
             return refused
         form = request.form if not request.path.startswith("/schedules") else {}
-        kinds = {script.kind: script for script in self._scripts(action, form)}
-        if slow := kinds.get("slow"):
+        due = self._due(lambda script: _meets(script, action, form))
+        if slow := due.get("slow"):
             time.sleep(slow.seconds)
-        if script := kinds.get("refuse"):
+        if script := due.get("refuse"):
             words = {"type": form.get("InstanceType", ""), "zone": script.zone or f"{region}a"}
             return error(service, script.code, status=script.status, **words)
-        if script := kinds.get("page"):
+        if script := due.get("page"):
             page = b"<html><body><h1>Proxy</h1><p>The gateway has no answer.</body></html>"
             return Response(page, script.status, {"Content-Type": "text/html"})
         response = self._account.answer(request, service, region, action, form)
-        if "double" in kinds:
+        if "double" in due:
             response = self._account.answer(request, service, region, action, form)
-        return None if "lose" in kinds else response
-
-    def _scripts(self, action: str, form: dict[str, str]) -> list[Script]:
-        with self._lock:
-            met: dict[str, Script] = {}
-            for script in self.scripts:
-                if script.meets(action, form) and script.kind not in met:
-                    script.times -= 1
-                    met[script.kind] = script
-            return list(met.values())
+        return None if "lose" in due else response
 
     def _tick(self) -> None:
         while not self._closing.wait(0.05):
@@ -272,8 +207,11 @@ class Ec2(Emulator):
             self._account.expire()
 
 
-def _action(name: str) -> str:
-    return ACTIONS.get(name, name)
+def _meets(script: Script, action: str, form: dict[str, str]) -> bool:
+    """Whether a script is about a request."""
+    zone, kind = form.get("Placement.AvailabilityZone", ""), form.get("InstanceType", "")
+    spot = form.get("InstanceMarketOptions.MarketType") == "spot"
+    return script.action in (action, "") and script.fits(zone, kind, spot)
 
 
 def main(argv: list[str]) -> None:

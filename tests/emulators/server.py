@@ -101,7 +101,7 @@ class Emulator:
             def do_GET(self) -> None:
                 emulator._serve(self)
 
-            do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_GET
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -180,7 +180,8 @@ class Emulator:
     ) -> None:
         body = response.body
         handler.send_response(response.status)
-        for name, value in {"Content-Type": "text/plain", **response.headers}.items():
+        kind = {"Content-Type": "text/plain"} if body else {}
+        for name, value in {**kind, **response.headers}.items():
             handler.send_header(name, value)
         handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
@@ -188,7 +189,7 @@ class Emulator:
             handler.wfile.write(body[: len(body) // 2])
             handler.wfile.flush()
             handler.close_connection = True
-        else:
+        elif handler.command != "HEAD":
             handler.wfile.write(body)
 
     def _trouble(self, described: str) -> str:
@@ -209,7 +210,7 @@ def _authority() -> trustme.CA:
 
 @cache
 def _certificate(host: str) -> trustme.LeafCert:
-    return _authority().issue_cert(host)
+    return _authority().issue_cert(host, "127.0.0.1")
 
 
 @contextmanager

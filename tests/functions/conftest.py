@@ -10,8 +10,10 @@ import pytest
 
 from jupyter_sky.config import Sky
 from jupyter_sky.executor import session as sessions
+from jupyter_sky.functions import instance
 from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.pool import Pool
+from jupyter_sky.functions.specs import Worker
 from tests.conftest import clean
 
 
@@ -38,3 +40,21 @@ def compute(data: Path) -> Iterator[Pool]:
     """A pool of two nodes."""
     with Compute(nodes=2) as pool:
         yield pool
+
+
+@pytest.fixture(scope="module", params=["main", "thread", "process"])
+def lanes(request: pytest.FixtureRequest, data: Path) -> Iterator[Pool]:
+    """A pool of two nodes, with each kind of lane."""
+    workers = {"main": Worker(), "thread": Worker(2), "process": Worker(2, "process")}
+    with Compute(nodes=2, worker=workers[request.param]) as pool:
+        yield pool
+
+
+@pytest.fixture
+def unspoilt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that has run no task yet."""
+    monkeypatch.setattr(instance, "_PROCESS", instance._Process())
+    kept = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(kept)

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, asdict
 from typing import Any
 
@@ -20,15 +19,7 @@ PEERS = (Peer(0, "10.0.0.4"), Peer(1, "10.0.0.5"))
 INFO = InstanceInfo(1, 2, "10.0.0.4", 23456, "train", "A100", 8, PEERS, workers_per_node=2)
 TOPOLOGY: dict[str, Any] = {"instance": asdict(INFO), "facts": {"a": 1}}
 
-
-@pytest.fixture(autouse=True)
-def unspoilt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process that has run no task yet."""
-    monkeypatch.setattr(instance, "_PROCESS", instance._Process())
-    kept = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(kept)
+pytestmark = pytest.mark.usefixtures("unspoilt")
 
 
 def test_off_a_node_it_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:

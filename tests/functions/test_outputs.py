@@ -17,14 +17,6 @@ from jupyter_sky.functions.pool import Pool
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=["main", "thread", "process"])
-def compute(request: pytest.FixtureRequest, data: Path) -> Iterator[Pool]:
-    """A pool of two nodes, with each kind of lane."""
-    workers = {"main": sky.Worker(), "thread": sky.Worker(2), "process": sky.Worker(2, "process")}
-    with sky.Compute(nodes=2, worker=workers[request.param]) as pool:
-        yield pool
-
-
 @sky.function
 def speak(lines: int = 2, wait: float = 0.0) -> None:
     for number in range(lines):
@@ -33,8 +25,8 @@ def speak(lines: int = 2, wait: float = 0.0) -> None:
     print("to stderr", file=sys.stderr)
 
 
-def test_lines_say_which_node(compute: Pool, capsys: pytest.CaptureFixture[str]) -> None:
-    speak() @ compute
+def test_lines_say_which_node(lanes: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+    speak() @ lanes
     shown = capsys.readouterr()
     assert sorted(shown.out.splitlines()) == sorted(
         f"[{node}] line {number}" for node in (0, 1) for number in (0, 1)
@@ -42,13 +34,13 @@ def test_lines_say_which_node(compute: Pool, capsys: pytest.CaptureFixture[str])
     assert sorted(shown.err.splitlines()) == ["[0] to stderr", "[1] to stderr"]
 
 
-def test_all_is_shown_before_the_result(compute: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_is_shown_before_the_result(lanes: Pool, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(5):
-        speak(100) >> compute
+        speak(100) >> lanes
         assert len(capsys.readouterr().out.splitlines()) == 100
 
 
-def test_lines_come_while_the_call_runs(compute: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_come_while_the_call_runs(lanes: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
 
     class Watch:
@@ -59,18 +51,18 @@ def test_lines_come_while_the_call_runs(compute: Pool, monkeypatch: pytest.Monke
         def flush(self) -> None: ...
 
     monkeypatch.setattr(sys, "stdout", Watch())
-    speak(1, wait=1.0) >> compute
+    speak(1, wait=1.0) >> lanes
     assert time.monotonic() - seen[0] > 0.5
 
 
-def test_what_a_generator_prints(compute: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_generator_prints(lanes: Pool, capsys: pytest.CaptureFixture[str]) -> None:
     @sky.function
     def steps() -> Iterator[int]:
         for i in range(3):
             print("step", i)
             yield i
 
-    assert list(steps() >> compute) == [0, 1, 2]
+    assert list(steps() >> lanes) == [0, 1, 2]
     time.sleep(0.3)
     assert [line[4:] for line in capsys.readouterr().out.splitlines()] == [
         "step 0",
@@ -84,18 +76,18 @@ def test_what_a_generator_prints(compute: Pool, capsys: pytest.CaptureFixture[st
     [("head", {0}), (1, {1}), ((0, 1), {0, 1}), ((), set()), (lambda info: info.node > 0, {1})],
 )
 def test_some_nodes_only(
-    compute: Pool, capsys: pytest.CaptureFixture[str], only: Any, nodes: set[int]
+    lanes: Pool, capsys: pytest.CaptureFixture[str], only: Any, nodes: set[int]
 ) -> None:
-    sky.stdout(only=only)(speak)(1) @ compute
+    sky.stdout(only=only)(speak)(1) @ lanes
     shown = capsys.readouterr()
     assert {int(line[1]) for line in shown.out.splitlines()} == nodes
     assert len(shown.err.splitlines()) == 2
 
 
-def test_silence_does_not_last(compute: Pool, capsys: pytest.CaptureFixture[str]) -> None:
-    sky.silent(speak)() @ compute
+def test_silence_does_not_last(lanes: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+    sky.silent(speak)() @ lanes
     assert capsys.readouterr() == ("", "")
-    speak(1) @ compute
+    speak(1) @ lanes
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -16,15 +15,7 @@ from jupyter_sky.functions import instance
 from jupyter_sky.functions.instance import InstanceInfo
 from jupyter_sky.functions.shard import shard
 
-
-@pytest.fixture(autouse=True)
-def unspoilt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process that has run no task yet."""
-    monkeypatch.setattr(instance, "_PROCESS", instance._Process())
-    kept = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(kept)
+pytestmark = pytest.mark.usefixtures("unspoilt")
 
 
 def on_each(nodes: int, function: Callable[[], Any], job: str = "job") -> list[Any]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyNoOffer, SkyNoPlan, SkyUsageError
 from jupyter_sky.offers import Offer
 from jupyter_sky.optimizer import constraints as c
@@ -345,15 +342,6 @@ def test_a_single_request_needs_no_model_and_the_model_agrees() -> None:
     alone, model = (json.loads(line) for line in ran.stdout.splitlines())
     assert not alone[2] and model[2]
     assert alone[:2] == model[:2]
-
-
-@pytest.fixture
-def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A data directory of the test alone, whatever ran before it."""
-    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
-    Sky.clear_instance()
-    yield
-    Sky.clear_instance()
 
 
 def test_blocked_places_and_prices_of_the_tracker_count(own_data: None) -> None:

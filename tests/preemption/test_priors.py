@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 
 from jupyter_sky import catalog, preemption
 from jupyter_sky.catalog.catalog import Band
-from jupyter_sky.config import Sky
 from jupyter_sky.offers import Offer
 from jupyter_sky.preemption import Beliefs, Exponential, FloorHyperbolic, posterior, reference
 from jupyter_sky.tracker import Observation, Place
@@ -152,15 +149,6 @@ def test_what_is_not_sure_is_shown_by_an_interval() -> None:
     # over all factors that may be, some machines live longer than the mean factor says
     assert vague.survival(5000.0) > vague.model.survival(5000.0)
     assert posterior(GOOGLE, caps={"gcp": 24.0}).survival(25.0) == 0
-
-
-@pytest.fixture
-def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A data directory of the test alone, whatever ran before it."""
-    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
-    Sky.clear_instance()
-    yield
-    Sky.clear_instance()
 
 
 def test_current_reads_the_tracker_and_the_catalog(own_data: None) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tornado.httpclient import HTTPClientError
 
+from jupyter_sky import server
 from jupyter_sky.server import PREFIX
 from jupyter_sky.server.handler import SkyHandler
 
@@ -38,3 +42,21 @@ async def test_every_handler_asks_who_is_there(
         with pytest.raises(HTTPClientError) as caught:
             await http_server_client.fetch(path, method=verb, body=body)
         assert caught.value.code == 403, (verb, path)
+
+
+LOADED = """
+import sys
+import jupyter_server.serverapp
+before = set(sys.modules)
+from jupyter_sky.server import {names}
+heavy = ["IPython", "ipykernel", "ipyparallel", "numpy", "psutil", "sqlite3", "jupyter_sky.store"]
+print([name for name in heavy if name in set(sys.modules) - before])
+"""
+
+
+def test_the_start_of_a_server_loads_nothing_heavy() -> None:
+    folder = Path(server.__file__).parent
+    names = sorted(path.stem for path in folder.glob("*.py") if "HANDLERS" in path.read_text())
+    code = LOADED.format(names=", ".join({*names, "desk", "news"} - {"__init__"}))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -229,6 +229,40 @@ async def test_a_head_that_does_not_answer_is_told_as_such(
 
     assert await until(answers), "by a new connection"
 
+    head.suspend()  # its guardian gives it three seconds
+    ending = asyncio.ensure_future(ask("clusters", "train", "down", body={}))
+
+    async def shown_as(state: str) -> Any:
+        return [c["state"] for c in (await ask("state"))["clusters"]] == [state]
+
+    await until(lambda: shown_as("ending"))
+    assert "already" in await refused(ask("clusters", "train", "down", body={}), 409)
+    assert (await ending)["ended"] == "train" and await shown_as("down")
+
+
+@pytest.mark.slow
+async def test_a_stray_of_the_same_name_is_told_apart(
+    ask: Any, desk: Desk, book: Notebook, store: Store, data: Path
+) -> None:
+    assert book.run("%%sky -c train\n1").status == "ok"
+    store.set_cluster_state("train", "down", time.time())  # as after a crash in the middle
+    book.run("%reload_ext jupyter_sky")
+    assert book.run("%%sky -c train\n1").status == "ok"
+    assert len(part(data, "guardian")) == 2
+
+    async def orphan() -> Any:
+        desk.watchman.patrol_soon()
+        found = (await ask("state"))["clusters"]
+        return found if len(found) == 2 else None
+
+    first, second = await until(orphan)
+    assert (first["name"], first["orphan"], second["orphan"]) == ("train", False, True)
+    assert second["name"] == "train (stray)" and second["price"] is None
+    await ask("clusters", "train (stray)", "down", body={})
+    assert len(part(data, "guardian")) == 1
+    assert [c["name"] for c in (await ask("state"))["clusters"]] == ["train"]
+    assert book.run("%%sky -c train\n6 * 7").result == "42", "the one in use goes on"
+
 
 # -- without a cluster ---------------------------------------------------------------------------
 

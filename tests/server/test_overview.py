@@ -20,7 +20,8 @@ from jupyter_sky.billing import BILLING, billed_seconds, billed_sql
 from jupyter_sky.ledger import Ledger, sum_usd
 from jupyter_sky.server.desk import Desk
 from jupyter_sky.server.news import SCHEMA
-from jupyter_sky.server.state import Seen, State, midnight
+from jupyter_sky.server.seen import Seen, midnight
+from jupyter_sky.server.state import State
 from jupyter_sky.store import ClusterRow, Store
 from tests.server.conftest import Refused
 from tests.test_store import CLUSTER, RUN

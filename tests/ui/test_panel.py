@@ -71,7 +71,7 @@ def test_what_is_up_is_seen_and_stopped_while_the_kernel_is_busy(notebook):
 
     assert busy(notebook)
     cluster.get_by_role("button", name="Stop cell: ui").click()
-    page.locator(".jsky-Said", has_text="being stopped").wait_for()
+    page.locator(".jsky-Panel-said", has_text="being stopped").wait_for()
     cluster.get_by_text("idle, ends in").wait_for()
     said = cluster.get_by_text("idle, ends in").inner_text()
     page.wait_for_function(
@@ -105,7 +105,7 @@ def test_it_is_readable_in_any_theme_and_width_and_by_anybody(notebook, lab):
     panel.wait_for()
     page.screenshot(path=ARTIFACTS / "panel-narrow.png")
     beyond = panel.evaluate(
-        "panel => [panel, ...panel.querySelectorAll('.jsky-Body')].map("
+        "panel => [panel, ...panel.querySelectorAll('.jsky-Panel-body')].map("
         "one => one.scrollWidth - one.clientWidth)"
     )
     assert max(beyond) <= 0  # nothing has to be scrolled sideways
@@ -132,7 +132,7 @@ def test_with_the_keyboard_alone_a_cluster_is_ended_while_the_kernel_is_busy(not
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "End it"
     page.keyboard.press("Enter")
-    page.locator(f"{CLUSTER} .jsky-Mark", has_text="ended").wait_for()
+    page.locator(f"{CLUSTER} .jsky-Panel-mark", has_text="ended").wait_for()
     page.locator(".jsky-StatusItem-button", has_text="0 up").wait_for()
     assert busy(notebook)
 
@@ -167,7 +167,7 @@ def test_notebook_7_has_the_panel_and_says_what_is_wrong(installed, browser, tmp
         page.wait_for_function("window.jupyterapp?.commands.hasCommand('jupyter-sky:open')")
         page.evaluate("window.jupyterapp.restored.then(() => true)")
         page.evaluate(f"{COMMANDS}.execute('jupyter-sky:open')")
-        problem = page.locator(".jsky-Problem")
+        problem = page.locator(".jsky-Panel-problem")
         problem.get_by_text("newer").first.wait_for()
         page.screenshot(path=ARTIFACTS / "notebook7-newer-store.png")
 

@@ -7,145 +7,133 @@ import os
 import re
 import signal
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+
+from tests.ui.labs import ARTIFACTS, COMMANDS, Lab, Notebook, axe, change_theme, write_notebook
 
 pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(240)]
 
-COUNT = """%%sky {options}
-import time
-for number in range({count}):
-    print('line', number, flush=True)
-    time.sleep({pause})
+IDLE = "window.panel.sessionContext.session?.kernel?.status === 'idle'"
+TWO_NODES = """%%sky --nodes 2
+import sys, time
+for number in range(400):
+    print('loss', number)
+print('a warning', file=sys.stderr, flush=True)
+time.sleep(4)
 print('over')"""
-CELL = ".jp-CodeCell"
 
 
-def counting(count: int, pause: float = 0.25, options: str = "") -> str:
-    return COUNT.format(count=count, pause=pause, options=options)
+def counting(count: int) -> str:
+    """A cell that prints for `count` quarters of a second."""
+    return (
+        f"%%sky\nimport time\nfor number in range({count}):\n"
+        "    print('line', number, flush=True)\n    time.sleep(0.25)\nprint('over')"
+    )
 
 
-@pytest.fixture
-def opened(lab: Any, page: Any, tmp_path: Path) -> Any:
-    """Open a notebook of these cells, with the magics loaded."""
-
-    def make(*sources: str) -> Any:
-        path = tmp_path / f"runs-{uuid.uuid4().hex[:6]}.ipynb"
-        cells = [
-            {"cell_type": "code", "execution_count": None, "id": uuid.uuid4().hex[:8]}
-            | {"metadata": {}, "outputs": [], "source": source}
-            for source in ("%load_ext jupyter_sky", *sources)
-        ]
-        about = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-        whole = {"cells": cells, "metadata": about, "nbformat": 4, "nbformat_minor": 5}
-        path.write_text(json.dumps(whole))
-        return Runs(lab, page, path)
-
-    return make
+def counted(count: int) -> list[str]:
+    return [f"line {number}" for number in range(count)] + ["over"]
 
 
 class Runs:
     """A notebook in a page, and what its cells show."""
 
-    def __init__(self, lab: Any, page: Any, path: Path) -> None:
+    def __init__(self, lab: Lab, page: Any, path: Path) -> None:
         self.lab, self.page, self.path = lab, page, path
-        self.notebook = lab.open(page, path)
+        self.notebook = Notebook(page)
 
-    @classmethod
-    def join(cls, book: Runs, page: Any) -> Runs:
-        """Open the same document in another page."""
-        found = cls.__new__(cls)
-        found.lab, found.page, found.path = book.lab, page, book.path
-        found.notebook = type(book.notebook)(page)
-        found.reload()
-        return found
+    def run(self, cell: int) -> None:
+        """Begin to run a cell."""
+        self.page.evaluate(f"window.panel.content.activeCellIndex = {cell}; 0")
+        self.page.evaluate(f"() => {{ {COMMANDS}.execute('notebook:run-cell'); }}")
+
+    def load(self) -> None:
+        """Load the magics."""
+        self.run(0)
+        self.page.wait_for_function("window.panel.content.widgets[0].model.executionCount")
+
+    def cell(self, cell: int) -> Any:
+        return self.page.locator(".jp-Notebook-cell").nth(cell)
+
+    def wait(self, cell: int, text: str) -> None:
+        """Wait until a cell shows a text, a regular expression."""
+        shown = self.cell(cell).locator(".jp-OutputArea-output", has_text=re.compile(text))
+        shown.first.wait_for(state="attached", timeout=40_000)
+
+    def outputs(self, cell: int) -> list[dict[str, Any]]:
+        return self.notebook.cells[cell]["outputs"]
+
+    def lines(self, cell: int) -> list[str]:
+        """All lines of a cell's streams, as a save would write them."""
+        streams = [out for out in self.outputs(cell) if out["output_type"] == "stream"]
+        return "".join("".join(out["text"]) for out in streams).splitlines()
 
     @property
     def dirty(self) -> bool:
         """Whether the page wants to save."""
         return self.page.evaluate("window.panel.context.model.dirty")
 
-    def run(self, at: int) -> None:
-        """Begin to run a cell."""
-        self.page.evaluate(
-            """at => {
-              window.panel.content.activeCellIndex = at;
-              window.jupyterapp.commands.execute('notebook:run-cell');
-            }""",
-            at,
-        )
-
-    def load(self) -> None:
-        self.run(0)
-        self.page.wait_for_function("window.panel.content.widgets[0].model.executionCount")
-
-    def cell(self, at: int) -> Any:
-        return self.page.locator(CELL).nth(at)
-
-    def wait(self, at: int, text: str, seconds: float = 40) -> None:
-        """Wait until a cell shows a text."""
-        outputs = self.cell(at).locator(".jp-OutputArea-output", has_text=re.compile(text))
-        outputs.first.wait_for(state="attached", timeout=seconds * 1000)
-
-    def outputs(self, at: int) -> list[dict[str, Any]]:
-        return self.notebook.cells[at]["outputs"]
-
-    def text(self, at: int) -> str:
-        """All text of a cell's streams, as a save would write it."""
-        streams = [out for out in self.outputs(at) if out["output_type"] == "stream"]
-        return "".join("".join(out["text"]) for out in streams)
-
     def save(self) -> None:
         self.page.evaluate("window.panel.context.save().then(() => true)")
 
+    def saved(self, cell: int) -> list[dict[str, Any]]:
+        """The outputs of a cell in the file."""
+        text = (self.lab.home / "work" / self.path.name).read_text()
+        return json.loads(text)["cells"][cell]["outputs"]
+
     def reload(self) -> None:
-        """Load the page anew, with the document as it is on disk; a kernel may be busy meanwhile."""
+        """Load the page anew, with the document as it is on disk; the kernel may be busy."""
         page = self.page
         page.goto("about:blank")  # without a question about what is not saved
         page.goto(f"{self.lab.url}/lab/tree/{self.path.name}?token={self.lab.token}&reset")
         page.wait_for_function(
             """() => {
               window.panel = window.jupyterapp?.shell.currentWidget;
-              return Boolean(window.panel?.context?.isReady && window.panel.content.widgets.length > 1);
+              return Boolean(
+                window.panel?.context?.isReady && window.panel.content.widgets.length > 1);
             }"""
         )
 
-    def saved(self, at: int) -> list[dict[str, Any]]:
-        file = self.lab.home / "work" / self.path.name
-        return json.loads(file.read_text())["cells"][at]["outputs"]
+    def kernel(self) -> int:
+        """The process of the notebook's kernel."""
+        for process in psutil.process_iter():
+            try:
+                name = process.environ().get("JPY_SESSION_NAME", "")
+                words = process.cmdline()
+            except psutil.Error:
+                continue
+            if name.endswith(self.path.name) and any("ipykernel_launcher" in w for w in words):
+                return process.pid
+        raise AssertionError("it has no kernel")
+
+
+@pytest.fixture
+def opened(lab: Lab, page: Any, tmp_path: Path) -> Callable[..., Runs]:
+    """Open a notebook of these cells, below one that loads the magics."""
+
+    def make(*cells: str) -> Runs:
+        path = tmp_path / f"runs-{uuid.uuid4().hex[:6]}.ipynb"
+        lab.open(page, write_notebook(path, "%load_ext jupyter_sky", *cells))
+        return Runs(lab, page, path)
+
+    return make
 
 
 def is_static(output: dict[str, Any], word: str) -> bool:
+    """Whether an output is the status line of a run that ended so, with nothing live in it."""
     text = "".join(output["data"]["text/plain"])
     return set(output["data"]) == {"text/html", "text/plain"} and text.startswith(f"☁ {word}")
 
 
 def seconds(text: str) -> int:
-    minutes, rest = re.search(r"(\d+):(\d\d)", text).groups()
+    """The time that a status line shows."""
+    minutes, rest = re.findall(r"(\d+):(\d\d)", text)[0]
     return int(minutes) * 60 + int(rest)
-
-
-def test_a_page_that_is_reloaded_loses_nothing(opened: Any) -> None:
-    book = opened(counting(40))
-    book.load()
-    book.run(1)
-    book.wait(1, "line 5")
-    book.reload()
-    book.wait(1, "running")
-    book.wait(1, "line 12")
-    book.wait(1, "over")
-    book.wait(1, "done")
-    expected = [f"line {n}" for n in range(40)] + ["over"]
-    assert book.text(1).splitlines() == expected
-    status, *rest = book.outputs(1)
-    assert len(rest) == 1
-    book.save()
-    assert "".join(book.saved(1)[1]["text"]).splitlines() == expected
-    book.reload()
-    assert book.text(1).splitlines() == expected
-    assert is_static(book.outputs(1)[0], "done")
 
 
 def test_the_card_ticks_and_stops_its_cell_while_the_kernel_is_busy(opened: Any) -> None:
@@ -154,76 +142,77 @@ def test_the_card_ticks_and_stops_its_cell_while_the_kernel_is_busy(opened: Any)
     book.run(1)
     book.wait(1, "line 3")
     card = book.cell(1).locator(".jsky-Card")
-    card.wait_for()
-    first = card.inner_text()
-    book.page.wait_for_timeout(2500)
-    assert seconds(card.inner_text()) - seconds(first) in (2, 3, 4)
-    stop = card.get_by_role("button", name="Stop this cell")
-    stop.focus()
+    first = seconds(card.inner_text())
+    book.page.wait_for_timeout(2100)
+    assert 1 <= seconds(card.inner_text()) - first <= 4
+    for theme in ("Light", "Dark"):
+        change_theme(book.page, theme)
+        assert axe(book.page, ".jsky-Card") == []
+        book.page.screenshot(path=ARTIFACTS / f"card-{theme.lower()}.png")
+    height = card.bounding_box()["height"]
+
+    card.get_by_role("button", name="Stop this cell").focus()
     book.page.keyboard.press("Enter")
     book.wait(1, "stopping|interrupting")
     book.wait(1, "cancelled")
-    book.wait(1, "stopped from the Sky panel")
-    status = book.outputs(1)[0]
-    assert is_static(status, "cancelled")
-    assert book.cell(1).locator(".jsky-Card").count() == 0
-    book.page.wait_for_function(
-        "window.panel.sessionContext.session.kernel.status === 'idle'", timeout=20_000
-    )
+    assert is_static(book.outputs(1)[0], "cancelled")
+    assert card.count() == 0
+    line = book.cell(1).locator("[role=status]").first
+    assert "stopped" in line.inner_text()
+    assert line.bounding_box()["height"] <= height + 24, "one note more, and nothing jumps"
+    book.page.wait_for_function(IDLE)
+
+
+def test_a_page_that_is_reloaded_loses_nothing(opened: Any) -> None:
+    book = opened(counting(24))
+    book.load()
+    book.run(1)
+    book.wait(1, "line 3")
+    book.reload()
+    book.wait(1, "running")
+    book.wait(1, "line 12")
+    assert book.cell(1).locator(".jsky-Card").count() == 1
+    book.wait(1, "done")
+    assert book.lines(1) == counted(24)
+    assert len(book.outputs(1)) == 2 and is_static(book.outputs(1)[0], "done")
+    book.save()
+    assert "".join(book.saved(1)[1]["text"]).splitlines() == counted(24)
+    book.reload()
+    assert book.lines(1) == counted(24) and is_static(book.outputs(1)[0], "done")
 
 
 def test_a_kernel_that_is_killed_takes_nothing_with_it(opened: Any) -> None:
-    book = opened(counting(45), "%%sky\nprint('new')")
+    book = opened(counting(36), "%%sky\nprint('new')")
     book.load()
     book.run(1)
-    book.wait(1, "line 5")
-    before = book.outputs(1)[0]["metadata"]["jupyter_sky"]["run_id"]
-    os.kill(kernel_of(book), signal.SIGKILL)
-    book.wait(1, "line 20")
-    book.page.wait_for_function(
-        "window.panel.sessionContext.session?.kernel?.status === 'idle'", timeout=30_000
-    )
+    book.wait(1, "line 3")
+    marks = book.outputs(1)[0]["metadata"]
+    os.kill(book.kernel(), signal.SIGKILL)
+    book.wait(1, "line 18")
+    book.page.wait_for_function(IDLE)
     book.load()
     book.run(2)
-    book.wait(2, "new")
     book.wait(2, "shown at its own place")
     book.wait(1, "done")
-    assert book.text(1).splitlines() == [f"line {n}" for n in range(45)] + ["over"]
-    assert book.text(2) == "new\n"
+    assert book.lines(1) == counted(36) and book.lines(2) == ["new"]
     status = book.outputs(1)[0]
-    assert is_static(status, "done") and status["metadata"]["jupyter_sky"]["run_id"] == before
-
-
-def kernel_of(book: Runs) -> int:
-    """The process of a notebook's kernel."""
-    import psutil
-
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("JPY_SESSION_NAME", "").endswith(book.path.name) and any(
-                "ipykernel_launcher" in word for word in process.cmdline()
-            ):
-                return process.pid
-        except psutil.Error:
-            continue
-    raise AssertionError("no kernel")
+    assert is_static(status, "done") and status["metadata"] == marks
 
 
 def test_a_second_browser_sees_it_all_and_saves_nothing(opened: Any, browser: Any) -> None:
-    book = opened(counting(60))
+    book = opened(counting(24))
     book.save()
     other = browser.new_context().new_page()
     other.set_default_timeout(60_000)
     try:
-        guest = Runs.join(book, other)
+        guest = Runs(book.lab, other, book.path)
+        guest.reload()
         book.load()
         book.run(1)
         guest.wait(1, "line 5")
-        assert not guest.dirty
         book.wait(1, "done")
         guest.wait(1, "done")
-        expected = [f"line {n}" for n in range(60)] + ["over"]
-        assert guest.text(1).splitlines() == book.text(1).splitlines() == expected
+        assert guest.lines(1) == book.lines(1) == counted(24)
         assert len(book.outputs(1)) == len(guest.outputs(1)) == 2
         assert book.dirty and not guest.dirty
     finally:
@@ -231,38 +220,38 @@ def test_a_second_browser_sees_it_all_and_saves_nothing(opened: Any, browser: An
 
 
 def test_the_log_is_searched_and_its_nodes_stand_side_by_side(opened: Any) -> None:
-    code = """%%sky --nodes 2
-import sys, time
-print('node', RANK, flush=True)
-for number in range(3000):
-    print('loss', number)
-print('a warning', file=sys.stderr, flush=True)
-time.sleep(6)
-print('over')""".replace("RANK", "__import__('os').environ.get('SKY_RANK', '?')")
-    book = opened(code)
+    book = opened(TWO_NODES)
+    page = book.page
     book.load()
     book.run(1)
     book.wait(1, "loss")
     book.cell(1).get_by_role("button", name="Open the log of this cell").click()
-    log = book.page.locator(".jsky-LogTab")
-    log.locator(".jsky-Log-line", has_text="a warning").first.wait_for()
-    assert log.locator(".jsky-mod-stderr .jsky-Log-mark").first.inner_text() == "err"
-    search = log.get_by_role("searchbox")
-    search.fill("loss 1234")
-    book.page.wait_for_function(
-        "document.querySelector('.jsky-Log-count').textContent === '1 of 2'"
-    )
-    search.press("Enter")
-    book.page.wait_for_function(
-        "document.querySelector('.jsky-Log-count').textContent === '2 of 2'"
-    )
-    assert log.locator("mark.jsky-mod-current").inner_text() == "loss 1234"
+    log = page.locator(".jsky-LogTab")
+    log.locator(".jsky-mod-stderr .jsky-Log-mark", has_text="err").first.wait_for()
+
+    page.keyboard.press("/")
+    page.keyboard.type("loss 123")
+    log.get_by_text("1 of 2", exact=True).wait_for()
+    page.keyboard.press("Enter")
+    log.get_by_text("2 of 2", exact=True).wait_for()
+    assert log.locator("mark.jsky-mod-current").inner_text() == "loss 123"
+    assert log.locator("mark.jsky-mod-current").is_visible()
+
     log.get_by_role("button", name="Side by side").click()
+    log.get_by_role("button", name="Follow").click()
     titles = log.locator(".jsky-Log-title")
     titles.nth(1).wait_for()
     assert titles.all_inner_texts() == ["node 0", "node 1"]
-    log.get_by_role("button", name="Follow").click()
-    for column in (0, 1):
-        log.locator(".jsky-Log-column").nth(column).locator("text=over").wait_for()
+    for column in log.locator(".jsky-Log-column").all():
+        column.get_by_text("over", exact=True).wait_for()
     log.locator(".jsky-Log-state", has_text="done").wait_for()
-    assert "6,006 lines" in log.locator(".jsky-Log-state").inner_text()
+    assert "804 lines · 2 nodes" in log.locator(".jsky-Log-state").inner_text()
+    for theme in ("Light", "Dark"):
+        change_theme(page, theme)
+        assert axe(page, ".jsky-LogTab") == []
+        page.screenshot(path=ARTIFACTS / f"log-{theme.lower()}.png")
+    assert all(pane.get_by_text("over").is_visible() for pane in log.get_by_role("log").all())
+    page.set_viewport_size({"width": 480, "height": 800})
+    tops = [column.bounding_box()["y"] for column in log.locator(".jsky-Log-column").all()]
+    assert tops[0] < tops[1], "they stack"
+    page.screenshot(path=ARTIFACTS / "log-narrow.png")

@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from jupyter_sky.bill import make, parse_since
+from jupyter_sky.bill import make, parse_since, signature
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.store import Store
 from jupyter_sky.widgets import cost as module
@@ -39,7 +39,7 @@ def made(store: Store) -> Callable[..., Cost]:
 
     def make_one(**more: Any) -> Cost:
         read = lambda by, since: make(store, "a.ipynb", by, parse_since(since))  # noqa: E731
-        one = Cost(read, budgets.append, "cluster", **more)
+        one = Cost(read, budgets.append, lambda: signature(store), "cluster", **more)
         one.budgets = budgets  # type: ignore[attr-defined]
         return one
 
@@ -126,6 +126,23 @@ def test_in_a_notebook_it_is_live_and_can_be_read_where_nothing_is(
     assert len(view.state["bill"]["lines"]) == 3
 
 
+def test_it_is_told_what_is_new_and_the_rest_now_and_then(
+    made: Callable[..., Cost], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cost = made()
+    first = cost.bill
+    store.beat("train", NOON + 60)
+    cost.refresh()
+    assert cost.bill is first, "a heartbeat is no news"
+    store.set_setting("budget_usd_day", '{"usd": 3}')
+    cost.refresh()
+    assert cost.bill.verdict.budget.usd == 3.0
+    second = cost.bill
+    monkeypatch.setattr(module, "REFRESH_SECONDS", 0.0)
+    cost.refresh()
+    assert cost.bill is not second
+
+
 def test_only_the_latest_views_are_kept_up_to_date(
     made: Callable[..., Cost], shown: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +160,7 @@ def test_a_store_that_is_locked_for_a_moment_ends_nothing(
 ) -> None:
     monkeypatch.setattr(module, "PERIOD_SECONDS", 0.01)
     monkeypatch.setattr(module, "MOST_OF_A_CORE", 1.0)
+    monkeypatch.setattr(module, "REFRESH_SECONDS", 0.0)
     cost, calls = made(), []
     read = cost._read
 

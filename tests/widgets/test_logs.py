@@ -11,7 +11,9 @@ from IPython.lib.pretty import pretty
 
 from jupyter_sky.config import Sky
 from jupyter_sky.engines.journal import Journal
+from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.executor.session import Session
+from jupyter_sky.magics import verbs
 from jupyter_sky.store import RunRow
 from jupyter_sky.widgets.logs import SHOWN_LINES, Log, printed, static_html
 
@@ -92,6 +94,31 @@ def test_a_long_journal_comes_in_parts_and_whole(session: Session, journal: Jour
     part, following = session.journal("17-ab")
     assert 0 < len(part) < 40 and following == len(part)
     assert Log.of(session, row).count("\n") == 40
+
+
+def test_what_waits_has_printed_nothing_and_what_is_gone_is_said(session: Session) -> None:
+    assert Log.of(session, begin(session, nodes=0, status="waiting")) == ""
+    session.store.end_run("17-ab", "cancelled", 120.0)
+    with pytest.raises(SkyUsageError, match="no longer kept"):
+        session.log_text("17-ab")
+
+
+def test_a_log_is_followed_to_the_end_of_its_run(
+    session: Session, journal: Journal, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jupyter_sky.executor.session.current", lambda: session)
+    begin(session)
+    told = ["one\n", "two\n"]
+
+    def sleep(seconds: float) -> None:
+        journal.append("17-ab", 0, stream(told.pop(0)))
+        journal.flush()
+        if not told:
+            session.store.end_run("17-ab", "ok", 160.0)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    verbs.call(["logs", "-f", "7"])
+    assert capsys.readouterr().out == "one\ntwo\n"
 
 
 def test_everything_printed_has_its_stream() -> None:

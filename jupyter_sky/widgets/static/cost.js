@@ -143,7 +143,9 @@ export function render({ el, ask, _, model, by, since }) {
     }
     if (bill.savings.some(one => !one.own) && !compact) {
       const { spot, placement } = bill.saved;
-      facts.push(fact(_('Saved by spot'), spot, _('against on demand')));
+      if (spot.usd || spot.unknown.length) {
+        facts.push(fact(_('Saved by spot'), spot, _('against on demand')));
+      }
       facts.push(fact(_('Saved by place'), placement, placement.usd < 0
         ? _('dearer than the default choice') : _('against the default choice')));
     }
@@ -518,6 +520,8 @@ function budgetBar(_, set) {
       if (over && budget.ends) {
         sentences.push(_('What costs is being stopped; its clusters end at %1.',
           clockTime(budget.ends)));
+      } else if (over && budget.running.length) {
+        sentences.push(_('What costs is being stopped, and its clusters end.'));
       } else if (over) {
         sentences.push(_('Nothing that costs starts until midnight, or until it is raised.'));
       } else if (mode === 'warn' && budget.usd !== null) {

@@ -36,7 +36,6 @@ export function render({ el, ask, _ = english, source, model }) {
   let current = -1;
   let following = true;
   let apart = false;
-  let chosen = false;
   let next = 0;
   let wait = PERIOD;
   /** @type {any} */
@@ -65,7 +64,7 @@ export function render({ el, ask, _ = english, source, model }) {
     following ? setFollowing(false) : toEnd();
   });
   const split = toggle(_('Side by side'), _('One column for each node'), () => {
-    [apart, chosen] = [!apart, true];
+    apart = !apart;
     arrange();
   });
   const times = toggle(_('Times'), _('When each line was printed'), () => {
@@ -126,6 +125,7 @@ export function render({ el, ask, _ = english, source, model }) {
     split.hidden = log.ranks.size < 2;
     split.setAttribute('aria-pressed', String(apart));
     look.ranks = log.ranks.size > 1 && !apart;
+    const focused = body.contains(document.activeElement);
     panes.clear();
     if (apart) {
       for (const rank of [...log.ranks].sort((one, other) => one - other)) {
@@ -133,6 +133,9 @@ export function render({ el, ask, _ = english, source, model }) {
       }
     } else {
       paneOf('all').add(log.all);
+    }
+    if (focused) {
+      panes.values().next().value?.el.focus();
     }
     if (current >= 0) {
       mark();
@@ -145,7 +148,6 @@ export function render({ el, ask, _ = english, source, model }) {
     const before = log.dropped;
     const { added, changed } = log.add(printed);
     if (log.ranks.size !== nodes) {
-      apart = chosen ? apart : false;
       arrange();
     } else if (apart) {
       panes.forEach((pane, rank) => pane.add(added.filter((line) => line.rank === rank)));
@@ -256,9 +258,6 @@ export function render({ el, ask, _ = english, source, model }) {
       [next, run, wait] = [answer.next, answer.run, PERIOD];
       trouble.textContent = '';
       take(answer.lines);
-      if (!log.count) {
-        arrange();
-      }
       draw();
     } catch (error) {
       wait = Math.min(SLOWEST, wait * 2);

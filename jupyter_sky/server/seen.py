@@ -1,0 +1,82 @@
+"""What a server knows beside its store, as values: nothing of this costs an import or a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a head said of a cluster, and when."""
+
+    idle_left: float
+    at: float
+
+
+Tellings = dict[tuple[str, float], Told]
+"""The last word of each head, by the name of its cluster and when that was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known beside the store.
+
+    Attributes
+    ----------
+    ending : frozenset of str
+        Clusters that are being ended here.
+    orphans : tuple of dict
+        Machines of this user that no cluster has, as clusters.
+    ends : dict
+        How and when runs have ended that no kernel follows, by their ids.
+    notices : tuple of str
+        Sentences for the user.
+    """
+
+    ending: frozenset[str] = frozenset()
+    orphans: tuple[dict[str, Any], ...] = ()
+    ends: dict[str, tuple[str, float]] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+
+def midnight(now: float) -> float:
+    """Return when the day of a time began here.
+
+    Examples
+    --------
+    >>> midnight(1_700_000_000.0) <= 1_700_000_000.0
+    True
+    """
+    return datetime.combine(datetime.fromtimestamp(now).date(), datetime.min.time()).timestamp()
+
+
+def orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:
+    """Describe machines that no cluster has, as a cluster whose price nobody knows."""
+    found = list(machines)
+    cloud = found[0].cloud
+    return {
+        "name": name,
+        "state": "up",
+        "where": cloud,
+        "cloud": cloud,
+        "region": "",
+        "instance_type": "",
+        "spot": False,
+        "nodes": len(found),
+        "price": None,
+        "price_source": "",
+        "price_date": "",
+        "notebook": "",
+        "created": min(machine.started for machine in found),
+        "idle": 0.0,
+        "idle_left": None,
+        "lease_end": min((m.lease_end for m in found if m.lease_end is not None), default=None),
+        "running": 0,
+        "usd": None,
+        "resources": "",
+        "note": "no notebook knows of it, and it may cost money: end it",
+        "orphan": True,
+    }
