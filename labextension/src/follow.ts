@@ -119,6 +119,8 @@ export class Follower {
     const { cell, sheet } = this;
     let trouble = false;
     try {
+      // lines say whose they are once several nodes print: known only of the whole
+      if (told.over && (this.run.nodes ?? 1) > 1) this.restart();
       await this.read();
     } catch (error) {
       if (!told.over) throw error;
@@ -132,6 +134,11 @@ export class Follower {
     }, told.writer);
     this.begun = true;
     return !told.over;
+  }
+
+  private restart(): void {
+    this.sheet.clear();
+    this.next = 0;
   }
 
   /** Reads what the journal has got since the last time. */

@@ -219,6 +219,18 @@ describe('a run that is followed', () => {
     expect(cell.list[1]).toEqual(stream('a\n30%\nb\n'));
   });
 
+  it('is read as a whole at the end where several nodes print', async () => {
+    const cell = new Cell();
+    const server = new Server();
+    server.journal = [stream('a\n')];
+    const follower = new Follower({ ...RUN, nodes: 2 }, cell, server);
+    await follower.turn(save);
+    server.journal = [stream('[0] a\n'), stream('[1] b\n')];
+    server.over = true;
+    await follower.turn(save);
+    expect(cell.list).toEqual([static_(), stream('[0] a\n[1] b\n')]);
+  });
+
   it('stops at more text than a page can hold, and says so', async () => {
     const cell = new Cell();
     const server = new Server();
