@@ -118,7 +118,10 @@ class Database:
         It compares within the life of this object only, and costs no look at the data.
         """
         with self._lock:
-            others = self._db.execute("PRAGMA data_version").fetchone()[0]
+            try:
+                others = self._db.execute("PRAGMA data_version").fetchone()[0]
+            except sqlite3.Error as error:
+                raise _failure(error) from error
             return f"{others}.{self._db.total_changes}"
 
     def write(self, *statements: Statement) -> None:

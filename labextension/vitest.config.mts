@@ -6,6 +6,7 @@ export default defineConfig({
     include: ['tests/**/*.test.ts', 'tests/**/*.test.tsx'],
     // JupyterLab's packages import style sheets and each other without extensions
     server: { deps: { inline: [/@jupyterlab\//, /@lumino\//, /@jupyter\//] } },
-    css: false
+    css: false,
+    testTimeout: 60_000 // nothing is timed: a busy machine must not fail a test
   }
 });

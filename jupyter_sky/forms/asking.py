@@ -79,17 +79,16 @@ def _write(asked: Json) -> Json:
 
 def _match(asked: Json) -> Json:
     fields, time = _fields(asked.get("fields")), _text(asked, "time").strip()
+    seconds, late = None, {}
     try:
-        seconds = parse_duration(time, "about") if time else None
+        seconds = parse_duration(time, "time") if time else None
     except SkyUsageError as error:
-        late = {"time": {"message": error.message, "hint": error.hint or ""}}
-        return {"errors": late, "line": fields.line(), "count": 0, "summary": error.message}
+        late = {"time": (error.message, error.hint or "")}
     found = match(fields, seconds=seconds)
-    written = write(_text(asked, "source"), fields)
     return {
         **asdict(found),
-        "errors": _errors(found.errors),
-        "line": read(written).line,
+        "errors": _errors({**found.errors, **late}),
+        "line": read(write(_text(asked, "source"), fields)).line,
         "summary": summary(found),
     }
 

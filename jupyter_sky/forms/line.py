@@ -235,6 +235,8 @@ def _pieces(text: str) -> list[_Piece]:
     words, spans = _split(text)
     pieces = []
     skip = 1 if words and not words[0].startswith("-") else 0
+    if skip and not words[0].strip():
+        raise SkyUsageError(f"{words[0]!r} is not an option or an alias", hint="take it away")
     if skip:
         pieces.append(_Piece("alias", "", words[0], *spans[0]))
     for use in written(words[skip:]):

@@ -159,33 +159,39 @@ def match(
         return Answer(fields.line(), errors)
     known = replace(fields, alias="") if unknown else fields
     options = parse_cell_line(known.line(), aliases)
-    asked, notes = _with_settings(options)
-    notes += [unknown[0]] if unknown else []
-    # as the broker has it: the variables of a cell are not risked unasked
-    need = replace(asked, spot=False) if asked.spot is None else asked
-    catalog = catalog or load()
     try:
-        own, sold = _found(catalog, need)
+        answer = _answered(options, seconds, catalog or load())
     except SkyUsageError as error:
         return Answer(fields.line(), {_named(error): (error.message, error.hint or "")})
+    notes = (unknown[0], *answer.notes) if unknown else answer.notes
+    return replace(answer, line=fields.line(), notes=notes)
+
+
+def _answered(options: CellOptions, seconds: float | None, catalog: Catalog) -> Answer:
+    """The answer to what has been understood, without the line that says it."""
+    asked, notes = _with_settings(options)
+    # as the broker has it: the variables of a cell are not risked unasked
+    need = replace(asked, spot=False) if asked.spot is None else asked
+    own, sold = _found(catalog, need)
     seconds = options.timeout if seconds is None else seconds
     spot = None
     if asked.spot is None:
         risky = catalog.filter(replace(need, spot=True)).offers(1)
         spot = next(_places(risky, need.nodes, seconds, 1), None)
-    count = len(own) + len(sold)
-    if not count:
-        return Answer(fields.line(), {}, loosen=tuple(_loosened(catalog, need, spot)))
+    notes += catalog.problems
+    if not own and not len(sold):
+        loosen = tuple(_loosened(catalog, need, spot))
+        return Answer("", {}, loosen=loosen, notes=tuple(notes))
     places = tuple(_places([*own, *sold.offers(PLACES * _ALIKE)], need.nodes, seconds, PLACES))
     return Answer(
-        fields.line(),
-        {},
-        count,
-        places,
-        spot,
-        seconds,
-        _lasts(options.max_cost, places[0].price),
-        notes=(*notes, *catalog.problems),
+        line="",
+        errors={},
+        count=len(own) + len(sold),
+        places=places,
+        spot=spot,
+        seconds=seconds,
+        lasts=_lasts(options.max_cost, places[0].price),
+        notes=tuple(notes),
     )
 
 

@@ -6,6 +6,7 @@ Nothing heavy is imported before the first question.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 PREFIX = "jupyter-sky"
@@ -33,4 +34,19 @@ def load(server_app: Any) -> None:
             for module in (overview, clusters, runs, follow, offers, form, cost)
             for path, handler in module.HANDLERS
         ],
+    )
+    if note := without_panel():
+        server_app.log.warning(note)
+
+
+def without_panel() -> str:
+    """Return why JupyterLab has no panel; nothing if it has."""
+    from jupyter_core.paths import jupyter_path
+
+    folders = jupyter_path("labextensions")
+    if any(Path(folder, PREFIX, "package.json").exists() for folder in folders):
+        return ""
+    return (
+        "jupyter_sky was installed from source without npm, so JupyterLab has no Sky panel. "
+        "Install Node.js 20 or later and jupyter_sky again, or a released wheel."
     )

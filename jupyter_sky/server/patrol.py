@@ -76,8 +76,13 @@ def _ends(
 def _end(lookouts: Lookouts, row: ClusterRow, run: RunRow) -> tuple[str, float] | None:
     try:
         told = lookouts.ask(row, "journal", run=run.run_id, start=FAR_AHEAD)
+        if told["status"] == "running" and run.stop:  # it was waiting for its engine, perhaps
+            ranks = list(range(row.nodes))
+            lookouts.ask(row, "interrupt", run=run.run_id, ranks=ranks)
+        # one that waits for its engine is not known to the head before its turn comes
+        waits = told["status"] == "unknown" and lookouts.ask(row, "vitals")["running"]
     except SkyError:  # it is the next patrol's to see whether the cluster is lost
         return None
-    if told["status"] == "running":
+    if told["status"] == "running" or waits:
         return None
     return told["status"].replace("unknown", "lost"), told["ended"] or run.last_beat

@@ -27,8 +27,9 @@ export function addCommands(
   const under = (name: string): string | undefined =>
     app.contextMenuHitTest(node => node.hasAttribute(name))?.getAttribute(name) ?? undefined;
 
+  /** What was last clicked on is remembered for good: the palette does not mean it. */
   const named = (args: Args): ICluster | undefined => {
-    const name = args.name ?? under('data-jsky-cluster');
+    const name = args.name ?? (args.isPalette ? undefined : under('data-jsky-cluster'));
     return clusters().find(one => one.name === name);
   };
   const run = (args: Args): IRun | undefined => {
@@ -53,7 +54,7 @@ export function addCommands(
 
   const add = (
     id: string,
-    label: string,
+    label: string | ((args: Args) => string),
     execute: (args: Args) => unknown,
     options: { caption?: string; isEnabled?: (args: Args) => boolean; hidden?: boolean } = {}
   ) => {
@@ -71,12 +72,13 @@ export function addCommands(
   const onCluster = (
     id: string,
     label: string,
-    deed: 'down' | 'extend' | 'ssh' | 'insert',
+    its: string, // the label where the cluster is known
+    deed: 'down' | 'extend' | 'ssh' | 'insert' | 'log',
     act: (cluster: ICluster) => Promise<void>
   ) =>
     add(
       id,
-      label,
+      args => (named(args) ? its : label),
       async args => {
         const cluster = await choose(args, label);
         if (!cluster) return;
@@ -86,14 +88,19 @@ export function addCommands(
       },
       { isEnabled: args => !named(args) || !whyNot(deed, named(args)!, _) }
     );
-  onCluster('down', _('End a Cluster…'), 'down', one => deeds.down(one));
-  onCluster('extend', _('Keep a Cluster Longer…'), 'extend', one => deeds.extend(one));
-  onCluster('copy-ssh', _('Copy the SSH Line of a Cluster'), 'ssh', one => deeds.copySsh(one));
-  onCluster('insert-cell', _('Insert a Cell for a Cluster'), 'insert', one => deeds.insertFor(one));
-  add('launch-log', _('Show How a Cluster Was Launched'), async args => {
-    const cluster = await choose(args, _('Show How a Cluster Was Launched'));
-    if (cluster) await deeds.launchLog(cluster);
-  });
+  onCluster('down', _('End a Cluster…'), _('End Cluster…'), 'down', one => deeds.down(one));
+  onCluster('extend', _('Keep a Cluster Longer…'), _('Keep It Longer…'), 'extend', one =>
+    deeds.extend(one)
+  );
+  onCluster('copy-ssh', _('Copy the SSH Line of a Cluster'), _('Copy SSH Line'), 'ssh', one =>
+    deeds.copySsh(one)
+  );
+  onCluster('insert-cell', _('Insert a Cell for a Cluster'), _('Insert Cell'), 'insert', one =>
+    deeds.insertFor(one)
+  );
+  onCluster('launch-log', _('Show How a Cluster Was Launched'), _('Launch Log'), 'log', one =>
+    deeds.launchLog(one)
+  );
 
   add('stop-all', _('Stop All Cells on Clusters'), async () => {
     if (active().length) await deeds.stop(active());

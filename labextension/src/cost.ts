@@ -71,12 +71,19 @@ export const cost: JupyterFrontEndPlugin<void> = {
   requires: [ISky],
   activate: (_app: JupyterFrontEnd, sky: ISky): void => {
     const { _ } = sky;
+    let chosen = { by: 'notebook', since: 'today' };
     sky.addTab({
       id: COST,
       label: _('Cost'),
       rank: 40,
       mount: host =>
-        render({ el: host, ask: askServer(sky), _, by: 'notebook', since: 'today' })
+        render({
+          el: host,
+          ask: askServer(sky),
+          _,
+          ...chosen,
+          chose: now => (chosen = now) // for when the tab is opened again
+        })
     });
     addView('cost', shownCost);
     warn(sky);

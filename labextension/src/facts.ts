@@ -82,11 +82,12 @@ export function ending(cluster: ICluster, at: number, now: number, _: Translate)
 
 /** Why a deed cannot be done to a cluster now; empty when it can. */
 export function whyNot(
-  deed: 'stop' | 'down' | 'extend' | 'ssh' | 'insert',
+  deed: 'stop' | 'down' | 'extend' | 'ssh' | 'insert' | 'log',
   cluster: ICluster,
   _: Translate
 ): string {
   const { name, state } = cluster;
+  if (deed === 'log') return '';
   if (state === 'ending') return _('%1 is being ended.', name);
   if (!isLive(cluster)) return _('%1 has ended.', name);
   if (deed === 'stop' && !cluster.running) return _('No cell runs on %1.', name);
@@ -127,10 +128,9 @@ export function ratePlus(state: IState, _: Translate): string {
 /** What today has cost so far, and of how much. */
 export function todayLine(state: IState, _: Translate): string {
   const { usd, unknown, budget, over } = state.today;
-  const spent = usd || !unknown ? money(usd, _) : '';
-  const more = unknown ? _('%1 of unknown price', unknown) : '';
-  const words = [_('Today %1', [spent, more].filter(Boolean).join(' + '))];
+  const words = [_('Today %1', usd || !unknown ? money(usd, _) : _('unknown'))];
   if (budget !== null) words.push(_('of %1', money(budget, _)));
+  if (unknown && usd) words.push(_('and %1 of unknown price', unknown));
   if (over) words.push(_('– over budget'));
   return words.join(' ');
 }

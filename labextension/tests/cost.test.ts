@@ -165,6 +165,14 @@ describe('the bill', () => {
     by.dispatchEvent(new Event('change'));
     await vi.advanceTimersByTimeAsync(10);
     expect(ask).toHaveBeenLastCalledWith('bill', { by: 'day', since: 'all' });
+    dispose();
+    const chose = vi.fn();
+    dispose = render({ el, ask, _: english, by: 'cloud', since: '7d', chose });
+    const [grouping, since] = [...el.querySelectorAll('select')];
+    expect([grouping.value, since.value]).toEqual(['cloud', '7d']);
+    since.value = '30d';
+    since.dispatchEvent(new Event('change'));
+    expect(chose).toHaveBeenCalledWith({ by: 'cloud', since: '30d' });
   });
 
   it('follows the kernel that pushes, and asks it nothing in vain', async () => {

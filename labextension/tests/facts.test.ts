@@ -35,9 +35,9 @@ describe('what a cluster costs', () => {
     const today = (usd: number | null, unknown: number, budget: number | null, over = false) =>
       todayLine(state({ today: { usd, unknown, budget, over } }), _);
     expect(today(2.5, 0, null)).toBe('Today $2.50');
-    expect(today(2.5, 1, 5)).toBe('Today $2.50 + 1 of unknown price of $5.00');
+    expect(today(2.5, 1, 5)).toBe('Today $2.50 of $5.00 and 1 of unknown price');
     expect(today(6, 0, 5, true)).toBe('Today $6.00 of $5.00 – over budget');
-    expect(today(null, 2, null)).toBe('Today 2 of unknown price');
+    expect(today(null, 2, null)).toBe('Today unknown');
   });
 });
 

@@ -163,6 +163,20 @@ describe('the form', () => {
     expect(act.mock.calls[0][0]).toEqual({ fields: { values: { cpus: '64' }, alias: '' }, line: '--cpus 64' });
   });
 
+  it('writes nothing while nobody answers, and says so once', async () => {
+    const act = vi.fn();
+    const match = vi.fn().mockReturnValueOnce(MATCH).mockRejectedValue(
+      new Trouble({ message: 'the token has expired', hint: 'log in again' })
+    );
+    const { el } = await drawn({ match }, [{ id: 'apply', label: 'Apply', main: true, act }]);
+    el.querySelector<HTMLButtonElement>('[data-action]')!.click();
+    await settle(10);
+    expect(act).not.toHaveBeenCalled();
+    expect([...el.querySelectorAll('[role=alert]')].map(one => one.textContent)).toEqual(
+      ['the token has expiredlog in again']
+    );
+  });
+
   it('keeps a line that cannot be read, and lets it be mended', async () => {
     const error = { message: 'no closing quotation', hint: 'close it' };
     const read = vi

@@ -71,7 +71,8 @@ def test_a_budget_that_is_passed_stops_what_costs(start: Any, host: SshHost) -> 
     wait_until(lambda: not host.held(), 30, "the cluster goes on")
     store = Store.open(start.data)
     (dear,) = [row for row in store.clusters(live_only=False) if row.price]
-    assert dear.state == "down" and [row.name for row in store.clusters()] == ["free"]
+    wait_until(lambda: store.cluster(dear.name).state == "down", 10, "its account goes on")
+    assert [row.name for row in store.clusters()] == ["free"]
     bill = Ledger(store).cluster_usd(dear.name)
     assert bill is not None and bill < most + 8 + 12, "little more than the grace"
     assert book.run("%%sky -c free\n1 + 1").result == "2"

@@ -187,6 +187,7 @@ def test_a_cell_without_a_line_gets_one_above_all_else():
         ("--spot --on-demand", "on_demand", "exclude each other"),
         ("--bg a --name b", "name", "one name"),
         ("--cpu 4", "", "not an option"),
+        ("'' --spot", "", "not an option"),
         ("--cpus 4 --cpus 5", "", "twice"),
         ("--cpus", "", "needs a value"),
         ("-i 'x", "", "quotation"),

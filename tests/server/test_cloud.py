@@ -108,20 +108,3 @@ async def test_a_machine_that_is_removed_in_the_console_is_shown_as_lost(
     assert ran.ename == "SkyClusterLost"
     wait_until(lambda: not cloud.machines(), 30, "the other node is of no use")
     assert all(interval.ended is not None for interval in store.intervals())
-
-
-async def test_machines_that_nobody_remembers_are_shown_and_can_be_ended(
-    ask: Callable[..., Any], desk: Desk, book: Notebook, cloud: Loopback, store: Store
-) -> None:
-    assert book.run(SKY + "\n1", 90).status == "ok"
-    store.set_cluster_state("far", "down", time.time())  # as after a crash in the middle
-
-    async def orphan() -> Any:
-        desk.watchman.patrol_soon()
-        return next((c for c in (await ask("state"))["clusters"] if c["orphan"]), None)
-
-    shown = await until(orphan, 30)
-    assert (shown["name"], shown["nodes"], shown["price"], shown["usd"]) == ("far", 1, None, None)
-    ended = await ask("clusters", "far", "down", body={})
-    assert ended["ended"] == "far" and cloud.machines() == []
-    assert not any(c["orphan"] for c in (await ask("state"))["clusters"])

@@ -69,6 +69,12 @@ async def test_the_life_of_a_cluster(ask: Any, desk: Desk, book: Notebook, store
     assert (shown["name"], shown["state"], shown["usd"]) == ("train", "up", 0.0)
     assert shown["where"].startswith("2 x local this-machine")
 
+    assert len(desk.lookouts) == 1
+    desk.lookouts.let_go()
+    assert len(desk.lookouts) == 1, "it was asked a moment ago"
+    desk.lookouts.let_go(0.0)
+    assert len(desk.lookouts) == 0
+
     assert (await ask("clusters", "train", "extend", body={"time": "1h"}))["idle_left"] > 3595
     (shown,) = (await ask("state"))["clusters"]
     assert 3590 < shown["idle_left"] <= 3600
@@ -262,6 +268,33 @@ async def test_a_stray_of_the_same_name_is_told_apart(
     assert len(part(data, "guardian")) == 1
     assert [c["name"] for c in (await ask("state"))["clusters"]] == ["train"]
     assert book.run("%%sky -c train\n6 * 7").result == "42", "the one in use goes on"
+
+
+@pytest.mark.slow
+async def test_a_cell_that_waits_for_its_engine_is_stopped_when_its_turn_comes(
+    ask: Any, desk: Desk, book: Notebook
+) -> None:
+    assert book.run("%%sky\nimport time").status == "ok"
+    for name in ("first", "second"):
+        body = f"print('{name} begins', flush=True)\ntime.sleep({4 if name == 'first' else 60})"
+        assert book.run(f"%%sky --bg {name}\n{body}").status == "ok"
+
+    async def both() -> Any:
+        runs = {run["name"]: run for run in (await ask("state"))["runs"] if run["ended"] is None}
+        return runs if len(runs) == 2 else None
+
+    second = (await until(both))["second"]
+    book.kill()
+    await ask("runs", second["run_id"], "stop", body={})
+
+    async def ended() -> Any:
+        desk.watchman.patrol_soon()
+        found = await ask("runs", second["run_id"])
+        return found if found["ended"] else None
+
+    # its code would take a minute; in its very first moment an interrupt leaves no error behind
+    assert (await until(ended, 30))["status"] in ("interrupted", "ok")
+    assert (await ask("clusters", second["cluster"], "vitals"))["running"] == []
 
 
 # -- without a cluster ---------------------------------------------------------------------------

@@ -79,6 +79,11 @@ def test_what_is_up_is_seen_and_stopped_while_the_kernel_is_busy(notebook):
     )  # it ticks
     assert not busy(notebook)
 
+    cluster.click(button="right", position={"x": 40, "y": 20})
+    page.locator(".lm-Menu-item", has_text="Launch Log").click()
+    page.get_by_role("dialog").get_by_text("How ui was launched").wait_for()
+    page.keyboard.press("Escape")
+
     page.get_by_role("tab", name="Runs", exact=True).click()
     ended = page.locator(".jsky-Run", has_text="import time")
     ended.get_by_text("cancelled").wait_for()

@@ -88,9 +88,10 @@ export function parseBudget(text) {
  * @param {any} [view.model] Holds the first figures, and tells of new ones, where there is a kernel.
  * @param {string} [view.by] What is shown at first: by `cell`, `notebook`...
  * @param {string} [view.since] And since when: `today`, `7d`, `30d` or `all`.
+ * @param {(chosen: {by: string, since: string}) => void} [view.chose] Told of another choice.
  * @returns {() => void}
  */
-export function render({ el, ask, _, model, by, since }) {
+export function render({ el, ask, _, model, by, since, chose }) {
   const state = model?.get?.('state') ?? {};
   const compact = Boolean(state.compact);
   /** @type {Bill | null} */
@@ -233,6 +234,7 @@ export function render({ el, ask, _, model, by, since }) {
       ['cloud', _('cloud')], ['day', _('day')]
     ], chosen.by, value => {
       chosen.by = value;
+      chose?.({ ...chosen });
       void refresh();
     });
     const when = choice(_('Since'), [
@@ -242,6 +244,7 @@ export function render({ el, ask, _, model, by, since }) {
         ? [[chosen.since, bill?.since ? timeOf(bill.since) : chosen.since]] : [])
     ], chosen.since, value => {
       chosen.since = value;
+      chose?.({ ...chosen });
       void refresh();
     });
     const csv = h('button', { class: 'jsky-Button', type: 'button', text: _('Save as CSV'),

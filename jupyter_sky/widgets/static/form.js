@@ -1,17 +1,7 @@
 // @ts-check
-import {
-  clock,
-  combobox,
-  debounce,
-  disable,
-  h,
-  latest,
-  liveRegion,
-  money,
-  rate,
-  uid,
-  widget
-} from './base.js';
+import { offersOf, troubleOf, waysOf } from './answer.js';
+import { debounce, disable, h, latest, liveRegion, uid, widget } from './base.js';
+import { Controls } from './controls.js';
 
 /**
  * The form of a cell: its fields follow from `schema`, what they would get from `match`, and what
@@ -20,19 +10,7 @@ import {
 
 /** @typedef {import('./base.js').Ask} Ask */
 /** @typedef {import('./base.js').Translate} Translate */
-/**
- * @typedef {object} Field
- * @property {string} key
- * @property {string} label
- * @property {string} help
- * @property {string} example
- * @property {'text' | 'list' | 'flag' | 'named' | 'choice'} kind
- * @property {string} flag
- * @property {string} group
- * @property {string} complete
- * @property {[string, string][]} choices
- */
-/** @typedef {{values: Record<string, string | boolean>, alias: string}} Fields */
+/** @typedef {import('./controls.js').Fields} Fields */
 /**
  * Something to do with what the form says. What `act` throws is shown.
  * @typedef {object} Action
@@ -56,16 +34,12 @@ const WAIT = 150; // ms without a key before it is asked what the fields would g
  * @param {string} [options.source] The cell's text; its line is read.
  * @param {Action[]} [options.actions]
  * @param {(line: string, answer: any) => void} [options.changed] Called with each new answer.
- * @returns {{dispose: () => void, focus: () => void, reload: (source: string) => void}}
+ * @returns {{dispose: () => void, focus: () => void}}
  */
 export function drawForm({ el, ask, _, source = '', actions = [], changed }) {
   const form = new Form(el, ask, _, source, actions, changed);
   void form.open();
-  return {
-    dispose: () => form.dispose(),
-    focus: () => form.focus(),
-    reload: text => void form.reload(text)
-  };
+  return { dispose: () => form.dispose(), focus: () => form.focus() };
 }
 
 class Form {
@@ -84,27 +58,36 @@ class Form {
     this.source = source;
     this.actions = actions;
     this.changed = changed;
-    /** @type {Map<string, {input: any, box: HTMLElement, said: HTMLElement, field: Field}>} */
-    this.inputs = new Map();
-    /** @type {(() => void)[]} */
-    this.parts = [];
-    /** @type {any} */
-    this.found = null;
+    this.controls = new Controls({ ask, _, touched: () => this.touched() });
     /** @type {any} */
     this.answer = null;
-    /** @type {any} */
-    this.timeInput = null;
-    /** @type {any} */
-    this.more = null;
     /** @type {any[]} */
     this.buttons = [];
     this.disposed = false;
     this.wantsFocus = false;
-    this.time = '';
     this.later = debounce(() => void this.match(), WAIT);
-    this.matching = latest(asked => this.ask('match', asked));
-    this.placing = latest(asked => this.ask('place', asked));
-    this.reading = latest(asked => this.ask('read', asked));
+    this.matching = latest(asked => ask('match', asked));
+    this.placing = latest(asked => ask('place', asked));
+    this.reading = latest(asked => ask('read', asked));
+    this.result = h('div', { class: 'jsky-Needs-result' });
+    this.where = h('p', { class: 'jsky-Needs-where' });
+    this.wrong = h('div', { class: 'jsky-Needs-wrong' });
+    this.line = h('input', {
+      id: uid('line'),
+      class: 'jsky-Needs-line jsky-mono',
+      spellcheck: 'false',
+      autocomplete: 'off',
+      on: { change: () => void this.typed() }
+    });
+    this.time = h('input', {
+      class: 'jsky-Needs-time',
+      size: '4',
+      title: _('How long the cell may take, such as 20m or 2h; only for the estimate'),
+      'aria-label': _('Expected time, for the estimate'),
+      spellcheck: 'false',
+      on: { input: () => this.later() }
+    });
+    this.keydown = this.keydown.bind(this);
   }
 
   async open() {
@@ -112,177 +95,40 @@ class Form {
     el.classList.add('jsky-View', 'jsky-Needs');
     el.replaceChildren(h('p', { class: 'jsky-Needs-wait', text: _('Loading…') }));
     try {
-      const [schema, found] = await Promise.all([
-        this.ask('schema', {}),
-        this.ask('read', { source: this.source })
-      ]);
+      const asked = [this.ask('schema', {}), this.ask('read', { source: this.source })];
+      const [schema, found] = await Promise.all(asked);
       if (!this.disposed) {
         this.draw(schema);
         this.fill(found);
       }
     } catch (error) {
-      el.replaceChildren(this.trouble(error));
+      el.replaceChildren(troubleOf(error));
     }
   }
 
-  /** @param {any} error */
-  trouble(error) {
-    return h(
-      'div',
-      { class: 'jsky-Needs-trouble', role: 'alert' },
-      h('strong', { text: error?.message ?? String(error) }),
-      error?.hint ? h('div', { text: error.hint }) : null
-    );
-  }
-
-  // -- drawing ----------------------------------------------------------------------------------
-
-  /** @param {{fields: Field[], aliases: Record<string, string>}} schema */
-  draw({ fields, aliases }) {
-    const { el, _ } = this;
-    const common = h('div', { class: 'jsky-Needs-grid' });
-    const more = h('div', { class: 'jsky-Needs-groups' });
-    this.count = h('span', { class: 'jsky-Needs-count' });
-    this.more = h(
-      'details',
-      { class: 'jsky-Needs-more' },
-      h('summary', null, _('More'), ' ', this.count),
-      more
-    );
-    /** @type {Map<string, HTMLElement>} */
-    const grids = new Map();
-    if (Object.keys(aliases).length) {
-      const help = _('Short name of options, from your settings');
-      const choices = [['', _('none')], ...Object.keys(aliases).map(name => [name, name])];
-      common.append(this.control(this.alias(help, choices)));
-    }
-    for (const field of fields) {
-      if (!field.group) {
-        common.append(this.control(field));
-        continue;
-      }
-      if (!grids.has(field.group)) {
-        const grid = h('div', { class: 'jsky-Needs-grid' });
-        more.append(h('fieldset', null, h('legend', { text: _(field.group) }), grid));
-        grids.set(field.group, grid);
-      }
-      grids.get(field.group)?.append(this.control(field));
-    }
-    this.result = h('div', { class: 'jsky-Needs-result' });
-    this.where = h('p', { class: 'jsky-Needs-where' });
-    this.wrong = h('div', { class: 'jsky-Needs-wrong' });
-    const id = uid('line');
-    this.line = h('input', {
-      id,
-      class: 'jsky-Needs-line jsky-mono',
-      spellcheck: 'false',
-      autocomplete: 'off',
-      on: { change: () => void this.typed() }
-    });
-    const typed = h(
-      'div',
-      { class: 'jsky-Needs-lineBox' },
-      h('label', { for: id, text: _('Line') }),
-      this.line
-    );
+  /** @param {any} schema */
+  draw(schema) {
+    const { el, _, line } = this;
     this.buttons = this.actions.map(action => this.button(action));
-    const bar = h('div', { class: 'jsky-Needs-bar' }, ...this.buttons);
-    const body = [common, this.more, this.result, this.where, typed, this.wrong, bar];
-    el.replaceChildren(...body);
+    const label = h('label', { for: line.id, text: _('Line') });
+    el.replaceChildren(
+      ...this.controls.draw(schema),
+      this.result,
+      this.where,
+      h('div', { class: 'jsky-Needs-lineBox' }, label, line),
+      this.wrong,
+      h('div', { class: 'jsky-Needs-bar' }, ...this.buttons)
+    );
     this.live = liveRegion(el);
-    const submit = (/** @type {KeyboardEvent} */ event) => {
-      const target = /** @type {HTMLElement} */ (event.target);
-      if (event.key === 'Enter' && target.tagName === 'INPUT' && !event.defaultPrevented) {
-        event.preventDefault();
-        const main = this.actions.find(action => action.main);
-        if (target === this.line) {
-          void this.typed().then(() => main && this.act(main));
-        } else if (main) {
-          void this.act(main);
-        }
-      }
-    };
-    el.addEventListener('keydown', submit);
-    this.parts.push(() => el.removeEventListener('keydown', submit));
+    el.addEventListener('keydown', this.keydown);
     if (this.wantsFocus) {
       this.focus();
     }
   }
 
-  /** @param {string} help @param {string[][]} choices @returns {Field} */
-  alias(help, choices) {
-    const label = this._('Preset');
-    /** @type {any} */
-    const field = { key: 'alias', label, help, choices, kind: 'choice', group: '', example: '' };
-    return field;
-  }
-
-  /** A label with its control, and room for what is wrong with it. @param {Field} field */
-  control(field) {
-    const { _ } = this;
-    const id = uid(field.key);
-    const said = h('div', { class: 'jsky-Needs-said', id: `${id}-said` });
-    const shared = { id, title: _(field.help), 'aria-describedby': said.id };
-    const changes = { on: { input: () => this.touched(), change: () => this.touched() } };
-    /** @type {any} */
-    let input;
-    if (field.kind === 'choice') {
-      const options = field.choices.map(([value, words]) => h('option', { value }, _(words)));
-      input = h('select', { ...shared, ...changes }, ...options);
-    } else if (field.kind === 'flag') {
-      input = h('input', { ...shared, ...changes, type: 'checkbox' });
-    } else {
-      const placeholder = field.example || '';
-      input = h('input', { ...shared, ...changes, placeholder, spellcheck: 'false' });
-    }
-    const label = h('label', { for: id, text: _(field.label), title: _(field.help) });
-    const box = h('div', { class: `jsky-Needs-field jsky-mod-${field.kind}` }, label);
-    if (field.kind === 'named') {
-      const on = h('input', {
-        type: 'checkbox',
-        'aria-label': _(field.label),
-        title: _(field.help),
-        on: { change: () => this.touched() }
-      });
-      input.named = on;
-      input.placeholder = _('name, if any');
-      input.addEventListener('input', () => (on.checked = on.checked || Boolean(input.value)));
-      box.append(h('span', { class: 'jsky-Needs-named' }, on, input), said);
-    } else {
-      box.append(input, said);
-    }
-    if (input.type === 'text' && field.complete) {
-      this.parts.push(this.completed(field, input));
-    }
-    this.inputs.set(field.key, { input, box, said, field });
-    return box;
-  }
-
-  /** @param {Field} field @param {any} input */
-  completed(field, input) {
-    return combobox(input, {
-      label: this._(field.label),
-      several: field.kind === 'list' || field.complete === 'cloud',
-      taken: () => this.touched(),
-      choices: async text => {
-        const asked = { key: field.key, text, fields: this.fields() };
-        const { choices } = await this.ask('complete', asked);
-        /** @type {Record<string, [string[], string]>} */
-        const body = {
-          'local-name': [this.found?.reads ?? [], this._('the cell reads it')],
-          'remote-name': [this.found?.makes ?? [], this._('the cell makes it')]
-        };
-        const [names, note] = body[field.complete] ?? [[], ''];
-        const own = names.filter(name => name.startsWith(text));
-        const rest = choices.filter((/** @type {any} */ one) => !own.includes(one.value));
-        return [...own.map(value => ({ value, note })), ...rest];
-      }
-    });
-  }
-
   /** @param {Action} action */
   button(action) {
-    const button = h(
+    return h(
       'button',
       {
         type: 'button',
@@ -293,111 +139,36 @@ class Form {
       },
       action.label
     );
-    return button;
   }
 
-  // -- fields -----------------------------------------------------------------------------------
-
-  /** What the controls say. @returns {Fields} */
-  fields() {
-    /** @type {Record<string, string | boolean>} */
-    const values = {};
-    let alias = this.inputs.has('alias') ? '' : (this.found?.fields.alias ?? '');
-    for (const [key, { input, field }] of this.inputs) {
-      if (key === 'alias') {
-        alias = input.value;
-      } else if (field.kind === 'choice') {
-        if (input.value) {
-          values[input.value] = true;
-        }
-      } else if (field.kind === 'flag') {
-        if (input.checked) {
-          values[key] = true;
-        }
-      } else if (field.kind === 'named') {
-        if (input.named.checked) {
-          values[key] = input.value.trim() || true;
-        }
-      } else if (input.value.trim()) {
-        values[key] = input.value;
-      }
+  /** Enter in a field does what the main button does. @param {KeyboardEvent} event */
+  keydown(event) {
+    const target = /** @type {HTMLElement} */ (event.target);
+    const main = this.actions.find(action => action.main);
+    if (event.key !== 'Enter' || target.tagName !== 'INPUT' || event.defaultPrevented || !main) {
+      return;
     }
-    return { values, alias };
+    event.preventDefault();
+    const read = target === this.line ? this.typed() : Promise.resolve();
+    void read.then(() => this.act(main));
   }
 
-  /** Shows what was read. @param {any} found */
+  // -- the line ---------------------------------------------------------------------------------
+
+  /** Shows what was read; a line that cannot be read is mended as text. @param {any} found */
   fill(found) {
     this.found = found;
-    const { values, alias } = found.fields;
-    for (const [key, { input, field }] of this.inputs) {
-      if (key === 'alias') {
-        this.known(input, alias);
-        input.value = alias;
-      } else if (field.kind === 'choice') {
-        input.value = field.choices.find(([choice]) => choice && values[choice])?.[0] ?? '';
-      } else if (field.kind === 'flag') {
-        input.checked = Boolean(values[key]);
-      } else {
-        input.value = typeof values[key] === 'string' ? values[key] : '';
-        const meant = found.alias[key];
-        input.placeholder = typeof meant === 'string' ? meant : field.example;
-        if (input.named) {
-          input.named.checked = key in values;
-          input.placeholder = this._('name, if any');
-        }
-      }
-    }
+    this.controls.fill(found);
     this.line.value = `%%sky ${found.line ?? ''}`.trimEnd();
-    this.folded();
-    this.broken(found.errors[''] ?? null);
-    if (!found.errors['']) {
-      void this.match();
-    }
-  }
-
-  /** An alias of another kernel is a choice too. @param {any} input @param {string} alias */
-  known(input, alias) {
-    const there = [...input.options].some(option => option.value === alias);
-    if (!there) {
-      input.append(h('option', { value: alias }, alias));
-    }
-  }
-
-  /** Says how many of the fields that are folded away are set. */
-  folded() {
-    const set = [...this.inputs.values()].filter(
-      ({ field, input }) =>
-        field.group && (field.kind === 'flag' ? input.checked : input.value || input.named?.checked)
-    ).length;
-    this.count.textContent = set ? this._('(%1 set)', set) : '';
-    if (set && !this.found?.line) {
-      this.more.open = true;
-    }
-  }
-
-  /** A line that cannot be read is mended as text. @param {any} error */
-  broken(error) {
-    for (const { input } of this.inputs.values()) {
-      input.disabled = Boolean(error);
-      input.title = error ? this._('mend the line first') : this._(this.helpOf(input));
-    }
-    this.said('', error);
-    this.enable(error ? error.message : '');
-    if (error) {
+    const broken = found.errors[''];
+    this.controls.lock(broken ? this._('mend the line first') : '');
+    this.wrong.replaceChildren(...(broken ? [troubleOf(broken)] : []));
+    this.enable(broken ? broken.message : '');
+    if (broken) {
       this.result.replaceChildren();
       this.where.textContent = '';
-    }
-  }
-
-  /** @param {any} input */
-  helpOf(input) {
-    return [...this.inputs.values()].find(one => one.input === input)?.field.help ?? '';
-  }
-
-  touched() {
-    if (this.found) {
-      this.later();
-      this.folded();
+    } else {
+      void this.match();
     }
   }
 
@@ -405,51 +176,55 @@ class Form {
   async typed() {
     const text = this.line.value.trim();
     const line = text.startsWith('%%sky') ? text : `%%sky ${text}`;
-    const body = this.found?.line === null ? `\n${this.source}` : this.rest();
-    this.source = line + body;
-    await this.reload(this.source);
+    this.source = line + (this.found?.line === null ? `\n${this.source}` : this.body());
+    this.later.cancel();
+    try {
+      const found = await this.reading({ source: this.source });
+      if (found && !this.disposed) {
+        this.fill(found);
+      }
+    } catch (error) {
+      this.wrong.replaceChildren(troubleOf(error));
+    }
   }
 
   /** The cell below its line. */
-  rest() {
+  body() {
     const lines = this.source.split('\n');
     const at = lines.findIndex(line => line.trimStart().startsWith('%%sky'));
     return at < 0 ? '' : ['', ...lines.slice(at + 1)].join('\n');
   }
 
-  /** Reads another text. @param {string} source */
-  async reload(source) {
-    this.source = source;
-    this.later.cancel();
-    try {
-      const found = await this.reading({ source });
-      if (found && !this.disposed && this.line) {
-        this.fill(found);
-      }
-    } catch (error) {
-      this.wrong?.replaceChildren(this.trouble(error));
+  // -- the answer -------------------------------------------------------------------------------
+
+  touched() {
+    if (this.found) {
+      this.controls.folded();
+      this.later();
     }
   }
 
-  // -- the answer -------------------------------------------------------------------------------
-
+  /** Asks what the fields would get; whether that could be asked. @returns {Promise<boolean>} */
   async match() {
-    const fields = this.fields();
+    const fields = this.controls.values();
     try {
-      const asked = { source: this.source, fields, time: this.time };
+      const asked = { source: this.source, fields, time: this.time.value };
       const answer = await this.matching(asked);
       if (answer && !this.disposed) {
         this.show(answer);
-        await this.placed(answer, fields);
+        void this.placed(answer, fields);
       }
+      return true;
     } catch (error) {
       if (!this.disposed) {
-        this.result.replaceChildren(this.trouble(error));
+        this.where.textContent = '';
+        this.result.replaceChildren(troubleOf(error));
       }
+      return false;
     }
   }
 
-  /** @param {any} answer @param {Fields} fields */
+  /** Says where it would run, which takes longer to find. @param {any} answer @param {Fields} fields */
   async placed(answer, fields) {
     if (!answer.count) {
       this.placing.drop();
@@ -468,246 +243,51 @@ class Form {
     if (document.activeElement !== this.line) {
       this.line.value = `%%sky ${answer.line ?? ''}`.trimEnd();
     }
-    for (const key of this.inputs.keys()) {
-      this.said(key, null);
-    }
-    this.said('', null);
+    this.controls.say(answer.errors);
     this.wrong.replaceChildren();
-    const errors = Object.entries(answer.errors);
-    for (const [key, error] of errors) {
-      this.said(this.keyOf(key), error);
-    }
-    const whole = errors.filter(([key]) => key !== 'time');
-    this.enable(whole.length ? answer.summary : '');
-    const focused = this.timeInput && this.timeInput === document.activeElement;
-    if (whole.length) {
+    const wrong = this.misunderstood();
+    this.enable(wrong.length ? answer.summary : '');
+    const host = {
+      _: this._,
+      time: this.time,
+      labelOf: (/** @type {string} */ key) => this.controls.labelOf(key),
+      use: (/** @type {Record<string, string | boolean>} */ values) => this.use(values)
+    };
+    const typing = document.activeElement === this.time;
+    if (wrong.length) {
       this.result.replaceChildren();
-    } else if (answer.count || errors.length) {
-      this.offers(answer);
+    } else if (answer.count) {
+      this.result.replaceChildren(...offersOf(answer, host));
     } else {
-      this.nothing(answer);
+      this.result.replaceChildren(...waysOf(answer, host));
+      this.controls.blame(answer.loosen[0]?.keys ?? []);
     }
-    if (focused) {
-      this.timeInput?.focus();
+    if (typing) {
+      this.time.focus(); // it was put into a new table
     }
     this.live?.say(answer.summary);
     this.changed?.(answer.line ?? '', answer);
   }
 
-  /** The field that holds a key: a choice holds several. @param {string} key */
-  keyOf(key) {
-    if (this.inputs.has(key)) {
-      return key;
-    }
-    const choice = [...this.inputs.values()].find(({ field }) =>
-      (field.choices ?? []).some(([value]) => value === key)
-    );
-    return choice?.field.key ?? '';
+  /** Keys that are not understood; the time is no part of the line. */
+  misunderstood() {
+    return Object.keys(this.answer?.errors ?? {}).filter(key => key !== 'time');
   }
 
-  /** Says below a field what is wrong with it. @param {string} key @param {any} error */
-  said(key, error) {
-    const there = this.inputs.get(key);
-    if (!there) {
-      if (error || key === '') {
-        this.wrong.replaceChildren(...(error ? [this.trouble(error)] : []));
-      }
-      return;
-    }
-    const { input, box, said, field } = there;
-    if (error && input.getAttribute('aria-expanded') === 'true') {
-      return; // a name that is being typed is not wrong yet
-    }
-    box.classList.toggle('jsky-mod-wrong', Boolean(error));
-    input.setAttribute('aria-invalid', String(Boolean(error)));
-    // the flag is known from the label
-    const words = error ? error.message.replace(`${field.flag} `, '') : '';
-    said.textContent = [words, error?.hint].filter(Boolean).join(' – ');
-    if (error && field.group) {
-      this.more.open = true;
-    }
+  /** Changes fields as an answer proposes. @param {Record<string, string | boolean>} values */
+  use(values) {
+    Object.entries(values).forEach(([key, value]) => this.controls.put(key, value));
+    void this.match();
+    this.controls.focus(Object.keys(values)[0]); // the button that was clicked goes
   }
 
-  /** @param {string} why */
+  /** Says on each button why it cannot be used, if so. @param {string} why */
   enable(why) {
     this.buttons.forEach((button, place) => {
-      disable(button, this.actions[place].any ? '' : why);
-      button.title = why && !this.actions[place].any ? why : (this.actions[place].hint ?? '');
+      const { any, hint } = this.actions[place];
+      disable(button, any ? '' : why);
+      button.title = (any ? '' : why) || (hint ?? '');
     });
-  }
-
-  /** The cheapest offers. @param {any} answer */
-  offers(answer) {
-    const { _ } = this;
-    const total = answer.count.toLocaleString('en-US');
-    const id = uid('time');
-    if (!this.timeInput) {
-      this.timeInput = h('input', {
-        id,
-        class: 'jsky-Needs-time',
-        size: '4',
-        placeholder: _('time'),
-        title: _('How long the cell may take, such as 20m or 2h; only for the estimate'),
-        'aria-label': _('Expected time, for the estimate'),
-        spellcheck: 'false',
-        on: {
-          input: () => {
-            this.time = this.timeInput?.value ?? '';
-            this.later();
-          }
-        }
-      });
-    }
-    this.timeInput.placeholder = answer.seconds ? clock(answer.seconds) : _('time');
-    const late = answer.errors.time;
-    this.timeInput.setAttribute('aria-invalid', String(Boolean(late)));
-    const head = h(
-      'tr',
-      null,
-      h('th', { scope: 'col' }, _('cheapest')),
-      h('th', { scope: 'col', class: 'jsky-number jsky-mod-price' }, _('price')),
-      h('th', { scope: 'col', class: 'jsky-number jsky-mod-est' }, _('est. for'), ' ', this.timeInput)
-    );
-    const rows = (answer.places ?? []).map((/** @type {any} */ place) => this.row(place));
-    const shown = h(
-      'table',
-      { class: 'jsky-Needs-offers' },
-      h('caption', { text: answer.count === 1 ? _('1 offer matches') : _('%1 offers match', total) }),
-      h('thead', null, head),
-      h('tbody', null, ...rows)
-    );
-    const notes = [...(answer.notes ?? [])];
-    if (late) {
-      notes.unshift(`${late.message} ${late.hint}`);
-    }
-    if (answer.lasts) {
-      notes.push(_('at that price the cell reaches its cost limit after %1', clock(answer.lasts)));
-    }
-    const spot = answer.spot ? this.cheaper(answer.spot, answer.places[0]) : null;
-    const below = notes.map(text => h('p', { class: 'jsky-Needs-note', text }));
-    this.result.replaceChildren(shown, ...(spot ? [spot] : []), ...below);
-  }
-
-  /** @param {any} place */
-  row(place) {
-    const { _ } = this;
-    const where = place.cloud === 'local' ? _('this machine') : `${place.cloud} ${place.region}`;
-    const more = place.more ? ` ${_('and %1 more', place.more)}` : '';
-    const size = [
-      place.cloud === 'local' ? '' : place.machine,
-      place.gpu,
-      place.vcpus ? _('%1 vCPUs', place.vcpus) : '',
-      place.memory ? _('%1 GiB', Number(place.memory.toFixed(1))) : '',
-      place.spot ? _('spot') : ''
-    ].filter(Boolean);
-    const dated = place.date ? _('price of %1', place.date) : _('price of unknown age');
-    const source = `${dated}: ${place.source || _('source unknown')}`;
-    const small = (/** @type {string} */ text, more = '') =>
-      text && h('span', { class: `jsky-Needs-size${more}`, title: text, text });
-    return h(
-      'tr',
-      null,
-      h(
-        'td',
-        null,
-        h('span', { text: where + more }),
-        small(size.join(' · ')),
-        small(place.cloud === 'local' ? '' : source, ' jsky-mod-source'),
-        small(place.note)
-      ),
-      h('td', { class: 'jsky-number', text: rate(place.price, _) }),
-      h('td', {
-        class: 'jsky-number',
-        text: this.answer.seconds === null ? '' : money(place.estimate, _)
-      })
-    );
-  }
-
-  /** A spot machine would not be taken unasked; it may be worth to ask. @param {any} spot @param {any} first */
-  cheaper(spot, first) {
-    const { _ } = this;
-    if (spot.price === null || (first.price !== null && spot.price >= first.price)) {
-      return null;
-    }
-    const words = _('Spot from %1 (%2 %3): may be taken back', rate(spot.price, _), spot.cloud, spot.region);
-    return h(
-      'p',
-      { class: 'jsky-Needs-note' },
-      `${words} `,
-      this.change(_('Use spot'), { spot: true })
-    );
-  }
-
-  /** Nothing is possible: which field to loosen, and to what. @param {any} answer */
-  nothing(answer) {
-    const { _ } = this;
-    const ways = answer.loosen.map((/** @type {any} */ way) => {
-      const names = way.keys.map((/** @type {string} */ key) => this.labelOf(key)).join(' + ');
-      return h(
-        'li',
-        null,
-        h('strong', { text: names }),
-        `: ${way.words} `,
-        this.change(this.inWords(way.values), way.values)
-      );
-    });
-    for (const key of answer.loosen[0]?.keys ?? []) {
-      const there = this.inputs.get(this.keyOf(key));
-      there?.box.classList.add('jsky-mod-wrong');
-      there?.input.setAttribute('aria-invalid', 'true');
-    }
-    this.result.replaceChildren(
-      h('p', { class: 'jsky-Needs-nothing' }, h('strong', { text: _('Nothing on sale has all of this.') })),
-      h('p', { class: 'jsky-Needs-note', text: _('Loosen one of these:') }),
-      h('ul', { class: 'jsky-Needs-ways' }, ...ways)
-    );
-  }
-
-  /** @param {string} key */
-  labelOf(key) {
-    return this._(this.inputs.get(this.keyOf(key))?.field.label ?? key);
-  }
-
-  /** @param {Record<string, string | boolean>} values */
-  inWords(values) {
-    const { _ } = this;
-    const set = Object.values(values).filter(value => typeof value === 'string');
-    if (set.length) {
-      return _('Use %1', set.join(', '));
-    }
-    if (values.spot) {
-      return _('Use spot');
-    }
-    return values.on_demand ? _('Use on demand') : _('Leave it out');
-  }
-
-  /** A button that changes fields. @param {string} label @param {Record<string, any>} values */
-  change(label, values) {
-    const click = () => {
-      for (const [key, value] of Object.entries(values)) {
-        this.put(key, value);
-      }
-      this.folded();
-      void this.match();
-      this.inputs.get(this.keyOf(Object.keys(values)[0]))?.input.focus(); // this button goes
-    };
-    return h('button', { type: 'button', class: 'jsky-Button jsky-mod-small', on: { click } }, label);
-  }
-
-  /** @param {string} key @param {string | boolean} value */
-  put(key, value) {
-    const there = this.inputs.get(this.keyOf(key));
-    if (!there) {
-      return;
-    }
-    const { input, field } = there;
-    if (field.kind === 'choice') {
-      input.value = value ? key : input.value === key ? '' : input.value;
-    } else if (field.kind === 'flag') {
-      input.checked = Boolean(value);
-    } else {
-      input.value = typeof value === 'string' ? value : '';
-    }
   }
 
   // -- doing ------------------------------------------------------------------------------------
@@ -715,37 +295,34 @@ class Form {
   /** @param {Action} action */
   async act(action) {
     this.later.cancel();
-    if (this.found?.errors[''] && !action.any) {
-      return;
-    }
     try {
       if (!action.any) {
-        await this.match(); // what was typed last counts
-        if (Object.keys(this.answer?.errors ?? {}).some(key => key !== 'time')) {
-          const [wrong] = Object.keys(this.answer.errors);
-          this.inputs.get(this.keyOf(wrong))?.input.focus();
+        if (this.found?.errors[''] || !(await this.match())) {
+          return; // what was typed last counts
+        }
+        const [wrong] = this.misunderstood();
+        if (wrong) {
+          this.controls.focus(wrong);
           return;
         }
       }
-      await action.act({ fields: this.fields(), line: this.answer?.line ?? '' });
+      await action.act({ fields: this.controls.values(), line: this.answer?.line ?? '' });
     } catch (error) {
-      this.wrong.replaceChildren(this.trouble(error));
+      this.wrong.replaceChildren(troubleOf(error));
     }
   }
 
   focus() {
     this.wantsFocus = true;
-    const [first] = this.inputs.values();
-    first?.input.focus();
+    this.controls.focus();
   }
 
   dispose() {
     this.disposed = true;
     this.later.cancel();
-    this.matching.drop();
-    this.placing.drop();
-    this.reading.drop();
-    this.parts.forEach(part => part());
+    [this.matching, this.placing, this.reading].forEach(asked => asked.drop());
+    this.controls.dispose();
+    this.el.removeEventListener('keydown', this.keydown);
     this.el.replaceChildren();
   }
 }
