@@ -98,6 +98,17 @@ export function lost(run: IRun, cell: ICell, saved: number): boolean {
   return run.ended === null || run.ended > saved;
 }
 
+/**
+ * What a page has to do for a run: `claim` it, as it is to save what the kernel feeds it; `follow`
+ * it; `wait`, as it may need somebody later; `leave` it for good, whatever the user does with the
+ * outputs from then on.
+ */
+export function duty(run: IRun, cell: ICell, saved: number): 'claim' | 'follow' | 'wait' | 'leave' {
+  if (cell.fed) return run.ended === null ? 'claim' : 'leave';
+  if (lost(run, cell, saved)) return 'follow';
+  return run.ended === null ? 'wait' : 'leave';
+}
+
 /** One run on its way into one cell. */
 export class Follower {
   /** @param _ - translates the sentence that stands where text is left out. */

@@ -4,10 +4,10 @@ import { CodeCell, ICodeCellModel } from '@jupyterlab/cells';
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 
 import type { IRun } from './api';
-import { Follower, ICell, IFollowed, ISource, lost } from './follow';
+import { duty, Follower, ICell, IFollowed, ISource } from './follow';
 import type { ISky } from './tokens';
 
-/** Seconds between two looks at a run that is followed. */
+/** Milliseconds between two looks at a run that is followed. */
 const PERIOD = 1000;
 const PAGE = crypto.randomUUID?.() ?? String(Math.random());
 
@@ -30,9 +30,16 @@ class Keeper {
     const { context } = panel;
     this.saved = Date.parse(context.contentsModel?.last_modified ?? '') / 1000 || 0;
     sky.watch.changed.connect(this.look, this);
-    context.sessionContext.statusChanged.connect(this.look, this);
+    context.sessionContext.statusChanged.connect(this.onStatus, this);
     panel.disposed.connect(this.dispose, this);
     void this.look();
+  }
+
+  /** A kernel that is gone feeds nobody any more; the page notes that a moment later. */
+  private onStatus(_: unknown, status: string): void {
+    if (status === 'busy' || status === 'idle') return;
+    void this.look();
+    window.setTimeout(() => void this.look(), PERIOD);
   }
 
   private dispose(): void {
@@ -60,11 +67,15 @@ class Keeper {
   private consider(run: IRun): void {
     const cell = run.cell_id ? find(this.panel, run.cell_id) : null;
     if (!cell || this.left.has(run.run_id) || this.followed.has(run.run_id)) return;
-    if (cell.fed) {
-      // this page saves it; others that show the notebook do not
-      if (run.ended === null) void this.source.follow(run.run_id, true).catch(() => undefined);
-    } else if (lost(run, cell, this.saved)) {
-      this.followed.set(run.run_id, new Follower(run, cell, this.source, this.sky._));
+    switch (duty(run, cell, this.saved)) {
+      case 'claim':
+        void this.source.follow(run.run_id, true).catch(() => undefined);
+        break;
+      case 'follow':
+        this.followed.set(run.run_id, new Follower(run, cell, this.source, this.sky._));
+        break;
+      case 'leave':
+        this.left.add(run.run_id);
     }
   }
 

@@ -2,7 +2,17 @@ import type { IOutput } from '@jupyterlab/nbformat';
 import { describe, expect, it } from 'vitest';
 
 import type { IRun } from '../src/api';
-import { CARD, Follower, ICell, IFollowed, lost, mark, marked, same } from '../src/follow';
+import {
+  CARD,
+  duty,
+  Follower,
+  ICell,
+  IFollowed,
+  lost,
+  mark,
+  marked,
+  same
+} from '../src/follow';
 
 const RUN = {
   run_id: 'r1',
@@ -115,6 +125,16 @@ describe('whether outputs are lost', () => {
       expect(lost(ended, new Cell(outputs), 110)).toBe(true);
       expect(lost(ended, new Cell(outputs), 130)).toBe(false);
     }
+  });
+
+  it('is for nobody once the kernel has shown the end of it here', () => {
+    const ended = { ...RUN, ended: 120 };
+    const cell = Object.assign(new Cell([live()]), { fed: true });
+    expect([duty(RUN, cell, 0), duty(ended, cell, 0)]).toEqual(['claim', 'leave']);
+    cell.fed = false; // its kernel was restarted
+    expect(duty(RUN, cell, 0)).toBe('follow');
+    cell.list = [static_()];
+    expect([duty(RUN, cell, 0), duty(ended, cell, 0)]).toEqual(['wait', 'leave']);
   });
 
   it('tells whose an output is', () => {

@@ -162,6 +162,13 @@ def test_the_card_ticks_and_stops_its_cell_while_the_kernel_is_busy(opened: Any)
     assert line.bounding_box()["height"] <= height + 24, "one note more, and nothing jumps"
     book.page.wait_for_function(IDLE)
 
+    # what the user clears stays so, also when the kernel that has shown it is gone
+    book.page.wait_for_timeout(1000)
+    book.page.evaluate(f"{COMMANDS}.execute('notebook:clear-all-cell-outputs').then(() => true)")
+    book.page.evaluate("window.panel.sessionContext.session.kernel.restart().then(() => true)")
+    book.page.wait_for_timeout(3000)
+    assert book.outputs(1) == []
+
 
 def test_a_page_that_is_reloaded_loses_nothing(opened: Any) -> None:
     book = opened(counting(24))

@@ -56,3 +56,14 @@ def test_what_ships_is_joined_whole_and_exports_nothing_but_its_default():
         exports = [line for line in text.splitlines() if line.startswith(("export", "import"))]
         assert exports == ([] if name == "base" else ["export default widget(render);"])
     assert ".jsky-View {" in modules.css() and ".jsky-Needs-grid {" in modules.css("form")
+
+
+@pytest.mark.parametrize("name", ["cost", "form", "logs"])
+def test_what_ships_is_what_anywidget_takes(name, tmp_path):
+    node = shutil.which("node")
+    if not node:
+        pytest.skip("no node on PATH")
+    (tmp_path / "view.mjs").write_text(modules.esm(name))
+    script = "import('./view.mjs').then(m => console.log(Object.keys(m), typeof m.default.render))"
+    done = subprocess.run([node, "-e", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "[ 'default' ] function\n", done.stderr
