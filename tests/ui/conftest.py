@@ -24,7 +24,7 @@ def lab(tmp_path_factory, installed):
         yield lab
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
     sync_api = pytest.importorskip("playwright.sync_api")
     names = "chromium", "chromium-browser", "google-chrome"
