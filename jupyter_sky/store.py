@@ -109,7 +109,7 @@ class RunRow:
     owner_pid: int
     cell_id: str | None = None  # JupyterLab's own name of the cell
     stage: str = "running"  # as in the status line
-    stop: str = ""  # who wants it to stop, such as 'from the Sky panel'
+    stop: str = ""  # who wants it to stop, such as 'in the browser'
     allowed: float | None = None  # seconds that it may take, by --timeout and --max-cost
 
 

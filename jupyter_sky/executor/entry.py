@@ -97,7 +97,7 @@ class Entry:
         self._closed = True
 
     def asked_to_stop(self) -> str:
-        """Say who wants the run to stop, such as ``from the Sky panel``; asks now and then."""
+        """Say who wants the run to stop, such as ``in the browser``; asks now and then."""
         now = time.monotonic()
         if self._written is None or now - self._looked < LOOK_SECONDS:
             return ""

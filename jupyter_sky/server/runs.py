@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .desk import Desk
 
 _ID = r"runs/([^/]+)"
-WHO = "from the Sky panel"
+WHO = "in the browser"
 HEED_SECONDS = 5.0
 """A kernel that has not stopped its cell by then does not listen: the cluster is told."""
 GRACE_SECONDS = 5.0

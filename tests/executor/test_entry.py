@@ -45,11 +45,11 @@ def test_a_cell_that_waits_for_its_cluster_is_seen_stopped_and_not_billed(
     row = only(store, "held")
     assert (row.stage, row.nodes, row.cell_id, row.cluster) == ("placing", 0, "cell-1", "")
     assert Ledger(store).summary("cell") == Ledger(store).summary("notebook") == []
-    store.stop_run(row.run_id, "from the Sky panel")
+    store.stop_run(row.run_id, "in the browser")
     wait_until(lambda: only(store, "held").ended is not None, 10)
     assert (only(store, "held").status, only(store, "held").stage) == ("cancelled", "cancelled")
     ran = notebook.run("held.result()")
-    assert ran.ename == "SkyCancelled" and ran.evalue == "held was stopped from the Sky panel"
+    assert ran.ename == "SkyCancelled" and ran.evalue == "held was stopped in the browser"
     store.drop_cluster("slow", CLUSTER.created)
     assert store.runs() == [] and Ledger(store).summary("cell") == []
 
@@ -61,11 +61,11 @@ def test_a_cell_that_runs_is_stopped_by_another_process(notebook: Notebook, stor
     sent = notebook.send("%%sky --name long\n" + body)
     wait_until(lambda: bool(store.runs(status="running")), 10)
     begun = time.monotonic()
-    store.stop_run(only(store, "long").run_id, "from the Sky panel")
+    store.stop_run(only(store, "long").run_id, "in the browser")
     ran = notebook.collect(sent, 20)
-    assert ran.ename == "SkyCancelled" and ran.evalue == "long was stopped from the Sky panel", ran
+    assert ran.ename == "SkyCancelled" and ran.evalue == "long was stopped in the browser", ran
     assert "tidied up" in ran.stdout and time.monotonic() - begun < 10
-    assert "cancelled" in ran.status_line and "stopped from the Sky panel" in ran.status_line
+    assert "cancelled" in ran.status_line and "stopped in the browser" in ran.status_line
     row = only(store, "long")
     assert (row.status, row.stage, row.nodes) == ("cancelled", "cancelled", 1)
 

@@ -94,13 +94,13 @@ async def test_a_run_that_goes_on_is_a_card_and_at_its_end_plain_html(
 async def test_every_end_has_its_word(ask: Any, store: Store, status: str, word: str) -> None:
     run(store, "r1", cluster="gone", price=None)
     if status == "cancelled":
-        store.stop_run("r1", "from the Sky panel")
+        store.stop_run("r1", "in the browser")
     store.end_run("r1", status, time.time())
     told = await ask("runs", "r1", "follow", body={})
     text = told["output"]["data"]["text/plain"]
     assert told["over"] and text.startswith(f"☁ {word} ")
     assert ("lost: its cluster ended" in text) == (status == "lost")
-    assert ("stopped from the Sky panel" in text) == (status == "cancelled")
+    assert ("stopped in the browser" in text) == (status == "cancelled")
     assert "$0.00 this cell" not in text, "its price is unknown"
 
 
