@@ -1,39 +1,16 @@
 /** How money, time and amounts are written: as jupyter_sky's own status lines write them. */
 
+import { clock, english as plain, money } from '../../jupyter_sky/widgets/static/base.js';
+
+export { clock, money, plain };
+
 /** A translation function, as `translator.load('jupyter_sky').__`: `%1`, `%2` are filled in. */
 export type Translate = (text: string, ...values: unknown[]) => string;
-
-/** Where no translator is: the text itself. */
-export const plain: Translate = (text, ...values) =>
-  text.replace(/%(\d)/g, (all, n) => String(values[Number(n) - 1] ?? all));
-
-/** `$1.24`, `$0.00042`, or "unknown"; `$0.00` is exactly nothing. */
-export function money(usd: number | null | undefined, _: Translate = plain): string {
-  if (usd === null || usd === undefined || !Number.isFinite(usd)) return _('unknown');
-  const sign = usd < 0 ? '-' : '';
-  const size = Math.abs(usd);
-  if (size >= 0.00995 || size === 0) {
-    const whole = { minimumFractionDigits: 2, maximumFractionDigits: 2 };
-    return `${sign}$${size.toLocaleString('en-US', whole)}`;
-  }
-  if (size < 1e-6) return `${sign}<$0.000001`;
-  const digits = 1 - Math.floor(Math.log10(size)); // two significant ones
-  return `${sign}$${size.toFixed(digits).replace(/0+$/, '')}`;
-}
 
 /** `$1.25/h`, or "price unknown". */
 export function rate(usd: number | null | undefined, _: Translate = plain): string {
   const known = typeof usd === 'number' && Number.isFinite(usd);
   return known ? _('%1/h', money(usd, _)) : _('price unknown');
-}
-
-/** Seconds as a clock shows them: `0:41`, `12:05`, `1:02:33`. */
-export function clock(seconds: number): string {
-  const all = Math.max(0, Math.floor(seconds));
-  const two = (n: number) => String(n).padStart(2, '0');
-  const hours = Math.floor(all / 3600);
-  const minutes = Math.floor(all / 60) % 60;
-  return hours ? `${hours}:${two(minutes)}:${two(all % 60)}` : `${minutes}:${two(all % 60)}`;
 }
 
 /** Seconds in the two units that matter: `41 s`, `12 min`, `1 h 02 min`, `3 d 4 h`. */

@@ -109,7 +109,7 @@ export function liveRegion(parent) {
  * @example money(1.239) === '$1.24'; money(0.00042) === '$0.00042'; money(null) === 'unknown'
  */
 export function money(usd, _ = english) {
-  if (usd === null || usd === undefined || Number.isNaN(usd)) {
+  if (typeof usd !== 'number' || !Number.isFinite(usd)) {
     return _('unknown');
   }
   const sign = usd < 0 ? '-' : '';
