@@ -17,6 +17,8 @@ from .models import Exponential, FloorHyperbolic, Model, Weibull, log_terms
 from .proportional import Proportional
 
 _Fitted = TypeVar("_Fitted")
+NOTHING_HOURS = 1e-9
+"""All lifetimes together are no shorter: a rate has to be a number."""
 ZONE_SPREAD = 0.7
 """Standard deviation that log hazard ratios of zones are taken to have: the prior that keeps a
 zone with two machines near the average."""
@@ -236,7 +238,7 @@ def _need(name: str, seen: Lifetimes, least: int) -> None:
 
 def _exponential(seen: Lifetimes) -> Exponential:
     hours = np.minimum(seen.hours, seen.cap).sum()
-    if not hours:
+    if hours < NOTHING_HOURS:
         raise SkyUsageError("all lifetimes are 0", hint="count hours from the launch")
     return Exponential(float(seen.events.sum() / hours), seen.cap)
 

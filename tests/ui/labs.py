@@ -125,6 +125,18 @@ def write_notebook(path: Path, *cells: str) -> Path:
     return path
 
 
+@contextmanager
+def opened(lab: "Lab", browser, path: Path, *cells: str) -> Iterator["Notebook"]:
+    """A notebook of code cells in a page of its own; what the page throws fails at the end."""
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.set_default_timeout(30_000)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield lab.open(page, write_notebook(path, *cells))
+    page.close()
+    assert not errors
+
+
 def change_theme(page, theme: str) -> None:
     """Choose a theme, Light or Dark, and wait until it is there."""
     name = f"JupyterLab {theme}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ui.labs import ARTIFACTS, COMMANDS, axe, change_theme, write_notebook
+from tests.ui.labs import ARTIFACTS, COMMANDS, axe, change_theme, opened
 
 pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -21,15 +21,9 @@ CELLS = (
 
 @pytest.fixture(scope="module")
 def notebook(lab, browser, tmp_path_factory):
-    page = browser.new_page(viewport={"width": 1200, "height": 900})
-    page.set_default_timeout(30_000)
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    path = write_notebook(tmp_path_factory.mktemp("notebooks") / "form.ipynb", *CELLS)
-    notebook = lab.open(page, path)
-    yield notebook
-    page.close()
-    assert not errors
+    path = tmp_path_factory.mktemp("notebooks") / "form.ipynb"
+    with opened(lab, browser, path, *CELLS) as notebook:
+        yield notebook
 
 
 def source(page, cell: int) -> str:

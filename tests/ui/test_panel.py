@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.store import Store
-from tests.ui.labs import ARTIFACTS, COMMANDS, Notebook, axe, change_theme, serve, write_notebook
+from tests.ui.labs import (
+    ARTIFACTS,
+    COMMANDS,
+    Notebook,
+    axe,
+    change_theme,
+    opened,
+    serve,
+    write_notebook,
+)
 
 pytestmark = [pytest.mark.ui, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -24,15 +33,9 @@ CELLS = (
 @pytest.fixture(scope="module")
 def notebook(lab, browser, tmp_path_factory):
     """A notebook with a cluster that is up, and a page that all tests here go on with."""
-    page = browser.new_page(viewport={"width": 1200, "height": 900})
-    page.set_default_timeout(30_000)
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    path = write_notebook(tmp_path_factory.mktemp("notebooks") / "panel.ipynb", *CELLS)
-    notebook = lab.open(page, path)
-    yield notebook
-    page.close()
-    assert not errors
+    path = tmp_path_factory.mktemp("notebooks") / "panel.ipynb"
+    with opened(lab, browser, path, *CELLS) as notebook:
+        yield notebook
 
 
 def run(notebook: Notebook, cell: int, until: str) -> None:
