@@ -26,7 +26,7 @@ from ..offers import Offer
 from . import aws_access, aws_images, aws_network
 from .aws_errors import explain
 from .aws_network import CLUSTER, LEASE_END, OWNER, TOKEN, code, filtered
-from .base import Birth, Launch, Machine, State, Tick, Trouble
+from .base import Birth, Launch, Machine, Made, State, Tick, Trouble, forgotten
 from .rented import RentedCloud
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,9 @@ class AwsDriver:
 
     # -- launching ---------------------------------------------------------------------------
 
-    def create(self, order: Launch, birth: Birth, tick: Tick) -> list[Machine]:
+    def create(
+        self, order: Launch, birth: Birth, tick: Tick, made: Made = forgotten
+    ) -> list[Machine]:
         """Launch all machines of an order by one request, which AWS carries out once.
 
         It is sent from a thread, so that `tick` can give up while AWS thinks about it; what comes

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from . import azure_bodies as bodies
 from .azure_account import Account
 from .azure_errors import explain, passes
 from .azure_waits import Stop, idle, together
-from .base import Birth, Launch, Machine, Tick, Trouble
+from .base import Birth, Launch, Machine, Made, Tick, Trouble, forgotten
 from .rented import RentedCloud
 
 FRESH_SECONDS = 900.0
@@ -73,7 +74,9 @@ class AzureDriver:
 
     # -- making ------------------------------------------------------------------------------
 
-    def create(self, order: Launch, birth: Birth, tick: Tick) -> list[Machine]:
+    def create(
+        self, order: Launch, birth: Birth, tick: Tick, made: Made = forgotten
+    ) -> list[Machine]:
         """Create all machines of an order in one zone, or none, in a group of their own.
 
         What an answer that was lost has made is kept, since the same order comes again and finds
@@ -90,7 +93,7 @@ class AzureDriver:
                 self.poll,
                 tick,
             )
-            made = together(
+            found = together(
                 [
                     partial(_make_machine, account, group, order, birth, rank)
                     for rank in range(order.resources.nodes)
@@ -99,13 +102,13 @@ class AzureDriver:
                 tick,
             )
         except _Failed as failed:
-            self._forsake(account, group)
+            self._forsake(account, group, order.token, made)
             raise failed.error from None
         except BaseException as error:
             if not passes(error):
-                self._forsake(account, group)
+                self._forsake(account, group, order.token, made)
             raise
-        return [azure_looks.machine(group, seen, "", "") for seen in made]
+        return [azure_looks.machine(group, seen, "", "") for seen in found]
 
     def _make_group(self, account: Account, order: Launch, birth: Birth, tick: Tick) -> None:
         from azure.core.exceptions import HttpResponseError
@@ -127,8 +130,10 @@ class AzureDriver:
                     raise
             idle(min(self.poll, 1.0), tick)
 
-    def _forsake(self, account: Account, group: str) -> None:
+    def _forsake(self, account: Account, group: str, token: str, made: Made) -> None:
         """Ask for the end of a group, whatever is in the way: its order looks for it later."""
+        with suppress(Exception):
+            made(self.machines(token=token))
         try:
             _delete_group(account, group)
         except Exception as error:

@@ -241,6 +241,13 @@ class Own(Cloud, Protocol):
         ...
 
 
+Made = Callable[[Sequence[Machine]], None]
+
+
+def forgotten(machines: Sequence[Machine]) -> None:
+    """Nobody keeps an account of machines that came up in vain."""
+
+
 class Driver(Protocol):
     """What differs between clouds that rent machines; `rented.RentedCloud` does the rest.
 
@@ -267,13 +274,16 @@ class Driver(Protocol):
         """Return shell commands by which a machine ends itself, before it is powered off."""
         ...
 
-    def create(self, order: Launch, birth: Birth, tick: Callable[[], None]) -> list[Machine]:
+    def create(
+        self, order: Launch, birth: Birth, tick: Callable[[], None], made: Made = forgotten
+    ) -> list[Machine]:
         """Create all machines of an order in one zone, or none; also network and firewall.
 
         The same order sent again gives the same machines. What it needs around them is made when
         missing. It returns when the cloud has accepted them all, and calls `tick` about ten times
         a second while it waits; when `tick` raises, it stops and lets that through, and what has
-        been made is removed by its token.
+        been made is removed by its token. `made` is called with machines that have come up before
+        others were refused: they are removed, and billed for the moment all the same.
         """
         ...
 

@@ -16,7 +16,7 @@ from typing import Any
 from . import gcp_access, gcp_errors, gcp_role
 from . import gcp_machine as machine
 from . import gcp_network as network
-from .base import Birth, Launch, Machine, Tick, Trouble
+from .base import Birth, Launch, Machine, Made, Tick, Trouble, forgotten
 from .gcp_access import Access, any_of, connect, passes
 from .gcp_errors import ignoring
 from .rented import RentedCloud
@@ -73,7 +73,9 @@ class GcpDriver:
         """Return shell commands by which a machine deletes itself, if it is given an account."""
         return gcp_role.ending(connect().host) if gcp_role.account() else ""
 
-    def create(self, order: Launch, birth: Birth, tick: Tick) -> list[Machine]:
+    def create(
+        self, order: Launch, birth: Birth, tick: Tick, made: Made = forgotten
+    ) -> list[Machine]:
         """Create all machines of an order in one zone, or none; also network and firewall."""
         access = connect()
         zone = order.offer.zone or _zone(access, order)
@@ -88,6 +90,8 @@ class GcpDriver:
             # after a lost answer the order is sent again and finds its machines
             if gcp_errors.explain(error) is not None and not passes(error):
                 with suppress(Exception):  # whoever sent the order looks for what is left of it
+                    made([each for _, each in self._read(access, zone, names)])
+                with suppress(Exception):
                     self.remove([f"{zone}/{name}" for name in names])
             raise
         return sorted((each for _, each in found), key=lambda each: each.rank)

@@ -84,11 +84,17 @@ class RentedCloud:
             "machines": [],
         }
         record = records.open(order.token, note)
+
+        def vain(machines: Sequence[Machine]) -> None:
+            self._note(order.token, machines=[asdict(machine) for machine in machines])
+
         try:
             folder = records.folder(order.token)
             ending = self.ask(lambda: self.driver.ending(order), order.offer)
             born = birth.birth(order, folder, ending, time.time())
-            machines = self.ask(lambda: self.driver.create(order, born, tick), order.offer, tick)
+            machines = self.ask(
+                lambda: self.driver.create(order, born, tick, vain), order.offer, tick
+            )
             record["machines"] = [asdict(machine) for machine in machines]
             records.write(order.token, record)
             return machines
@@ -105,7 +111,8 @@ class RentedCloud:
     def _undo(self, token: str, region: str) -> None:
         """End all that an order has made, whatever was heard of it, and see that it is gone."""
         machines = self.ask(lambda: self.driver.machines(token=token, regions=[region]))
-        self._note(token, machines=[asdict(machine) for machine in machines])
+        every = {machine.id: machine for machine in (*self.noted(token), *machines)}
+        self._note(token, machines=[asdict(machine) for machine in every.values()])
         self._end([machine.id for machine in machines])
         records_of().close(token, {"time": time.time(), "reason": "it was not used"})
 

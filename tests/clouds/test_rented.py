@@ -12,7 +12,9 @@ from jupyter_sky.clouds.base import Machine, ReachedBySsh
 from jupyter_sky.clouds.keeper import Node
 from jupyter_sky.clouds.rented import RentedCloud, records_of
 from jupyter_sky.config import Sky
+from jupyter_sky.errors import SkyNoCapacity
 from jupyter_sky.ssh import Address
+from tests.clouds.gcp_orders import order
 from tests.emulators.compute import Compute
 
 pytest_plugins = ["tests.clouds.gcp_fixtures"]
@@ -69,3 +71,14 @@ def test_slots_that_were_taken_are_read_without_a_word_to_anybody(
         monkeypatch.setattr(cloud, name, lambda *_: pytest.fail("it was asked"))
     assert isinstance(cloud, ReachedBySsh)
     assert cloud.taken([machine]) == slots
+
+
+def test_machines_that_came_up_in_vain_are_noted_for_the_ledger(
+    cloud: RentedCloud, compute: Compute
+) -> None:
+    compute.refuse("ZONE_RESOURCE_POOL_EXHAUSTED")
+    asked = order("gang-00000001", nodes=4)
+    with pytest.raises(SkyNoCapacity):
+        cloud.launch(asked)
+    assert not compute.machines()
+    assert len({machine.id for machine in cloud.noted(asked.token)}) == 3
