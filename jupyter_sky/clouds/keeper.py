@@ -172,12 +172,10 @@ def state(node: Node) -> dict[str, Any] | None:
     text = ssh.run(node.address, _STATE, node.directory, node.token, timeout=20).text
     if text.startswith("running"):
         return None
-    if not text:  # it was cut off: that says nothing of the slot
-        raise SkyUnreachable(f"{node.address.name} did not answer to the end")
     try:
         return json.loads(text)
-    except ValueError:
-        return {}
+    except ValueError:  # it was cut off: that says nothing of the slot
+        raise SkyUnreachable(f"{node.address.name} did not answer to the end") from None
 
 
 def end(nodes: Sequence[Node]) -> None:

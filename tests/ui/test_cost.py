@@ -36,8 +36,16 @@ def give_a_price(home: Path, usd: float) -> None:
     """Let the cluster cost something from now on, as a machine of one's own with a price."""
     (file,) = home.glob("**/sky.db")
     with sqlite3.connect(file, timeout=10) as db:
-        db.execute("UPDATE clusters SET price = ?, price_source = 'yours'", [usd])
-        db.execute("UPDATE intervals SET price = ?, started = last_beat WHERE ended IS NULL", [usd])
+        # only this one: other tests may have left clusters in the same store
+        mine = "(SELECT id FROM clusters WHERE name = 'dear')"
+        db.execute(
+            "UPDATE clusters SET price = ?, price_source = 'yours' WHERE id IN " + mine, [usd]
+        )
+        db.execute(
+            "UPDATE intervals SET price = ?, started = last_beat "
+            f"WHERE ended IS NULL AND cluster_id IN {mine}",
+            [usd],
+        )
 
 
 def amount(text: str) -> float:
