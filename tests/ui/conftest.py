@@ -18,7 +18,7 @@ def installed(tmp_path_factory) -> Path:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # what one file leaves running is nothing to the next
 def lab(tmp_path_factory, installed):
     with serve(tmp_path_factory.mktemp("lab"), installed, "jupyterlab") as lab:
         yield lab
