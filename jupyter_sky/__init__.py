@@ -15,28 +15,23 @@ from ._version import __version__
 if TYPE_CHECKING:
     from . import accelerators, catalog, preemption, tracker
     from .api import (
-        alias,
         cancel,
         check,
-        config,
         cost,
         down,
         extend,
-        form,
         get,
         handle,
         logs,
         meter,
-        offers,
-        plan,
         put,
         run,
-        search,
         status,
         up,
         vars,
         wait,
     )
+    from .choices import form, offers, plan, search
     from .dag import Dag, Task
     from .errors import SkyError
     from .functions import plugins
@@ -64,11 +59,16 @@ if TYPE_CHECKING:
     from .functions.specs import Nodes, Options, Spec, Worker
     from .offers import InstanceType, Offer
     from .resources import Resources
+    from .settings import alias, config
 
-_VERBS = (
-    "alias cancel check config cost down extend form get handle logs meter offers plan put run "
-    "search status up vars wait"
-).split()
+_VERBS = {
+    **dict.fromkeys(
+        "cancel check cost down extend get handle logs meter put run status up vars wait".split(),
+        "api",
+    ),
+    **dict.fromkeys("form offers plan search".split(), "choices"),
+    **dict.fromkeys("alias config".split(), "settings"),
+}
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
     "AWS Azure Container GCP Hyperstack Lambda Local Nebius RunPod SSH VastAI Verda".split()
@@ -174,7 +174,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _VERBS:
-        return getattr(import_module(".api", __name__), name)
+        return getattr(import_module(f".{_VERBS[name]}", __name__), name)
     if name in _ROOMS:
         return import_module(f".{name}", __name__)
     if name == "plugins":  # of functions, and not at the top: the name says what it is here

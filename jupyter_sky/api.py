@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from .bill import parse_by, parse_since, short
-from .config import Sky
 from .errors import SkyUsageError, suggest
 from .executor import session as _sessions
 from .executor.request import CellOptions, Input, Output
@@ -18,15 +17,10 @@ from .resources import Resources, format_duration, parse_duration
 from .widgets.table import Table
 
 if TYPE_CHECKING:
-    from .accelerators import Accelerator
     from .bill import Bill
     from .functions.pool import Pool
-    from .optimizer.planned import Plan
-    from .search import SearchResult, Space
     from .widgets.cost import Cost
-    from .widgets.form import SkyForm
     from .widgets.logs import Log
-    from .widgets.offers import Offers
 
 
 def run(
@@ -208,30 +202,6 @@ def status(cluster: str | None = None) -> Table:
     )
 
 
-def form(line: str = "", **labels: Any) -> SkyForm:
-    """Show a form that says what a cell needs, and what that would get and cost.
-
-    Parameters
-    ----------
-    line
-        Options to begin with, as after ``%%sky``.
-    **labels
-        Or the same as labels: ``gpus="V100:1"``.
-
-    Returns
-    -------
-    SkyForm
-        ``form.line`` is what it says now; ``form.cell()`` puts a cell with it below this one.
-
-    Examples
-    --------
-    >>> sky.form("--gpus V100:1 --timeout 2h")  # doctest: +SKIP
-    """
-    from .widgets.form import form as made
-
-    return made(line, labels)
-
-
 def ssh_command(cluster: str | None = None) -> str:
     """Return the command that opens a shell in a cluster's folder on its head node.
 
@@ -371,185 +341,6 @@ def check() -> Table:
     return Table("Clouds", ("cloud", "usable", "found", "to do"), tuple(rows))
 
 
-def offers(
-    what: str | Accelerator | None = None,
-    *,
-    limit: int = 20,
-    flagged: bool = False,
-    **labels: Any,
-) -> Offers:
-    """List what the clouds sell, the cheapest first; nothing is launched and nobody is asked.
-
-    Parameters
-    ----------
-    what
-        Accelerators (``"A100:8"``, ``"A100:4+"``, ``accelerators.A100(count=8)``) or the name of
-        an instance type.
-    limit
-        Lines to show.
-    flagged
-        Also spot offers that cost more than the same machine on demand.
-    **labels
-        Resources, spelled as the options are: ``spot=True``, ``region="eu"``, ``cpus="4+"``;
-        ``spot=False`` means on demand.
-
-    Returns
-    -------
-    Offers
-        A table to look at; iteration gives each offer, ``to_pandas()`` all of them.
-
-    Raises
-    ------
-    SkyUsageError
-        For a name that nothing bears; the hint gives the nearest.
-    SkyNoOffer
-        When nothing is sold that meets the request; says which label stands in the way.
-
-    Examples
-    --------
-    >>> sky.offers("A100:8", spot=True, region="eu")  # doctest: +SKIP
-    """
-    from .catalog.search import search
-
-    return search(what, limit=limit, flagged=flagged, labels=labels)
-
-
-def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
-    """Decide where the tasks of a graph run, or where one request does; nothing is launched.
-
-    Parameters
-    ----------
-    what
-        A `Dag`, a `Task` or `Resources`; or give the labels of one request: ``gpus="A100:8"``.
-    minimize
-        ``cost``, ``time``, ``time_then_cost``, ``carbon``, or weights: ``{"usd": 1, "hours": 2}``.
-    **settings
-        ``deadline="3h"``, ``budget=20`` (USD), ``carbon_cap=5000`` (g), ``constraints=[...]``,
-        ``solver="highs"``, ``time_limit=5``: see `jupyter_sky.optimizer.plan.plan`.
-
-    Returns
-    -------
-    Plan
-        One offer for each task, with what it costs, how long it takes, and how sure that is.
-
-    Raises
-    ------
-    SkyNoOffer
-        Nothing on sale meets what a task asks for; says which label stands in the way.
-    SkyNoPlan
-        The demands cannot all be kept; says which, and the nearest way out.
-
-    Examples
-    --------
-    >>> sky.plan(dag, minimize="time_then_cost", budget=50)  # doctest: +SKIP
-    """
-    from .optimizer.plan import plan as decide
-
-    found = decide(what, minimize, **settings)
-    return found.with_notes(*_cannot_launch(found.clouds))
-
-
-def _cannot_launch(clouds_used: Iterable[str]) -> list[str]:
-    """What to know before a plan is carried out."""
-    from . import clouds
-
-    missing = [cloud for cloud in clouds_used if not clouds.is_ready(cloud)]
-    return [f"{', '.join(missing)}: cannot launch here yet, see %sky check"] if missing else []
-
-
-def search(
-    function_or_cell: Callable[..., Any] | str,
-    space: Space | Mapping[str, Any],
-    budget: int,
-    minimize: Literal["cost", "time"] = "cost",
-    *,
-    progress: bool = True,
-    **options: Any,
-) -> SearchResult:
-    """Find the configuration on which a workload costs least, or is fastest, by trying some.
-
-    Parameters
-    ----------
-    function_or_cell
-        The workload. A function is called with each configuration and gives the seconds it took;
-        with ``measure=f``, ``f(function_or_cell, configuration)`` is called instead.
-    space
-        A `jupyter_sky.search.Space`, or labels from which one is made of the catalog's offers:
-        ``{"cpus": "4+", "cloud": "aws,gcp", "nodes": [1, 2, 4]}``.
-    budget
-        Configurations to try at most.
-    minimize
-        ``cost`` or ``time``.
-    progress
-        Whether to show, after each try, what is best so far and what was spent.
-    **options
-        ``measure``, ``method``, ``history``, ``seed``, ``parallel``, ``timeout``, ``repeats``,
-        ``statistic``, ``stop``, ``log`` and what the method takes; all of them are told in
-        `jupyter_sky.search.calls.search`.
-
-    Returns
-    -------
-    SearchResult
-        ``best``, ``tries``, ``curve``, ``regret()``; it shows as a table of what was tried and
-        what each try cost.
-
-    Examples
-    --------
-    >>> from jupyter_sky.search import Space
-    >>> space = Space.of({"aws": {"nodes": [1, 2, 4]}}, price=lambda arm, values: values["nodes"])
-    >>> search(lambda p: 60 + 3600 / p.nodes, space, 3, progress=False).best.point.nodes
-    1
-    """
-    from .search.calls import search as find
-
-    watch = options.pop("watch", None) or (_progress() if progress else None)
-    return find(function_or_cell, space, budget, minimize, watch=watch, **options)
-
-
-def config(key: str | None = None, value: Any = None) -> Table | Any:
-    """Show the settings, or one, or set one for this session."""
-    settings = Sky.load()
-    names = sorted(settings.trait_names(config=True))
-    if key is None:
-        rows = tuple(
-            (n, repr(getattr(settings, n)), str(settings.trait_metadata(n, "help")))
-            for n in names
-            if n not in ("log",)
-        )
-        return Table("Settings", ("name", "value", "what it does"), rows)
-    if key not in names:
-        raise SkyUsageError(f"there is no setting {key!r}", hint=suggest(key, names))
-    if value is not None:
-        from traitlets import TraitError
-
-        try:
-            trait = settings.traits()[key]
-            setattr(settings, key, trait.from_string(value) if isinstance(value, str) else value)
-        except (TraitError, ValueError) as error:
-            raise SkyUsageError(f"{key}={value}: {error}") from None
-    return getattr(settings, key)
-
-
-def alias(name: str | None = None, options: str | None = None) -> Table | None:
-    """Give options a short name, as in ``%%sky gpu``; without arguments, list them."""
-    settings = Sky.load()
-    if name is None:
-        rows = tuple(sorted(settings.aliases.items()))
-        hint = "none: %sky alias gpu --gpus A100:1"
-        return Table("Aliases", ("name", "options"), rows, empty=hint)
-    if not name.isidentifier():
-        raise SkyUsageError(f"alias {name!r}: a name has letters, digits and _ only")
-    if not options:
-        if name not in settings.aliases:
-            raise SkyUsageError(f"no alias {name!r}", hint=suggest(name, settings.aliases))
-        return Table("Aliases", ("name", "options"), ((name, settings.aliases[name]),))
-    from .magics.options import parse_cell_line
-
-    parse_cell_line(options, settings.aliases)  # a mistake shows now, not when it is used
-    settings.aliases = {**settings.aliases, name: options}
-    return None
-
-
 def meter() -> Cost:
     """Return the figures of `cost` alone, in one line, live until it is closed.
 
@@ -559,17 +350,6 @@ def meter() -> Cost:
     >>> meter.close()  # doctest: +SKIP
     """
     return _cost("cell", "all", compact=True)
-
-
-def _progress() -> Callable[[SearchResult], None]:
-    """Show a search's summary: in a notebook one line that changes, else a line for each try."""
-    from IPython import get_ipython  # type: ignore[attr-defined]
-    from IPython.display import display
-
-    if get_ipython() is None:
-        return lambda result: print(result.summary, flush=True)
-    shown = display({"text/plain": "searching"}, raw=True, display_id=True)
-    return lambda result: shown.update({"text/plain": result.summary}, raw=True)  # type: ignore
 
 
 def _display() -> Any:

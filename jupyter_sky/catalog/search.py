@@ -24,7 +24,7 @@ def search(
     flagged: bool,
     labels: Mapping[str, Any],
 ) -> Offers:
-    """Offers for what is asked, see `jupyter_sky.api.offers`."""
+    """Offers for what is asked, see `jupyter_sky.choices.offers`."""
     from ..optimizer import no_offer
     from ..widgets.offers import Offers
 

@@ -199,19 +199,19 @@ def _cancel(words: list[str]) -> Any:
 def _alias(words: list[str]) -> Any:
     import shlex
 
-    from .. import api
+    from ..settings import alias
 
-    return api.alias(words[0], shlex.join(words[1:])) if words else api.alias()
+    return alias(words[0], shlex.join(words[1:])) if words else alias()
 
 
 def _config(words: list[str]) -> Any:
-    from .. import api
+    from ..settings import config
 
     text = _one(words, "config")
     if text is None:
-        return api.config()
+        return config()
     key, equals, value = text.partition("=")
-    return api.config(key.strip(), value.strip() if equals else None)
+    return config(key.strip(), value.strip() if equals else None)
 
 
 def _check(words: list[str]) -> Any:
@@ -244,7 +244,7 @@ def _tracker(words: list[str]) -> Any:
 
 
 def _offers(words: list[str]) -> Any:
-    from .. import api
+    from ..choices import offers
     from ..resources import parse_count
     from .options import parse_request
 
@@ -258,14 +258,14 @@ def _offers(words: list[str]) -> Any:
         del queue[0]
         limit = parse_count(value if equals else queue.pop(0) if queue else "", "--limit")
     names, given = parse_request(rest, "offers")
-    return api.offers(_one(names, "offers"), limit=limit, flagged=flagged, **given)
+    return offers(_one(names, "offers"), limit=limit, flagged=flagged, **given)
 
 
 _PLAN = ("--minimize", "--deadline", "--budget", "--carbon-cap", "--solver")
 
 
 def _plan(words: list[str]) -> Any:
-    from .. import api
+    from ..choices import plan
     from .options import parse_request
 
     rest: list[str] = []
@@ -289,7 +289,7 @@ def _plan(words: list[str]) -> Any:
             f"%sky plan: {name} and {' '.join(labels)} at once",
             hint="labels belong to the tasks of a Dag: set_resources(...)",
         )
-    return api.plan(_variable(name) if name else None, **settings, **labels)
+    return plan(_variable(name) if name else None, **settings, **labels)
 
 
 def _number(text: str, flag: str) -> float:

@@ -23,12 +23,12 @@ def offers(what: str | None, limit: int, labels: dict[str, Any]) -> dict[str, An
     labels
         Resources, spelled as the options are; ``true`` and ``false`` are flags.
     """
-    from .. import api
+    from ..choices import offers
 
     asked: dict[str, Any] = {
         name: _FLAGS.get(text.lower(), text) for name, text in labels.items() if text
     }
-    found = api.offers(what or None, limit=limit, **asked)
+    found = offers(what or None, limit=limit, **asked)
     lines = found.lines()
     sources = dict.fromkeys(line.offer.source for line in lines if line.offer.source)
     return {

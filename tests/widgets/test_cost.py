@@ -32,7 +32,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def made(store: Store) -> Callable[..., Cost]:
+def made(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cost]:
+    monkeypatch.setattr(module, "_ticker", module._Ticker())  # another's may be asleep
     put_cluster(store, "train", 2.0, NOON)
     put_cluster(store, "<rack>", None, NOON, cloud="ssh")
     budgets: list[float | None] = []
