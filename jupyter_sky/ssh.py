@@ -23,6 +23,8 @@ from .errors import SkyUnreachable
 CONNECT_SECONDS = 10
 PERSIST_SECONDS = 20
 """How long a connection stays open for the next command."""
+FAST_CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
+"""Tried before the client's own: with a processor's own AES they take a fifth of the time."""
 TICK_SECONDS = 0.1
 AGAIN_SECONDS = 0.5
 HEAL_SECONDS = 20.0
@@ -81,6 +83,7 @@ class Address:
             "StrictHostKeyChecking": "yes" if self.pinned else "accept-new",
             "UpdateHostKeys": "no",
             "ControlPath": "none",
+            "Ciphers": FAST_CIPHERS,
         }
         if self.known_hosts:
             options["UserKnownHostsFile"] = f'"{self.known_hosts}"'
@@ -120,7 +123,7 @@ def run(
     address: Address,
     script: str,
     *arguments: str,
-    data: bytes = b"",
+    data: bytes | Path = b"",
     timeout: float = 60.0,
     meanwhile: Callable[[], None] | None = None,
     patience: float = 0.0,
@@ -132,7 +135,7 @@ def run(
     script
         For ``sh``; its arguments are ``$1`` and so on.
     data
-        Its standard input.
+        Its standard input, or a file with it.
     timeout
         Seconds that it may take.
     meanwhile
@@ -160,7 +163,7 @@ def _run_once(
     address: Address,
     script: str,
     arguments: Sequence[str],
-    data: bytes,
+    data: bytes | Path,
     timeout: float,
     meanwhile: Callable[[], None] | None,
 ) -> Answer:
@@ -192,21 +195,22 @@ def _run_once(
     return Answer(process.returncode, out, errors)
 
 
-def _start(command: list[str], data: bytes) -> subprocess.Popen[bytes]:
+def _start(command: list[str], data: bytes | Path) -> subprocess.Popen[bytes]:
     """Start the SSH client; its input is a file, so that nobody needs to feed it."""
     pipe = subprocess.PIPE
-    try:
-        with tempfile.TemporaryFile() as file:
+    with data.open("rb") if isinstance(data, Path) else tempfile.TemporaryFile() as file:
+        if isinstance(data, bytes):
             file.write(data)
             file.seek(0)
+        try:
             return subprocess.Popen(
                 command, stdin=file, stdout=pipe, stderr=pipe, start_new_session=True
             )
-    except FileNotFoundError:
-        raise SkyUnreachable(
-            "machines are reached by the ssh command, and this machine has none",
-            hint="install OpenSSH's client",
-        ) from None
+        except FileNotFoundError:
+            raise SkyUnreachable(
+                "machines are reached by the ssh command, and this machine has none",
+                hint="install OpenSSH's client",
+            ) from None
 
 
 def check_key(address: Address) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import ssh
+from ..engines.package import recipe
 from ..errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
 from ..ssh import Address
 from ..together import at_once
@@ -52,12 +53,21 @@ class Node:
         The name of its machine, for people.
     private : str
         Where the other nodes reach it.
-    directory, base : str
-        Folders there: of the cluster, of all that we keep.
+    directory, base, environment : str
+        Folders there: of the cluster, of all that we keep, of engines' Python and packages.
+    ready : bool
+        Whether that environment is there.
     slot : int
         Which of the machine's slots it is.
     python, packages, offline, env
         What the owner of the machine says: see `PoolHost`.
+    uv, found, zstd : str
+        Paths of what an environment can be made with, if they are there: an installer, a Python of
+        this minor version, what unpacks in a fifth of gzip's time.
+    glibc : str
+        Such as ``glibc 2.36``.
+    free : int
+        Kilobytes of disk.
     """
 
     rank: int
@@ -76,8 +86,18 @@ class Node:
     system: str = ""
     machine: str = ""
     libc: str = ""
+    glibc: str = ""
+    environment: str = ""
+    ready: bool = False
     uv: str = ""
+    found: str = ""
+    zstd: str = ""
     free: int = 0
+
+    @property
+    def engine_python(self) -> str:
+        """The path of the Python that its engines run in."""
+        return f"{self.environment}/bin/python"
 
     @classmethod
     def load(cls, record: dict[str, Any]) -> Node:
@@ -97,8 +117,8 @@ def _script() -> str:
     return Path(__file__).with_name("keeper.sh").read_text()
 
 
-def take(node: Node, note: dict[str, Any], patience: float = 0.0) -> Node:
-    """Take a slot of a machine; taking the same again gives the same one.
+def take(node: Node, note: dict[str, Any]) -> Node:
+    """Take a slot of a machine, and look what is there; the same again gives the same one.
 
     Parameters
     ----------
@@ -106,8 +126,6 @@ def take(node: Node, note: dict[str, Any], patience: float = 0.0) -> Node:
         What is known of it so far.
     note
         Left beside it: whose it is, for those who find it.
-    patience
-        Seconds during which it is tried again where the connection is cut.
 
     Raises
     ------
@@ -116,8 +134,10 @@ def take(node: Node, note: dict[str, Any], patience: float = 0.0) -> Node:
     SkyBootstrapError
         The machine cannot hold a cluster.
     """
+    wanted = recipe(node.python, node.packages)
     words = (node.token, str(node.slots), str(BOOT_SECONDS), json.dumps(note))
-    answer = ssh.run(node.address, _script(), *words, patience=patience)
+    look = (node.exports(), wanted.key, wanted.python, wanted.base)
+    answer = ssh.run(node.address, _script(), *words, *look)
     where = f"{node.host} ({node.address.name})"
     if answer.code == 75:
         some = "its slot is" if node.slots == 1 else f"all {node.slots} slots are"
@@ -145,7 +165,12 @@ def take(node: Node, note: dict[str, Any], patience: float = 0.0) -> Node:
         system=facts["system"],
         machine=facts["machine"],
         libc=facts.get("libc", "gnu"),
+        glibc=facts["glibc"],
+        environment=facts["environment"],
+        ready="ready" in facts,
         uv=facts["uv"],
+        found=facts.get("found", ""),
+        zstd=facts.get("zstd", ""),
         free=int(facts["free"] or 0),
     )
 

@@ -1,6 +1,9 @@
 # Takes a slot of this machine for a cluster, and reports what the machine has.
 #
-#   sh -c "$(cat keeper.sh)" sky TOKEN SLOTS SECONDS NOTE
+#   sh -c "$(cat keeper.sh)" sky TOKEN SLOTS SECONDS NOTE SETTINGS KEY VERSION PYTHON
+#
+# SETTINGS is shell text of the machine's owner. KEY names the environment that engines need, with
+# a Python of a minor VERSION: the owner's PYTHON, or any.
 #
 # Exit codes: 69 something is missing here, 73 no folder can be made, 75 every slot is taken.
 #
@@ -8,7 +11,7 @@
 # order to go on and gives up without it; with it, it becomes the cluster's guardian. However that
 # ends, the kernel lets go of the lock.
 umask 077
-token=$1 slots=$2 seconds=$3 note=$4
+token=$1 slots=$2 seconds=$3 note=$4 settings=$5 key=$6 version=$7 python=$8
 for tool in flock setsid stat; do
   command -v "$tool" >/dev/null || { echo "there is no $tool" >&2; exit 69; }
 done
@@ -82,7 +85,17 @@ echo "system=$(uname -s)"
 echo "machine=$(uname -m)"
 echo "base=$base"
 echo "free=$(df -Pk "$base" | awk 'END { print $4 }')"
-uv=$(command -v uv || command -v "$HOME/.local/bin/uv" || command -v "$base/uv")
-echo "uv=$uv"
-{ ldd --version 2>&1 | grep -qi musl; } && echo "libc=musl"
+environment=$base/env/$key-$(uname -m)
+echo "environment=$environment"
+glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null)
+echo "glibc=$glibc"
+[ -z "$glibc" ] && ldd --version 2>&1 | grep -qi musl && echo "libc=musl"
+case $(tar --version 2>/dev/null) in *GNU*) echo "zstd=$(command -v zstd)" ;; esac
+eval "$settings"
+echo "uv=$(command -v uv || command -v "$HOME/.local/bin/uv" || command -v "$base/uv")"
+[ -e "$environment/complete" ] && echo "ready=yes" && exit
+python=${python:-$(command -v "python$version")} && "$python" -I -S -c '
+import sys
+if sys.argv[1] == "%d.%d" % sys.version_info[:2]:
+    print("found=" + getattr(sys, "_base_executable", sys.executable))' "$version" 2>/dev/null
 exit 0

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from .. import ssh
 from ..clouds.keeper import Node
 from ..engines.guardian import write_private
+from ..engines.package import minor_version
 from ..errors import SkyClusterLost, SkyError
 from ..together import at_once
-from .bootstrap import prepare
+from .bootstrap import NOT_BEGUN, prepare
 from .stages import Stages
 
 if TYPE_CHECKING:
@@ -24,11 +25,10 @@ if TYPE_CHECKING:
 START_SECONDS = 120.0
 STAGES = "stages.jsonl"
 
-_GO = """
+_BEGIN = """
 umask 077
-cd "$1" || exit 1
-cat >config.partial && mv config.partial config.json &&
-  printf %s "$2" >go.partial && mv go.partial go || exit 74
+cd {directory} && printf %s {config} >config.partial && mv config.partial config.json &&
+  printf %s {go} >go.partial && mv go.partial go || exit {failed}
 """
 _TELL = """
 umask 077
@@ -39,13 +39,16 @@ cat >both && head -n 1 both >engine.partial && tail -n +2 both >nurse.partial &&
 _AWAIT = """
 cd "$1" || { cat "$HOME/.cache/jupyter_sky/ended/$2.json"; exit 71; }
 left=$(($3 * 20))
-until [ -s "security/$4" ]; do
-  flock -s -n alive true && { tail -n 8 head.log; exit 71; }
-  left=$((left - 1))
-  [ "$left" -gt 0 ] || { tail -n 8 head.log; exit 72; }
-  sleep 0.05
+shift 3
+for name; do
+  until [ -s "security/$name" ]; do
+    [ $((left % 10)) -eq 0 ] && flock -s -n alive true && { tail -n 8 head.log; exit 71; }
+    left=$((left - 1))
+    [ "$left" -gt 0 ] || { tail -n 8 head.log; exit 72; }
+    sleep 0.05
+  done
 done
-cat "security/$4"
+for name; do cat "security/$name" && echo; done
 """
 
 
@@ -71,78 +74,68 @@ def bring_up(
     stages
         Where it is written down how long everything takes.
     """
-    pythons = _staged(stages, report, lambda stage: prepare(nodes, stage))
-    head = nodes[0]
+    head, others = nodes[0], nodes[1:]
     config = {**config, "peers": [node.private or node.address.host for node in nodes]}
+    stages.begin("environment")
+    prepare(nodes, stages.telling(report), _orders(nodes, config))
     stages.begin("controller")
-    report("booting", "controller")
-    more: dict[str, Any] = {"directory": head.directory, "gate": True, "private": head.private}
-    if len(nodes) > 1:
-        more["elsewhere"] = [node.rank for node in nodes[1:]]
-    _start_all(nodes, pythons, config, more)
 
     def waiting() -> None:
         report("booting", "controller")
 
-    text = _await(head, "client.json", waiting)
-    if len(nodes) > 1:
-        known = _await(head, "nurse.json", waiting)
-        at_once([partial(_introduce, node, known) for node in nodes[1:]])
+    waiting()
+    if others:
+        client, known = _await(head, waiting, "client.json", "nurse.json")
+        at_once([partial(_introduce, node, known) for node in others])
+    else:
+        (client,) = _await(head, waiting, "client.json")
     path = folder / "link.json"
     write_private(
         path,
         {
             "cluster": config["cluster"],
             "node": asdict(head),
-            "python": pythons[0],
-            "controller": json.loads(text),
+            "python": head.engine_python,
+            "controller": json.loads(client),
         },
     )
     stages.end()
     return path
 
 
-def _staged(
-    stages: Stages, report: Callable[[str, str], None], work: Callable[[Callable], dict[int, str]]
-) -> dict[int, str]:
-    stages.begin("environment")
+def _orders(nodes: Sequence[Node], config: dict[str, Any]) -> dict[int, str]:
+    """Say how to start the head, and a nurse on each of the other nodes."""
+    head, others = nodes[0], nodes[1:]
+    its = {"directory": head.directory, "gate": True, "private": head.private}
+    if others:
+        its["elsewhere"] = [node.rank for node in others]
+    orders = {head.rank: _order(head, "jupyter_sky.engines.head", config | its)}
+    for node in others:
+        its = {"directory": node.directory, "rank": node.rank}
+        orders[node.rank] = _order(node, "jupyter_sky.engines.nurse", config | its)
+    return orders
 
-    return work(stages.telling(report))
 
-
-def _go(node: Node, python: str, module: str, config: dict[str, Any]) -> None:
-    """Give a keeper the order to go on: as the guardian of a module."""
-    site = f"{Path(python).parents[1]}/lib"
-    guardian = f"$(echo {shlex.quote(site)}/python*/site-packages)/jupyter_sky/engines/guardian.py"
-    config_path = f"{node.directory}/config.json"
-    command = shlex.join([python, "-m", module, config_path])
+def _order(node: Node, module: str, config: dict[str, Any]) -> str:
+    """Give a node's keeper the order to go on: as the guardian of a module."""
+    quote, python = shlex.quote, node.engine_python
+    packages = f"{node.environment}/lib/python{minor_version()}/site-packages"
+    guardian = f"{packages}/jupyter_sky/engines/guardian.py"
+    command = [python, "-m", module, f"{node.directory}/config.json"]
     go = (
         f"{node.exports()}"
-        f"export IPYTHONDIR={shlex.quote(node.directory)}/profile\n"
+        f"export IPYTHONDIR={quote(node.directory)}/profile\n"
         "export PYDEVD_DISABLE_FILE_VALIDATION=1\n"
-        f"export PATH={shlex.quote(str(Path(python).parent))}:$HOME/.local/bin:"
-        f"{shlex.quote(node.base)}:$PATH\n"
-        f'exec {shlex.quote(python)} -I -S "{guardian}" {shlex.quote(node.directory)} {command}\n'
+        f"export PATH={quote(str(Path(python).parent))}:$HOME/.local/bin:"
+        f"{quote(node.base)}:$PATH\n"
+        f"exec {shlex.join([python, '-I', '-S', guardian, node.directory, *command])}\n"
     )
-    data = json.dumps(config).encode()
-    answer = ssh.run(node.address, _GO, node.directory, go, data=data, patience=ssh.HEAL_SECONDS)
-    if answer.code:
-        raise SkyClusterLost(f"{node.host}: the cluster cannot be started: {answer.err}")
-
-
-def _start_all(
-    nodes: Sequence[Node], pythons: dict[int, str], config: dict[str, Any], more: dict[str, Any]
-) -> None:
-    """Start the head, and a nurse on each of the other nodes, all at once."""
-
-    def one(node: Node) -> None:
-        if node is nodes[0]:
-            _go(node, pythons[0], "jupyter_sky.engines.head", config | more)
-            return
-        own = {"directory": node.directory, "rank": node.rank}
-        _go(node, pythons[node.rank], "jupyter_sky.engines.nurse", config | own)
-
-    at_once([partial(one, node) for node in nodes])
+    return _BEGIN.format(
+        directory=quote(node.directory),
+        config=quote(json.dumps(config)),
+        go=quote(go),
+        failed=NOT_BEGUN,
+    )
 
 
 def _introduce(node: Node, known: str) -> None:
@@ -154,9 +147,9 @@ def _introduce(node: Node, known: str) -> None:
         raise SkyClusterLost(f"{node.host}: it cannot be told where the head is: {answer.err}")
 
 
-def _await(node: Node, name: str, meanwhile: Callable[[], None]) -> str:
-    """Wait for a file of the controller's and return it."""
-    words = (node.directory, node.token, str(int(START_SECONDS)), name)
+def _await(node: Node, meanwhile: Callable[[], None], *names: str) -> list[str]:
+    """Wait for files of the controller's and return them."""
+    words = (node.directory, node.token, str(int(START_SECONDS)), *names)
     answer = ssh.run(
         node.address,
         _AWAIT,
@@ -166,7 +159,7 @@ def _await(node: Node, name: str, meanwhile: Callable[[], None]) -> str:
         patience=ssh.HEAL_SECONDS,
     )
     if answer.code == 0:
-        return answer.text
+        return answer.text.splitlines()
     said = answer.text.strip()
     if said.startswith("{"):
         said = json.loads(said).get("reason", said)

@@ -163,7 +163,8 @@ def test_engines_can_be_had_on_it(fleet: Fleet, keys: Keys) -> None:
     assert born.host.ready(WAIT)
     node = keeper.take(Node(0, "token", born.host.name, born.address), {})
     said: list[str] = []
-    python = bootstrap.prepare([node], said.append)[0]
+    bootstrap.prepare([node], said.append)
+    python = node.engine_python
     told = born.sh(
         f"{python} -c 'import sys, jupyter_sky.engines.head, ipyparallel;"
         "print(*sys.version_info[:2], jupyter_sky.__file__)'"

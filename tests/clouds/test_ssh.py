@@ -194,13 +194,13 @@ def test_no_python_there(taken: Callable[..., keeper.Node], tmp_path: Path) -> N
     with pytest.raises(SkyBootstrapError, match="that of this notebook, is not there") as raised:
         bootstrap.prepare([node], lambda what: None)
     assert "python = " in str(raised.value)
-    node = replace(node, python="/usr/bin/false")
+    node = taken(python="/usr/bin/false")
     with pytest.raises(SkyBootstrapError, match="is not there and cannot be had"):
         bootstrap.prepare([node], lambda what: None)
 
 
 def test_a_full_disk(taken: Callable[..., keeper.Node]) -> None:
-    node = replace(taken(), free=1000, packages=("a-new-environment",))
+    node = replace(taken(packages=["a-new-environment"]), free=1000)
     with pytest.raises(SkyBootstrapError, match="the disk is full: 1 MB are free"):
         bootstrap.prepare([node], lambda what: None)
     full = keeper.failed(node, "packages cannot be installed", "write: No space left on device")
@@ -211,20 +211,19 @@ def test_a_host_without_an_index_gets_all_through_the_connection(
     taken: Callable[..., keeper.Node],
 ) -> None:
     said: list[str] = []
-    python = bootstrap.prepare([taken(offline=True)], said.append)[0]
+    node = taken(offline=True)
+    bootstrap.prepare([node], said.append)
     assert "Python and packages" in said and "packages" not in said
-    assert Path(python).is_relative_to(Path(cloud.nodes(cloud.mine())[0].base))
+    assert Path(node.engine_python).is_relative_to(node.base)
     again: list[str] = []
-    assert bootstrap.prepare([taken_again(cloud)], again.append)[0] == python
+    second = keeper.take(node, {})
+    bootstrap.prepare([second], again.append)
+    assert second.engine_python == node.engine_python
     assert not any(again), "the second time it is there"
 
 
-def taken_again(cloud) -> keeper.Node:
-    return cloud.nodes(cloud.mine())[0]
-
-
 def test_a_package_that_does_not_exist(taken: Callable[..., keeper.Node]) -> None:
-    node = replace(taken(), packages=("./no-such-folder-of-a-package",))
+    node = taken(packages=["./no-such-folder-of-a-package"])
     with pytest.raises(SkyBootstrapError, match="packages cannot be installed"):
         bootstrap.prepare([node], lambda what: None)
 

@@ -51,7 +51,7 @@ def warm_cache() -> None:
     """Have in uv's cache what machines install: they themselves reach no package index."""
     import uv
 
-    from jupyter_sky.provisioner.package import NEEDED
+    from jupyter_sky.engines.package import NEEDED
 
     pins = [f"{name}=={metadata.version(name)}" for name in (*NEEDED, *PACKAGES)]
     with TemporaryDirectory() as folder:

@@ -7,12 +7,11 @@ import hashlib
 import io
 import platform
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-
-from ..clouds.keeper import Node
 
 NEEDED = (
     "cloudpickle ipykernel ipyparallel ipython jupyter_client jupyter_core psutil pyzmq tornado "
@@ -41,13 +40,26 @@ class Recipe:
     key: str
 
 
-def recipe(node: Node) -> Recipe:
-    """Say which environment a node must have for this notebook."""
-    python = ".".join(platform.python_version_tuple()[:2])
-    requirements = (*_pins(), *node.packages)
-    parts = [python, node.python, *requirements, hashlib.blake2b(sources()).hexdigest()]
+def minor_version() -> str:
+    """Return the minor version of this notebook's Python, such as ``3.12``."""
+    return ".".join(platform.python_version_tuple()[:2])
+
+
+def recipe(base: str = "", packages: Sequence[str] = ()) -> Recipe:
+    """Say which environment a machine must have for this notebook.
+
+    Parameters
+    ----------
+    base
+        A Python there whose packages are seen beside ours.
+    packages
+        Requirements that its owner wants besides.
+    """
+    python = minor_version()
+    requirements = (*_pins(), *packages)
+    parts = [python, base, *requirements, hashlib.blake2b(sources()).hexdigest()]
     key = hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
-    return Recipe(python, node.python, requirements, key)
+    return Recipe(python, base, requirements, key)
 
 
 @cache
