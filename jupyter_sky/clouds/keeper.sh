@@ -15,8 +15,11 @@ token=$1 slots=$2 seconds=$3 note=$4 settings=$5 key=$6 version=$7 python=$8
 for tool in flock setsid stat; do
   command -v "$tool" >/dev/null || { echo "there is no $tool" >&2; exit 69; }
 done
+read -r system name machine <<END
+$(uname -s -n -m)
+END
 base=$HOME/.cache/jupyter_sky
-runs=$base/run/$(uname -n)
+runs=$base/run/$name
 locks=${JUPYTER_SKY_SLOTS:-/tmp/jupyter_sky-slots}
 mkdir -p "$runs" "$base/env" "$base/ended" || exit 73
 [ -d "$locks" ] || { (umask 0; mkdir -m 1777 -p "$locks"); } || exit 73
@@ -81,11 +84,11 @@ exec 7>&-
 
 echo "directory=$directory"
 echo "slot=$(cat "$directory/slot")"
-echo "system=$(uname -s)"
-echo "machine=$(uname -m)"
+echo "system=$system"
+echo "machine=$machine"
 echo "base=$base"
 echo "free=$(df -Pk "$base" | awk 'END { print $4 }')"
-environment=$base/env/$key-$(uname -m)
+environment=$base/env/$key-$machine
 echo "environment=$environment"
 glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null)
 echo "glibc=$glibc"

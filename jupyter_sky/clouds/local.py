@@ -254,7 +254,6 @@ def _environment(directory: Path) -> dict[str, str]:
     return kept | {
         "PYTHONPATH": os.pathsep.join(paths),
         "IPYTHONDIR": str(directory / "profile"),
-        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from .deferred import undisturbed
 from .wards import own
 
 if TYPE_CHECKING:
@@ -26,11 +27,12 @@ DRAIN_SECONDS = 0.1  # at most, before it looks after other things
 
 def serve(head: Head) -> None:
     """Run ipyparallel's controller around `head` until it stops."""
-    import zmq
-    from ipyparallel.controller import app as controller_app
-    from ipyparallel.controller import heartmonitor
-    from ipyparallel.controller.hub import Hub
-    from tornado.ioloop import PeriodicCallback
+    with undisturbed():
+        import zmq
+        from ipyparallel.controller import app as controller_app
+        from ipyparallel.controller import heartmonitor
+        from ipyparallel.controller.hub import Hub
+        from tornado.ioloop import PeriodicCallback
 
     base: Any = Hub  # its traits have no types that a checker could follow
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..functions.instance import InstanceInfo
+from .deferred import defer, missing, undisturbed
 from .guardian import PR_SET_PDEATHSIG, prctl
 
 
@@ -57,11 +58,14 @@ def main(argv: list[str]) -> None:
     cpus = config.get("cpus")
     limit(cpus[rank] if cpus else None, config.get("memory"))
 
-    from ipyparallel.engine import app as engine_app
+    defer("ipyparallel")
+    with undisturbed(), missing("debugpy"):  # nobody sets breakpoints in an engine
+        import ipykernel.debugger  # noqa: F401 (looks now, and the kernel would later)
+        from ipyparallel.engine import app as engine_app
 
-    from .docket import Docket, path_of
-    from .kernel import SkyKernel
-    from .streams import Publisher
+        from .docket import Docket, path_of
+        from .kernel import SkyKernel
+        from .streams import Publisher
 
     directory = Path(config["directory"])
     # ipyparallel names these classes in this module only; there are no traits for them.

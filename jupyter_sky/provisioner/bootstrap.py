@@ -47,7 +47,9 @@ else
   found=$("$work/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
   [ "$found" = "$version" ] || { echo "Python $found is not $version" >&2; exit 68; }
 fi
-tar "$unpack" -xf - -C "$site"
+cat >"$work.tar"
+tar "$unpack" -xf "$work.tar" -C "$site"
+rm "$work.tar"
 [ -z "$base" ] || "$base" -c 'import site, sys; print("\\n".join(
   path for path in sys.path if path.endswith(("site-packages", "dist-packages"))))' \\
   >"$site/zz_machine.pth"
@@ -57,7 +59,12 @@ work=$1.$2 uv=$3
 shift 3
 "$uv" pip install -q --python "$work/bin/python" "$@"
 """
-_UNPACK = 'tar "$4" -xf - -C "$1.$2/lib/python$3/site-packages"'
+_UNPACK = """
+set -e
+cat >"$1.$2.tar"
+tar "$4" -xf "$1.$2.tar" -C "$1.$2/lib/python$3/site-packages"
+rm "$1.$2.tar"
+"""
 _SETTLE = """
 touch "$1.$2/complete"
 mv -T "$1.$2" "$1" 2>/dev/null || rm -rf "$1.$2"

@@ -125,7 +125,6 @@ def _order(node: Node, module: str, config: dict[str, Any]) -> str:
     go = (
         f"{node.exports()}"
         f"export IPYTHONDIR={quote(node.directory)}/profile\n"
-        "export PYDEVD_DISABLE_FILE_VALIDATION=1\n"
         f"export PATH={quote(str(Path(python).parent))}:$HOME/.local/bin:"
         f"{quote(node.base)}:$PATH\n"
         f"exec {shlex.join([python, '-I', '-S', guardian, node.directory, *command])}\n"
