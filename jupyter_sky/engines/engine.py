@@ -19,6 +19,9 @@ from ..functions.instance import InstanceInfo
 from .deferred import defer, missing, undisturbed
 from .guardian import PR_SET_PDEATHSIG, prctl
 
+MEETING_SECONDS = 60.0
+"""How long an engine waits for word of where its controller is."""
+
 
 def limit(cpus: list[int] | None, memory_gib: float | None) -> None:
     """Bound this process and its children to `cpus` and to `memory_gib` of data.
@@ -71,16 +74,19 @@ def main(argv: list[str]) -> None:
     # ipyparallel names these classes in this module only; there are no traits for them.
     engine_app.Kernel = SkyKernel  # type: ignore[misc]
     engine_app.IOPubThread = Publisher  # type: ignore[misc]
+    met = directory / "security" / "engine.json"
+    deadline = time.monotonic() + MEETING_SECONDS
+    while not met.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
     SkyKernel.docket = Docket(path_of(directory, rank))
     # as in a notebook's kernel, forked processes can be ended and what they print is shown
     os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
     engine_app.IPEngine.launch_instance(
         argv=[
-            f"--IPEngine.url_file={directory / 'security' / 'engine.json'}",
+            f"--IPEngine.url_file={met}",
             f"--IPEngine.id={rank}",
             "--IPEngine.enable_nanny=False",
             "--IPEngine.out_stream_factory=jupyter_sky.engines.streams.QuickStream",
-            "--IPEngine.wait_for_url_file=60",
             "--IPEngine.timeout=60",
             f"--IPEngine.work_dir={directory / 'work'}",
             f"--ProfileDir.location={directory / 'profile'}",

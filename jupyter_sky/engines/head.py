@@ -86,7 +86,7 @@ class Head:
         self.parent = os.getppid()
         self._spawned = 0
         self._elsewhere: list[int] = config.get("elsewhere", [])
-        self.wards = Wards(config["private"], self._elsewhere) if self._elsewhere else None
+        self.wards = self._await_nurses() if self._elsewhere else None
         self._gate = self._open_gate() if config.get("gate") else None
         self._steward: Steward | None = None
         self._ranks = [rank for rank in range(config["nodes"]) if rank not in self._elsewhere]
@@ -113,13 +113,20 @@ class Head:
         started = start_engine(self.directory, self.config_path, rank, self._spawned)
         return Engine(rank, *started)
 
+    def _await_nurses(self) -> Wards:
+        """Write down where nurses on other nodes find this one; somebody brings it there."""
+        wards = Wards(self.config["private"], self._elsewhere)
+        write(self.directory / "security" / "nurse.json", wards.known)
+        return wards
+
     def tell_nurses(self) -> None:
-        """Write down what other nodes need to know; somebody brings it there."""
+        """Let engines on other nodes know where the controller is."""
         if self.wards is not None:
-            security, address = self.directory / "security", self.config["private"]
-            engine = json.loads((security / "engine.json").read_text())
+            address = self.config["private"]
+            engine = json.loads((self.directory / "security" / "engine.json").read_text())
             engine |= {"interface": f"tcp://{address}", "location": address}
-            write(security / "nurse.json", {"wards": self.wards.known, "engine": engine})
+            self.wards.listen(self._history.add)  # those who have come hear it at once
+            self.wards.meet(engine)
 
     # -- every tick ------------------------------------------------------------------------
 

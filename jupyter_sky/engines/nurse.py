@@ -48,6 +48,7 @@ class Nurse:
         self.config, self.config_path = config, config_path
         self.directory, self.rank = Path(config["directory"]), config["rank"]
         self.process: subprocess.Popen | None = None
+        self._engine_file = self.directory / "security" / "engine.json"
         self.serial, self.mark, self.log_start, self.verdict = 0, "", 0, ""
         self.left = ""
         self.lease = Lease()
@@ -69,7 +70,7 @@ class Nurse:
                 self._end()
                 return False
             time.sleep(0.02)
-        wards = json.loads(path.read_text())["wards"]
+        wards = json.loads(path.read_text())
         self._socket = zmq.Context.instance().socket(zmq.DEALER)
         self._socket.linger = 1000
         self._socket.curve_publickey, self._socket.curve_secretkey = zmq.curve_keypair()
@@ -94,7 +95,9 @@ class Nurse:
 
     def _obey(self, order: dict[str, Any]) -> None:
         op = order["op"]
-        if op == "spawn":
+        if op == "meet":
+            write(self._engine_file, order["engine"])
+        elif op == "spawn":
             if order["serial"] != self.serial:
                 self._end()
                 self._start(order["serial"])
@@ -126,6 +129,7 @@ class Nurse:
             "code": code,
             "words": words,
             "verdict": self.verdict,
+            "met": self._engine_file.exists(),
             "vitals": next(iter(self._vitals.tick()), None),
         }
         now = time.monotonic()

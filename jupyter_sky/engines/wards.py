@@ -88,12 +88,19 @@ class Wards:
         self._far: dict[int, Far] = {}
         self._waiting: dict[int, list[bytes]] = {rank: [] for rank in ranks}
         self._there: dict[int, bytes] = {}
+        self._meeting = b""
         self._heard = dict.fromkeys(ranks, time.monotonic() + ARRIVAL_SECONDS - SILENCE_SECONDS)
 
     def spawn(self, rank: int, serial: int) -> Far:
         """Let an engine be started on its node."""
         self._far[rank] = Far(self, rank, serial)
         return self._far[rank]
+
+    def meet(self, engine: dict[str, Any]) -> None:
+        """Let engines know where their controller is: those on nodes that are there or will be."""
+        self._meeting = json.dumps({"op": "meet", "engine": engine}).encode()
+        for identity in self._there.values():
+            self._send(identity, self._meeting)
 
     def tell(self, rank: int, **order: Any) -> None:
         """Tell a nurse something, now or when it comes."""
@@ -127,6 +134,8 @@ class Wards:
             self._heard[rank] = time.monotonic()
             self._there[rank] = identity
             self._send(identity, b'{"op": "beat"}')
+            if self._meeting and not told.get("met"):  # also if it was lost on its way
+                self._send(identity, self._meeting)
             for order in self._waiting.pop(rank, []):
                 self._send(identity, order)
             self._waiting[rank] = []

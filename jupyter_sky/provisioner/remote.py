@@ -32,23 +32,18 @@ cd {directory} && printf %s {config} >config.partial && mv config.partial config
 """
 _TELL = """
 umask 077
-mkdir -p "$1/security" && cd "$1/security" || exit 1
-cat >both && head -n 1 both >engine.partial && tail -n +2 both >nurse.partial && rm both &&
-  mv engine.partial engine.json && mv nurse.partial nurse.json
+mkdir -p "$1/security" && cd "$1/security" && cat >nurse.partial && mv nurse.partial nurse.json
 """
 _AWAIT = """
 cd "$1" || { cat "$HOME/.cache/jupyter_sky/ended/$2.json"; exit 71; }
 left=$(($3 * 20))
-shift 3
-for name; do
-  until [ -s "security/$name" ]; do
-    [ $((left % 10)) -eq 0 ] && flock -s -n alive true && { tail -n 8 head.log; exit 71; }
-    left=$((left - 1))
-    [ "$left" -gt 0 ] || { tail -n 8 head.log; exit 72; }
-    sleep 0.05
-  done
+until [ -s "security/$4" ]; do
+  [ $((left % 10)) -eq 0 ] && flock -s -n alive true && { tail -n 8 head.log; exit 71; }
+  left=$((left - 1))
+  [ "$left" -gt 0 ] || { tail -n 8 head.log; exit 72; }
+  sleep 0.05
 done
-for name; do cat "security/$name" && echo; done
+cat "security/$4"
 """
 
 
@@ -85,10 +80,9 @@ def bring_up(
 
     waiting()
     if others:
-        client, known = _await(head, waiting, "client.json", "nurse.json")
+        known = _await(head, "nurse.json", waiting)
         at_once([partial(_introduce, node, known) for node in others])
-    else:
-        (client,) = _await(head, waiting, "client.json")
+    client = _await(head, "client.json", waiting)
     path = folder / "link.json"
     write_private(
         path,
@@ -138,17 +132,16 @@ def _order(node: Node, module: str, config: dict[str, Any]) -> str:
 
 
 def _introduce(node: Node, known: str) -> None:
-    """Tell a nurse and its engine where the head is."""
-    engine = json.dumps(json.loads(known)["engine"])
-    both = f"{engine}\n{known}".encode()
-    answer = ssh.run(node.address, _TELL, node.directory, data=both, patience=ssh.HEAL_SECONDS)
+    """Tell a nurse where the head is."""
+    data = known.encode()
+    answer = ssh.run(node.address, _TELL, node.directory, data=data, patience=ssh.HEAL_SECONDS)
     if answer.code:
         raise SkyClusterLost(f"{node.host}: it cannot be told where the head is: {answer.err}")
 
 
-def _await(node: Node, meanwhile: Callable[[], None], *names: str) -> list[str]:
-    """Wait for files of the controller's and return them."""
-    words = (node.directory, node.token, str(int(START_SECONDS)), *names)
+def _await(node: Node, name: str, meanwhile: Callable[[], None]) -> str:
+    """Wait for a file of the controller's and return it."""
+    words = (node.directory, node.token, str(int(START_SECONDS)), name)
     answer = ssh.run(
         node.address,
         _AWAIT,
@@ -158,7 +151,7 @@ def _await(node: Node, meanwhile: Callable[[], None], *names: str) -> list[str]:
         patience=ssh.HEAL_SECONDS,
     )
     if answer.code == 0:
-        return answer.text.splitlines()
+        return answer.text
     said = answer.text.strip()
     if said.startswith("{"):
         said = json.loads(said).get("reason", said)
