@@ -12,7 +12,7 @@
 # ends, the kernel lets go of the lock.
 umask 077
 token=$1 slots=$2 seconds=$3 note=$4 settings=$5 key=$6 version=$7 python=$8
-for tool in flock setsid stat; do
+for tool in flock mkfifo setsid stat timeout; do
   command -v "$tool" >/dev/null || { echo "there is no $tool" >&2; exit 69; }
 done
 read -r system name machine <<END
@@ -62,15 +62,14 @@ if ! [ -d "$directory" ]; then
   setsid sh -c '
     cd "$1" || exit 1
     trap "exit 1" TERM
-    trap "rm -rf \"$1\" \"$3\"" EXIT
+    trap "kill \$waiter; rm -rf \"$1\" \"$3\"" EXIT
+    mkfifo wake && exec 6<>wake || exit 1
+    timeout "$2" head -c 1 <&6 >wakened 8>&- 9<&- &
+    waiter=$!
     echo $$ >pid
-    left=$(($2 * 10))
-    until [ -e go ]; do
-      left=$((left - 1))
-      [ "$left" -gt 0 ] && [ -d "$1" ] || exit 1
-      sleep 0.1 8>&- 9<&-
-    done
-    . ./go
+    wait "$waiter"
+    exec 6<&-
+    [ -s wakened ] && . ./go
   ' keeper "$directory" "$seconds" "$locks/$slot" 7>&- </dev/null >>"$directory/head.log" 2>&1 &
   exec 8>&- 9<&-
   tries=0

@@ -28,7 +28,7 @@ STAGES = "stages.jsonl"
 _BEGIN = """
 umask 077
 cd {directory} && printf %s {config} >config.partial && mv config.partial config.json &&
-  printf %s {go} >go.partial && mv go.partial go || exit {failed}
+  printf %s {go} >go.partial && mv go.partial go && printf . 1<>wake || exit {failed}
 """
 _TELL = """
 umask 077

@@ -67,7 +67,7 @@ def test_slots_that_were_taken_are_read_without_a_word_to_anybody(
     slots = [Node(0, "train.0", NAME, address, private="10.0.0.7", packages=("torch",))]
     _noted(500.0, nodes=[asdict(node) for node in slots])
     (machine,) = [Machine(**each) for each in records_of().read("train")["machines"]]
-    for name in ("_running", "_answers", "_ask_states"):
+    for name in ("_running", "_answered", "_ask_states"):
         monkeypatch.setattr(cloud, name, lambda *_: pytest.fail("it was asked"))
     assert isinstance(cloud, ReachedBySsh)
     assert cloud.taken([machine]) == slots

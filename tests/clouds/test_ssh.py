@@ -194,6 +194,7 @@ def test_no_python_there(taken: Callable[..., keeper.Node], tmp_path: Path) -> N
     with pytest.raises(SkyBootstrapError, match="that of this notebook, is not there") as raised:
         bootstrap.prepare([node], lambda what: None)
     assert "python = " in str(raised.value)
+    keeper.end([node])
     node = taken(python="/usr/bin/false")
     with pytest.raises(SkyBootstrapError, match="is not there and cannot be had"):
         bootstrap.prepare([node], lambda what: None)
