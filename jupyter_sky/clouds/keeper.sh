@@ -92,8 +92,8 @@ echo "environment=$environment"
 glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null)
 echo "glibc=$glibc"
 [ -z "$glibc" ] && ldd --version 2>&1 | grep -qi musl && echo "libc=musl"
-case $(tar --version 2>/dev/null) in *GNU*) echo "zstd=$(command -v zstd)" ;; esac
 eval "$settings"
+case $(tar --version 2>/dev/null) in *GNU*) echo "zstd=$(command -v zstd)" ;; esac
 echo "uv=$(command -v uv || command -v "$HOME/.local/bin/uv" || command -v "$base/uv")"
 [ -e "$environment/complete" ] && echo "ready=yes" && exit
 python=${python:-$(command -v "python$version")} && "$python" -I -S -c '

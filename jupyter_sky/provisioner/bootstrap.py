@@ -28,6 +28,7 @@ INSTALL_SECONDS = 1800.0
 WHEELS_GLIBC = (2, 28)
 """What packages that are packed here ask of a machine."""
 NOT_BEGUN = 74
+"""Exit code of an order that could not be carried out."""
 
 Stage = Callable[[str], None]
 """Called with what is being done, again and again."""
@@ -108,8 +109,9 @@ def prepare(
 
 def bring_uv(node: Node) -> None:
     """See that a node has uv: it is asked for more packages than engines need."""
-    if not node.uv:
-        _Bootstrap(node, "", lambda what: None, threading.Event()).push_uv()
+    bootstrap = _Bootstrap(node, "", lambda what: None, threading.Event())
+    if not node.uv and bootstrap.lacks_uv():
+        bootstrap.push_uv()
 
 
 STAGES = ("packing", "bringing uv", "Python and packages", "packages", "packages from here")
@@ -154,6 +156,10 @@ class _Bootstrap:
         self._make(uv, whole or sources(), settle=not more)
         if more:
             self._install(uv)
+
+    def lacks_uv(self) -> bool:
+        """Whether nobody has put uv there since the node was taken."""
+        return self._sh('[ -x "$1/uv" ]', self.node.base).code != 0
 
     def push_uv(self) -> str:
         """Put uv there; return its path."""

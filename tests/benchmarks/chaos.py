@@ -309,7 +309,10 @@ class Witness:
         while not self._over.wait(0.3):
             with contextlib.suppress(OSError):
                 for machine in self.world.machines():
-                    self.seen[machine["id"]] = machine
+                    if (
+                        machine["state"] != "PROVISIONING"
+                    ):  # it may yet be refused, and costs nothing
+                        self.seen[machine["id"]] = machine
 
     def close(self) -> None:
         self._over.set()
