@@ -22,6 +22,13 @@ from ..together import at_once
 BOOT_SECONDS = 900
 """A slot is given back when its cluster has not been started for so long."""
 GRACE_SECONDS = 8
+TOOLS = """
+for tool in flock mkfifo setsid stat timeout; do
+  command -v "$tool" >/dev/null || { echo "there is no $tool" >&2; exit 69; }
+done
+"""
+"""Looks whether a machine has what the keeper needs."""
+NEEDED = "a Linux machine with util-linux and coreutils is needed"
 
 _STATE = """
 cd "$1" 2>/dev/null && ! flock -s -n alive true && echo "running" && exit
@@ -114,7 +121,7 @@ class Node:
 
 @cache
 def _script() -> str:
-    return Path(__file__).with_name("keeper.sh").read_text()
+    return TOOLS + Path(__file__).with_name("keeper.sh").read_text()
 
 
 def take(node: Node, note: dict[str, Any]) -> Node:
@@ -136,16 +143,14 @@ def take(node: Node, note: dict[str, Any]) -> Node:
     """
     wanted = recipe(node.python, node.packages)
     words = (node.token, str(node.slots), str(BOOT_SECONDS), json.dumps(note))
-    look = (node.exports(), wanted.key, wanted.python, wanted.base)
+    look = (node.exports(), wanted.key, wanted.python, node.python)
     answer = ssh.run(node.address, _script(), *words, *look)
     where = f"{node.host} ({node.address.name})"
     if answer.code == 75:
         some = "its slot is" if node.slots == 1 else f"all {node.slots} slots are"
         raise SkyNoCapacity(f"{where}: {some} taken by other clusters")
     if answer.code == 69:
-        raise SkyBootstrapError(
-            f"{where}: {answer.err}", hint="a Linux machine with util-linux and coreutils is needed"
-        )
+        raise SkyBootstrapError(f"{where}: {answer.err}", hint=NEEDED)
     if answer.code:
         raise failed(node, "no folder can be made there", answer.err)
     facts: dict[str, str] = {}

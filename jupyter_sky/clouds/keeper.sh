@@ -5,16 +5,14 @@
 # SETTINGS is shell text of the machine's owner. KEY names the environment that engines need, with
 # a Python of a minor VERSION: the owner's PYTHON, or any.
 #
-# Exit codes: 69 something is missing here, 73 no folder can be made, 75 every slot is taken.
+# Exit codes: 73 no folder can be made, 75 every slot is taken. That the tools are there has been
+# seen before (69 if not): `TOOLS` in keeper.py.
 #
 # A slot is a lock that a process holds. The one started here, the keeper, waits SECONDS for the
 # order to go on and gives up without it; with it, it becomes the cluster's guardian. However that
 # ends, the kernel lets go of the lock.
 umask 077
 token=$1 slots=$2 seconds=$3 note=$4 settings=$5 key=$6 version=$7 python=$8
-for tool in flock mkfifo setsid stat timeout; do
-  command -v "$tool" >/dev/null || { echo "there is no $tool" >&2; exit 69; }
-done
 read -r system name machine <<END
 $(uname -s -n -m)
 END

@@ -187,11 +187,11 @@ def _address(host: PoolHost) -> ssh.Address:
 
 def _trouble(host: PoolHost) -> SkyError | None:
     try:
-        answer = ssh.run(_address(host), "command -v flock setsid", timeout=30)
+        answer = ssh.run(_address(host), keeper.TOOLS, timeout=30)
     except SkyError as error:
         return error
     if answer.code:
-        return SkyError("there is no flock or setsid", hint="install util-linux there")
+        return SkyError(answer.err, hint=keeper.NEEDED)
     return None
 
 
