@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..config import Sky
 from ..errors import (
@@ -34,8 +34,6 @@ UP_SECONDS = 600.0
 GONE_SECONDS = 300.0
 NEW_SECONDS = 60.0
 """A machine that was just launched may not be in the cloud's listings yet."""
-
-T = TypeVar("T")
 
 
 class RentedCloud:
@@ -145,7 +143,7 @@ class RentedCloud:
                 address=where,
                 private=machine.private,
             )
-            return self._answered(machine, lambda: keeper.take(node, note), ended)
+            return self._answered(machine, node, note, ended)
 
         for machine in machines:
             birth.address(folder, machine.address)  # one after the other: they share a file
@@ -192,12 +190,14 @@ class RentedCloud:
                 time.sleep(min(0.1, wait))
             wait = min(wait * 1.3, 3.0)
 
-    def _answered(self, machine: Machine, ask: Callable[[], T], ended: threading.Event) -> T:
-        """Ask until there is an answer by SSH, which may come a while after the machine runs."""
+    def _answered(
+        self, machine: Machine, node: Node, note: dict[str, Any], ended: threading.Event
+    ) -> Node:
+        """Take a slot as soon as there is an answer by SSH, a while after the machine runs."""
         begun = time.monotonic()
         while not ended.is_set():
             try:
-                return ask()
+                return keeper.take(node, note)
             except SkyUnreachable as error:
                 passed = time.monotonic() - begun
                 if passed > UP_SECONDS or ("another host key" in error.message and passed > 60):

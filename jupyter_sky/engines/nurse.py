@@ -48,7 +48,7 @@ class Nurse:
         self.config, self.config_path = config, config_path
         self.directory, self.rank = Path(config["directory"]), config["rank"]
         self.process: subprocess.Popen | None = None
-        self._engine_file = self.directory / "security" / "engine.json"
+        self._met = False
         self.serial, self.mark, self.log_start, self.verdict = 0, "", 0, ""
         self.left = ""
         self.lease = Lease()
@@ -96,7 +96,8 @@ class Nurse:
     def _obey(self, order: dict[str, Any]) -> None:
         op = order["op"]
         if op == "meet":
-            write(self._engine_file, order["engine"])
+            write(self.directory / "security" / "engine.json", order["engine"])
+            self._met = True
         elif op == "spawn":
             if order["serial"] != self.serial:
                 self._end()
@@ -129,7 +130,7 @@ class Nurse:
             "code": code,
             "words": words,
             "verdict": self.verdict,
-            "met": self._engine_file.exists(),
+            "met": self._met,
             "vitals": next(iter(self._vitals.tick()), None),
         }
         now = time.monotonic()

@@ -28,14 +28,11 @@ class Recipe:
     ----------
     python : str
         Minor version, such as ``3.12``: values travel between equal ones only.
-    base : str
-        A Python whose packages are seen beside ours, or nothing.
     key : str
         Tells it from every other; made again from the same parts, it is the same.
     """
 
     python: str
-    base: str
     requirements: tuple[str, ...]
     key: str
 
@@ -59,7 +56,7 @@ def recipe(base: str = "", packages: Sequence[str] = ()) -> Recipe:
     requirements = (*_pins(), *packages)
     parts = [python, base, *requirements, hashlib.blake2b(sources()).hexdigest()]
     key = hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
-    return Recipe(python, base, requirements, key)
+    return Recipe(python, requirements, key)
 
 
 @cache

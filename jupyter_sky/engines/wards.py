@@ -134,7 +134,7 @@ class Wards:
             self._heard[rank] = time.monotonic()
             self._there[rank] = identity
             self._send(identity, b'{"op": "beat"}')
-            if self._meeting and not told.get("met"):  # also if it was lost on its way
+            if self._meeting and not told["met"]:  # also if it was lost on its way
                 self._send(identity, self._meeting)
             for order in self._waiting.pop(rank, []):
                 self._send(identity, order)

@@ -6,7 +6,6 @@ finds all of it, and of a folder of which one file has changed that file alone i
 
 from __future__ import annotations
 
-import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ..engines.package import minor_version
 from ..errors import SkyBootstrapError, SkyError, SkyUsageError, SkyVersionError
 from . import grounds
 from .grounds import Layout, Setup
@@ -219,7 +219,7 @@ def _made(given: dict[str, Any]) -> Image:
 
 
 def _version(python: str) -> str:
-    return ".".join(platform.python_version_tuple()[:2]) if python == "auto" else python
+    return minor_version() if python == "auto" else python
 
 
 def _texts(name: str, given: Any) -> tuple[str, ...]:

@@ -34,7 +34,13 @@ Stage = Callable[[str], None]
 """Called with what is being done, again and again."""
 
 _PUSH_UV = 'cat >"$1/uv.$2" && chmod 755 "$1/uv.$2" && mv "$1/uv.$2" "$1/uv"'
-_MAKE = """
+_UNPACK = """
+cat >"$work/packages.tar" # whole first: while it is unpacked, sshd would hold more and more of it
+tar "$unpack" -xf "$work/packages.tar" -C "$site"
+rm "$work/packages.tar"
+"""
+_MAKE = (
+    """
 set -e
 work=$1.$2 uv=$3 version=$4 base=$5 found=$6 unpack=$7
 rm -rf "$work"
@@ -48,23 +54,24 @@ else
   found=$("$work/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
   [ "$found" = "$version" ] || { echo "Python $found is not $version" >&2; exit 68; }
 fi
-cat >"$work.tar"
-tar "$unpack" -xf "$work.tar" -C "$site"
-rm "$work.tar"
+"""
+    + _UNPACK
+    + """
 [ -z "$base" ] || "$base" -c 'import site, sys; print("\\n".join(
   path for path in sys.path if path.endswith(("site-packages", "dist-packages"))))' \\
   >"$site/zz_machine.pth"
 """
+)
 _INSTALL = """
 work=$1.$2 uv=$3
 shift 3
 "$uv" pip install -q --python "$work/bin/python" "$@"
 """
-_UNPACK = """
+_UNPACK_MORE = f"""
 set -e
-cat >"$1.$2.tar"
-tar "$4" -xf "$1.$2.tar" -C "$1.$2/lib/python$3/site-packages"
-rm "$1.$2.tar"
+work=$1.$2 unpack=$4
+site=$work/lib/python$3/site-packages
+{_UNPACK}
 """
 _SETTLE = """
 touch "$1.$2/complete"
@@ -183,7 +190,7 @@ class _Bootstrap:
     def _make(self, uv: str, packages: bytes | Path, settle: bool) -> None:
         self.say("Python and packages")
         node = self.node
-        words = (node.environment, node.token, uv, self.recipe.python, self.recipe.base, node.found)
+        words = (node.environment, node.token, uv, self.recipe.python, node.python, node.found)
         unpack = tar_option(node) if isinstance(packages, Path) else "-z"
         script = f"{_MAKE}{_SETTLE}{self.order}" if settle else _MAKE
         answer = self._begun(self._sh(script, *words, unpack, data=packages))
@@ -212,7 +219,8 @@ class _Bootstrap:
         if answer.code:
             self.say("packages from here")
             data = packed(replace(self.node, offline=True))
-            answer = self._sh(_UNPACK, *words, self.recipe.python, tar_option(self.node), data=data)
+            how = (self.recipe.python, tar_option(self.node))
+            answer = self._sh(_UNPACK_MORE, *words, *how, data=data)
             if answer.code:
                 raise failed(self.node, "packages cannot be unpacked", answer.err)
         answer = self._begun(self._sh(f"{_SETTLE}{self.order}", *words))

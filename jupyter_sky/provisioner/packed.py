@@ -147,7 +147,7 @@ def _pack(node: Node, requirements: Sequence[str], slim: bool) -> bytes:
         shutil.rmtree(site / "bin", ignore_errors=True)  # programs that name a Python of ours
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as tar:
-            tar.add(site, ".", filter=_nobodys if not slim else _slim)
+            tar.add(site, ".", filter=_slim if slim else _nobodys)
         return buffer.getvalue()
 
 

@@ -309,9 +309,7 @@ class Witness:
         while not self._over.wait(0.3):
             with contextlib.suppress(OSError):
                 for machine in self.world.machines():
-                    if (
-                        machine["state"] != "PROVISIONING"
-                    ):  # it may yet be refused, and costs nothing
+                    if machine["state"] != "PROVISIONING":  # may be refused yet, costs nothing
                         self.seen[machine["id"]] = machine
 
     def close(self) -> None:
