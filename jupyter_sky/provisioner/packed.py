@@ -154,6 +154,7 @@ def _pack(node: Node, requirements: Sequence[str], slim: bool) -> bytes:
 def _nobodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
+    entry.mtime = int(entry.mtime)  # bytecode knows no more of it
     return entry
 
 
