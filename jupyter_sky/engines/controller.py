@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from .deferred import undisturbed
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from .head import Head
 
 HEARTBEAT_MS = 250
-"""Engines register on the second beat: a short period is a quick start."""
+AWAITED_MS, AWAITED_SECONDS = 50, 60.0
+"""An engine is known from the first beat that it answers: while one is awaited, they are quick."""
 SILENCE_SECONDS = 10.0
 """An engine that lives but has not answered for so long is given up."""
 TICK_SECONDS = 0.05
@@ -115,6 +117,14 @@ def serve(head: Head) -> None:
             for name in ("engine.json", "client.json"):
                 (head.directory / "security" / name).unlink(missing_ok=True)
 
+        def init_hub(self) -> None:
+            """Do not sleep for the sake of databases, which may need to be waited for."""
+            controller_app.time = SimpleNamespace(sleep=lambda seconds: None)
+            try:
+                super().init_hub()
+            finally:
+                controller_app.time = time
+
         def init_signal(self) -> None:
             for signum in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(signum, lambda *_: self.loop.add_callback_from_signal(head.signalled))
@@ -123,6 +133,31 @@ def serve(head: Head) -> None:
             head.stop_loop = self.loop.stop
             PeriodicCallback(head.tick, TICK_SECONDS * 1000).start()
             super().start()
+
+    class Hearts(heartmonitor.HeartMonitor):
+        """Beats quickly until every engine answers, and lets the hub know of a new one at once."""
+
+        complete = time.monotonic()
+
+        def beat(self) -> None:
+            now = time.monotonic()
+            if awaited := len(self.responses) < head.config["nodes"]:
+                awaited = now - self.complete < AWAITED_SECONDS
+            else:
+                self.complete = now
+            period = AWAITED_MS if awaited else HEARTBEAT_MS
+            if period != self.caller.callback_time:
+                self.caller.callback_time = period
+                self.max_heartmonitor_misses = int(SILENCE_SECONDS * 1000 / period)
+                self.on_probation = {}
+            super().beat()
+
+        def handle_pong(self, msg: list[bytes]) -> None:
+            heart, beat = msg
+            if self.lifetime - float(beat) < SILENCE_SECONDS:  # a late one is one, too
+                self.responses.add(heart)
+                if heart not in self.hearts:
+                    self.handle_new_hearts({heart})
 
     class HeartMonitorThread(threading.Thread):
         """Stands for the Process that the controller would fork for its heart monitor."""
@@ -133,6 +168,7 @@ def serve(head: Head) -> None:
     # ipyparallel names these classes in this module only; there are no traits for them.
     controller_app.Hub = SkyHub  # type: ignore[misc]
     controller_app.Process = HeartMonitorThread  # type: ignore[misc]
+    heartmonitor.HeartMonitor = Hearts  # type: ignore[misc]
     assert heartmonitor.start_heartmonitor is controller_app.start_heartmonitor
     app = SkyController.instance(work_dir=str(head.directory / "work"))
     app.initialize(
@@ -141,8 +177,8 @@ def serve(head: Head) -> None:
             "--IPController.broadcast_scheduler_depth=0",
             "--IPController.location=127.0.0.1",
             "--IPController.log_level=30",
-            f"--HeartMonitor.period={HEARTBEAT_MS}",
-            f"--HeartMonitor.max_heartmonitor_misses={int(SILENCE_SECONDS * 1000 / HEARTBEAT_MS)}",
+            f"--HeartMonitor.period={AWAITED_MS}",
+            f"--HeartMonitor.max_heartmonitor_misses={int(SILENCE_SECONDS * 1000 / AWAITED_MS)}",
             f"--ProfileDir.location={head.directory / 'profile'}",
             *_between_machines(head),
         ]
