@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 from jupyter_sky.provisioner.bytecode import ROOTS, compile_in
+from jupyter_sky.provisioner.packed import _nobodys
 
 
 def _told(folder: Path) -> list[str]:
@@ -28,8 +31,22 @@ def test_what_was_compiled_here_is_not_compiled_there(tmp_path: Path) -> None:
     compile_in(tmp_path, iter(["inside", "inside.speaker", "plain", "not_there", "sys"]))
     assert _told(tmp_path) == ["hello", "hello"]
     assert not list(tmp_path.rglob("not_there*")), "an empty folder would be a package"
-    (tmp_path / "plain.py").write_text("said = 'later'")
+    (tmp_path / "plain.py").write_text("said = 'another'")
     assert _told(tmp_path) == ["hello", "compiled"]
+
+
+def test_it_travels(tmp_path: Path) -> None:
+    here, there, packed = tmp_path / "here", tmp_path / "there", tmp_path / "packed.tar"
+    for folder in (here / "inside", there):
+        folder.mkdir(parents=True)
+    for name in ("inside/__init__.py", "inside/speaker.py", "plain.py"):
+        (here / name).write_text("said = 'hello'")
+        os.utime(here / name, (1_700_000_000.9, 1_700_000_000.9))
+    compile_in(here, iter(["inside", "inside.speaker", "plain"]))
+    with tarfile.open(packed, "w") as tar:
+        tar.add(here, ".", filter=_nobodys)
+    subprocess.run(["tar", "-xf", packed, "-C", there], check=True)
+    assert _told(there) == ["hello", "hello"]
 
 
 def test_a_source_that_cannot_be_compiled_is_left_as_it_is(tmp_path: Path) -> None:
