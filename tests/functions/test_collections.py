@@ -25,6 +25,8 @@ from jupyter_sky.functions.instance import InstanceInfo
 from jupyter_sky.functions.tokens import token
 from tests.conftest import wait_until
 
+pytestmark = pytest.mark.usefixtures("unspoilt")
+
 
 class Colour(Enum):
     RED = 1
