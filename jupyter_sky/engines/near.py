@@ -1,12 +1,13 @@
 """The notebook's end of a connection over SSH: sockets here that lead to the controller's ports.
 
-    python -m jupyter_sky.engines.near FOLDER < ORDER
+    python -m jupyter_sky.engines.near FOLDER < ORDERS
 
-A process of its own, so that a busy notebook does not hold up what passes. ORDER is one line of
-JSON with ``command`` (what makes the connection) and ``ports``. For each port there is a socket
-``s:PORT`` in FOLDER. Each line after it is one more port of the head node, for which it listens
-at one of this machine. It says on its standard output, a line each: ``ready``, ``up``,
-``down REASON``, ``lost REASON`` and ``port THERE HERE``; and it ends with its standard input.
+A process of its own, so that a busy notebook does not hold up what passes. The first line of
+ORDERS, a list in JSON, is the command that makes the connection. Others may follow:
+``sockets PORT...`` for ports of the head node, to which sockets ``s:PORT`` in FOLDER lead, and
+``port PORT`` for one to which a port of this machine leads. It says on its standard output, a line
+each: ``ready`` (there are sockets), ``up``, ``down REASON``, ``lost REASON`` and
+``port THERE HERE``; and it ends with its standard input.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import shutil
 import signal
 import sys
 import time
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from .mux import HELLO, MAGIC, Mux, tune
 
@@ -30,14 +31,16 @@ SILENCE_SECONDS = 8.0
 """A connection over which nothing comes for so long is made anew."""
 FIRST_SECONDS = 15.0
 BACKOFF = (0.1, 0.3, 0.5, 1.0, 2.0, 4.0)
+UNUSED_SECONDS = 150.0
+"""A connection that was begun for a cluster that never came is not tried for longer."""
 SHOWN_BYTES = 4000
 
 
 class Near:
     """The sockets and the connection behind them."""
 
-    def __init__(self, folder: Path, command: list[str], ports: list[int]) -> None:
-        self.folder, self.command, self.ports = folder, command, ports
+    def __init__(self, folder: Path, command: list[str]) -> None:
+        self.folder, self.command = folder, command
         self.mux = Mux()
         self.name = os.urandom(16)
         self._numbers = count(1)
@@ -50,19 +53,10 @@ class Near:
         self._heard = time.monotonic()
 
     async def run(self) -> None:
-        """Listen, connect, and connect again, until told to end."""
+        """Connect, connect again, and listen where told, until told to end."""
         os.chdir(self.folder)  # the path of a socket must be short
-        for port in self.ports:
-            path = f"s:{port}"
-            Path(path).unlink(missing_ok=True)
-            self._servers.append(
-                await asyncio.start_unix_server(
-                    lambda reader, writer, port=port: self._opened(port, reader, writer), path
-                )
-            )
-        say("ready")
         carrying = asyncio.ensure_future(self._connect_for_ever())
-        await self._end_of_input()
+        await self._obey()
         self.mux.bye()
         await asyncio.sleep(0.05)  # for it to leave
         for server in self._servers:
@@ -81,8 +75,8 @@ class Near:
         tune(writer)
         self.mux.open(next(self._numbers), port, reader, writer)
 
-    async def _end_of_input(self) -> None:
-        """Open more ports as told, until nobody is there any more who could want this process."""
+    async def _obey(self) -> None:
+        """Do as told, until nobody is there any more who could want this process."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         protocol = asyncio.StreamReaderProtocol(reader)
@@ -90,17 +84,25 @@ class Near:
             lambda: protocol, os.fdopen(0, "rb", buffering=0, closefd=False)
         )
         while line := await reader.readline():
-            port = int(line)
-            server = await asyncio.start_server(
-                lambda reader, writer, port=port: self._opened(port, reader, writer), "127.0.0.1"
-            )
-            self._servers.append(server)
-            say(f"port {port} {server.sockets[0].getsockname()[1]}")
+            order, *ports = line.decode().split()
+            for port in map(int, ports):
+                opened = partial(self._opened, port)
+                if order == "sockets":
+                    server = await asyncio.start_unix_server(opened, f"s:{port}")
+                else:
+                    server = await asyncio.start_server(opened, "127.0.0.1")
+                    say(f"port {port} {server.sockets[0].getsockname()[1]}")
+                self._servers.append(server)
+            if order == "sockets":
+                say("ready")
 
     async def _connect_for_ever(self) -> None:
-        failures = 0
+        failures, first = 0, time.monotonic()
         while True:
             begun = time.monotonic()
+            if not self._servers and begun - first > UNUSED_SECONDS:
+                say("lost it was for nobody")
+                return
             reason = await self._connect()
             if reason is None:
                 return
@@ -161,15 +163,14 @@ def say(line: str) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Read the order and carry it out."""
+    """Read the first order and carry it out."""
     line = b""
     while not line.endswith(b"\n"):  # no more than it: the rest belongs to the loop
         byte = os.read(0, 1)
         if not byte:
             return
         line += byte
-    order: dict[str, Any] = json.loads(line)
-    asyncio.run(Near(Path(argv[0]), order["command"], order["ports"]).run())
+    asyncio.run(Near(Path(argv[0]), json.loads(line)).run())
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ CONNECT_SECONDS = 30.0
 
 
 class Tunnel:
-    """A connection that heals itself.
+    """A connection that heals itself. It is begun at once, and leads somewhere after `lead_to`.
 
     Parameters
     ----------
@@ -31,45 +32,44 @@ class Tunnel:
         Its name, for messages.
     command
         What makes the connection: an SSH command line that ends in the gate's ``attach``.
-    controller
-        The controller's client file, as read there.
-    explain
-        Turns what the SSH client says into an error.
-
-    Raises
-    ------
-    SkyUnreachable
-        It cannot be made; says why.
     """
 
-    def __init__(
-        self,
-        cluster: str,
-        command: list[str],
-        controller: dict[str, Any],
-        explain: Callable[[str], SkyError],
-    ) -> None:
+    def __init__(self, cluster: str, command: list[str]) -> None:
         self.cluster = cluster
+        self.connection: dict[str, Any] = {}
         self.reason = "connecting"
         self.lost = ""
         self.drops = 0
         self._ready, self._up = threading.Event(), threading.Event()
         self._ports: dict[int, Future[int]] = {}
         self.folder = Path(tempfile.mkdtemp(prefix="t-", dir=runtime_dir()))
-        self._process = self._start(command, [int(controller[name]) for name in PORTS])
-        self.connection: dict[str, Any] = {
-            **controller,
-            "interface": f"ipc://{self.folder}/s",
-            "location": None,
-            "ssh": "",
-        }
+        self._process = self._start(command)
         self._listener = threading.Thread(
             target=self._listen, name=f"sky-tunnel-{cluster}", daemon=True
         )
         self._listener.start()
-        self._wait(explain)
 
-    def _start(self, command: list[str], ports: list[int]) -> subprocess.Popen[bytes]:
+    def lead_to(self, controller: dict[str, Any], explain: Callable[[str], SkyError]) -> None:
+        """Lead to a controller, and wait until it does.
+
+        Parameters
+        ----------
+        controller
+            The controller's client file, as read there.
+        explain
+            Turns what the SSH client says into an error.
+
+        Raises
+        ------
+        SkyUnreachable
+            The connection cannot be made; says why.
+        """
+        self._tell("sockets", *(controller[name] for name in PORTS))
+        self._wait(explain)
+        here = {"interface": f"ipc://{self.folder}/s", "location": None, "ssh": ""}
+        self.connection = controller | here
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         package = str(Path(__file__).parents[2])
         paths = [path for path in (package, os.environ.get("PYTHONPATH")) if path]
         process = subprocess.Popen(
@@ -80,15 +80,20 @@ class Tunnel:
             start_new_session=True,
         )
         assert process.stdin is not None
-        process.stdin.write(json.dumps({"command": command, "ports": ports}).encode() + b"\n")
+        process.stdin.write(json.dumps(command).encode() + b"\n")
         process.stdin.flush()
         return process
+
+    def _tell(self, *words: object) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it has ended, and whoever waits for it finds that out
+            self._process.stdin.write(" ".join(map(str, words)).encode() + b"\n")
+            self._process.stdin.flush()
 
     def _wait(self, explain: Callable[[str], SkyError]) -> None:
         deadline, tries = time.monotonic() + CONNECT_SECONDS, self.drops
         while not (self._ready.is_set() and self._up.wait(0.02)):
-            ended = self.lost or self._process.poll() is not None
-            if ended or self.drops > tries + 2 or time.monotonic() > deadline:
+            if self.ended or self.drops > tries + 2 or time.monotonic() > deadline:
                 self.close()
                 raise explain(self.lost or self.reason)
             self._ready.wait(0.02)
@@ -114,6 +119,11 @@ class Tunnel:
         self._up.clear()
 
     @property
+    def ended(self) -> bool:
+        """Whether it will not come back."""
+        return bool(self.lost) or self._process.poll() is not None
+
+    @property
     def up(self) -> bool:
         """Whether it is connected now."""
         return self._up.is_set()
@@ -123,11 +133,9 @@ class Tunnel:
 
         Anybody on this machine can connect to it: what listens there must know its own.
         """
-        assert self._process.stdin is not None
         if port not in self._ports:
             self._ports[port] = Future()
-            self._process.stdin.write(b"%d\n" % port)
-            self._process.stdin.flush()
+            self._tell("port", port)
         return self._ports[port].result(CONNECT_SECONDS)
 
     def await_up(self, timeout: float) -> bool:

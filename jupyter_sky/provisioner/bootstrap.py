@@ -86,12 +86,17 @@ _NETWORK = re.compile(
 
 
 def prepare(
-    nodes: Sequence[Node], stage: Stage, orders: Mapping[int, str] = MappingProxyType({})
+    nodes: Sequence[Node],
+    stage: Stage,
+    orders: Mapping[int, str] = MappingProxyType({}),
+    begun: Callable[[Node], None] = lambda node: None,
 ) -> None:
     """Make all nodes ready, all at once.
 
     Parameters
     ----------
+    begun
+        Called, in a thread of its own, for each node that is ready and has carried out its order.
     orders
         Shell text for ranks, run there as soon as that node is ready; it ends with exit code
         `NOT_BEGUN` if it fails.
@@ -109,6 +114,7 @@ def prepare(
     def one(node: Node) -> None:
         say = partial(said.__setitem__, node.rank)
         _Bootstrap(node, orders.get(node.rank, ""), say, ended).run()
+        begun(node)
 
     jobs = [partial(one, node) for node in nodes]
     at_once(jobs, lambda: stage(_slowest(said, len(nodes))), ended)

@@ -8,19 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import ssh
 from ..clouds.keeper import Node
 from ..engines.guardian import write_private
 from ..engines.package import minor_version
+from ..engines.tunnel import Tunnel
 from ..errors import SkyClusterLost, SkyError
 from ..together import at_once
 from .bootstrap import NOT_BEGUN, prepare
 from .stages import Stages
-
-if TYPE_CHECKING:
-    from ..engines.tunnel import Tunnel
 
 START_SECONDS = 120.0
 STAGES = "stages.jsonl"
@@ -35,10 +33,17 @@ umask 077
 mkdir -p "$1/security" && cd "$1/security" && cat >nurse.partial && mv nurse.partial nurse.json
 """
 _AWAIT = """
-cd "$1" || { cat "$HOME/.cache/jupyter_sky/ended/$2.json"; exit 71; }
+ended() {
+  cat "$HOME/.cache/jupyter_sky/ended/$1.json" 2>/dev/null || tail -n 8 head.log
+  exit 71
+}
+cd "$1" || ended "$2"
 left=$(($3 * 20))
 until [ -s "security/$4" ]; do
-  [ $((left % 10)) -eq 0 ] && flock -s -n alive true && { tail -n 8 head.log; exit 71; }
+  if [ $((left % 10)) -eq 0 ]; then
+    [ -e alive ] || ended "$2" # and its folder is gone
+    flock -s -n alive true && ended "$2"
+  fi
   left=$((left - 1))
   [ "$left" -gt 0 ] || { tail -n 8 head.log; exit 72; }
   sleep 0.05
@@ -71,25 +76,33 @@ def bring_up(
     """
     head, others = nodes[0], nodes[1:]
     config = {**config, "peers": [node.private or node.address.host for node in nodes]}
-    stages.begin("environment")
-    prepare(nodes, stages.telling(report), _orders(nodes, config))
-    stages.begin("controller")
+    path = folder / "link.json"
 
     def waiting() -> None:
         report("booting", "controller")
 
-    waiting()
-    if others:
-        known = _await(head, "nurse.json", waiting)
-        at_once([partial(_introduce, node, known) for node in others])
-    client = _await(head, "client.json", waiting)
-    path = folder / "link.json"
+    def begun(node: Node) -> None:
+        if node is head:
+            _begun[path] = Tunnel(config["cluster"], _way(head))
+
+    try:
+        stages.begin("environment")
+        prepare(nodes, stages.telling(report), _orders(nodes, config), begun)
+        stages.begin("controller")
+        waiting()
+        if others:
+            known = _await(head, "nurse.json", waiting)
+            at_once([partial(_introduce, node, known) for node in others])
+        client = _await(head, "client.json", waiting)
+    except BaseException:
+        if path in _begun:
+            _begun.pop(path).close()
+        raise
     write_private(
         path,
         {
             "cluster": config["cluster"],
             "node": asdict(head),
-            "python": head.engine_python,
             "controller": json.loads(client),
         },
     )
@@ -161,6 +174,15 @@ def _await(node: Node, name: str, meanwhile: Callable[[], None]) -> str:
 
 # -- the way to it ------------------------------------------------------------------------------
 
+_begun: dict[Path, Tunnel] = {}
+"""Connections begun while their cluster started, until they are asked for."""
+
+
+def _way(head: Node) -> list[str]:
+    """Return the command that connects to the gate of a head node."""
+    words = [head.engine_python, "-m", "jupyter_sky.engines.gate", "attach", head.directory]
+    return [*head.address.command(), "exec " + shlex.join(words)]
+
 
 def open_tunnel(path: Path) -> Tunnel | None:
     """Open the connection that a file describes; None where none is needed.
@@ -170,20 +192,23 @@ def open_tunnel(path: Path) -> Tunnel | None:
     SkyUnreachable
         The machine cannot be reached; says why.
     """
-    from ..engines.tunnel import Tunnel
-
     record = json.loads(path.read_text())
     if "node" not in record:
         return None
     node = Node.load(record["node"])
     ssh.check_key(node.address)
-    words = [record["python"], "-m", "jupyter_sky.engines.gate", "attach", node.directory]
-    command = [*node.address.command(), "exec " + shlex.join(words)]
 
     def explain(errors: str) -> SkyError:
         return ssh.explain(node.address, errors.replace(" | ", "\n"))
 
-    return Tunnel(record["cluster"], command, record["controller"], explain)
+    tunnel = _begun.pop(path, None)
+    if tunnel is not None and tunnel.ended:
+        tunnel.close()
+        tunnel = None
+    if tunnel is None:
+        tunnel = Tunnel(record["cluster"], _way(node))
+    tunnel.lead_to(record["controller"], explain)
+    return tunnel
 
 
 def shell_command(path: Path) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -106,6 +109,58 @@ def test_a_cell_there_is_as_one_here(start: Callable[..., Notebook], hosts: list
     assert "ended: analysis-" in book.run("%sky down").stdout
     nothing_left(box)
     assert "in the back" in book.run("%sky logs job").stdout, "the journal was brought home"
+
+
+def test_what_cannot_start_there_leaves_no_connection(
+    start: Callable[..., Notebook], hosts: list[SshHost], tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys, time\n"
+        "if 'jupyter_sky.engines.head' in sys.orig_argv:\n"
+        "    time.sleep(1.0)\n"
+        "    print('ImportError: libbroken.so.3 is not here', file=sys.stderr, flush=True)\n"
+        "    os._exit(7)\n"
+    )
+    book = start(hosts[0].toml("box") + f'\nenv = {{ PYTHONPATH = "{tmp_path}" }}')
+    sent = book.send("%%sky --cloud ssh\n1")
+    wait_until(lambda: ways_of(start), 40, "its way is opened while the head starts")
+    ran = book.collect(sent, 20)
+    assert ran.ename == "SkyClusterLost" and "libbroken.so.3 is not here" in ran.evalue, ran
+    wait_until(lambda: not ways_of(start), 5, "it is closed")
+    nothing_left(hosts[0])
+
+
+def ways_of(start: Any) -> list[psutil.Process]:
+    """Processes that hold connections of a test's kernels."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            mine = process.environ().get("SKY_DATA_DIR") == str(start.data)
+            if mine and "jupyter_sky.engines.near" in process.cmdline():
+                found.append(process)
+    return found
+
+
+def test_a_connection_that_nobody_asks_for_ends() -> None:
+    program = (
+        "import sys; from jupyter_sky.engines import near\n"
+        "near.UNUSED_SECONDS = 0.3; near.main(sys.argv[1:])"
+    )
+    folder = tempfile.mkdtemp(prefix="t-")
+    with subprocess.Popen(
+        [sys.executable, "-c", program, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin and process.stdout
+        process.stdin.write('["sh", "-c", "echo not yet >&2; exit 255"]\n')
+        process.stdin.flush()
+        said = iter(process.stdout.readline, "lost it was for nobody\n")
+        assert set(said) == {"down not yet\n"}
+        process.stdin.close()
+        assert process.wait(5) == 0
+    assert not Path(folder).exists()
 
 
 def test_packages_of_a_cell(start: Callable[..., Notebook], tmp_path: Path) -> None:
