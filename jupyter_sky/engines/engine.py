@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,13 @@ from ..functions.instance import InstanceInfo
 from .deferred import defer, missing, undisturbed
 from .guardian import PR_SET_PDEATHSIG, prctl
 
+LOADED = (
+    "ipyparallel.engine.app",
+    "jupyter_sky.engines.docket",
+    "jupyter_sky.engines.kernel",
+    "jupyter_sky.engines.streams",
+)
+"""What an engine begins with."""
 MEETING_SECONDS = 60.0
 """How long an engine waits for word of where its controller is."""
 
@@ -52,6 +60,16 @@ def leave_with(parent: int) -> None:
     threading.Thread(target=watch, name="sky-parent", daemon=True).start()
 
 
+def load() -> None:
+    """Import what an engine needs: in its own process, or in the one that it is forked from."""
+    defer("ipyparallel")
+    with undisturbed():
+        with missing("debugpy"):  # nobody sets breakpoints in an engine
+            import_module("ipykernel.debugger")  # looks now; the kernel would later
+        for name in LOADED:
+            import_module(name)
+
+
 def main(argv: list[str]) -> None:
     """Start the engine of one rank."""
     config: dict[str, Any] = json.loads(Path(argv[0]).read_text())
@@ -61,14 +79,12 @@ def main(argv: list[str]) -> None:
     cpus = config.get("cpus")
     limit(cpus[rank] if cpus else None, config.get("memory"))
 
-    defer("ipyparallel")
-    with undisturbed(), missing("debugpy"):  # nobody sets breakpoints in an engine
-        import ipykernel.debugger  # noqa: F401 (looks now, and the kernel would later)
-        from ipyparallel.engine import app as engine_app
+    load()
+    from ipyparallel.engine import app as engine_app
 
-        from .docket import Docket, path_of
-        from .kernel import SkyKernel
-        from .streams import Publisher
+    from .docket import Docket, path_of
+    from .kernel import SkyKernel
+    from .streams import Publisher
 
     directory = Path(config["directory"])
     # ipyparallel names these classes in this module only; there are no traits for them.

@@ -55,17 +55,20 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def marked(text: str) -> list[int]:
+def marked(text: str, title: str) -> list[int]:
     """Return every process whose environment has `text`, wherever it has gone.
 
     A process that has left its session and its parent can still be told by the environment that
-    it was born with.
+    it was born with; one that is a mere copy of an engine, by the engine's `title`.
     """
-    found, wanted = [], os.fsencode(text)
-    for entry in Path("/proc").iterdir() if sys.platform == "linux" else ():
+    found, wanted, named = [], os.fsencode(text), os.fsencode(title)
+    for entry in Path("/proc").iterdir() if text and sys.platform == "linux" else ():
         if entry.name.isdigit():
             try:
-                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                words = (entry / "cmdline").read_bytes().rstrip(b"\0")
+                if (named and words == named) or (
+                    wanted in (entry / "environ").read_bytes().split(b"\0")
+                ):
                     found.append(int(entry.name))
             except OSError:
                 continue

@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any
 from .docket import Entry
 from .docket import path_of as docket_of
 from .docket import read as read_docket
+from .engine import load
 from .guardian import cause, descendants, kill_all, marked, tail
 from .guardian import write_private as write
 from .journal import Journal
 from .lease import Lease
-from .patient import begin, memory, start_engine
+from .patient import Process, begin, memory, start_engine
 from .runs import Run, Runs
 from .vitals import PERIOD_SECONDS, History, Vitals
 from .wards import Far, Wards
@@ -48,9 +49,9 @@ class Engine:
     """One engine's process and what is known of it."""
 
     rank: int
-    process: subprocess.Popen | Far
-    mark: str = ""
-    """What tells its descendants by their environment."""
+    process: Process | Far
+    mark: tuple[str, str] = ("", "")
+    """What tells its descendants: see `jupyter_sky.engines.guardian.marked`."""
     log_start: int = 0
     cell: Entry | None = None
     """What it executes, as far as was seen."""
@@ -71,9 +72,11 @@ class Head:
         ``directory``, ``cluster``, ``nodes``, ``idle`` (seconds), ``cpus`` (a list of CPU
         numbers a rank, or None) and ``memory`` (GiB an engine, or None). Engines of ranks in
         ``elsewhere`` are on other nodes, which reach this one at ``private``.
+    loaded
+        This process has loaded what engines need: the first ones are forked from it.
     """
 
-    def __init__(self, config: dict[str, Any], config_path: Path) -> None:
+    def __init__(self, config: dict[str, Any], config_path: Path, loaded: bool = False) -> None:
         self.config, self.config_path = config, config_path
         self.directory = Path(config["directory"])
         self.journal = Journal(self.directory / "journal")
@@ -86,14 +89,15 @@ class Head:
         self.parent = os.getppid()
         self._spawned = 0
         self._elsewhere: list[int] = config.get("elsewhere", [])
+        self._ranks = [rank for rank in range(config["nodes"]) if rank not in self._elsewhere]
+        engines = {rank: self._spawn(rank, loaded) for rank in self._ranks}  # no sockets yet
         self.wards = self._await_nurses() if self._elsewhere else None
         self._gate = self._open_gate() if config.get("gate") else None
         self._steward: Steward | None = None
-        self._ranks = [rank for rank in range(config["nodes"]) if rank not in self._elsewhere]
         cpus = config.get("cpus") or [None] * config["nodes"]
         self._vitals = Vitals([cpus[rank] for rank in self._ranks])
         self._history = History()
-        self.engines = {rank: self._spawn(rank) for rank in range(config["nodes"])}
+        self.engines = engines | {rank: self._spawn(rank) for rank in self._elsewhere}
         self._last_memory = 0.0
         self.is_up: Callable[[int], bool] = lambda rank: False
         self.on_death: Callable[[int], None] = lambda rank: None
@@ -105,12 +109,12 @@ class Head:
         command = [sys.executable, "-m", "jupyter_sky.engines.gate", "serve", str(self.directory)]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
-    def _spawn(self, rank: int) -> Engine:
+    def _spawn(self, rank: int, loaded: bool = False) -> Engine:
         self._spawned += 1
         if rank in self._elsewhere:
             assert self.wards is not None
             return Engine(rank, self.wards.spawn(rank, self._spawned))
-        started = start_engine(self.directory, self.config_path, rank, self._spawned)
+        started = start_engine(self.directory, self.config_path, rank, self._spawned, loaded)
         return Engine(rank, *started)
 
     def _await_nurses(self) -> Wards:
@@ -226,7 +230,7 @@ class Head:
             engine.process.end()
         else:
             self.killpg(engine, signal.SIGKILL)
-            kill_all(marked(engine.mark))
+            kill_all(marked(*engine.mark))
 
     def _check_memory(self) -> None:
         bound = self.config["memory"] * 2**30
@@ -416,9 +420,12 @@ def main(argv: list[str]) -> None:
     """Start the engines at once, and the controller while they load."""
     path = Path(argv[0])
     config = begin(path)
+    several = config["nodes"] - len(config.get("elsewhere", ())) > 1
+    if several:
+        load()
+    head = Head(config, path, loaded=several)
     from .controller import serve
 
-    head = Head(config, path)
     try:
         serve(head)
     finally:

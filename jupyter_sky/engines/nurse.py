@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -24,7 +23,7 @@ from .docket import read as read_docket
 from .guardian import kill_all, marked, tail
 from .guardian import write_private as write
 from .lease import Lease
-from .patient import begin, memory, start_engine
+from .patient import Process, begin, memory, start_engine
 from .vitals import Vitals
 
 TICK_MS = 50
@@ -47,9 +46,9 @@ class Nurse:
     def __init__(self, config: dict[str, Any], config_path: Path) -> None:
         self.config, self.config_path = config, config_path
         self.directory, self.rank = Path(config["directory"]), config["rank"]
-        self.process: subprocess.Popen | None = None
+        self.process: Process | None = None
         self._met = False
-        self.serial, self.mark, self.log_start, self.verdict = 0, "", 0, ""
+        self.serial, self.mark, self.log_start, self.verdict = 0, ("", ""), 0, ""
         self.left = ""
         self.lease = Lease()
         self._vitals = Vitals([None])
@@ -159,7 +158,7 @@ class Nurse:
         """Kill the engine and everything that its cells have started."""
         if self.process is not None:
             self._killpg(signal.SIGKILL)
-            kill_all(marked(self.mark))
+            kill_all(marked(*self.mark))
 
 
 def main(argv: list[str]) -> None:

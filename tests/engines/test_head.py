@@ -46,7 +46,7 @@ class Lab:
         self.head.stop_loop = lambda: setattr(self, "ended", True)
         self.docket = Docket(directory / "engine-0.cell")
 
-    def spawn(self, rank: int) -> Engine:
+    def spawn(self, rank: int, loaded: bool = False) -> Engine:
         with self.log.open("ab") as log:
             mark = f"JUPYTER_SKY_ENGINE={self.log.parent}"
             env = os.environ | dict([mark.split("=")])
@@ -55,7 +55,7 @@ class Lab:
                 command, env=env, stdout=log, stderr=log, start_new_session=True
             )
             self.spawned.append(process)
-            return Engine(rank, process, mark=mark, log_start=log.tell())
+            return Engine(rank, process, mark=(mark, ""), log_start=log.tell())
 
     def close(self) -> None:
         """End all engines, each with what it has forked in one blow: it may be at it just now."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+import time
+from typing import Any
 
-from tests.conftest import Notebook
+import pytest
+import zmq
+
+from tests.conftest import Notebook, part, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +87,37 @@ def test_an_engine_whose_coming_was_not_heard_of_is_found(notebook: Notebook) ->
     assert notebook.run("live.link.ranks()").result == "[]"
     assert notebook.run("live.link.wait_ranks([0, 1], 10, lambda: None)").status == "ok"
     assert notebook.run("%%sky --nodes 2 --on 1\n6 * 7").result == "42"
+
+
+def test_hearts_beat_quickly_while_an_engine_is_awaited(fresh: Any) -> None:
+    book: Notebook = fresh()
+    assert book.run("%%sky --nodes 2\nkept = 41").status == "ok"
+    (path,) = fresh.data.glob("**/security/engine.json")
+    known = json.loads(path.read_text())
+    with zmq.Context() as context, context.socket(zmq.SUB) as socket:
+        socket.subscribe(b"")
+        socket.connect(f"{known['interface']}:{known['hb_ping']}")
+
+        def beats() -> int:
+            """Count the beats of a second."""
+            time.sleep(0.3)
+            while socket.poll(0):
+                socket.recv()
+            time.sleep(1.0)
+            count = 0
+            while socket.poll(0):
+                socket.recv()
+                count += 1
+            return count
+
+        assert 2 <= beats() <= 6
+        frozen = part(fresh.data, "engine")[0]
+        frozen.suspend()
+        wait_until(lambda: beats() > 9, 5)  # more than misses at the usual pace would allow
+        time.sleep(1.0)
+        frozen.resume()
+        wait_until(lambda: beats() <= 6, 5)
+    assert frozen.is_running() and book.run("%%sky --on 0\nkept + 1").result == "42"
 
 
 def test_a_connection_that_nobody_watches_holds_up_no_other(notebook: Notebook) -> None:

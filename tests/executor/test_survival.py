@@ -244,13 +244,29 @@ def test_an_engine_that_dies_fails_its_cell_and_is_replaced(fresh: Any) -> None:
 
 def test_one_of_two_engines_dies(fresh: Any) -> None:
     book: Notebook = fresh()
-    sent = book.send("%%sky --nodes 2\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
-    book.wait_output("begun")
+    sent = book.send(
+        "%%sky --nodes 2\nimport os, subprocess, time\n"
+        "subprocess.Popen(['sleep', '613'], start_new_session=True)\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        time.sleep(613)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "print('begun', flush=True)\ntime.sleep(60)"
+    )
+    wait_until(lambda: len(part(fresh.data, "engine")) == 4, 30, "two, and a copy of each")
     time.sleep(1.0)
-    part(fresh.data, "engine")[0].kill()
+    first = [process for process in part(fresh.data, "engine") if "0" in process.cmdline()]
+    born = min(first, key=psutil.Process.create_time)
+    assert born.parent() in part(fresh.data, "head")
+    born.kill()
     begun = time.monotonic()
     ran = book.collect(sent, 12)
     assert ran.ename == "SkyEngineLost", ran
+    assert not psutil.wait_procs(first, 3)[1], "a mere copy of it is gone, too"
+    sleeping = [p for p in processes_of(fresh.data) if p.name() == "sleep"]
+    assert len(sleeping) == 1, "what the other one has started goes on"
     assert time.monotonic() - begun < 5
     assert book.run("%%sky\n1 + 1").ename == ""
 
@@ -312,17 +328,23 @@ def test_a_cell_in_the_background_learns_that_its_cluster_was_ended(fresh: Any) 
 # -- starting -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("broken", ["engine", "head"])
-def test_what_cannot_start_says_what_its_log_says(fresh: Any, tmp_path: Path, broken: str) -> None:
+@pytest.mark.parametrize(("broken", "nodes"), [("engine", 1), ("engine", 2), ("head", 1)])
+def test_what_cannot_start_says_what_its_log_says(
+    fresh: Any, tmp_path: Path, broken: str, nodes: int
+) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\n"
-        f"if 'jupyter_sky.engines.{broken}' in sys.orig_argv:\n"
+        "def broken(*_):\n"
         "    print('ImportError: libbroken.so.3 is not here', file=sys.stderr, flush=True)\n"
         "    os._exit(7)\n"
+        f"if 'jupyter_sky.engines.{broken}' in sys.orig_argv:\n"
+        "    broken()\n"
+        "from jupyter_sky.engines import patient\n"
+        f"patient._become = broken if {broken == 'engine'} else None\n"  # of those that are forked
     )
     paths = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
     book: Notebook = fresh(PYTHONPATH=paths)
-    ran = book.run("%%sky\n1", 20)
+    ran = book.run(f"%%sky --nodes {nodes}\n1", 20)
     assert ran.ename == "SkyClusterLost"
     assert "exit code 7" in ran.evalue and "libbroken.so.3 is not here" in ran.evalue
     nothing_left(fresh.data)
@@ -331,7 +353,7 @@ def test_what_cannot_start_says_what_its_log_says(fresh: Any, tmp_path: Path, br
 
 def test_an_interrupted_start_leaves_nothing(fresh: Any) -> None:
     book: Notebook = fresh()
-    for delay in (0.3, 0.4, 0.45, 0.5, 0.6, 0.8, 1.1):
+    for delay in (0.2, 0.3, 0.4, 0.45, 0.5, 0.6, 0.8, 1.1):
         sent = book.send("%%sky\n1 + 1")
         time.sleep(delay)
         book.interrupt()
