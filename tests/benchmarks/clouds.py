@@ -4,7 +4,10 @@
 one kernel, on an SSH server of the loopback network. `first_output_s` is the first output on a
 rented machine that has nothing of ours yet, from the cell's start, without the time in which the
 machine itself boots; its packages come from this machine's cache. `gang4_over_1` is the same on
-four machines at once. `failover_8_s` is what eight places that refuse add until the ninth has
+four machines at once, which all share this machine's CPUs, with each other and with the notebook:
+it says how much work a further machine is. `gang4_over_1_own_cpus` says whether machines wait for
+each other: there each has 0.4 CPUs of its own, be it one or four, as machines in a cloud have their
+own (needs control groups). `failover_8_s` is what eight places that refuse add until the ninth has
 accepted, without the time in which the cloud answers. What `chaos_...` means is said in `chaos`.
 """
 
@@ -21,11 +24,14 @@ from driver import Kernel, spread
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tests.emulators.cpus import bounded
 from tests.emulators.ec2 import Ec2
 from tests.emulators.hosts import SshHost
 from tests.emulators.loopback import loopback
 
 SKY = "%load_ext jupyter_sky"
+OWN_CPUS = 0.4
+"""Four machines leave two CPUs enough for the notebook."""
 
 
 def say(text: str) -> None:
@@ -56,8 +62,8 @@ def kernel_with(host: SshHost):
             kernel.run("%sky down all")
 
 
-def first_output(nodes: int) -> float:
-    with loopback("aws") as cloud, environment(**cloud.env), Kernel() as kernel:
+def first_output(nodes: int, cpus: float = 0.0) -> float:
+    with loopback("aws", cpus=cpus) as cloud, environment(**cloud.env), Kernel() as kernel:
         kernel.run(SKY)
         cell = kernel.run(f"%%sky --cloud aws --cpus 2 --nodes {nodes}\nprint('first')")
         log = kernel.run("%sky logs --provision").text
@@ -144,6 +150,11 @@ def main(quick: bool, launches: int = 200, seed: int = 1) -> dict:
     pairs = [(first_output(1), first_output(4)) for _ in range(times)]  # in turns: machines vary
     one, four = zip(*pairs, strict=True)
     say(f"first output: one {one}, four {four}")
+    if bounded():
+        owning = [(first_output(1, OWN_CPUS), first_output(4, OWN_CPUS)) for _ in range(times)]
+        own_one, own_four = zip(*owning, strict=True)
+        say(f"first output, CPUs of their own: one {own_one}, four {own_four}")
+        figures["gang4_over_1_own_cpus"] = median(own_four) / median(own_one)
     failover(0)  # what is loaded once is not what refusals add
     added = [failover(8) - failover(0) for _ in range(min(times, 3))]
     return {

@@ -23,6 +23,7 @@ import trustme
 
 from jupyter_sky import ssh
 from tests.clouds.born import FETCH, OPEN, PYTHON, WAIT, Born, Keys, needs_isolation, until
+from tests.emulators.cpus import _root, bounded
 from tests.emulators.fleet import Fleet, Host
 from tests.emulators.hosts import USABLE, answers, keygen
 
@@ -307,3 +308,20 @@ def test_it_trusts_an_emulator_that_speaks_tls(fleet: Fleet, keys: Keys) -> None
         until(lambda: "404 by root" in other.host.console())
     server.shutdown()
     server.server_close()
+
+
+@pytest.mark.skipif(not bounded(), reason="needs control groups")
+def test_it_has_cpus_of_its_own(keys: Keys) -> None:
+    busy = (
+        "import resource, time; end = time.monotonic() + 1.5\n"
+        "while time.monotonic() < end: pass\n"
+        "used = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "print(used.ru_utime + used.ru_stime)"
+    )
+    with Fleet(cpus=0.2) as fleet:
+        born = Born(fleet, keys)
+        assert born.host.booted(WAIT)
+        used = float(born.sh(f"{PYTHON} -c '{busy}'"))
+        groups = list(_root().glob("jupyter_sky-*"))
+        assert 0.1 < used < 0.6
+    assert groups and not [group for group in groups if group.exists()]

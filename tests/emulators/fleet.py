@@ -66,6 +66,8 @@ class Fleet:
         Which kind: None takes the best there is, True insists, False takes the one for anybody.
     minute
         Seconds that a minute of ``shutdown -P +N`` takes on machines launched from now on.
+    cpus
+        What each machine has of its own (see `cpus.bounded`); 0 for all there are, with the others.
 
     Attributes
     ----------
@@ -88,9 +90,11 @@ class Fleet:
     True
     """
 
-    def __init__(self, *, isolated: bool | None = None, minute: float = 60.0) -> None:
+    def __init__(
+        self, *, isolated: bool | None = None, minute: float = 60.0, cpus: float = 0.0
+    ) -> None:
         self.isolated = isolation_works() if isolated is None else isolated
-        self.minute = minute
+        self.minute, self.cpus = minute, cpus
         self.user = "" if self.isolated else getpass.getuser()
         alone = self.isolated or _may_listen("127.0.0.1", 22)
         self.port = 22 if alone else free_port("127.0.0.1")
@@ -168,6 +172,7 @@ class Fleet:
                 "address": address,
                 "authority": authority,
                 "cache": _uv_cache(),
+                "cpus": self.cpus,
                 "folder": folder,
                 "ingress": [list(rule) for rule in ingress],
                 "isolated": self.isolated,

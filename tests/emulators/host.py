@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from .cpus import Cpus
 from .hosts import answers, plays
 from .switch import Switch
 
@@ -62,8 +63,10 @@ class Host:
         self._reading, self._open = threading.Lock(), True
         self._orders, self._done, self._obeyed = 0, 0, threading.Condition()
         words = "unshare --mount --net --pid --uts --ipc --fork --kill-child".split()
+        command = [*(words if switch else []), spec["python"], "-I", "-S", str(_MACHINE)]
+        self._cpus = Cpus(spec["cpus"]) if spec["cpus"] else None
         self._process = subprocess.Popen(
-            [*(words if switch else []), spec["python"], "-I", "-S", str(_MACHINE)],
+            self._cpus.command(command) if self._cpus else command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -214,6 +217,8 @@ class Host:
         self._reader.join()
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
+        if self._cpus:
+            self._cpus.close()
         tell = self._on_end
         self._gone.set()
         if tell:

@@ -60,19 +60,23 @@ def warm_cache() -> None:
 
 
 @contextmanager
-def loopback(name: str, minute: float = 60.0, **settings: Any) -> Iterator[Loopback]:
+def loopback(
+    name: str, minute: float = 60.0, cpus: float = 0.0, **settings: Any
+) -> Iterator[Loopback]:
     """Open a cloud; nothing of it is left at the end.
 
     Parameters
     ----------
     minute
         Seconds that a minute takes where machines or the cloud wait for the end of a lease.
+    cpus
+        See `Fleet`.
     """
     warm_cache()
     module, kind = CLOUDS[name]
     if name != "azure":  # there a machine itself knows when its time is over
         settings["minute"] = minute
-    with Fleet(minute=minute) as fleet:
+    with Fleet(minute=minute, cpus=cpus) as fleet:
         api = getattr(import_module(module), kind)(fleet, **settings)
         try:
             yield Loopback(api, fleet, api.env() | machine_env(fleet))
