@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .head import Head
 
 HEARTBEAT_MS = 250
+"""How often engines are asked whether they live."""
 AWAITED_MS, AWAITED_SECONDS = 50, 60.0
 """An engine is known from the first beat that it answers: while one is awaited, they are quick."""
 SILENCE_SECONDS = 10.0

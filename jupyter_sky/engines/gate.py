@@ -133,8 +133,8 @@ def attach(directory: Path) -> int:
     """Hand this process's input and output to the gate; wait until it has done with them."""
     os.chdir(directory)
     with socket.socket(socket.AF_UNIX) as conn:
-        deadline, left = time.monotonic() + 10, select.poll()
-        left.register(0, 0)  # tells when there is nobody any more at the other end
+        deadline, gone = time.monotonic() + 10, select.poll()
+        gone.register(0, 0)  # tells when there is nobody any more at the other end
         while True:
             try:
                 conn.connect(SOCKET)
@@ -143,7 +143,7 @@ def attach(directory: Path) -> int:
                 if time.monotonic() > deadline:
                     print("the cluster has no gate", file=sys.stderr)
                     return 1
-                if left.poll(20):
+                if gone.poll(20):
                     return 1
         ends = array.array("i", [0, 1])
         conn.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])

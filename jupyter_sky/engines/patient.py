@@ -100,6 +100,8 @@ def _fork(command: list[str], log: int, folder: Path, more: dict[str, str]) -> F
         null = os.open(os.devnull, os.O_RDONLY)
         for end, source in enumerate((null, log, log)):
             os.dup2(source, end)
+        for spare in {null, log} - {0, 1, 2}:
+            os.close(spare)
         os.chdir(folder)
         os.environ.update(more)
         _become(command)
@@ -112,7 +114,9 @@ def _fork(command: list[str], log: int, folder: Path, more: dict[str, str]) -> F
         traceback.print_exc()
     finally:  # never back into what it is a copy of
         atexit._run_exitfuncs()
-        sys.stderr.flush()
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
 
 
