@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from jupyter_sky.store import Store
@@ -185,14 +183,10 @@ def test_a_machine_whose_head_is_killed_ends_by_itself(
     book = start(SKY_SILENCE="8s")
     assert book.run(SKY + "1", LAUNCH_SECONDS).status == "ok"
     book.kill()
-    for process in psutil.process_iter():
-        try:
-            if "jupyter_sky" in " ".join(process.cmdline()) and "guardian" in " ".join(
-                process.cmdline()
-            ):
-                os.kill(process.pid, signal.SIGKILL)
-        except (psutil.Error, ProcessLookupError):
-            continue
+    guardians = [each for host in cloud.fleet.hosts() for each in host.part("guardian")]
+    assert guardians, "its own, and not those of other tests"
+    for guardian in guardians:
+        guardian.kill()
     gone(cloud, 30)
 
 
