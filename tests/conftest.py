@@ -17,6 +17,7 @@ import pytest
 from jupyter_client.manager import KernelManager
 
 from jupyter_sky.config import Sky
+from jupyter_sky.store import Store
 
 WAIT = 60.0
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -197,6 +198,16 @@ def wait_until(true: Any, timeout: float = 10.0, what: str = "") -> float:
         assert time.monotonic() - begun < timeout, f"not within {timeout} s: {what}"
         time.sleep(0.05)
     return time.monotonic() - begun
+
+
+def nothing_left(data: Path, timeout: float = 5.0) -> float:
+    """Wait until no process of a cluster is left; return the seconds it took."""
+    return wait_until(lambda: not processes_of(data), timeout, "processes are left")
+
+
+def statuses(data: Path) -> list[str]:
+    """How runs ended, the latest first; quick ones are recorded with the next heartbeat."""
+    return [run.status for run in Store.open(data).runs()]
 
 
 def clean(data: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from jupyter_sky.executor.session import FOLLOWED
 from jupyter_sky.store import Store
-from tests.conftest import Notebook, part, processes_of, wait_until
+from tests.conftest import Notebook, nothing_left, part, processes_of, statuses, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -40,15 +40,6 @@ def ended(data: Path) -> list[dict[str, Any]]:
     """What clusters that have ended say of it, the latest last."""
     found = [json.loads(path.read_text()) for path in data.glob("local/*/ended.json")]
     return sorted(found, key=lambda record: record["time"])
-
-
-def statuses(data: Path) -> list[str]:
-    """How runs ended, the latest first; quick ones are recorded with the next heartbeat."""
-    return [run.status for run in Store.open(data).runs()]
-
-
-def nothing_left(data: Path, timeout: float = 5.0) -> float:
-    return wait_until(lambda: not processes_of(data), timeout, "processes are left")
 
 
 # -- the notebook's kernel dies -------------------------------------------------------------
@@ -397,63 +388,6 @@ def test_two_notebooks_share_a_cluster(fresh: Any) -> None:
     time.sleep(0.5)  # until the kernel has seen it
     last = two.run("%%sky -c shared --cpus 1 --nodes 2\n1 + 1")
     assert last.status == "ok", last.evalue
-
-
-# -- the store ------------------------------------------------------------------------------
-
-
-def test_a_store_that_is_locked_stops_no_cell(fresh: Any) -> None:
-    import sqlite3
-
-    book: Notebook = fresh()
-    assert book.run("%%sky\n1").status == "ok"
-    other = sqlite3.connect(fresh.data / "sky.db", isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
-    ran = book.run("%%sky\nprint('ran')\n1 + 1", 15)
-    assert ran.result == "2" and ran.stdout == "ran\n"
-    wait_until(lambda: "records wait" in book.run("%%sky\n2 + 2", 15).status_line, 10)
-    other.execute("ROLLBACK")
-    other.close()
-    assert book.run("%%sky\n3 + 3").result == "6"
-    wait_until(lambda: len(statuses(fresh.data)) > 3 and {*statuses(fresh.data)} == {"ok"}, 5)
-
-
-def test_a_corrupt_store_is_kept_aside(fresh: Any) -> None:
-    fresh.data.mkdir()
-    (fresh.data / "sky.db").write_bytes(b"not a database at all " * 1000)
-    book: Notebook = fresh()
-    ran = book.run("%%sky\n1 + 1")
-    assert ran.result == "2" and "was corrupt: it is kept as" in ran.status_line
-    assert list(fresh.data.glob("sky.db.broken*"))
-    assert "corrupt" not in book.run("%%sky\n1").status_line
-
-
-def test_a_data_directory_that_cannot_be_written(fresh: Any, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("a file, where a directory should be")
-    (tmp_path / "data").mkdir()
-    book: Notebook = fresh(SKY_DATA_DIR=str(tmp_path / "file" / "sky"), TMPDIR=str(fresh.data))
-    ran = book.run("%%sky\nprint('ran')\n1 + 1")
-    assert ran.result == "2" and ran.stdout == "ran\n", ran
-    assert "costs of this session are not recorded" in ran.status_line
-    assert part(fresh.data, "engine")
-    assert "ran" in book.run("%sky logs").stdout
-    assert "up" in book.run("%sky status").result or book.run("%sky status").result
-    book.stop()  # nobody could find it again
-    nothing_left(fresh.data)
-    assert not [path for path in fresh.data.iterdir() if path.name.startswith("sky-")]
-
-
-def test_a_machine_that_is_in_no_store_is_shown_and_ended(fresh: Any) -> None:
-    book: Notebook = fresh()
-    assert book.run("%%sky\n1").status == "ok"
-    book.crash()
-    for path in fresh.data.glob("sky.db*"):
-        path.unlink()
-    book.start()
-    shown = book.run("%sky status").result
-    assert "analysis-" in shown and "unknown" in shown
-    assert "analysis-" in book.run("%sky down all").stdout
-    nothing_left(fresh.data, 1)
 
 
 # -- growth ---------------------------------------------------------------------------------
