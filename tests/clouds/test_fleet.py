@@ -23,7 +23,7 @@ import trustme
 
 from jupyter_sky import ssh
 from tests.clouds.born import FETCH, OPEN, PYTHON, WAIT, Born, Keys, needs_isolation, until
-from tests.emulators.cpus import _root, bounded
+from tests.emulators.cpus import bounded
 from tests.emulators.fleet import Fleet, Host
 from tests.emulators.hosts import USABLE, answers, keygen
 
@@ -322,6 +322,6 @@ def test_it_has_cpus_of_its_own(keys: Keys) -> None:
         born = Born(fleet, keys)
         assert born.host.booted(WAIT)
         used = float(born.sh(f"{PYTHON} -c '{busy}'"))
-        groups = list(_root().glob("jupyter_sky-*"))
         assert 0.1 < used < 0.6
-    assert groups and not [group for group in groups if group.exists()]
+        assert born.host.cpus and born.host.cpus.folder.exists()
+    assert not born.host.cpus.folder.exists()

@@ -23,7 +23,13 @@ class Cpus:
     def __init__(self, number: float) -> None:
         self.folder = _root() / f"jupyter_sky-{uuid.uuid4().hex}"
         self.folder.mkdir()
-        quota = int(number * PERIOD_US)
+        try:
+            self._bound(int(number * PERIOD_US))
+        except OSError:
+            self.close()
+            raise
+
+    def _bound(self, quota: int) -> None:
         if (self.folder / "cpu.max").exists():
             (self.folder / "cpu.max").write_text(f"{quota} {PERIOD_US}")
         else:

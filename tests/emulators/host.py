@@ -44,6 +44,8 @@ class Host:
         Of its SSH server; 22 where that is possible.
     folder : Path or None
         Where its files are, if it is beside us.
+    cpus : Cpus or None
+        What it has of its own.
     """
 
     def __init__(
@@ -64,9 +66,9 @@ class Host:
         self._orders, self._done, self._obeyed = 0, 0, threading.Condition()
         words = "unshare --mount --net --pid --uts --ipc --fork --kill-child".split()
         command = [*(words if switch else []), spec["python"], "-I", "-S", str(_MACHINE)]
-        self._cpus = Cpus(spec["cpus"]) if spec["cpus"] else None
+        self.cpus = Cpus(spec["cpus"]) if spec["cpus"] else None
         self._process = subprocess.Popen(
-            self._cpus.command(command) if self._cpus else command,
+            self.cpus.command(command) if self.cpus else command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -217,8 +219,8 @@ class Host:
         self._reader.join()
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
-        if self._cpus:
-            self._cpus.close()
+        if self.cpus:
+            self.cpus.close()
         tell = self._on_end
         self._gone.set()
         if tell:

@@ -31,7 +31,8 @@ def test_what_was_compiled_here_is_not_compiled_there(tmp_path: Path) -> None:
     compile_in(tmp_path, iter(["inside", "inside.speaker", "plain", "not_there", "sys"]))
     assert _told(tmp_path) == ["hello", "hello"]
     assert not list(tmp_path.rglob("not_there*")), "an empty folder would be a package"
-    (tmp_path / "plain.py").write_text("said = 'another'")
+    (tmp_path / "plain.py").write_text("said = 'later'")
+    os.utime(tmp_path / "plain.py", (1_700_000_000, 1_700_000_000))  # as long, at another time
     assert _told(tmp_path) == ["hello", "compiled"]
 
 
