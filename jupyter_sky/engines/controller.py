@@ -142,14 +142,13 @@ def serve(head: Head) -> None:
 
         def beat(self) -> None:
             now = time.monotonic()
-            if awaited := len(self.responses) < head.config["nodes"]:
-                awaited = now - self.complete < AWAITED_SECONDS
-            else:
+            if len(self.responses) >= head.config["nodes"]:
                 self.complete = now
+            awaited = 0 < now - self.complete < AWAITED_SECONDS
             period = AWAITED_MS if awaited else HEARTBEAT_MS
             if period != self.caller.callback_time:
                 self.caller.callback_time = period
-                self.max_heartmonitor_misses = int(SILENCE_SECONDS * 1000 / period)
+                self.max_heartmonitor_misses = _misses(period)
                 self.on_probation = {}
             super().beat()
 
@@ -179,12 +178,17 @@ def serve(head: Head) -> None:
             "--IPController.location=127.0.0.1",
             "--IPController.log_level=30",
             f"--HeartMonitor.period={AWAITED_MS}",
-            f"--HeartMonitor.max_heartmonitor_misses={int(SILENCE_SECONDS * 1000 / AWAITED_MS)}",
+            f"--HeartMonitor.max_heartmonitor_misses={_misses(AWAITED_MS)}",
             f"--ProfileDir.location={head.directory / 'profile'}",
             *_between_machines(head),
         ]
     )
     app.start()
+
+
+def _misses(period: int) -> int:
+    """Return how many beats of a period (ms) an engine may miss."""
+    return int(SILENCE_SECONDS * 1000 / period)
 
 
 def _between_machines(head: Head) -> list[str]:

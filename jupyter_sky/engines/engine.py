@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,6 @@ from ..functions.instance import InstanceInfo
 from .deferred import defer, missing, undisturbed
 from .guardian import PR_SET_PDEATHSIG, prctl
 
-LOADED = (
-    "ipyparallel.engine.app",
-    "jupyter_sky.engines.docket",
-    "jupyter_sky.engines.kernel",
-    "jupyter_sky.engines.streams",
-)
-"""What an engine begins with."""
 MEETING_SECONDS = 60.0
 """How long an engine waits for word of where its controller is."""
 
@@ -65,9 +57,10 @@ def load() -> None:
     defer("ipyparallel")
     with undisturbed():
         with missing("debugpy"):  # nobody sets breakpoints in an engine
-            import_module("ipykernel.debugger")  # looks now; the kernel would later
-        for name in LOADED:
-            import_module(name)
+            import ipykernel.debugger  # noqa: F401 (looks now, and the kernel would later)
+        import ipyparallel.engine.app  # noqa: F401 (see `main`)
+
+        from . import docket, kernel, streams  # noqa: F401 (see `main`)
 
 
 def main(argv: list[str]) -> None:

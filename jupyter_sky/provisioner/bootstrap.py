@@ -95,11 +95,11 @@ def prepare(
 
     Parameters
     ----------
-    begun
-        Called, in a thread of its own, for each node that is ready and has carried out its order.
     orders
         Shell text for ranks, run there as soon as that node is ready; it ends with exit code
         `NOT_BEGUN` if it fails.
+    begun
+        Called, in a thread of its own, for each node that is ready and has carried out its order.
 
     Raises
     ------
