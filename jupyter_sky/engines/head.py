@@ -84,7 +84,7 @@ class Head:
         self.last_beat = time.monotonic()
         self.kept = 0.0
         self.runs = Runs()
-        self.lease = Lease()
+        self.lease = Lease(self.directory / "guardian.json")
         self.stopping = ""
         self.parent = os.getppid()
         self._spawned = 0
