@@ -181,7 +181,7 @@ def _reap_aside(settings: Sky) -> None:
     if any(Records(notes).unfinished()):
         quiet = subprocess.DEVNULL
         subprocess.Popen(
-            [sys.executable, "-m", "jupyter_sky.cli", "reap", "--here"],
+            [sys.executable, "-P", "-m", "jupyter_sky.cli", "reap", "--here"],
             env={**os.environ, "SKY_DATA_DIR": settings.data_dir},
             stdin=quiet,
             stdout=quiet,
