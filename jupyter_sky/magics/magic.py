@@ -157,6 +157,8 @@ _MATCHERS: dict[int, Any] = {}
 def load(shell: Any) -> None:
     """Register the magics, the completion and the settings with a shell."""
     settings = Sky.load(shell)
+    if settings.notice:
+        print(f"jupyter_sky: {settings.notice}")
     if settings not in shell.configurables:
         shell.configurables.append(settings)
     shell.register_magics(SkyMagics(shell))
