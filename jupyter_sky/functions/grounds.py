@@ -138,7 +138,8 @@ def unresolvable(packages: tuple[str, ...]) -> str:
     if compiled.returncode == 0 or "No solution found" not in compiled.stderr:
         return ""
     if importlib.util.find_spec("pip"):  # it may know an index from files that uv does not read
-        dry = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "-q"]
+        dry = [sys.executable, "-P", "-m", "pip", "install", "--dry-run"]
+        dry += ["--ignore-installed", "-q"]
         if subprocess.run([*dry, *packages], capture_output=True).returncode == 0:
             return ""
     return _last(compiled.stderr)
