@@ -4,8 +4,8 @@
 
 One process holds the hub and all schedulers (as threads: a controller of nine processes costs
 three times the memory and half a second of start). It starts the engines, restarts those that
-die, keeps every message that cells print, and ends the cluster when no cell runs and no notebook
-has been heard of for the length of the lease.
+die, keeps every message that cells print, and ends the cluster when nothing has used it for the
+length of its idle limit: see `jupyter_sky.engines.activity`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .activity import Activity, notebook_name
 from .docket import Entry
 from .docket import path_of as docket_of
 from .docket import read as read_docket
@@ -30,7 +31,8 @@ from .engine import load
 from .guardian import cause, descendants, kill_all, marked, tail
 from .guardian import write_private as write
 from .journal import Journal
-from .lease import Lease
+from .lease import Lease, place
+from .logins import LOOK_SECONDS, Login, find_logins
 from .patient import Process, begin, memory, start_engine
 from .runs import Run, Runs
 from .vitals import PERIOD_SECONDS, History, Vitals
@@ -80,10 +82,10 @@ class Head:
         self.config, self.config_path = config, config_path
         self.directory = Path(config["directory"])
         self.journal = Journal(self.directory / "journal")
-        self.idle = float(config["idle"])
-        self.last_beat = time.monotonic()
-        self.kept = 0.0
+        self.activity = Activity(float(config["idle"]), time.monotonic())
         self.runs = Runs()
+        self._logins: list[Login] = []
+        self._looked_for_logins = 0.0
         self.lease = Lease()
         self.stopping = ""
         self.parent = os.getppid()
@@ -164,18 +166,40 @@ class Head:
                 self._op_kill({"run": run, "ranks": facts["ranks"], "why": why})
             else:
                 self._op_interrupt({"run": run, "ranks": facts["ranks"]})
-        running = {run for run, _ in self.runs.running()}
-        self.journal.flush(running)
+        running = dict(self.runs.running())
+        self.journal.flush(running.keys())
+        for run in running.values():
+            self.activity.note(_cell_of(run.facts), now)
+        self._look_for_logins(now)
         if os.getppid() != self.parent:
             self.stop("its guardian was killed")
-        elif running:
-            self.last_beat = now  # a cell keeps the cluster, and the lease begins when it ends
-        elif self._idle_left(now) < 0:
+        elif self.activity.left(now) < 0:
             self.stop("idle")
 
-    def _idle_left(self, now: float) -> float:
-        """Return the seconds after which it ends if nobody comes."""
-        return max(self.last_beat + self.idle, self.kept) - now
+    def _look_for_logins(self, now: float) -> None:
+        """Note the use of shells on this node; on a notebook's own machine they are its user's."""
+        if not self.config.get("gate") or now - self._looked_for_logins < LOOK_SECONDS:
+            return
+        self._looked_for_logins = now
+        # on a machine of one's own only those that are for this cluster
+        self._logins = find_logins("" if place().is_dir() else str(self.directory))
+        for login in self._logins:
+            self.activity.note(str(login), now - login.idle)
+
+    def _use(self) -> dict[str, Any]:
+        """Say what keeps the cluster up, what used it last, and how long it stays without."""
+        now = time.monotonic()
+        cells = [_cell_of(run.facts) for _, run in self.runs.running()]
+        connected = self.activity.connected(now)
+        calls = [f"{uses} of {notebook_name(key)}" for key, uses in connected.items() if uses]
+        shells = [str(login) for login in self._logins if login.idle <= LOOK_SECONDS]
+        return {
+            "idle_left": self.activity.left(now),
+            "idle": self.activity.idle,
+            "users": [*cells, *calls, *shells],
+            "last_use": {"what": self.activity.last_what, "ago": now - self.activity.last},
+            "connected": list(connected),
+        }
 
     def _look(self) -> None:
         """Read off the dockets what the engines execute."""
@@ -314,9 +338,7 @@ class Head:
     # -- what notebooks ask -------------------------------------------------------------------
 
     def answer(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Answer one request of a notebook, or of one who only looks and keeps nothing up."""
-        if not content.get("looks"):
-            self.last_beat = time.monotonic()
+        """Answer one request of a notebook, or of a server that only looks."""
         self._look()
         return getattr(self, f"_op_{content['op']}")(content) or {}
 
@@ -332,20 +354,27 @@ class Head:
         }
 
     def _op_beat(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Note that a notebook is there, and what it does with the cluster."""
         if content.get("idle"):
-            self.idle = float(content["idle"])
-        return {"stopping": self.stopping}
+            self.activity.idle = float(content["idle"])
+        if content.get("notebook"):
+            told = [content.get(key) for key in ("ago", "what", "uses")]
+            self.activity.beat(content["notebook"], time.monotonic(), *told)
+        return {"stopping": self.stopping, **self._use()}
+
+    def _op_use(self, content: dict[str, Any]) -> dict[str, Any]:
+        return self._use()
 
     def _op_extend(self, content: dict[str, Any]) -> dict[str, Any]:
         """Let it not end for idleness before some seconds have passed."""
-        self.kept = time.monotonic() + float(content["seconds"])
-        return {"idle_left": self._idle_left(time.monotonic())}
+        self.activity.keep(time.monotonic() + float(content["seconds"]))
+        return self._use()
 
     def _op_vitals(self, content: dict[str, Any]) -> dict[str, Any]:
         return {
             "at": time.time(),
             "period": PERIOD_SECONDS,
-            "idle_left": self._idle_left(time.monotonic()),
+            **self._use(),
             "running": [run for run, _ in self.runs.running()],
             "nodes": self._history.nodes(),
         }
@@ -408,6 +437,13 @@ class Head:
                 for engine in self.engines.values()
             ]
         }
+
+
+def _cell_of(facts: dict[str, Any]) -> str:
+    """Name a cell and its notebook, by what the notebook says of it."""
+    what = facts.get("name") or f"cell {facts.get('cell', '?')}"
+    notebook = facts.get("notebook")
+    return f"{what} of {notebook_name(notebook)}" if notebook else what
 
 
 def _facts(header: dict[str, Any]) -> dict[str, Any] | None:
