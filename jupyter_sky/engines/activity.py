@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
 
 WARN_SECONDS = 120.0
 WARN_PART = 0.2
@@ -100,6 +101,18 @@ class Activity:
     def left(self, now: float) -> float:
         """Return the seconds after which the cluster ends without another use."""
         return max(self.last + self.idle, self.kept) - now
+
+    def report(self, now: float, cells: list[str], logins: list[str]) -> dict[str, Any]:
+        """Return what keeps the cluster up, what used it last, and how long it stays without."""
+        connected = self.connected(now)
+        calls = [f"{uses} of {notebook_name(key)}" for key, uses in connected.items() if uses]
+        return {
+            "idle_left": self.left(now),
+            "idle": self.idle,
+            "users": [*cells, *calls, *logins],
+            "last_use": {"what": self.last_what, "ago": now - self.last},
+            "connected": list(connected),
+        }
 
     def connected(self, now: float) -> dict[str, str]:
         """Return the connected notebooks, each with the use that goes on, and forget the others."""

@@ -31,8 +31,8 @@ from .engine import load
 from .guardian import cause, descendants, kill_all, marked, tail
 from .guardian import write_private as write
 from .journal import Journal
-from .lease import Lease, place
-from .logins import LOOK_SECONDS, Login, find_logins
+from .lease import Lease
+from .logins import LOOK_SECONDS, LoginWatch
 from .patient import Process, begin, memory, start_engine
 from .runs import Run, Runs
 from .vitals import PERIOD_SECONDS, History, Vitals
@@ -84,8 +84,8 @@ class Head:
         self.journal = Journal(self.directory / "journal")
         self.activity = Activity(float(config["idle"]), time.monotonic())
         self.runs = Runs()
-        self._logins: list[Login] = []
-        self._looked_for_logins = 0.0
+        # a shell on the notebook's own machine is its user's, and not for this cluster
+        self._logins = LoginWatch(self.directory, bool(config.get("gate")))
         self.lease = Lease()
         self.stopping = ""
         self.parent = os.getppid()
@@ -170,36 +170,18 @@ class Head:
         self.journal.flush(running.keys())
         for run in running.values():
             self.activity.note(_cell_of(run.facts), now)
-        self._look_for_logins(now)
+        for login in self._logins.look(now):
+            self.activity.note(str(login), now - login.idle)
         if os.getppid() != self.parent:
             self.stop("its guardian was killed")
         elif self.activity.left(now) < 0:
             self.stop("idle")
 
-    def _look_for_logins(self, now: float) -> None:
-        """Note the use of shells on this node; on a notebook's own machine they are its user's."""
-        if not self.config.get("gate") or now - self._looked_for_logins < LOOK_SECONDS:
-            return
-        self._looked_for_logins = now
-        # on a machine of one's own only those that are for this cluster
-        self._logins = find_logins("" if place().is_dir() else str(self.directory))
-        for login in self._logins:
-            self.activity.note(str(login), now - login.idle)
-
     def _use(self) -> dict[str, Any]:
         """Say what keeps the cluster up, what used it last, and how long it stays without."""
-        now = time.monotonic()
         cells = [_cell_of(run.facts) for _, run in self.runs.running()]
-        connected = self.activity.connected(now)
-        calls = [f"{uses} of {notebook_name(key)}" for key, uses in connected.items() if uses]
-        shells = [str(login) for login in self._logins if login.idle <= LOOK_SECONDS]
-        return {
-            "idle_left": self.activity.left(now),
-            "idle": self.activity.idle,
-            "users": [*cells, *calls, *shells],
-            "last_use": {"what": self.activity.last_what, "ago": now - self.activity.last},
-            "connected": list(connected),
-        }
+        shells = [str(login) for login in self._logins.found if login.idle <= LOOK_SECONDS]
+        return self.activity.report(time.monotonic(), cells, shells)
 
     def _look(self) -> None:
         """Read off the dockets what the engines execute."""
@@ -358,8 +340,9 @@ class Head:
         if content.get("idle"):
             self.activity.idle = float(content["idle"])
         if content.get("notebook"):
-            told = [content.get(key) for key in ("ago", "what", "uses")]
-            self.activity.beat(content["notebook"], time.monotonic(), *told)
+            what, uses = content.get("what", ""), content.get("uses", "")
+            now = time.monotonic()
+            self.activity.beat(content["notebook"], now, content.get("ago"), what, uses)
         return {"stopping": self.stopping, **self._use()}
 
     def _op_use(self, content: dict[str, Any]) -> dict[str, Any]:

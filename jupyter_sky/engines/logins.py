@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import pwd
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from .lease import place
 
 LOGIN_VARIABLE = "JUPYTER_SKY_LOGIN"
 """Set to a cluster's folder in every shell that ``%sky ssh`` opens."""
@@ -35,6 +36,32 @@ class Login:
 
     def __str__(self) -> str:
         return f"login of {self.user}" + (f" ({self.command})" if self.command else "")
+
+
+class LoginWatch:
+    """A look now and then at the logins that use one cluster.
+
+    Parameters
+    ----------
+    directory
+        The cluster's folder. On a machine of one's own only logins that are for this cluster
+        count; on a rented machine, which is there for the cluster alone, all do.
+    enabled
+        Whether anybody logs in to this machine for the sake of a cluster.
+    """
+
+    def __init__(self, directory: Path, enabled: bool) -> None:
+        self.enabled = enabled
+        self.found: list[Login] = []
+        self._directory, self._looked = str(directory), 0.0
+
+    def look(self, now: float) -> list[Login]:
+        """Return the logins that a look has found just now; none where none was due."""
+        if not self.enabled or now - self._looked < LOOK_SECONDS:
+            return []
+        self._looked = now
+        self.found = find_logins("" if place().is_dir() else self._directory)
+        return self.found
 
 
 def find_logins(directory: str = "") -> list[Login]:
@@ -96,6 +123,8 @@ def _command(pid: int) -> str:
 
 
 def _user(uid: int) -> str:
+    import pwd  # not everywhere
+
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -231,13 +231,13 @@ def _cluster(
 def _idle_left(row: dict[str, Any], now: float, said: Told | None, running: int) -> float | None:
     """Return the seconds until an unused cluster ends; None when that is not known.
 
-    Its head knows best. Without a word of it, the last cell counts; a cluster that is still up
-    after that was used in another way.
+    Its head knows best; cells may have run since it was asked. A cluster that is still up after
+    all of that was used in another way.
     """
-    left = said.left(now) if said else None
-    if left is None:
-        left = (now if running else max(row["last_run"] or 0.0, row["created"])) + row["idle"] - now
-    left = max(left, row["kept"] - now)
+    last = now if running else max(row["last_run"] or 0.0, row["created"])
+    left = max(last + row["idle"] - now, row["kept"] - now)
+    if said and (told := said.left(now)):
+        left = max(left, told)
     return left if left > 0 else None
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines import head as heads
 from jupyter_sky.engines import logins
 from jupyter_sky.engines.activity import Activity, warn_seconds
 from jupyter_sky.engines.logins import Login
@@ -78,11 +77,11 @@ def test_login_keeps_the_cluster_as_long_as_it_is_used(
     lab: Callable[..., Lab],  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(heads, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(logins, "LOOK_SECONDS", 0.0)
     shells = [Login("ada", "pts/3", 0.0, "vim")]
-    monkeypatch.setattr(heads, "find_logins", lambda directory: shells)
+    monkeypatch.setattr(logins, "find_logins", lambda directory: shells)
     it = lab(idle=0.4)
-    it.head.config["gate"] = True  # on a machine that can be logged in to
+    it.head._logins.enabled = True  # as on a machine that can be logged in to
     until = time.monotonic() + 0.8
     while time.monotonic() < until:
         it.head.tick()
