@@ -78,7 +78,6 @@ def run(number: int, start: float, end: float | None = None, **more: Any) -> Run
         last_beat=start,
         status="running" if end is None else "ok",
         shown=0,
-        owner_pid=1,
     )
     return RunRow(**(values | more))  # type: ignore[arg-type]
 

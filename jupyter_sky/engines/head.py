@@ -86,7 +86,7 @@ class Head:
         self.runs = Runs()
         # a shell on the notebook's own machine is its user's, and not for this cluster
         self._logins = LoginWatch(self.directory, bool(config.get("gate")))
-        self.lease = Lease()
+        self.lease = Lease(self.directory / "guardian.json")
         self.stopping = ""
         self.parent = os.getppid()
         self._spawned = 0

@@ -169,7 +169,7 @@ class Cluster:
 
     def _record_beat(self) -> None:
         now = time.time()
-        self.store.beat(self.row.name, now)
+        self.store.beat(self.row.id, now)
         for run in list(self.running):
             self.store.beat_run(run, now, self._recorded.get(run, 0))
 

@@ -29,6 +29,7 @@ DOWN_SECONDS = 600.0
 _SHOWN = """
     SELECT id, name, state, cloud, region, instance_type, spot, price, nodes, resources, offer,
         machines, connection, notebook, created, idle, price_source, price_date, note, kept,
+        renewed,
         (SELECT max(ifnull(ended, last_beat)) FROM runs
             WHERE runs.cluster = clusters.name AND runs.started >= clusters.created) AS last_run
     FROM clusters WHERE state IN ('starting', 'up') OR (
@@ -91,7 +92,7 @@ class State:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._db = store.database
+        self._store, self._db = store, store.database
         self._usd: dict[str, float | None] = {}
 
     def now(self, seen: Seen, told: Tellings) -> dict[str, Any]:
@@ -156,10 +157,7 @@ class State:
     # -- runs ------------------------------------------------------------------------------
 
     def _runs(self, now: float, seen: Seen) -> list[dict[str, Any]]:
-        going = self._db.read("SELECT * FROM runs WHERE ended IS NULL ORDER BY started DESC")
-        latest = self._db.read(f"SELECT * FROM runs ORDER BY started DESC LIMIT {RUNS}")
-        rows = {row["run_id"]: RunRow(**dict(row)) for row in (*going, *latest)}
-        return self._described(list(rows.values()), now, seen)
+        return self._described(self._store.latest_runs(RUNS), now, seen)
 
     def run(self, row: RunRow, seen: Seen) -> dict[str, Any]:
         """Return what is known of one run."""
@@ -207,7 +205,7 @@ def _cluster(
     if state == "up" and name in seen.ending:
         state = "ending"
     launcher = json.loads(row["connection"]) if state == "starting" else {}
-    if launcher and not is_alive(launcher.get("launcher", {})):
+    if launcher and not is_alive(launcher.get("launcher", {}), row["renewed"], now):
         note = "its notebook was killed while it launched it; end it to be sure that nothing is up"
     said = told.get((name, row["created"]))
     users = said.users if said and now - said.at < FRESH_SECONDS else ()
