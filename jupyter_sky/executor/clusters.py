@@ -74,7 +74,7 @@ class Clusters:
             if live is None:
                 live = self._started(resources, name, idle, report, until_up, notes)
             if idle is not None and idle != live.row.idle:
-                live.link.head("beat", idle=idle)
+                live.beat(idle=idle)
                 live.row = replace(live.row, idle=idle)
                 self.store.put_cluster(live.row)
             return live, notes
@@ -133,7 +133,7 @@ class Clusters:
             return None, f"cluster {row.name} has ended{why}; its variables are gone"
         self.forget(row.name)
         try:
-            live = self.connected[row.name] = Cluster(row, self.store)
+            live = self.connected[row.name] = Cluster(row, self.store, self.notebook)
         except SkyClusterLost as error:
             error.hint = f"wait, or end it: %sky down {row.name}"
             raise

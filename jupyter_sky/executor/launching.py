@@ -123,7 +123,8 @@ class _Start:
         connection = {**self.row.connection, **self._measured(), "file": str(lease.connection)}
         del connection["launcher"]
         self._put(state="up", connection=connection)
-        live = self.known.connected[self.row.name] = Cluster(self.row, self.known.store)
+        live = Cluster(self.row, self.known.store, self.known.notebook)
+        self.known.connected[self.row.name] = live
 
         def alive() -> None:
             report("booting", "")
