@@ -120,7 +120,7 @@ def _of_file(path: Path) -> str:
 @cache
 def unresolvable(packages: tuple[str, ...]) -> str:
     """Say why packages cannot be had, as far as that is known here; empty where it is not known."""
-    from ..provisioner.packed import uv_here
+    from ..provisioner.uv import uv_here
 
     try:
         uv = uv_here()
