@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engines.package import minor_version
 from ..errors import SkyBootstrapError, SkyError, SkyUsageError, SkyVersionError
+from ..package_names import check_package
 from . import grounds
 from .grounds import Layout, Setup
 
@@ -78,8 +79,7 @@ class Image:
                 f"Image(python={self.python!r}): not a version", hint='such as "auto" or "3.12"'
             )
         for package in self.pip:
-            if package.startswith("-"):
-                raise SkyUsageError(f"Image(pip={package!r}): an option, not a package")
+            check_package(package, "Image(pip=...)")
         for package in self.apt:
             if not _APT.fullmatch(package):
                 raise SkyUsageError(

@@ -49,7 +49,7 @@ def test_it_is_a_value() -> None:
         for image in (
             Image(),
             Image(pip=["a", "b"]),
-            Image(pip=["a b"]),
+            Image(pip=["ab"]),
             Image(apt=["a", "b"]),
             Image(env={"A": "1"}),
             Image(env={"A": "2"}),
@@ -67,6 +67,9 @@ def test_it_is_a_value() -> None:
         ({"pip": "torch"}, ["not a list", "pip=['torch']"]),
         ({"pip": [3]}, ["3 is not a text"]),
         ({"pip": ["--index-url x"]}, ["an option"]),
+        ({"pip": ["numpy\n--index-url x"]}, ["an option"]),
+        ({"pip": ["-e ."]}, ["an option"]),
+        ({"pip": ["acme @ file:///acme"]}, ["a file: address"]),
         ({"apt": ["ffmpeg; rm"]}, ["not the name of a package"]),
         ({"env": ["A"]}, ["not a mapping"]),
         ({"env": {"A B": "1"}}, ["'A B' is not the name of a variable"]),
