@@ -37,6 +37,7 @@ def start(
     idle: float | None,
     report: Report,
     until_up: bool = False,
+    allocation: str | None = None,
 ) -> tuple[Cluster, list[str]]:
     """Launch a new cluster for a request; return it, and what the user should know.
 
@@ -63,9 +64,9 @@ def start(
         )
         return _Start(known, order, named=bool(name)).run(report)
 
-    live, refusals = broker.place(need, launch, report, until_up)
+    placed = broker.place(need, launch, report, until_up, allocation)
     known.started.append(cluster)
-    return live, [broker.summary(refusals, Offer(**live.row.offer))] if refusals else []
+    return placed.result, placed.notes
 
 
 class _Start:
@@ -125,7 +126,8 @@ class _Start:
         connection = {**self.row.connection, **self._measured(), "file": str(lease.connection)}
         del connection["launcher"]
         self._put(state="up", connection=connection)
-        live = self.known.connected[self.row.name] = Cluster(self.row, self.known.store)
+        live = Cluster(self.row, self.known.store, self.known.notebook)
+        self.known.connected[self.row.name] = live
 
         def alive() -> None:
             report("booting", "")

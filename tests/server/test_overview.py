@@ -20,7 +20,7 @@ from jupyter_sky.billing import BILLING, billed_seconds, billed_sql
 from jupyter_sky.ledger import Ledger, sum_usd
 from jupyter_sky.server.desk import Desk
 from jupyter_sky.server.news import SCHEMA
-from jupyter_sky.server.seen import Seen, midnight
+from jupyter_sky.server.seen import Seen, Told, midnight
 from jupyter_sky.server.state import State
 from jupyter_sky.store import ClusterRow, Store
 from tests.server.conftest import Refused
@@ -93,12 +93,32 @@ async def test_an_idle_cluster_counts_down_and_is_kept_as_long_as_it_was_asked(
     ask: Any, store: Store
 ) -> None:
     row = put(store, cluster("train", 500.0, idle=600.0))
-    store.beat(store.cluster("train").id, row.created + 100.0)
+    store.beat(row.id, time.time())  # a notebook is connected, and that is no use
+    (shown,) = (await ask("state"))["clusters"]
+    assert shown["idle_left"] == pytest.approx(100.0, abs=5)
+    started = row.created + 50.0
+    store.begin_run(replace(RUN, cluster="train", started=started))
+    store.end_run(RUN.run_id, "ok", row.created + 100.0)
     (shown,) = (await ask("state"))["clusters"]
     assert shown["idle_left"] == pytest.approx(200.0, abs=5)
     store.keep_cluster(store.cluster("train").id, time.time() + 3600.0)
     (shown,) = (await ask("state"))["clusters"]
     assert shown["idle_left"] == pytest.approx(3600.0, abs=5)
+
+
+async def test_used_cluster_says_what_keeps_it_up(ask: Any, desk: Desk, store: Store) -> None:
+    row = put(store, cluster("train", 5000.0, idle=600.0))
+    (shown,) = (await ask("state"))["clusters"]
+    assert (shown["idle_left"], shown["users"]) == (None, []), "it was used, we do not know how"
+    desk.told["train", row.created] = Told(600.0, time.time() - 1, ("2 calls of a.ipynb",))
+    (shown,) = (await ask("state"))["clusters"]
+    assert shown["users"] == ["2 calls of a.ipynb"] and shown["idle_left"] > 590
+    desk.told["train", row.created] = Told(600.0, time.time() - 100, ("2 calls of a.ipynb",))
+    (shown,) = (await ask("state"))["clusters"]
+    assert (shown["idle_left"], shown["users"]) == (None, []), "that was long ago"
+    desk.told["train", row.created] = Told(600.0, time.time() - 100)
+    (shown,) = (await ask("state"))["clusters"]
+    assert shown["idle_left"] == pytest.approx(500.0, abs=5)
 
 
 async def test_what_has_ended_is_shown_for_a_while_with_the_reason(ask: Any, store: Store) -> None:
