@@ -170,11 +170,33 @@ def asked(payload: dict[str, Any]) -> float | None:
     return float(usd)
 
 
-def configure(store: Store, usd: float | None) -> None:
-    """Let hold what configuration says, unless somebody has set a budget by hand."""
+def configure(store: Store, usd: float | None) -> str:
+    """Let hold what configuration says, unless a lower or a hand-set budget holds.
+
+    Configuration differs between processes, and the budget is one for all of them: the lowest that
+    any has said holds until somebody sets it by hand. Only a hand can raise it.
+
+    Returns
+    -------
+    str
+        A sentence for the user whose configuration does not hold; empty where it does.
+    """
     known = read(store)
-    if usd is not None and known.origin in ("", CONFIGURED) and known.usd != usd:
+    if usd is None or known.usd == usd:
+        return ""
+    if not known.origin or (known.origin == CONFIGURED and known.usd is None):
         write(store, usd, CONFIGURED)
+        return ""
+    if known.origin != CONFIGURED:
+        return ""
+    assert known.usd is not None
+    if usd < known.usd:
+        write(store, usd, CONFIGURED)
+        return ""
+    return (
+        f"The budget of a day stays at ${known.usd:,.2f}, which another process was configured "
+        f"with; ${usd:,.2f} is configured here. To raise it: %config Sky.budget_usd_day = {usd:g}"
+    )
 
 
 def judge(store: Store, now: float | None = None) -> Verdict:
