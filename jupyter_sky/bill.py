@@ -24,7 +24,7 @@ from .account import (
     savings,
     spent,
 )
-from .billing import LONGEST_UNIT
+from .billing import LONGEST_UNIT, UNBOOKED
 from .budget import Verdict
 from .errors import SkyUsageError, suggest
 from .ledger import By, Ledger, LedgerLine, format_rate, format_usd
@@ -136,6 +136,8 @@ class Bill:
         if compared:
             said.append(f"Saved against {DEFAULT_CHOICE}:")
             said += [f"{one.cluster}: {one.against}" for one in compared[:10]]
+        if self.verdict.rents:
+            said.append(f"Not booked: {UNBOOKED}.")
         if unknown := self.verdict.rate.unknown:
             said.append(f"No price is known of {', '.join(unknown)}: sums leave that out.")
         if any(line.bounded for line in self.lines):
