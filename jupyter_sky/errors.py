@@ -95,6 +95,10 @@ class SkyClusterLost(SkyError):
     """The whole cluster is gone or cannot be reached."""
 
 
+class SkyNotEnded(SkyError):
+    """Some of the clusters that were to end could not be ended, and may go on costing money."""
+
+
 class SkyPreempted(SkyClusterLost):
     """The cloud took a spot machine back."""
 

@@ -36,6 +36,8 @@ SILENCE_SECONDS = 10.0
 HEAL_SECONDS = 30.0
 ASK_SECONDS = 3.0
 """How often its cloud is asked while the connection is down."""
+ENDED = "it was ended"
+"""What the reason for an end begins with when somebody wanted it; then it says who."""
 ANOTHER = "its variables are gone; the next cell starts another"
 
 
@@ -152,6 +154,9 @@ class Cluster:
         except SkyError as gone:
             reason, hint = gone.message.partition(" is gone: ")[2] or gone.message, ANOTHER
             kind = type(gone)
+            noted = self.store.find_cluster(self.row.id)
+            if noted is not None and noted.note.startswith(ENDED):
+                reason = noted.note
             if reason == "idle":
                 reason = f"nobody used it for {format_duration(self.row.idle)} (--idle)"
                 self.idleness.over(time.time())
