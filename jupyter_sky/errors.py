@@ -28,6 +28,9 @@ class SkyError(Exception):
     see %sky status
     """
 
+    machines_came_up: bool = False
+    """Whether a launch that failed had machines, which cost something although they are gone."""
+
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message

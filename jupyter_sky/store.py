@@ -390,8 +390,11 @@ class Store:
         self._db.write((sql, (at, shown, run_id)), latest=f"beat {run_id}")
 
     def end_run(self, run_id: str, status: str, at: float) -> None:
-        """Record how and when a run ended."""
-        sql = "UPDATE runs SET status = ?, stage = ?, ended = ?, last_beat = ? WHERE run_id = ?"
+        """Record how and when a run ended, unless that is known; one that was lost may be found."""
+        sql = (
+            "UPDATE runs SET status = ?, stage = ?, ended = ?, last_beat = ? "
+            "WHERE run_id = ? AND (ended IS NULL OR status = 'lost')"
+        )
         self._db.write((sql, (status, _STAGES.get(status, status), at, at, run_id)))
 
     def close_run_at_beat(self, run_id: str, status: str = "lost") -> None:

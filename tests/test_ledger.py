@@ -203,7 +203,8 @@ def test_summary_by_cluster_cloud_and_cell(store: Store) -> None:
 
 def test_cells_of_two_sessions_are_two_lines(store: Store) -> None:
     run = put_run(store, "r1", "c", 1.0, NOON, NOON + HOUR)
-    store.begin_run(replace(run, run_id="again", session="t", started=NOON + 2 * HOUR))
+    again = replace(run, run_id="again", session="t", started=NOON + 2 * HOUR)
+    store.begin_run(replace(again, ended=None, status="running"))
     store.end_run("again", "ok", NOON + 5 * HOUR)
     lines = Ledger(store).summary("cell")
     assert [(line.what, line.usd) for line in lines] == [("a.ipynb [1]", 3.0), ("a.ipynb [1]", 1.0)]

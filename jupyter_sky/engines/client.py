@@ -58,7 +58,8 @@ class QuietClient(Client):
         self._general = True
         super().__init__(*args, **kwargs)
         self.near = self._config["interface"].startswith("tcp:")
-        self._queue_handlers["sky_reply"] = self._settle
+        # ipyparallel's own handler of apply_reply unpickles whatever a controller sends
+        self._queue_handlers = {"execute_reply": self._settle, "sky_reply": self._settle}
 
     def activate(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
         """Leave ``%px`` alone: it belongs to those who ask for it."""

@@ -46,7 +46,8 @@ class Link:
     cluster
         Its name, for messages.
     connection_file
-        The controller's client file, or what it says; it holds the key.
+        The controller's client file on this machine, or a tunnel's checked connection; it holds
+        the key.
     timeout
         Seconds to wait for the controller's first answer.
 
@@ -61,11 +62,15 @@ class Link:
     def __init__(
         self, cluster: str, connection_file: Path | dict[str, Any], timeout: float = 10.0
     ) -> None:
+        from . import connection_file as files
+
         self.cluster = cluster
         self.away: Callable[[], str] = lambda: ""
         """Says why the connection is down, while it is and heals."""
         try:
-            known = connection_file if isinstance(connection_file, dict) else str(connection_file)
+            known = connection_file
+            if not isinstance(known, dict):
+                known = files.read(known, cluster)
             self.client = QuietClient(known, timeout=timeout)
         except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
             raise SkyClusterLost(f"cluster {cluster} does not answer") from error

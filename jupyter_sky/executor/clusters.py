@@ -58,6 +58,7 @@ class Clusters:
         idle: float | None,
         report: Report,
         until_up: bool = False,
+        allocation: str | None = None,
     ) -> tuple[Cluster, list[str]]:
         """Return a cluster for a request, live or new, and what the user should know about it.
 
@@ -75,7 +76,7 @@ class Clusters:
             notes: list[str] = []
             live = self._live(resources, name, notes)
             if live is None:
-                live = self._started(resources, name, idle, report, until_up, notes)
+                live = self._started(resources, name, idle, report, until_up, notes, allocation)
             if idle is not None and idle != live.row.idle:
                 live.beat(idle=idle)
                 live.row = replace(live.row, idle=idle)
@@ -178,11 +179,12 @@ class Clusters:
         report: Report,
         until_up: bool,
         notes: list[str],
+        allocation: str | None = None,
     ) -> Cluster:
         """Start a cluster, or take the one that another notebook starts at the same moment."""
         for last in (False, False, True):
             try:
-                live, more = start(self, resources, name, idle, report, until_up)
+                live, more = start(self, resources, name, idle, report, until_up, allocation)
                 notes += more
                 return live
             except SkyStoreError:

@@ -36,6 +36,7 @@ def start(
     idle: float | None,
     report: Report,
     until_up: bool = False,
+    allocation: str | None = None,
 ) -> tuple[Cluster, list[str]]:
     """Launch a new cluster for a request; return it, and what the user should know.
 
@@ -62,9 +63,9 @@ def start(
         )
         return _Start(known, order, named=bool(name)).run(report)
 
-    live, refusals = broker.place(need, launch, report, until_up)
+    placed = broker.place(need, launch, report, until_up, allocation)
     known.started.append(cluster)
-    return live, [broker.summary(refusals, Offer(**live.row.offer))] if refusals else []
+    return placed.result, placed.notes
 
 
 class _Start:

@@ -466,6 +466,7 @@ def _entry_text(entry: dict[str, Any]) -> str:
 def _scratch(config: Sky) -> Path:
     """Let clusters live in a temporary directory: the data directory cannot be written."""
     config.data_dir = tempfile.mkdtemp(prefix="jupyter-sky-")
+    config.origins["data_dir"] = "a temporary folder, because the other cannot be used"
     return Path(config.data_dir)
 
 

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tornado.web
-
-from .handler import SkyHandler
+from .handler import SkyHandler, authorized
 
 if TYPE_CHECKING:
     from ..executor.display import Stage, Status
@@ -128,7 +126,7 @@ def _source(cluster: ClusterRow | None) -> str:
 class NotebookHandler(SkyHandler):
     """``GET notebook?path=``: the latest run of each of its cells."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self) -> None:
         """Answer for a notebook by its path below the server's root."""
         path = self.get_query_argument("path")
@@ -142,7 +140,7 @@ class FollowHandler(SkyHandler):
 
     pages = Pages()
 
-    @tornado.web.authenticated
+    @authorized
     async def post(self, run_id: str) -> None:
         """Take ``{"page", "fed"}``; answer ``{"writer", "over", "output"}``."""
 

@@ -8,10 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tornado.web
-
 from ..errors import SkyError
-from .handler import NotKnown, NotNow, SkyHandler
+from .handler import NotKnown, NotNow, SkyHandler, authorized
 from .replay import Entry, lines, outputs
 
 if TYPE_CHECKING:
@@ -144,7 +142,7 @@ def logged(desk: Desk, run_id: str, since: int) -> dict[str, Any]:
 class RunHandler(SkyHandler):
     """One run."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self, run_id: str) -> None:
         """Say how it is."""
         await self.answer(run, self.desk, run_id)
@@ -153,7 +151,7 @@ class RunHandler(SkyHandler):
 class StopHandler(SkyHandler):
     """Its end."""
 
-    @tornado.web.authenticated
+    @authorized
     async def post(self, run_id: str) -> None:
         """Ask for it; the state tells when it has come."""
         self.desk.watchman.somebody_looks()
@@ -163,7 +161,7 @@ class StopHandler(SkyHandler):
 class OutputsHandler(SkyHandler):
     """Its outputs."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self, run_id: str) -> None:
         """Return those from ``?since=N`` on, N the ``next`` of the answer before."""
         self.desk.watchman.somebody_looks()
@@ -173,7 +171,7 @@ class OutputsHandler(SkyHandler):
 class LogHandler(SkyHandler):
     """Its log."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self, run_id: str) -> None:
         """Return its lines from ``?since=N`` on, N the ``next`` of the answer before."""
         self.desk.watchman.somebody_looks()

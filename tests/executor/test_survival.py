@@ -473,6 +473,5 @@ def test_a_cluster_is_few_processes_and_does_not_grow_with_its_cells(fresh: Any)
         time.sleep(0.2)
         ran = book.run("%%sky\nprint(1)")
         assert ran.status == "ok", ran.evalue
-    time.sleep(0.5)
-    assert size() <= before
+    wait_until(lambda: size() <= before, what="the journal is closed a second after its cell")
     assert len(processes_of(fresh.data)) == 4

@@ -22,6 +22,7 @@ from jupyter_sky.errors import (
 )
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import broker, observe, refused
+from jupyter_sky.provisioner.placement import decide, planned, usable
 from jupyter_sky.resources import Resources
 from tests.emulators.ec2 import Ec2
 
@@ -65,7 +66,8 @@ def bring(need: Resources, **options: Any) -> tuple[tuple[Offer, list[Machine]],
     def launch(offer: Offer) -> tuple[Offer, list[Machine]]:
         return offer, clouds.get(offer.cloud).launch(order(offer, need))
 
-    return broker.place(need, launch, lambda stage, detail: None, **options)
+    placed = broker.place(need, launch, lambda stage, detail: None, **options)
+    return placed.result, list(placed.attempts)
 
 
 NEED = Resources.parse(cloud="aws", cpus="4+", memory="8+")
@@ -166,7 +168,7 @@ def test_lost_answers_leave_one_machine_or_none(
     monkeypatch.setattr("jupyter_sky.clouds.asking.FIRST_WAIT_SECONDS", 0.02)
     account, cloud = aws
     account.lose("create", times=times)
-    offer = broker.planned(NEED).tasks[0].offer
+    offer = planned(NEED)[0].tasks[0].offer
     if times == 1:
         (machine,) = cloud.launch(order(offer, NEED))
         assert [one["id"] for one in account.machines()] == [machine.id]
@@ -202,10 +204,8 @@ def test_until_up_asks_all_again_after_a_while(
     def launch(offer: Offer) -> list[Machine]:
         return clouds.get("aws").launch(order(offer, need))
 
-    machines, attempts = broker.place(
-        need, launch, lambda stage, detail: shown.append(detail), until_up=True
-    )
-    assert len(attempts) == 2 and len(machines) == 1
+    placed = broker.place(need, launch, lambda stage, detail: shown.append(detail), until_up=True)
+    assert len(placed.attempts) == 2 and len(placed.result) == 1
     assert any("all asked again in 0:0" in detail for detail in shown)
 
 
@@ -232,24 +232,23 @@ def test_without_credentials_the_error_says_how_to_get_some(
     for name in account.env().keys() - account.wrong_env("none").keys():
         monkeypatch.delenv(name)
     with pytest.raises(SkyPermission) as caught:
-        broker.first_choice(NEED)
+        decide(NEED)
     assert "--cloud aws: no credentials" in caught.value.message
     assert "AWS_ACCESS_KEY_ID" in (caught.value.hint or "")
-    assert broker.usable(Resources()) == ()
+    assert usable(Resources()) == ()
 
 
 def test_machines_of_ones_own_come_first_and_nothing_is_asked(
     aws: tuple[Ec2, RentedCloud],
 ) -> None:
     account, _ = aws
-    choice = broker.first_choice(Resources.parse(cpus="1"))
-    assert isinstance(choice, Offer) and choice.cloud == "local"
+    assert decide(Resources.parse(cpus="1")).offer.cloud == "local"
     assert account.calls == []
     with pytest.raises(SkyNoOffer):
-        broker.first_choice(Resources.parse(cpus="100000"))
+        decide(Resources.parse(cpus="100000"))
 
 
 def test_spot_machines_are_for_those_who_ask(aws: tuple[Ec2, RentedCloud]) -> None:
-    assert not broker.planned(NEED).tasks[0].offer.spot
+    assert not planned(NEED)[0].tasks[0].offer.spot
     spot = Resources.parse(cloud="aws", cpus="4+", spot=True)
-    assert broker.planned(spot).tasks[0].offer.spot
+    assert planned(spot)[0].tasks[0].offer.spot
