@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _call(words: list[str]) -> int:
+    from .config import Sky
     from .executor import session as sessions
     from .magics import verbs
 
@@ -71,6 +72,8 @@ def _call(words: list[str]) -> int:
         print(_help())
         return 0
     sessions.open_session({}, str(Path.cwd() / "command line"), lasting=True, everywhere=True)
+    if notice := Sky.load().notice:
+        print(f"jupyter sky: {notice}", file=sys.stderr)
     try:
         answer = verbs.call(words)
     finally:

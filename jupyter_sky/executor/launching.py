@@ -13,6 +13,7 @@ from ..clouds import Launch, Machine
 from ..clouds.birth import lease_seconds
 from ..clouds.records import identity
 from ..config import Sky
+from ..errors import SkyClusterLost
 from ..offers import Offer
 from ..provisioner import Lease, Report, broker, provision, unbroken
 from ..resources import Resources, parse_duration
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from .clusters import Clusters
 
 ENGINES_SECONDS = 120.0
+RENEW_SECONDS = 10.0
+"""How often a launch shows others that its process lives."""
 
 
 def start(
@@ -77,14 +80,23 @@ class _Start:
     def run(self, report: Report) -> Cluster:
         """Go all the way, or leave nothing behind."""
         # before the launch: whatever happens to this process, it is known what to look for
-        self.known.store.put_cluster(self.row)
+        self.known.store.put_cluster(self.row, durable=self.row.price != 0)
+        renewed = time.monotonic()
+
+        def waiting(stage: str, detail: str) -> None:
+            nonlocal renewed
+            report(stage, detail)
+            if time.monotonic() - renewed > RENEW_SECONDS:
+                renewed = time.monotonic()
+                self.known.store.renew_launch(self.row.id, time.time())
+
         try:
-            lease = provision(self.order, report, self._launched)
+            lease = provision(self.order, waiting, self._launched)
         except BaseException:
             unbroken(self._failed)
             raise
         try:
-            return self._connected(lease, report)
+            return self._connected(lease, waiting)
         except BaseException:
             unbroken(self._give_back)
             raise
@@ -94,21 +106,26 @@ class _Start:
         if not self.machines and self.row.cloud in clouds.RENTED:
             found = clouds.rented_cloud(self.row.cloud).noted(self.order.token)
             if found:
-                self._launched(found)
+                self._billed(found)
         self._ended()
 
     def _launched(self, machines: list[Machine]) -> None:
         """Open the account: from now on it costs."""
+        if not self._billed(machines):
+            raise self._given_up()
+
+    def _billed(self, machines: list[Machine]) -> bool:
         self.machines = machines
-        self._put(machines=[asdict(machine) for machine in machines])
         begun = min([time.time(), *(machine.started for machine in machines if machine.started)])
-        self.known.store.open_interval(self.row.name, self.row.price, begun)
+        self.row = replace(self.row, machines=[asdict(machine) for machine in machines])
+        return self.known.store.record_launch(self.row, begun)
 
     def _connected(self, lease: Lease, report: Report) -> Cluster:
         connection = {**self.row.connection, **self._measured(), "file": str(lease.connection)}
         del connection["launcher"]
         self._put(state="up", connection=connection)
-        live = self.known.connected[self.row.name] = Cluster(self.row, self.known.store)
+        live = Cluster(self.row, self.known.store, self.known.notebook)
+        self.known.connected[self.row.name] = live
 
         def alive() -> None:
             report("booting", "")
@@ -127,16 +144,24 @@ class _Start:
         if self.machines:
             self.known.bury(self.row, None)
         else:
-            self.known.store.drop_cluster(self.row.name, self.row.created)
+            self.known.store.drop_cluster(self.row.id)
 
     def _put(self, **values: object) -> None:
         self.row = replace(self.row, **values)
-        self.known.store.put_cluster(self.row)
+        if not self.known.store.put_cluster(self.row):
+            raise self._given_up()
+
+    def _given_up(self) -> SkyClusterLost:
+        """Another process took this launch for abandoned, as after a long sleep of this machine."""
+        return SkyClusterLost(
+            f"the launch of {self.row.name} was ended by another process while this one was silent",
+            hint="run the cell again",
+        )
 
 
 def _row(known: Clusters, order: Launch, named: bool) -> ClusterRow:
     """What the store knows of a cluster before it is launched."""
-    offer, nodes = order.offer, order.resources.nodes
+    offer, nodes, now = order.offer, order.resources.nodes, time.time()
     return ClusterRow(
         name=order.cluster,
         state="starting",
@@ -151,16 +176,26 @@ def _row(known: Clusters, order: Launch, named: bool) -> ClusterRow:
         machines=[],
         connection={"named": named, "token": order.token, "launcher": processes.identity()},
         notebook=known.notebook,
-        created=time.time(),
+        created=now,
         idle=order.idle,
         price_source=offer.source,
         price_date=offer.date,
+        renewed=now,
     )
 
 
-def is_being_launched(row: ClusterRow) -> bool:
-    """Whether the process that noted a cluster is still launching it."""
-    return processes.is_alive(row.connection.get("launcher", {}))
+def launcher(row: ClusterRow) -> str:
+    """Return in words who launches a cluster.
+
+    Examples
+    --------
+    >>> launcher(row)  # doctest: +SKIP
+    'train.ipynb (process 4711 on laptop)'
+    """
+    known = row.connection.get("launcher") or {}
+    return (
+        f"{row.notebook} (process {known.get('pid', '?')} on {known.get('host', 'this machine')})"
+    )
 
 
 def await_other(known: Clusters, name: str, report: Report) -> None:
@@ -169,10 +204,10 @@ def await_other(known: Clusters, name: str, report: Report) -> None:
         row = next((row for row in known.store.starting() if row.name == name), None)
         if row is None:
             return
-        if not is_being_launched(row):
+        if not row.is_being_launched():
             abandon(known, row)
             return
-        report("placing", f"another notebook is launching {name}")
+        report("placing", f"{name} is being launched by {launcher(row)}")
         time.sleep(0.1)
 
 
@@ -187,12 +222,11 @@ def abandon(known: Clusters, row: ClusterRow) -> list[Machine]:
     cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
     strays = [machine for machine in cloud.mine() if machine.token == token]
     if strays and not row.machines:  # it was killed before it could open their account
-        known.store.put_cluster(replace(row, machines=[asdict(machine) for machine in strays]))
-        begun = min(machine.started or row.created for machine in strays)
-        known.store.open_interval(row.name, row.price, begun)
+        row = replace(row, machines=[asdict(machine) for machine in strays])
+        known.store.record_launch(row, min(m.started or row.created for m in strays))
     cloud.terminate([machine.id for machine in strays])
     if row.machines or strays:
         known.bury(row, None)
     else:
-        known.store.drop_cluster(row.name, row.created)
+        known.store.drop_cluster(row.id)
     return strays

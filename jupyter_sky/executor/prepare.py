@@ -20,7 +20,8 @@ def prepare(run: SkyRun, sending: Sending) -> None:
     assert run.cluster is not None
     if run.options.sync:
         root = run.session.folder
-        transfer.sync(run.cluster, run.ranks, root, run.options.sync, progress(run, "files"))
+        files = progress(run, "files")
+        run.notes += transfer.sync(run.cluster, run.ranks, root, run.options.sync, files)
     if run.options.pip:  # may name a file that has just been brought
         _install(run, run.ranks, list(run.options.pip))
     if run.session.config.mirror and run.cluster.row.cloud != "local":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -206,6 +207,23 @@ class Session:
         running = self.store.runs(status="running")
         return [(row, sum(run.cluster == row.name for run in running)) for row in rows]
 
+    def use(self, row: ClusterRow) -> dict[str, Any] | None:
+        """Ask the head of a cluster how it is used: see `jupyter_sky.engines.activity`.
+
+        Returns
+        -------
+        dict or None
+            None where it does not answer, or where to ask would take a new connection to another
+            machine.
+        """
+        live = self.clusters.connected.get(row.name)
+        with contextlib.suppress(SkyError, OSError, ValueError):
+            if live is not None and not live.link.lost:
+                return live.link.head("use", timeout=2.0, patient=False)
+            if row.cloud == "local":
+                return _ask_aside(row, "use")
+        return None
+
     def cluster(self, name: str | None = None) -> Cluster:
         """Return a live cluster by name, or the only one of this notebook.
 
@@ -401,6 +419,17 @@ class Session:
         atexit.unregister(self.close)
 
 
+def _ask_aside(row: ClusterRow, op: str) -> dict[str, Any]:
+    """Ask the head of a cluster on this machine, without a notebook's connection to it."""
+    from ..engines.observer import Observer
+
+    observer = Observer(row.name, json.loads(Path(row.connection["file"]).read_text()))
+    try:
+        return observer.ask(op, timeout=2.0)
+    finally:
+        observer.close()
+
+
 def _entry_text(entry: dict[str, Any]) -> str:
     content = entry["content"]
     if entry["type"] == "stream":
@@ -414,6 +443,7 @@ def _entry_text(entry: dict[str, Any]) -> str:
 def _scratch(config: Sky) -> Path:
     """Let clusters live in a temporary directory: the data directory cannot be written."""
     config.data_dir = tempfile.mkdtemp(prefix="jupyter-sky-")
+    config.origins["data_dir"] = "a temporary folder, because the other cannot be used"
     return Path(config.data_dir)
 
 

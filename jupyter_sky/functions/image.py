@@ -14,10 +14,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ..engines import file_cache
+from ..engines.file_cache import FileTree
 from ..engines.package import minor_version
 from ..errors import SkyBootstrapError, SkyError, SkyUsageError, SkyVersionError
+from ..package_names import check_package
 from . import grounds
-from .grounds import Layout, Setup
+from .grounds import Setup
 
 if TYPE_CHECKING:
     from ..clouds.keeper import Node
@@ -78,8 +81,7 @@ class Image:
                 f"Image(python={self.python!r}): not a version", hint='such as "auto" or "3.12"'
             )
         for package in self.pip:
-            if package.startswith("-"):
-                raise SkyUsageError(f"Image(pip={package!r}): an option, not a package")
+            check_package(package, "Image(pip=...)")
         for package in self.apt:
             if not _APT.fullmatch(package):
                 raise SkyUsageError(
@@ -125,8 +127,8 @@ class Image:
                 hint="no machine was asked for",
             )
 
-    def _layout(self) -> Layout:
-        return Layout.of(Path.cwd(), self.includes, self.excludes)
+    def _layout(self) -> FileTree:
+        return grounds.included(Path.cwd(), self.includes, self.excludes)
 
     def setup(self) -> Setup:
         """Return what every new process of a node runs before its first call."""
@@ -166,14 +168,14 @@ class Image:
             for future in begun:
                 future.cancel()
 
-    def _begin(self, pool: Pool, rank: int, layout: Layout) -> Future[Any]:
+    def _begin(self, pool: Pool, rank: int, layout: FileTree) -> Future[Any]:
         """Send what a node lacks, and let it install the rest."""
         _send(pool, rank, layout)
         pip = tuple(self.pip)
         node = _offline(pool, rank) if pip else None
         if node is not None:
-            with grounds.packed(node, pip) as folder:
-                _send(pool, rank, Layout.of(folder, [p.name for p in folder.iterdir()], ()), pip)
+            with grounds.packed(node, pip) as tree:
+                _send(pool, rank, tree, pip)
         limit = self.bootstrap_timeout
         return pool.call_on(rank, grounds.make, tuple(self.apt), pip, timeout=limit)
 
@@ -189,20 +191,20 @@ class Image:
             ) from None
 
 
-def _send(pool: Pool, rank: int, layout: Layout, pip: tuple[str, ...] = ()) -> None:
+def _send(pool: Pool, rank: int, layout: FileTree, pip: tuple[str, ...] = ()) -> None:
     """Bring files to a node, those of them that it has not."""
     if not layout.files:
         return
-    missing = pool.call_on(rank, grounds.missing, layout.known).result()
-    batch: dict[str, bytes] = {}
+    missing = pool.call_on(rank, file_cache.missing, layout.known).result()
+    paths, batch = layout.by_digest(), dict[str, bytes]()
     for digest in missing:
-        batch[digest] = layout.read(digest)
+        batch[digest] = paths[digest].read_bytes()
         if sum(map(len, batch.values())) > BATCH_BYTES:
-            pool.call_on(rank, grounds.keep, batch).result()
+            pool.call_on(rank, file_cache.keep, batch).result()
             batch = {}
     if batch:
-        pool.call_on(rank, grounds.keep, batch).result()
-    pool.call_on(rank, grounds.lay_out, layout.known, layout.digest, pip).result()
+        pool.call_on(rank, file_cache.keep, batch).result()
+    pool.call_on(rank, grounds.lay_out, layout.known, pip).result()
 
 
 def _offline(pool: Pool, rank: int) -> Node | None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tornado.web
-
 from ..errors import SkyError, SkyUsageError
-from .handler import NotNow, SkyHandler
+from .handler import NotNow, SkyHandler, authorized
 
 if TYPE_CHECKING:
     from .desk import Desk
@@ -104,7 +102,7 @@ def log(desk: Desk, name: str) -> dict[str, Any]:
 class VitalsHandler(SkyHandler):
     """How busy its nodes are."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self, name: str) -> None:
         """Ask its head, which goes by nobody's looking."""
         self.desk.watchman.somebody_looks()
@@ -114,7 +112,7 @@ class VitalsHandler(SkyHandler):
 class DownHandler(SkyHandler):
     """Its end."""
 
-    @tornado.web.authenticated
+    @authorized
     async def post(self, name: str) -> None:
         """End it, and answer when it is gone."""
         await self.answer(down, self.desk, name)
@@ -123,7 +121,7 @@ class DownHandler(SkyHandler):
 class ExtendHandler(SkyHandler):
     """Its extension."""
 
-    @tornado.web.authenticated
+    @authorized
     async def post(self, name: str) -> None:
         """Keep it: ``{"time": "1h"}``."""
         await self.answer(lambda: extended(self.desk, name, self.body().get("time")))
@@ -132,7 +130,7 @@ class ExtendHandler(SkyHandler):
 class SshHandler(SkyHandler):
     """The way into it."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self, name: str) -> None:
         """Return the command."""
         await self.answer(ssh, self.desk, name)
@@ -141,7 +139,7 @@ class SshHandler(SkyHandler):
 class LogHandler(SkyHandler):
     """Its launch."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self, name: str) -> None:
         """Return its stages."""
         await self.answer(log, self.desk, name)

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.engines import file_cache
+from jupyter_sky.engines.file_cache import FileTree
 from jupyter_sky.errors import SkyBootstrapError, SkyUsageError, SkyVersionError
 from jupyter_sky.functions import grounds
-from jupyter_sky.functions.grounds import Layout
+from jupyter_sky.functions.grounds import included
 from jupyter_sky.functions.image import Image
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -49,7 +51,7 @@ def test_it_is_a_value() -> None:
         for image in (
             Image(),
             Image(pip=["a", "b"]),
-            Image(pip=["a b"]),
+            Image(pip=["ab"]),
             Image(apt=["a", "b"]),
             Image(env={"A": "1"}),
             Image(env={"A": "2"}),
@@ -67,6 +69,9 @@ def test_it_is_a_value() -> None:
         ({"pip": "torch"}, ["not a list", "pip=['torch']"]),
         ({"pip": [3]}, ["3 is not a text"]),
         ({"pip": ["--index-url x"]}, ["an option"]),
+        ({"pip": ["numpy\n--index-url x"]}, ["an option"]),
+        ({"pip": ["-e ."]}, ["an option"]),
+        ({"pip": ["acme @ file:///acme"]}, ["a file: address"]),
         ({"apt": ["ffmpeg; rm"]}, ["not the name of a package"]),
         ({"env": ["A"]}, ["not a mapping"]),
         ({"env": {"A B": "1"}}, ["'A B' is not the name of a variable"]),
@@ -123,15 +128,15 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def laid_out(layout: Layout) -> Path:
+def laid_out(layout: FileTree) -> Path:
     """Bring a layout to this machine as `Image.bootstrap` does."""
-    for digest in grounds.missing(layout.known):
-        grounds.keep({digest: layout.read(digest)})
-    return Path(grounds.lay_out(layout.known, layout.digest))
+    for digest in file_cache.missing(layout.known):
+        file_cache.keep({digest: layout.by_digest()[digest].read_bytes()})
+    return Path(file_cache.lay_out(layout.known))
 
 
 def test_folders_and_files_have_their_own_names(project: Path) -> None:
-    layout = Layout.of(project, ["mine", "tool.py"], ["*.tmp", "data/"])
+    layout = included(project, ["mine", "tool.py"], ["*.tmp", "data/"])
     assert sorted(layout.files) == ["mine/__init__.py", "mine/run.sh", "tool.py"]
     there = laid_out(layout)
     assert (there / "tool.py").read_text() == "TOOL = 1\n"
@@ -139,25 +144,27 @@ def test_folders_and_files_have_their_own_names(project: Path) -> None:
 
 
 def test_only_what_has_changed_is_sent(project: Path) -> None:
-    first = Layout.of(project, ["mine", "tool.py"], [])
+    first = included(project, ["mine", "tool.py"], [])
     old = laid_out(first)
-    assert grounds.missing(first.known) == []
+    assert file_cache.missing(first.known) == []
     (project / "tool.py").write_text("TOOL = 2\n")
     os.utime(project / "mine/__init__.py")  # touched, and the same
-    second = Layout.of(project, ["mine", "tool.py"], [])
-    assert [second.read(d) for d in grounds.missing(second.known)] == [b"TOOL = 2\n"]
+    second = included(project, ["mine", "tool.py"], [])
+    assert [second.by_digest()[d].read_bytes() for d in file_cache.missing(second.known)] == [
+        b"TOOL = 2\n"
+    ]
     new = laid_out(second)
     assert (old / "tool.py").read_text() == "TOOL = 1\n", "who runs with the old one keeps it"
     assert (new / "tool.py").read_text() == "TOOL = 2\n"
     (new / "tool.py").write_text("spoilt")
-    assert (grounds.home() / "files" / second.known["tool.py"][0]).read_text() == "TOOL = 2\n"
+    assert (file_cache.home() / "files" / second.known["tool.py"][0]).read_text() == "TOOL = 2\n"
 
 
 def test_what_was_damaged_on_its_way_is_not_kept(project: Path) -> None:
-    layout = Layout.of(project, ["tool.py"], [])
+    layout = included(project, ["tool.py"], [])
     with pytest.raises(SkyBootstrapError, match="changed while it was sent"):
-        grounds.keep({layout.known["tool.py"][0]: b"something else"})
-    assert grounds.missing(layout.known)
+        file_cache.keep({layout.known["tool.py"][0]: b"something else"})
+    assert file_cache.missing(layout.known)
 
 
 def test_two_things_of_one_name(project: Path, tmp_path: Path) -> None:
@@ -165,7 +172,7 @@ def test_two_things_of_one_name(project: Path, tmp_path: Path) -> None:
     other.parent.mkdir()
     other.write_text("")
     with pytest.raises(SkyUsageError, match=r"would both be tool\.py"):
-        Layout.of(project, ["tool.py", str(other)], [])
+        included(project, ["tool.py", str(other)], [])
 
 
 def test_a_process_that_is_set_up(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from jupyter_sky.server.desk import Desk
 from jupyter_sky.store import Store
 from tests.conftest import Notebook, part
 from tests.server.conftest import Refused
-from tests.test_store import CLUSTER, RUN
+from tests.test_store import CLUSTER, GONE, RUN
 
 
 @pytest.fixture
@@ -251,7 +251,9 @@ async def test_a_stray_of_the_same_name_is_told_apart(
     ask: Any, desk: Desk, book: Notebook, store: Store, data: Path
 ) -> None:
     assert book.run("%%sky -c train\n1").status == "ok"
-    store.set_cluster_state("train", "down", time.time())  # as after a crash in the middle
+    store.end_cluster(
+        store.cluster("train").id, "down", time.time()
+    )  # as after a crash in the middle
     book.run("%reload_ext jupyter_sky")
     assert book.run("%%sky -c train\n1").status == "ok"
     assert len(part(data, "guardian")) == 2
@@ -324,7 +326,7 @@ async def test_what_is_noted_of_a_cluster_may_be_gone(ask: Any, store: Store) ->
 
 
 async def test_a_waiting_cell_of_a_dead_kernel_is_closed_by_a_stop(ask: Any, store: Store) -> None:
-    waiting = replace(RUN, status="waiting", nodes=0, cluster="", owner_pid=2**22 + 1)
+    waiting = replace(RUN, status="waiting", nodes=0, cluster="", owner=GONE)
     store.begin_run(waiting)
     assert (await ask("runs", "r1", "stop", body={}))["run"]["status"] == "cancelled"
 
