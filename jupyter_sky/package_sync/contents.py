@@ -25,7 +25,7 @@ NO_PACKAGES |= {"setup.py", "tasks.py", "test", "tests"}
 """Names beside packages in a project's folder that are not imported by those who use it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SentPackage:
     """A distribution that is sent as files.
 
@@ -49,6 +49,17 @@ class SentPackage:
     def tree(self) -> FileTree:
         """Its files with what is in them now."""
         return FileTree.of(self.files)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it can be imported on some machines only."""
+        return self.built_here or bool(self.tags)
+
+    @property
+    def made_for(self) -> str:
+        """The platforms of its compiled parts, in words."""
+        platforms = sorted({tag.rpartition("-")[2] for tag in self.tags})
+        return " or ".join(platforms) if platforms and not self.built_here else "this machine"
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"

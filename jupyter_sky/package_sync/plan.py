@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import metadata
 
+from ..errors import SkyUsageError
 from ..package_names import requirement_name
 from .contents import SentPackage, package_files, provides
 from .indexes import IndexSettings, read_settings
@@ -218,20 +219,38 @@ def _contents(name: str, modules: Iterable[str]) -> SentPackage:
     return package_files(found, record_of(found), modules)
 
 
-def split_requirements(packages: Iterable[str]) -> tuple[list[str], list[str]]:
+def split_requirements(
+    packages: Iterable[str], settings: IndexSettings | None = None
+) -> tuple[list[str], list[str]]:
     """Split packages that a user names into those to be asked for, and names of those to be sent.
 
     Returns
     -------
     tuple of list of str
         Requirements, files and addresses as they are; normalized names.
+
+    Raises
+    ------
+    SkyUsageError
+        Another version is asked for of a package that no index is asked for.
     """
+    from packaging.requirements import Requirement
+
     asked: list[str] = []
     sent: list[str] = []
     for package in packages:
         name = requirement_name(package)
-        if name and origin(name) is Origin.SENT:
+        if not name or origin(name, settings) is not Origin.SENT:
+            asked.append(package)
+        elif Requirement(package).specifier.contains(_version(name), prereleases=True):
             sent.append(name)
+        elif _is_direct(metadata.distribution(name)):
+            raise SkyUsageError(
+                f"{package}: {name} {_version(name)} is installed here, from a folder, an archive "
+                "or a repository, and no index is asked for that name",
+                hint=f"name it without a version to send what is here, or a wheel of it by its "
+                f"path: ./{name.replace('-', '_')}.whl",
+            )
         else:
             asked.append(package)
     return asked, sent
