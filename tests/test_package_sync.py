@@ -32,6 +32,7 @@ class Index(http.server.ThreadingHTTPServer):
     def __init__(self, *names: str, status: int = 404) -> None:
         super().__init__(("127.0.0.1", 0), _Page)
         self.names, self.status, self.asked = names, status, list[str]()
+        self.logins = list[str | None]()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -49,6 +50,7 @@ class _Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         name = self.path.strip("/").rpartition("/")[2]
         self.server.asked.append(name)
+        self.server.logins.append(self.headers.get("Authorization"))
         self.send_response(200 if name in self.server.names else self.server.status)
         self.end_headers()
 

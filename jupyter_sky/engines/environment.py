@@ -12,7 +12,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -23,9 +22,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..errors import SkyError
+from ..package_names import without_credentials
 
 SHOWN_LINES = 12
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 def ensure(
@@ -53,7 +52,7 @@ def ensure(
     """
     parts = [sys.executable, sys.version, *sorted(map(_identity, packages))]
     parts += [f"without {name}" for name in without]
-    parts += [_CREDENTIALS.sub("", f"{name}={settings[name]}") for name in sorted(settings)]
+    parts += [without_credentials(f"{name}={settings[name]}") for name in sorted(settings)]
     text = "\n".join(parts)
     key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     home = Path.home() / ".cache" / "jupyter_sky" / f"env-{key}"
@@ -127,8 +126,8 @@ def _install(
         if outcome.returncode == 0:
             return
     last = "\n".join(outcome.stdout.strip().splitlines()[-SHOWN_LINES:])
-    last = _CREDENTIALS.sub("", last)
-    raise SkyError(f"{what} {' '.join(packages)} cannot be installed:\n{last}")
+    asked = " ".join(packages)
+    raise SkyError(without_credentials(f"{what} {asked} cannot be installed:\n{last}"))
 
 
 def _uv() -> str | None:

@@ -20,6 +20,7 @@ from ..package_sync.indexes import IndexSettings
 from ..package_sync.plan import (
     PackagePlan,
     distributions_of,
+    plan_named,
     plan_packages,
     settings_here,
     split_requirements,
@@ -41,19 +42,14 @@ def install_named(run: SkyRun, packages: Sequence[str]) -> None:
         if asked:
             _install(run, run.ranks, PackagePlan({each: each for each in asked}))
         return
-    asked, sent = split_requirements(packages)
-    if asked:
-        settings = settings_here()
-        plan = PackagePlan({each: each for each in asked}, environment=settings.environment())
-        try:
-            _install(run, run.ranks, plan)
-        except SkyError as error:
-            if kept := settings.kept_back:
-                hint = f"settings of this machine alone, not used there: {', '.join(kept)}"
-                raise SkyError(error.message, hint=hint) from None
-            raise
-    if sent:
-        _carry_out(run, run.ranks, plan_packages(sent), sent, {})
+    plan = plan_named(packages)
+    try:
+        _carry_out(run, run.ranks, plan, packages, {})
+    except SkyError as error:
+        if (kept := settings_here().kept_back) and error.hint is None:
+            hint = f"settings of this machine alone, not used there: {', '.join(kept)}"
+            raise type(error)(error.message, hint=hint) from None
+        raise
 
 
 def mirror_packages(run: SkyRun, modules: set[str]) -> None:
@@ -117,7 +113,9 @@ def _carry_out(
     if wanted:
         requirements = {name: plan.requirements[name] for name in sorted(wanted)}
         _install(run, ranks, PackagePlan(requirements, (), plan.dropped, plan.environment))
-        run.notes.append(f"installed there as here: {', '.join(requirements.values())}")
+        pins = [pin for pin in requirements.values() if pin not in owners]  # not what was named
+        if pins:
+            run.notes.append(f"installed there as here: {', '.join(pins)}")
     trees = {package: package.tree for package in plan.sent if package.files}
     changed = {p: tree for p, tree in trees.items() if there.get(p.name) != tree.digest}
     left_out = [package for package in plan.sent if not package.files]

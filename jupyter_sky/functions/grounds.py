@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,7 +129,16 @@ def lay_out(known: Known, packages: Sequence[str] = ()) -> None:
         partial.replace(link)
 
 
-def make(apt: Sequence[str], packages: Sequence[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Packages that an index is asked for: see `environment.ensure`."""
+
+    packages: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def make(apt: Sequence[str], asking: Asking) -> None:
     """Install what is not there yet.
 
     Raises
@@ -139,14 +148,16 @@ def make(apt: Sequence[str], packages: Sequence[str]) -> None:
     """
     if apt:
         _apt(apt)
-    if packages:
-        _packages(packages)
+    if asking.packages:
+        _packages(asking)
 
 
-def _packages(packages: Sequence[str]) -> str:
+def _packages(asking: Asking) -> str:
     """Return the folder that packages are installed in, here and now if need be."""
-    link = home() / f"packed-{digest(sorted(packages))}"
-    return str(link.resolve()) if link.exists() else environment.ensure(packages, what="image:")
+    link = home() / f"packed-{digest(sorted(asking.packages))}"
+    if link.exists():
+        return str(link.resolve())
+    return environment.ensure(asking.packages, "image:", asking.without, asking.settings)
 
 
 def _apt(packages: Sequence[str]) -> None:
@@ -206,14 +217,14 @@ class Setup:
     """
 
     env: dict[str, str]
-    packages: tuple[str, ...]
+    asking: Asking
     trees: tuple[str, ...]
 
     def __call__(self) -> None:
         os.environ.update(self.env)
         paths = [str(home() / "trees" / tree) for tree in self.trees]
-        if self.packages:
-            paths.append(_packages(self.packages))
+        if self.asking.packages:
+            paths.append(_packages(self.asking))
         for path in reversed(paths):
             _import_first(path)
         importlib.invalidate_caches()

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from ..package_names import without_credentials
+
 PYPI = "https://pypi.org/simple"
 PUBLIC_HOSTS = {"download.pytorch.org", "files.pythonhosted.org", "pypi.nvidia.com", "pypi.org"}
 """Hosts that serve packages to everybody, by publishers of their own choice."""
@@ -106,18 +108,6 @@ def is_reachable(address: str) -> bool:
     """Say whether an address may mean the same place on another machine."""
     parts = urlsplit(address)
     return parts.scheme in ("http", "https") and not LOCAL_HOSTS.fullmatch(parts.hostname or "")
-
-
-def without_credentials(address: str) -> str:
-    """Return an address without its user name and password.
-
-    Examples
-    --------
-    >>> without_credentials("https://ada:s3cr3t@pypi.acme.com/simple")
-    'https://pypi.acme.com/simple'
-    """
-    parts = urlsplit(address)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def read_settings() -> IndexSettings:

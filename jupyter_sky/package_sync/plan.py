@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import metadata
 
@@ -254,3 +254,23 @@ def split_requirements(
         else:
             asked.append(package)
     return asked, sent
+
+
+def plan_named(packages: Iterable[str], settings: IndexSettings | None = None) -> PackagePlan:
+    """Plan how a machine gets packages that a user names, with all that they depend on here.
+
+    Raises
+    ------
+    SkyUsageError
+        Another version is asked for of a package that no index is asked for.
+    """
+    settings = settings or settings_here()
+    asked, sent = split_requirements(packages, settings)
+    names = {requirement_name(package) for package in asked} - {""}
+    plan = plan_packages([*sent, *filter(_distribution, names)], settings=settings)
+    more = {name: pin for name, pin in plan.requirements.items() if name not in names}
+    return replace(
+        plan,
+        requirements={**{package: package for package in asked}, **more},
+        environment=settings.environment(),
+    )

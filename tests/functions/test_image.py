@@ -203,7 +203,7 @@ DEBIAN = pytest.mark.skipif(not Path("/usr/bin/apt-get").exists(), reason="needs
 @DEBIAN
 def test_what_the_system_has_is_not_installed_again() -> None:
     begun = time.monotonic()
-    grounds.make(["coreutils", "dpkg"], [])
+    grounds.make(["coreutils", "dpkg"], grounds.Asking())
     assert time.monotonic() - begun < 1
 
 
@@ -211,7 +211,7 @@ def test_what_the_system_has_is_not_installed_again() -> None:
 @pytest.mark.slow
 def test_a_package_that_the_system_has_not() -> None:
     with pytest.raises(SkyBootstrapError) as caught:
-        grounds.make(["surely-no-such-package-9"], [])
+        grounds.make(["surely-no-such-package-9"], grounds.Asking())
     if os.geteuid() == 0:
         assert "Unable to locate package surely-no-such-package-9" in str(caught.value)
     else:
