@@ -144,15 +144,15 @@ def _files(root: Path, path: Path, found: Manifest) -> Iterator[Path]:
                 continue
             if not asked and is_secret(file.name):
                 found.secrets.append(name)
-            elif file.is_symlink() and not _may_follow(root, file):
+            elif file.is_symlink() and not leads_below(file, root):
                 found.links.append(name)
             else:
                 yield file
 
 
-def _may_follow(root: Path, link: Path) -> bool:
-    """Say whether a link leads to a file of the folder that would be sent by its own name."""
-    target = link.resolve()
+def leads_below(link: Path, root: Path) -> bool:
+    """Say whether a link leads to a file of a folder that would be sent by its own name."""
+    target, root = link.resolve(), root.resolve()
     if not target.is_relative_to(root):
         return False
     parts = target.relative_to(root).parts

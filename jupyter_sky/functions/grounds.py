@@ -14,6 +14,7 @@ import site
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engines import environment, file_cache
 from ..engines.file_cache import FileTree, Known, digest, home
-from ..engines.files import SKIPPED
+from ..engines.files import SKIPPED, is_secret, leads_below
 from ..errors import SkyBootstrapError, SkyUsageError
 
 if TYPE_CHECKING:
@@ -68,10 +69,21 @@ def _below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, str]]:
         return
     for folder, names, files in os.walk(path):
         below = Path(folder).relative_to(path.parent).as_posix()
-        names[:] = sorted(n for n in names if n not in SKIPPED and not left_out(f"{below}/{n}"))
+        names[:] = sorted(
+            n for n in names if not (n in SKIPPED or is_secret(n) or left_out(f"{below}/{n}"))
+        )
         for name in sorted(files):
-            if not left_out(f"{below}/{name}") and Path(folder, name).is_file():
-                yield Path(folder, name), f"{below}/{name}"
+            file = Path(folder, name)
+            if left_out(f"{below}/{name}") or not file.is_file():
+                continue
+            if is_secret(name) or (file.is_symlink() and not leads_below(file, path)):
+                warnings.warn(
+                    f"Image(includes=...) leaves out {below}/{name}: a key or password by its "
+                    "name, or a link that leads out of the folder; name it to send it",
+                    stacklevel=2,
+                )
+                continue
+            yield file, f"{below}/{name}"
 
 
 @cache

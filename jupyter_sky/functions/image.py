@@ -52,7 +52,9 @@ class Image:
     env : mapping of str to str
         Environment variables, set before anything of yours is imported.
     includes : sequence of str
-        Folders and ``.py`` files of this machine, imported there by their own names.
+        Folders and ``.py`` files of this machine, imported there by their own names. Of folders,
+        keys and passwords (``.env``, ``*.pem``) and links that lead elsewhere are left out, with a
+        warning.
     excludes : sequence of str
         Patterns of names or paths that are left out, beside version control and caches.
     bootstrap_timeout : float

@@ -13,7 +13,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from ..engines.file_cache import FileTree
-from ..engines.files import SKIPPED, is_secret
+from ..engines.files import SKIPPED, is_secret, leads_below
 from ..engines.platforms import Platform, version_of
 from .origins import InstallRecord
 
@@ -204,14 +204,13 @@ def _below(place: Path, source: Path) -> Iterator[tuple[str, Path]]:
     if place.is_file():
         yield place.name, place
         return
-    root = source.resolve()
     for folder, names, files in os.walk(place):
         names[:] = sorted(n for n in names if n not in SKIPPED and not is_secret(n))
         for name in sorted(files):
             path = Path(folder, name)
             if name.endswith(".pyc") or is_secret(name) or not path.is_file():
                 continue
-            if path.is_symlink() and not path.resolve().is_relative_to(root):
+            if path.is_symlink() and not leads_below(path, source):
                 continue
             yield path.relative_to(place.parent).as_posix(), path
 
