@@ -192,7 +192,7 @@ def fill_machine(worker: Worker) -> None:
         try:
             time.sleep(worker.random.uniform(1, 5))
         finally:
-            with contextlib.suppress(subprocess.CalledProcessError):
+            with contextlib.suppress(Unavailable):  # its machine may have ended
                 _inside(head.pid, "mr", f"mount -o remount,size={MACHINE_BYTES} /")
 
 
@@ -210,7 +210,7 @@ def partition(worker: Worker) -> None:
         try:
             time.sleep(worker.random.uniform(2, 15))
         finally:
-            with contextlib.suppress(subprocess.CalledProcessError):
+            with contextlib.suppress(Unavailable):  # its machine may have ended
                 _inside(nurse.pid, "n", f"ip rule del {rule}")
 
 
