@@ -87,6 +87,11 @@ class Machines(Resources):
 
         threading.Thread(target=end, daemon=True).start()
 
+    def reboot(self, machine: dict[str, Any]) -> None:
+        """Restart a machine."""
+        if host := self._hosts.get(machine["id"].lower()):
+            host.reboot()
+
     def close(self) -> None:
         """End all machines."""
         self._closed.set()
