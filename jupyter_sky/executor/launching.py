@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import clouds, processes
+from .. import clouds, processes, reservations
 from ..clouds import Launch, Machine
 from ..clouds.birth import lease_seconds
 from ..clouds.records import identity
@@ -80,15 +81,17 @@ class _Start:
     def run(self, report: Report) -> Cluster:
         """Go all the way, or leave nothing behind."""
         # before the launch: whatever happens to this process, it is known what to look for
-        self.known.store.put_cluster(self.row, durable=self.row.price != 0)
+        self.row = reservations.reserve(self.known.store, self.row)
         renewed = time.monotonic()
 
         def waiting(stage: str, detail: str) -> None:
             nonlocal renewed
             report(stage, detail)
+            self.known.guard.allow(self.row.price, f"{self.row.name} was given back as it started")
             if time.monotonic() - renewed > RENEW_SECONDS:
                 renewed = time.monotonic()
-                self.known.store.renew_launch(self.row.id, time.time())
+                if not self.known.store.renew_launch(self.row.id, time.time()):
+                    raise self._given_up()
 
         try:
             lease = provision(self.order, waiting, self._launched)
@@ -116,9 +119,8 @@ class _Start:
 
     def _billed(self, machines: list[Machine]) -> bool:
         self.machines = machines
-        begun = min([time.time(), *(machine.started for machine in machines if machine.started)])
         self.row = replace(self.row, machines=[asdict(machine) for machine in machines])
-        return self.known.store.record_launch(self.row, begun)
+        return self.known.store.record_launch(self.row, _begun(machines))
 
     def _connected(self, lease: Lease, report: Report) -> Cluster:
         connection = {**self.row.connection, **self._measured(), "file": str(lease.connection)}
@@ -142,7 +144,9 @@ class _Start:
 
     def _ended(self) -> None:
         if self.machines:
-            self.known.bury(self.row, None)
+            if not self.known.bury(self.row, None):  # closed by another process: they ran on
+                begun, now = _begun(self.machines), time.time()
+                self.known.store.bill_late(self.row.id, self.row.price, begun, now)
         else:
             self.known.store.drop_cluster(self.row.id)
 
@@ -157,6 +161,11 @@ class _Start:
             f"the launch of {self.row.name} was ended by another process while this one was silent",
             hint="run the cell again",
         )
+
+
+def _begun(machines: Iterable[Machine]) -> float:
+    """Return the time from which on machines that have come up are billed."""
+    return min([time.time(), *(machine.started for machine in machines if machine.started)])
 
 
 def _row(known: Clusters, order: Launch, named: bool) -> ClusterRow:
@@ -230,3 +239,25 @@ def abandon(known: Clusters, row: ClusterRow) -> list[Machine]:
     else:
         known.store.drop_cluster(row.id)
     return strays
+
+
+def end_launch(known: Clusters, row: ClusterRow, why: str) -> None:
+    """End a launch against the will of its process, or without it.
+
+    The row is ended first, so that what its process notes from then on takes no effect and makes
+    it give back what comes up later.
+
+    Raises
+    ------
+    SkyError
+        The cloud cannot be asked now; a row with machines stays.
+    """
+    cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
+    if not row.machines:
+        known.bury(row, None, why)
+    strays = {machine.id: machine for machine in cloud.mine() if machine.token == token}
+    cloud.terminate(list({*strays, *(machine["id"] for machine in row.machines)}))
+    if row.machines:
+        known.bury(row, None, why)
+    elif strays:
+        known.store.bill_late(row.id, row.price, _begun(strays.values()), time.time())

@@ -14,15 +14,16 @@ import site
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines import environment, file_cache
 from ..engines.file_cache import FileTree, Known, digest, home
-from ..engines.files import SKIPPED
+from ..engines.files import SKIPPED, is_secret, leads_below
 from ..errors import SkyBootstrapError, SkyUsageError
 
 if TYPE_CHECKING:
@@ -68,10 +69,21 @@ def _below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, str]]:
         return
     for folder, names, files in os.walk(path):
         below = Path(folder).relative_to(path.parent).as_posix()
-        names[:] = sorted(n for n in names if n not in SKIPPED and not left_out(f"{below}/{n}"))
+        names[:] = sorted(
+            n for n in names if not (n in SKIPPED or is_secret(n) or left_out(f"{below}/{n}"))
+        )
         for name in sorted(files):
-            if not left_out(f"{below}/{name}") and Path(folder, name).is_file():
-                yield Path(folder, name), f"{below}/{name}"
+            file = Path(folder, name)
+            if left_out(f"{below}/{name}") or not file.is_file():
+                continue
+            if is_secret(name) or (file.is_symlink() and not leads_below(file, path)):
+                warnings.warn(
+                    f"Image(includes=...) leaves out {below}/{name}: a key or password by its "
+                    "name, or a link that leads out of the folder; name it to send it",
+                    stacklevel=2,
+                )
+                continue
+            yield file, f"{below}/{name}"
 
 
 @cache
@@ -130,7 +142,16 @@ def lay_out(known: Known, packages: Sequence[str] = ()) -> None:
         partial.replace(link)
 
 
-def make(apt: Sequence[str], packages: Sequence[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Packages that an index is asked for: see `environment.ensure`."""
+
+    packages: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def make(apt: Sequence[str], asking: Asking) -> None:
     """Install what is not there yet.
 
     Raises
@@ -140,14 +161,16 @@ def make(apt: Sequence[str], packages: Sequence[str]) -> None:
     """
     if apt:
         _apt(apt)
-    if packages:
-        _packages(packages)
+    if asking.packages:
+        _packages(asking)
 
 
-def _packages(packages: Sequence[str]) -> str:
+def _packages(asking: Asking) -> str:
     """Return the folder that packages are installed in, here and now if need be."""
-    link = home() / f"packed-{digest(sorted(packages))}"
-    return str(link.resolve()) if link.exists() else environment.ensure(packages, what="image:")
+    link = home() / f"packed-{digest(sorted(asking.packages))}"
+    if link.exists():
+        return str(link.resolve())
+    return environment.ensure(asking.packages, "image:", asking.without, asking.settings)
 
 
 def _apt(packages: Sequence[str]) -> None:
@@ -207,14 +230,14 @@ class Setup:
     """
 
     env: dict[str, str]
-    packages: tuple[str, ...]
+    asking: Asking
     trees: tuple[str, ...]
 
     def __call__(self) -> None:
         os.environ.update(self.env)
         paths = [str(home() / "trees" / tree) for tree in self.trees]
-        if self.packages:
-            paths.append(_packages(self.packages))
+        if self.asking.packages:
+            paths.append(_packages(self.asking))
         for path in reversed(paths):
             _import_first(path)
         importlib.invalidate_caches()
