@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..engines.values import Parcel
-from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyUsageError
+from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
 from . import instance
 from .dispatch import Dispatcher
 from .nodes import Node
@@ -251,10 +251,15 @@ class Pool:
         if cluster is None or self.closed:
             return
         try:
-            while True:
+            while not self.closed:
                 with self._healing, contextlib.suppress(SkyEngineLost):  # slow, then, not gone
-                    cluster.heal([node.place])
-                    break
+                    try:
+                        cluster.heal([node.place])
+                        break
+                    except SkyNodeLost as lost:
+                        if lost.given_up:
+                            self._dispatcher.drop(node)
+                            return
             if cluster.link.lost:
                 raise SkyClusterLost(f"cluster {cluster.row.name} is gone")
         except SkyError as error:
