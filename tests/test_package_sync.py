@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.engines.platforms import Platform
+from jupyter_sky.errors import SkyTransferError
 from jupyter_sky.package_sync import plan
 from jupyter_sky.package_sync.contents import SentPackage, is_supported
 from jupyter_sky.package_sync.indexes import PYPI, IndexSettings, read_settings
@@ -303,6 +304,14 @@ def test_an_editable_package_is_sent(site: Path, source: Path) -> None:
     assert secret.tree.digest == before
     (source / "src/acme_secret/__init__.py").write_text("VALUE = 2\n")
     assert secret.tree.digest != before, "changed sources are other files"
+
+
+def test_a_file_that_cannot_be_read_is_named(site: Path, source: Path) -> None:
+    install(site, "acme-secret", direct_url={"url": "file:///a", "dir_info": {}})
+    (found,) = plan_packages(["acme-secret"], settings=DEFAULT).sent
+    (site / "acme_secret/__init__.py").unlink()
+    with pytest.raises(SkyTransferError, match=r"acme-secret 1\.4\.2 cannot be sent.*__init__"):
+        assert found.tree
 
 
 def test_a_package_of_setuptools_finder_is_found(site: Path, tmp_path: Path) -> None:
