@@ -120,7 +120,7 @@ def test_an_editable_package_travels_and_no_index_is_asked(
     assert ran.stdout.startswith("2 ") and sent(host) == held
     # named by the user, it is not asked for either
     ran = book.run("%%sky --cloud ssh --pip acme-inner\nimport acme_inner; acme_inner.NAME")
-    assert ran.result == "'acme-inner'", ran.traceback
+    assert ran.result == "'acme-inner'" and "sent as here" not in ran.status_line, ran.traceback
     assert [name for name in canary.asked if "acme" in name] == []
     assert book.run("%sky down").status == "ok"
 
