@@ -134,7 +134,7 @@ def _slim(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 def _compile(site: Path) -> None:
     """Add the bytecode of what engines import; without it they start later, that is all."""
-    command = [sys.executable, "-m", "jupyter_sky.provisioner.bytecode", str(site)]
+    command = [sys.executable, "-P", "-m", "jupyter_sky.provisioner.bytecode", str(site)]
     package = str(Path(__file__).parents[2])
     paths = [path for path in (package, os.environ.get("PYTHONPATH")) if path]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
