@@ -24,7 +24,7 @@ from .cluster import ANOTHER, ENDED, Cluster
 from .guard import Guard
 from .launching import abandon, await_other, launcher, start
 
-EXPECTED = ("idle", "stopped")
+EXPECTED = ("idle", "stopped", "the day's budget is spent")
 """Reasons for an end that somebody wanted, as machines say them."""
 
 
@@ -150,12 +150,13 @@ class Clusters:
             return None, _has_ended(row.name, ended.note if ended else "")
         self.forget(row.name)
         try:
-            live = self.connected[row.name] = Cluster(row, self.store, self.notebook)
+            live = self.connected[row.name] = self.connect(row)
         except SkyClusterLost as error:
             error.hint = f"wait, or end it: %sky down {row.name}"
             raise
         try:
             live.heal(range(row.nodes))
+            live.beat()
             busy = live.link.hello["running"]
             count = len(live.link.ask(0, "names")["names"]) if not busy else None
         except BaseException:
@@ -163,6 +164,12 @@ class Clusters:
             raise
         kept = f", {count} variable{'' if count == 1 else 's'}" if count is not None else ""
         return live, f"reconnected to {row.name}{kept}"
+
+    def connect(self, row: ClusterRow) -> Cluster:
+        """Return a new connection to a cluster, which tells it how long the day's money lasts."""
+        live = Cluster(row, self.store, self.notebook)
+        live.money_left = self.guard.money_left
+        return live
 
     @staticmethod
     def _gone(row: ClusterRow) -> list[Machine | None]:

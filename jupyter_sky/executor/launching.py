@@ -126,7 +126,7 @@ class _Start:
         connection = {**self.row.connection, **self._measured(), "file": str(lease.connection)}
         del connection["launcher"]
         self._put(state="up", connection=connection)
-        live = Cluster(self.row, self.known.store, self.known.notebook)
+        live = self.known.connect(self.row)
         self.known.connected[self.row.name] = live
 
         def alive() -> None:
@@ -134,6 +134,7 @@ class _Start:
             live.check_alive()
 
         live.link.wait_ranks(range(self.row.nodes), ENGINES_SECONDS, alive)
+        live.beat()  # from now on it knows when the day's money is spent
         return live
 
     def _give_back(self) -> None:

@@ -89,7 +89,8 @@ class Session:
         for usd in self.config.asked:
             guard.set_budget(usd)
         self.config.on_budget, self.config.asked = guard.set_budget, ()
-        budget.configure(self.store, self.config.budget_usd_day)
+        if notice := budget.configure(self.store, self.config.budget_usd_day):
+            self.store.notices.append(notice)
         self.config.adopt_budget(budget.read(self.store).usd)
         guard.start()
 
