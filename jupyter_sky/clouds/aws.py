@@ -141,6 +141,7 @@ class AwsDriver:
         image = self._image(offer if order.resources.gpu else replace(offer, gpu=None))
         size = max(math.ceil(birth.disk), image.gib)
         disk = {"VolumeSize": size, "VolumeType": "gp3", "DeleteOnTermination": True}
+        disk |= {"Encrypted": True}
         tags = aws_network.tags(birth.tags, Name=f"jupyter-sky {order.cluster}")
         tagged = (*_TAGGED, "spot-instances-request") if offer.spot else _TAGGED
         where = (offer.region, offer.zone, offer.instance_type, offer.spot)
@@ -152,6 +153,8 @@ class AwsDriver:
             "ClientToken": unique(order.token, *where),
             "UserData": birth.user_data,
             "InstanceInitiatedShutdownBehavior": "terminate",
+            # a machine that AWS starts again elsewhere has lost its cluster, and would be billed
+            "MaintenanceOptions": {"AutoRecovery": "disabled"},
             "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
             "BlockDeviceMappings": [{"DeviceName": image.root, "Ebs": disk}],
             "TagSpecifications": [{"ResourceType": kind, "Tags": tags} for kind in tagged],
