@@ -252,8 +252,9 @@ class Link:
         if content["status"] != "ok":
             from .. import errors
 
-            kind = getattr(errors, content["ename"], errors.SkyTransferError)
-            raise kind(content["evalue"])
+            kind = vars(errors).get(str(content["ename"]))
+            known = isinstance(kind, type) and issubclass(kind, SkyError)
+            raise (kind if known else errors.SkyTransferError)(str(content["evalue"]))
         return content
 
     def abort(self, cells: Iterable[Cell]) -> None:
