@@ -214,9 +214,19 @@ def refusal(verdict: Verdict, what: str) -> SkyBudget:
 
 def raised(verdict: Verdict) -> str:
     """A budget that would let work go on: half as much again as is spent, in round USD."""
-    most = max(verdict.spent.usd, verdict.budget.usd or 0.0) * 1.5
-    step = 10.0 ** max(0, math.floor(math.log10(most)) - 1) if most >= 1 else 1.0
-    return f"{math.ceil(most / step) * step:g}"
+    return round_up(max(verdict.spent.usd, verdict.budget.usd or 0.0) * 1.5)
+
+
+def round_up(usd: float) -> str:
+    """An amount in round USD that is no less.
+
+    Examples
+    --------
+    >>> round_up(0.3), round_up(31.2), round_up(1234.0)
+    ('1', '32', '1300')
+    """
+    step = 10.0 ** max(0, math.floor(math.log10(usd)) - 1) if usd >= 1 else 1.0
+    return f"{math.ceil(usd / step) * step:g}"
 
 
 def stopping(store: Store, verdict: Verdict) -> float | None:

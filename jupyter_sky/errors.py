@@ -28,6 +28,9 @@ class SkyError(Exception):
     see %sky status
     """
 
+    machines_came_up: bool = False
+    """Whether a launch that failed had machines, which cost something although they are gone."""
+
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -93,6 +96,10 @@ class SkyTaskLost(SkyError):
 
 class SkyClusterLost(SkyError):
     """The whole cluster is gone or cannot be reached."""
+
+
+class SkyNotEnded(SkyError):
+    """Some of the clusters that were to end could not be ended, and may go on costing money."""
 
 
 class SkyPreempted(SkyClusterLost):

@@ -11,13 +11,17 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 import stat
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from .errors import SkyUnreachable, SkyUsageError
 
@@ -28,6 +32,7 @@ FAST_CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 """Tried before the client's own: with a processor's own AES they take a fifth of the time."""
 TICK_SECONDS = 0.1
 AGAIN_SECONDS = 0.5
+FEED_BYTES = 2**18
 HEAL_SECONDS = 20.0
 """How long a machine that has answered may be out of reach while it is made ready."""
 
@@ -153,7 +158,8 @@ def run(
     Parameters
     ----------
     script
-        For ``sh``; its arguments are ``$1`` and so on.
+        For ``sh``; its arguments are ``$1`` and so on. Neither is ever an argument of a process,
+        here or there, where anybody could read it: both go by standard input.
     data
         Its standard input, or a file with it.
     timeout
@@ -188,8 +194,7 @@ def _run_once(
     meanwhile: Callable[[], None] | None,
 ) -> Answer:
     check_key(address)
-    remote = shlex.join(["exec", "sh", "-c", script, "sky", *arguments])
-    process = _start([*address.command(shared=True), remote], data)
+    process = start(address, script, arguments, data)
     deadline = time.monotonic() + timeout
     try:
         while True:
@@ -215,22 +220,59 @@ def _run_once(
     return Answer(process.returncode, out, errors)
 
 
-def _start(command: list[str], data: bytes | Path) -> subprocess.Popen[bytes]:
-    """Start the SSH client; its input is a file, so that nobody needs to feed it."""
+_READER = 'IFS= read -r script && eval "$(printf %b "$script")"'
+"""Runs the first line of its input: a shell reads it byte by byte, and leaves the rest unread."""
+_PLAIN = frozenset(range(0x20, 0x7F)) - {0x5C}
+
+
+def as_line(script: str, arguments: Sequence[str] = ()) -> bytes:
+    r"""Return a script and its arguments as one line of ASCII, for ``printf %b``.
+
+    Examples
+    --------
+    >>> as_line('echo "$1"', ["a b"])
+    b'set -- \'a b\'\\0012echo "$1"\n'
+    """
+    text = f"set -- {shlex.join(arguments)}\n{script}".encode()
+    line = "".join(chr(byte) if byte in _PLAIN else f"\\0{byte:03o}" for byte in text)
+    return line.encode() + b"\n"
+
+
+def start(
+    address: Address, script: str, arguments: Sequence[str] = (), data: bytes | Path = b""
+) -> subprocess.Popen[bytes]:
+    """Start a shell script on a machine; its output and errors are pipes. See `run`."""
+    remote = shlex.join(["exec", "sh", "-c", _READER, "sky"])
+    command, line = [*address.command(shared=True), remote], as_line(script, arguments)
+    if isinstance(data, Path):
+        process = _popen(command, subprocess.PIPE)
+        threading.Thread(target=_feed, args=(process.stdin, line, data), daemon=True).start()
+        process.stdin = None  # `communicate` must not close it
+        return process
+    with tempfile.TemporaryFile() as file:  # a file needs nobody to feed it
+        file.write(line + data)
+        file.seek(0)
+        return _popen(command, file)
+
+
+def _popen(command: Sequence[str], given: IO[bytes] | int) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
-    with data.open("rb") if isinstance(data, Path) else tempfile.TemporaryFile() as file:
-        if isinstance(data, bytes):
-            file.write(data)
-            file.seek(0)
-        try:
-            return subprocess.Popen(
-                command, stdin=file, stdout=pipe, stderr=pipe, start_new_session=True
-            )
-        except FileNotFoundError:
-            raise SkyUnreachable(
-                "machines are reached by the ssh command, and this machine has none",
-                hint="install OpenSSH's client",
-            ) from None
+    try:
+        return subprocess.Popen(
+            command, stdin=given, stdout=pipe, stderr=pipe, start_new_session=True
+        )
+    except FileNotFoundError:
+        raise SkyUnreachable(
+            "machines are reached by the ssh command, and this machine has none",
+            hint="install OpenSSH's client",
+        ) from None
+
+
+def _feed(pipe: IO[bytes], line: bytes, data: Path) -> None:
+    """Write a line and a file into a pipe, until its reader has gone."""
+    with suppress(OSError), pipe, data.open("rb") as file:
+        pipe.write(line)
+        shutil.copyfileobj(file, pipe, FEED_BYTES)
 
 
 def check_key(address: Address) -> None:

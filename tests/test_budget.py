@@ -66,7 +66,7 @@ def test_every_day_begins_anew(store: Store) -> None:
     late = budget.judge(store, NOON + 13 * HOUR)  # one in the morning
     assert late.spent.usd == pytest.approx(1.0) and late.state == "ok"
     assert late.resets == NOON + 36 * HOUR
-    store.add_spend("train", "egress", 11.5, NOON + 13 * HOUR - 60)
+    store.add_spend(store.cluster("train").id, "egress", 11.5, NOON + 13 * HOUR - 60)
     assert budget.judge(store, NOON + 13 * HOUR).state == "over"
     assert budget.judge(store, NOON + 36.5 * HOUR).state == "ok"
 

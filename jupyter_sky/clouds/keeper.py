@@ -45,7 +45,6 @@ if alive "$1"; then
 fi
 rm -rf "$1"
 """
-_JOURNAL = 'cd "$1/journal" 2>/dev/null && tar -czf - .'
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,15 +222,3 @@ def end(nodes: Sequence[Node]) -> None:
             ssh.run(node.address, _END, *words, timeout=GRACE_SECONDS + 20)
 
     at_once([partial(one, node) for node in nodes])
-
-
-def fetch_journal(node: Node, into: Path) -> None:
-    """Bring home what cells have printed there; nothing when there is nothing."""
-    import io
-    import tarfile
-
-    answer = ssh.run(node.address, _JOURNAL, node.directory, timeout=120)
-    if answer.code == 0 and answer.out:
-        into.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tarfile.open(fileobj=io.BytesIO(answer.out)) as archive:
-            archive.extractall(into, filter="data")

@@ -23,7 +23,7 @@ from ..errors import (
     SkyUnreachable,
 )
 from ..together import at_once
-from . import birth, keeper
+from . import birth, journals, keeper
 from .asking import Asking
 from .base import Credentials, Driver, Launch, Machine, Say, Tick, patient
 from .keeper import Node
@@ -252,15 +252,15 @@ class RentedCloud:
         """End machines, with what cells there have printed brought home before; see them gone."""
         records = records_of()
         mine = {token: record for token, record in records.unfinished() if _has(record, ids)}
-        for token, record in mine.items():
-            if nodes := record.get("nodes"):
-                with suppress(SkyError):
-                    node = Node.load(nodes[0])
-                    keeper.fetch_journal(node, records.folder(token) / "journal")
-        self._end(ids)
+        missing: dict[str, str] = {}
+        try:
+            missing = _bring_home(mine)
+        finally:  # whatever is in the way of a log, an interrupt too, the machine is ended
+            self._end(ids)
         for token, record in mine.items():
             if all(machine["id"] in ids for machine in record["machines"]):
-                records.close(token, {"time": time.time(), "reason": "stopped"})
+                end = {"time": time.time(), "reason": "stopped", "missing": missing.get(token, "")}
+                records.close(token, end)
         with suppress(SkyError):  # what cannot be deleted yet, the reaper does
             self.leftovers({record["region"] for record in mine.values()})
 
@@ -326,6 +326,18 @@ class RentedCloud:
 def records_of() -> Records:
     """Return the notes of what was launched on clouds that rent machines."""
     return Records(Path(Sky.load().data_dir) / "machines")
+
+
+def _bring_home(orders: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Bring home the journals of orders, side by side; return in words what of each is missing."""
+    records = records_of()
+
+    def one(token: str, record: dict[str, Any]) -> str:
+        nodes = [Node.load(node) for node in record.get("nodes", ())[:1]]
+        return journals.bring_home(nodes, records.folder(token) / "journal")
+
+    said = at_once([partial(one, *order) for order in orders.items()])
+    return dict(zip(orders, said, strict=True))
 
 
 def _noted(cloud: str) -> dict[str, tuple[Machine, bool]]:

@@ -15,7 +15,7 @@ from ..errors import SkyError, SkyNoCapacity, SkyUnreachable, SkyUsageError
 from ..offers import Offer
 from ..resources import Resources, plain_number
 from ..together import at_once
-from . import keeper
+from . import journals, keeper
 from .base import Credentials, Launch, Machine, Say, Tick, patient
 from .keeper import Node
 from .pool import PoolHost, read
@@ -125,12 +125,13 @@ class SshCloud:
             nodes = _nodes(record)
             if not nodes or "ended" in record:
                 continue
+            missing = ""
             try:
-                keeper.fetch_journal(nodes[0], records.folder(token) / "journal")
-            except SkyUnreachable:
-                pass  # said below
-            keeper.end(nodes)
-            records.close(token, {"time": time.time(), "reason": "stopped"})
+                missing = journals.bring_home(nodes, records.folder(token) / "journal")
+            finally:  # whatever is in the way of a log, an interrupt too, the slots are given back
+                keeper.end(nodes)
+            end = {"time": time.time(), "reason": "stopped", "missing": missing}
+            records.close(token, end)
 
     def mine(self, everywhere: bool = False) -> list[Machine]:
         """List the slots that this user holds, as the machines themselves say."""

@@ -27,6 +27,8 @@ from .client import ANSWER_SECONDS, Message, QuietClient, Sink
 from .journal import KEPT
 
 PROOF_SECONDS = 5.0
+UNUSED = ("ping", "packed")
+"""Requests that this package sends by itself: they are no use of the cluster."""
 KEPT_SINKS = 500
 """How many ended cells still receive what their threads print."""
 
@@ -74,8 +76,15 @@ class Link:
             raise SkyClusterLost(f"cluster {cluster} does not answer") from error
         # both are kept short by us, not by ipyparallel, which never forgets a message's id
         self.client.history = _Forgetful()
+        self.client.on_widget = lambda: self.used("a widget")
         self._lost = threading.Event()
         self._waiting: set[Future] = set()
+        self._requests: set[Future] = set()
+        self.used_at: float | None = None
+        """When this notebook last used the cluster, by the monotonic clock."""
+        self.used_for = ""
+        self.pools: list[Callable[[], str]] = []
+        """Each names the use that goes on of one pool of nodes, if any does."""
         self._proven: set[bytes] = set()
         self._monitor = self._watch_connection()
         try:
@@ -121,6 +130,20 @@ class Link:
         if "failed" in answer:
             raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer['failed']}")
         return answer
+
+    # -- its use ---------------------------------------------------------------------------
+
+    def used(self, what: str) -> None:
+        """Note that this notebook uses the cluster: that keeps it up for its idle limit."""
+        self.used_at, self.used_for = time.monotonic(), what
+
+    def use(self) -> dict[str, Any]:
+        """Return what this notebook does with the cluster, for its next heartbeat."""
+        going_on = [uses for pool in list(self.pools) if (uses := pool())]
+        if self._requests:
+            going_on.append("variables")
+        ago = None if self.used_at is None else time.monotonic() - self.used_at
+        return {"ago": ago, "what": self.used_for, "uses": ", ".join(dict.fromkeys(going_on))}
 
     # -- the engines -----------------------------------------------------------------------
 
@@ -216,6 +239,8 @@ class Link:
             "stop_on_error": False,  # one cell's error must not abort those queued behind it
         }
         cell = Cell(rank, msg_id, sink)
+        what = facts.get("name") or f"cell {facts.get('cell', '?')}"
+        self.used(what)
         client.sinks[msg_id] = cell.receive
         client.to_engine(
             self._ident(rank).decode(),
@@ -225,6 +250,7 @@ class Link:
             metadata={"sky": request},
             message_future_hook=cell.await_reply,
         )
+        cell.reply.add_done_callback(lambda _: self.used(what))
         return cell
 
     def value(
@@ -236,9 +262,18 @@ class Link:
         if sink is not None:
             client.sinks[header["msg_id"]] = sink
         engine = self._ident(rank).decode()
-        return client.to_engine(
+        future = client.to_engine(
             engine, "sky_value", {"op": op, **content}, header=header, buffers=buffers
         )
+        if op not in UNUSED:
+            self._requests.add(future)
+            self.used("variables")
+            future.add_done_callback(self._answered)
+        return future
+
+    def _answered(self, request: Future) -> None:
+        self._requests.discard(request)
+        self.used("variables")
 
     def ask(self, rank: int, op: str, **content: Any) -> dict[str, Any]:
         """Send a ``sky_value`` request and wait for its content."""
@@ -253,8 +288,9 @@ class Link:
             from .. import errors
 
             kind = vars(errors).get(str(content["ename"]))
-            known = isinstance(kind, type) and issubclass(kind, SkyError)
-            raise (kind if known else errors.SkyTransferError)(str(content["evalue"]))
+            if not (isinstance(kind, type) and issubclass(kind, SkyError)):
+                kind = errors.SkyTransferError
+            raise kind(str(content["evalue"]))
         return content
 
     def abort(self, cells: Iterable[Cell]) -> None:

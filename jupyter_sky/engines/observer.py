@@ -1,7 +1,7 @@
 """A look at a cluster from outside: asks its head, and does not keep it up.
 
-One socket and one request at a time; a notebook's `Link` has seven sockets, hears what cells print,
-and the cluster lives as long as it is heard of.
+One socket and one request at a time; a notebook's `Link` has seven sockets and hears what cells
+print.
 """
 
 from __future__ import annotations
@@ -69,8 +69,7 @@ class Observer:
             No answer within `timeout` seconds, or it cannot do that.
         """
         with self._lock:
-            content = {"op": op, "looks": True, **content}
-            message = self._session.msg("sky_request", content=content)
+            message = self._session.msg("sky_request", content={"op": op, **content})
             try:
                 self._session.send(self._socket, message)
                 answer = self._answer(message["header"]["msg_id"], time.monotonic() + timeout)

@@ -9,14 +9,17 @@ import itertools
 import sys
 import uuid
 from collections.abc import MutableMapping
+from importlib import metadata
 from typing import Any
 
 from IPython.lib.pretty import pretty
 
 from ..errors import SkyTransferError
-from . import environment
+from . import environment, file_cache
 from .data_values import encode
 from .files import Workspace
+from .platforms import Platform
+from .sent_packages import SentPackages
 from .values import INLINE_BYTES, Parcel
 
 PLAIN_ROOTS = {
@@ -57,6 +60,7 @@ class Shelf:
         self.parcels: dict[str, Parcel] = {}
         self.sent: dict[str, tuple[str, int, str]] = {}
         self.workspace = Workspace()
+        self.packages = SentPackages(self.workspace)
         self._numbers = itertools.count(1)
         self._life = uuid.uuid4().hex[:8]  # a reference of another engine must not be found here
 
@@ -208,13 +212,33 @@ class Shelf:
 
     def _op_packages(self, content: dict, *_: Any) -> None:
         """Install packages over the engine's own, and import from there first."""
-        self.workspace.add_paths([environment.ensure(content["packages"])])
+        without, settings = content.get("without", ()), content.get("settings", {})
+        folder = environment.ensure(content["packages"], without=without, settings=settings)
+        self.workspace.add_paths([folder])
 
     def _op_missing(self, content: dict, *_: Any) -> dict:
-        """List the modules that cannot be imported here."""
+        """List the modules that cannot be imported here, and the packages that were sent here."""
         importlib.invalidate_caches()
-        modules = content["modules"]
-        return {"missing": [name for name in modules if not _is_there(name)]}
+        missing = [name for name in content["modules"] if not _is_there(name)]
+        return {"missing": missing, "sent": self.packages.digests}
+
+    def _op_lacking(self, content: dict, *_: Any) -> dict:
+        """List the packages of these names that are not installed here."""
+        return {"lacking": [name for name in content["names"] if not _is_installed(name)]}
+
+    def _op_platform(self, *_: Any) -> dict:
+        return {"platform": Platform.here()}
+
+    def _op_lacking_files(self, content: dict, *_: Any) -> dict:
+        return {"missing": file_cache.missing(content["known"])}
+
+    def _op_file_parts(self, content: dict, received: list, *_: Any) -> None:
+        for (name, start), piece in zip(content["parts"], received, strict=True):
+            self.packages.receiver.add(name, start, piece)
+
+    def _op_sent(self, content: dict, *_: Any) -> None:
+        """Import packages from their files, which are all here now."""
+        self.packages.use(content["packages"])
 
     def _op_files(self, content: dict, *_: Any) -> dict:
         return {"missing": self.workspace.missing(content["manifest"])}
@@ -233,6 +257,14 @@ def _is_there(module: str) -> bool:
         return module in sys.modules or importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _short_repr(value: Any, limit: int = 2000) -> str:

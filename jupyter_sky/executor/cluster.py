@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import clouds
 from ..clouds import Machine
@@ -17,8 +17,10 @@ from ..errors import SkyClusterLost, SkyError
 from ..provisioner import check_alive
 from ..provisioner.bootstrap import bring_uv
 from ..provisioner.remote import open_tunnel
+from ..resources import format_duration
 from ..store import ClusterRow, Store
 from ..together import at_once
+from .idleness import Idleness
 
 if TYPE_CHECKING:
     from ..engines.link import Link
@@ -34,6 +36,8 @@ SILENCE_SECONDS = 10.0
 HEAL_SECONDS = 30.0
 ASK_SECONDS = 3.0
 """How often its cloud is asked while the connection is down."""
+ENDED = "it was ended"
+"""What the reason for an end begins with when somebody wanted it; then it says who."""
 ANOTHER = "its variables are gone; the next cell starts another"
 
 
@@ -46,10 +50,11 @@ class Cluster:
     ('quickstart-3f2a', [0])
     """
 
-    def __init__(self, row: ClusterRow, store: Store) -> None:
+    def __init__(self, row: ClusterRow, store: Store, notebook: str) -> None:
         from ..engines.link import Link
 
-        self.row, self.store = row, store
+        self.row, self.store, self.notebook = row, store, notebook
+        self.idleness = Idleness(row.name)
         self.cloud = clouds.get(row.cloud)
         self.machines = [Machine(**machine) for machine in row.machines]
         file = Path(row.connection["file"])
@@ -91,6 +96,8 @@ class Cluster:
         while not self._closed.wait(SHOWN_SECONDS):
             self._record(self._record_shown)
             now = time.monotonic()
+            if not self.link.lost:
+                self.idleness.show(time.time())
             if self.tunnel is not None and not self.tunnel.up:
                 if self._is_beyond_healing(self.tunnel, now):
                     break
@@ -98,19 +105,32 @@ class Cluster:
                 continue
             if self.link.cut():
                 suspect = now + SUSPECT_SECONDS
-            if now - beat < min(BEAT_SECONDS, self.row.idle / 4):
+            if now - beat < self._beat_seconds(beat):
                 if now < suspect and self._is_lost(silent=0.0):
                     break
                 continue
             beat = now
             try:
-                self.link.head("beat", timeout=3.0, patient=False)
+                self.beat(timeout=3.0, patient=False)
                 heard = time.monotonic()
                 self._record(self._record_beat)
             except Exception:
                 if self._closed.is_set() or self._is_lost(time.monotonic() - heard):
                     break
         self.link.end_watch()
+
+    def beat(self, **more: Any) -> None:
+        """Tell the head that this notebook is there, and what it does with the cluster."""
+        use = self.link.use()
+        answer = self.link.head("beat", notebook=self.notebook, **use, **more)
+        self.idleness.hear(answer["idle_left"], answer["idle"], time.time())
+
+    def _beat_seconds(self, last: float) -> float:
+        """Return how long after the last heartbeat the next is due."""
+        used = self.link.used_at
+        if used is not None and used > last and self.idleness.ends_soon(time.time()):
+            return 0.0  # the head must know before it is too late
+        return min(BEAT_SECONDS, self.row.idle / 4)
 
     def _is_beyond_healing(self, tunnel: Tunnel, now: float) -> bool:
         """Say whether a connection that is down, and heals itself, never will again."""
@@ -134,6 +154,12 @@ class Cluster:
         except SkyError as gone:
             reason, hint = gone.message.partition(" is gone: ")[2] or gone.message, ANOTHER
             kind = type(gone)
+            noted = self.store.find_cluster(self.row.id)
+            if noted is not None and noted.note.startswith(ENDED):
+                reason = noted.note
+            if reason == "idle":
+                reason = f"nobody used it for {format_duration(self.row.idle)} (--idle)"
+                self.idleness.over(time.time())
         except Exception as trouble:  # the cloud's own must not end the watch unsaid
             if silent < SILENCE_SECONDS:
                 return False
@@ -148,7 +174,7 @@ class Cluster:
 
     def _record_beat(self) -> None:
         now = time.time()
-        self.store.beat(self.row.name, now)
+        self.store.beat(self.row.id, now)
         for run in list(self.running):
             self.store.beat_run(run, now, self._recorded.get(run, 0))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SkyCancelled, SkyError, SkyTransferError, SkyUsageError
 from . import transfer
 from .failures import advice, rebuild
-from .prepare import announce, progress
+from .progress import announce, progress
 from .request import Output
 from .transfer import RemoteValue
 

@@ -70,6 +70,7 @@ class SkyRun:
         self.entry = Entry(self, session.store)
         self._relay: Relay | None = None
         self._shown_at = 0.0
+        self._shown: Status | None = None
         self._future: concurrent.futures.Future = concurrent.futures.Future()
 
     # -- for users -------------------------------------------------------------------------
@@ -305,21 +306,20 @@ class SkyRun:
         row = self.cluster.row if self.cluster else None
         if self.cluster is not None and (why := self.cluster.link.away()):
             detail = f"reconnecting: {why}"
-        self.display.status(
-            Status(
-                stage=stage,
-                seconds=self.seconds,
-                cluster=row.name if row else None,
-                place=self.session.place(row) if row else None,
-                price=row.price if row else None,
-                cell_usd=self.entry.spent() if row else None,
-                notebook_usd=self.session.notebook_usd() if row else None,
-                detail=detail,
-                notes=tuple(self.notes),
-                run_id=self.id,
-                price_from=f"{row.price_source} {row.price_date}".strip() if row else "",
-            )
+        self._shown = Status(
+            stage=stage,
+            seconds=self.seconds,
+            cluster=row.name if row else None,
+            place=self.session.place(row) if row else None,
+            price=row.price if row else None,
+            cell_usd=self.entry.spent() if row else None,
+            notebook_usd=self.session.notebook_usd() if row else None,
+            detail=detail,
+            notes=tuple(self.notes),
+            run_id=self.id,
+            price_from=f"{row.price_source} {row.price_date}".strip() if row else "",
         )
+        self.display.status(self._shown)
         if self._relay is not None:
             self._relay.release()
 
@@ -344,3 +344,5 @@ class SkyRun:
         self.show(stage, force=True)
         if self._relay is not None:
             self._relay.finish()
+        if self.cluster is not None and self._shown is not None:
+            self.cluster.idleness.remember(self.display, self._shown)

@@ -217,11 +217,12 @@ def _load(parcel: Parcel, name: str, trusted: bool) -> Any:
 
 def sync(
     cluster: Cluster, ranks: Sequence[int], root: Path, paths: Sequence[str], progress: Progress
-) -> int:
-    """Bring files below `root` to the engines' working folders; return how many were sent."""
-    wanted, folder = manifest(root, paths), root.resolve()
+) -> list[str]:
+    """Bring files below `root` to the engines' working folders; return notes for the user."""
+    found, folder = manifest(root, paths), root.resolve()
+    wanted = found.files
     below = [(folder / path).resolve().relative_to(folder).as_posix() for path in paths]
-    link, sent = cluster.link, 0
+    link = cluster.link
     for rank in ranks:  # engines of one machine share one folder: the first one's fill does
         missing = link.ask(rank, "files", manifest=wanted)["missing"]
         total, done = sum(wanted[name][0] for name in missing), 0
@@ -237,5 +238,4 @@ def sync(
                     done += len(piece)
                     progress(done, total)
         link.ask(rank, "synced", manifest=wanted, written=missing, paths=below)
-        sent += len(missing)
-    return sent
+    return found.notes

@@ -105,6 +105,8 @@ class Pool:
         self.cluster, self.worker = cluster, worker or Worker()
         self.id = f"{cluster.row.name}-{uuid.uuid4().hex[:6]}"
         self.facts: dict[str, Any] = {}
+        self.uses: list[Callable[[], str]] = []
+        """Each names a use of its nodes beside calls, such as tasks of Dask, if there is one."""
         self.closed = ""
         self._ended = False
         self.limit: float | None = None
@@ -116,6 +118,7 @@ class Pool:
         self._equipment = _no_equipment
         self._healing = threading.Lock()
         self._dispatcher = Dispatcher(self._describe, self._on_loss)
+        self._dispatcher.on_use = self._note_use
         self._ships = Ships(self._dispatcher)
         self.join(cluster)
         instance.commons(cluster)  # now: the thread that would answer must not have to wait for it
@@ -182,6 +185,7 @@ class Pool:
                     rank, cluster.link, place, slots, lane, engines[place], aside=bool(welcome)
                 )
             self._clusters.append(cluster)
+            cluster.link.pools.append(self.use)
         if welcome is not None:
             try:
                 welcome(self, ranks)
@@ -199,6 +203,8 @@ class Pool:
         with self._dispatcher.lock:
             if cluster in self._clusters:
                 self._clusters.remove(cluster)
+            if self.use in cluster.link.pools:
+                cluster.link.pools.remove(self.use)
             self._dispatcher.dismiss(cluster.link)
 
     def busy(self, cluster: Cluster) -> bool:
@@ -206,6 +212,19 @@ class Pool:
         with self._dispatcher.lock:
             nodes = self._dispatcher.nodes.values()
             return any(n.link is cluster.link and (n.batches or n.pinned) for n in nodes)
+
+    def use(self) -> str:
+        """Name what its nodes are used for now; empty when they are idle.
+
+        One node's work keeps them all: the clusters of a pool do not end one by one.
+        """
+        calls = self._dispatcher.calls()
+        named = [f"{calls} call{'' if calls == 1 else 's'}"] if calls else []
+        return ", ".join(named + [use for each in self.uses if (use := each())])
+
+    def _note_use(self) -> None:
+        for cluster in list(self._clusters):
+            cluster.link.used("a call")
 
     def look(self) -> None:
         """Notice nodes that are gone, before a call does."""
@@ -385,6 +404,9 @@ class Pool:
             self._stack.close()
         finally:
             self._dispatcher.close(f"pool {self.name} was ended")
+            for cluster in self._clusters:
+                if self.use in cluster.link.pools:
+                    cluster.link.pools.remove(self.use)
             for cluster in reversed(self._clusters):
                 self._let_go(cluster)
 

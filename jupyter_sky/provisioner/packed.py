@@ -1,4 +1,4 @@
-"""What is made here for machines elsewhere: uv for their processors, and all that engines need.
+"""What is made here for machines elsewhere: all that engines need, packed.
 
 The packages of engines are installed into a folder of this machine, with the bytecode that a new
 machine would take longest to make, and packed once for each kind of machine.
@@ -26,6 +26,7 @@ from ..clouds.keeper import Node, failed
 from ..engines.package import recipe, sources
 from ..errors import SkyBootstrapError
 from ..ssh import Address
+from .uv import uv_here
 
 KEPT_ARCHIVES = 4
 """How many packed environments are kept on this machine."""
@@ -36,38 +37,6 @@ UNUSED = "".join(
     f"{name} ; python_version < '3'\n" for name in "debugpy jedi prompt_toolkit".split()
 )
 """More than half of all that IPython asks for; engines have no terminal and complete nothing."""
-
-
-def uv_here() -> str:
-    """Return the path of this machine's uv.
-
-    Raises
-    ------
-    SkyBootstrapError
-        There is none.
-    """
-    try:
-        from uv import find_uv_bin
-
-        return find_uv_bin()
-    except (ImportError, FileNotFoundError):
-        found = shutil.which("uv")
-    if found is None:
-        raise SkyBootstrapError(
-            "machines reached by SSH are made ready by uv, and it is not installed here",
-            hint='pip install "jupyter_sky[ssh]"',
-        )
-    return found
-
-
-def uv_for(node: Node) -> Path:
-    """Return a uv that runs on a node: this machine's, or one downloaded for it."""
-    here = (platform.system(), platform.machine())
-    if here == (node.system, node.machine) and node.libc == "gnu":
-        return Path(uv_here())
-    target = Path(tempfile.mkdtemp(prefix="sky-uv-"))
-    install_here(node, target, ["uv"])
-    return target / "bin" / "uv"
 
 
 def packed(node: Node) -> Path:

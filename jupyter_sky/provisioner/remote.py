@@ -13,6 +13,7 @@ from typing import Any
 from .. import ssh
 from ..clouds.keeper import Node
 from ..engines.guardian import write_private
+from ..engines.logins import LOGIN_VARIABLE
 from ..engines.package import minor_version
 from ..engines.tunnel import Tunnel
 from ..errors import SkyClusterLost, SkyError
@@ -240,5 +241,7 @@ def _node(record: dict[str, Any], path: Path) -> Node:
 def shell_command(path: Path) -> str:
     """Return the command that opens a shell in a cluster's folder on its head node."""
     node = _node(_record(path), path)
-    inside = f"cd {shlex.quote(node.directory)} && exec $SHELL -l"
+    folder = shlex.quote(node.directory)
+    # the head knows by the variable for which cluster somebody is there: a login keeps it up
+    inside = f"cd {folder} && exec env {LOGIN_VARIABLE}={folder} $SHELL -l"
     return f"{ssh.manual(node.address).replace('ssh ', 'ssh -t ', 1)} {shlex.quote(inside)}"

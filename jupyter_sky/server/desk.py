@@ -182,6 +182,11 @@ class Desk:
         from .patrol import patrol
 
         self.see(**patrol(self.session, self.lookouts))
+        for row in self.session.store.clusters():
+            # a new connection to a machine elsewhere is for those who look at that cluster
+            if row.cloud == "local" or self.lookouts.open(row):
+                with contextlib.suppress(SkyError):
+                    self.ask(row, "use")
 
     def _tell(self) -> None:
         """Tell front ends that there are news."""
@@ -252,5 +257,6 @@ class Desk:
             self.watchman.patrol_soon()  # it may be gone
             raise
         if "idle_left" in answer:
-            self.told[row.name, row.created] = Told(answer["idle_left"], time.time())
+            left, users = answer["idle_left"], tuple(answer.get("users", ()))
+            self.told[row.name, row.created] = Told(left, time.time(), users)
         return answer

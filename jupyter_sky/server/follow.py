@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import processes
 from .handler import SkyHandler, authorized
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def follow(desk: Desk, pages: Pages, run_id: str, page: str, fed: bool) -> dict[
 
     row = desk.run(run_id)
     about = desk.describe(row)
-    orphaned = row.ended is None and not processes.lived(row.owner_pid, row.started)
+    orphaned = row.ended is None and not row.is_watched()
     if orphaned and not fed and row.shown < FOLLOWED:
         # the next kernel need not show it: it stands where it belongs
         desk.session.store.beat_run(run_id, 0.0, FOLLOWED)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import processes
 from ..errors import SkyError
 from .handler import NotKnown, NotNow, SkyHandler, authorized
 from .replay import Entry, lines, outputs
@@ -39,7 +38,7 @@ def stop(desk: Desk, run_id: str) -> dict[str, Any]:
     if told["ended"] is not None:
         raise NotNow(f"run {run_id} has ended already: {told['status']}")
     desk.session.store.stop_run(run_id, WHO)
-    if processes.lived(row.owner_pid, row.started):
+    if row.is_watched():
         wait = HEED_SECONDS
     else:
         wait = 0.0
@@ -87,7 +86,7 @@ def _stop_there(desk: Desk, row: RunRow, op: str) -> None:
     if cluster is not None and cluster.state == "up" and row.nodes:
         why = f"it was stopped {WHO}"
         desk.ask(cluster, op, run=row.run_id, ranks=list(range(cluster.nodes)), why=why)
-    elif not processes.lived(row.owner_pid, row.started):
+    elif not row.is_watched():
         desk.session.store.close_run_at_beat(row.run_id, "cancelled" if not row.nodes else "lost")
 
 

@@ -29,8 +29,9 @@ from .scripted import Script, Scripted
 from .server import Request, Response, _authority
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
-CONTROLS = (
-    "double env expire_tokens groups lose machines preempt refuse slow throttle wrong_env".split()
+CONTROLS = frozenset(
+    "bills double env expire_tokens groups lose machines preempt reboot refuse slow throttle "
+    "wrong_env".split()
 )
 """What another process may call, by ``POST /_sky/NAME``."""
 
@@ -128,6 +129,10 @@ class Arm(Scripted):
         """Machines that have not ended."""
         return self.state.machines()
 
+    def bills(self) -> list[dict[str, Any]]:
+        """Bills of all machines that ever were: see `Bills.listed`."""
+        return self.state.bills.listed()
+
     def groups(self) -> list[str]:
         """Resource groups that are there."""
         return self.state.names("resourcegroups")
@@ -135,6 +140,10 @@ class Arm(Scripted):
     def preempt(self, id: str, notice: float = 0.0) -> None:
         """Take a spot machine back, some seconds after its metadata service says so."""
         self.state.evict(self.state.machine_of(id), notice)
+
+    def reboot(self, id: str) -> None:
+        """Restart a machine, as service healing does."""
+        self.state.reboot(self.state.machine_of(id))
 
     def expire_tokens(self) -> None:
         """Let all tokens that were given out be old."""

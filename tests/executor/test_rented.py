@@ -157,7 +157,7 @@ def test_the_reaper_runs_by_itself_when_a_notebook_is_opened(
     book.kill()
     store = Store.open(start.data)  # type: ignore[attr-defined]
     (row,) = store.clusters()
-    store.set_cluster_state(row.name, "down", time.time())  # as after a crash in the middle
+    store.end_cluster(row.id, "down", time.time())  # as after a crash in the middle
     store.close()
     start("another.ipynb")
     gone(cloud)

@@ -1,0 +1,219 @@
+"""A machine is ended whatever goes wrong while its journal is brought home."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from jupyter_sky.clouds import Launch, get, journals
+from jupyter_sky.clouds.base import Machine
+from jupyter_sky.clouds.keeper import Node
+from jupyter_sky.clouds.rented import RentedCloud, records_of
+from jupyter_sky.config import Sky
+from jupyter_sky.engines.journal import Journal
+from jupyter_sky.errors import SkyUnreachable
+from jupyter_sky.resources import Resources
+from jupyter_sky.ssh import Address
+from tests.clouds.gcp_orders import order as gcp_order
+from tests.emulators.compute import Compute
+from tests.emulators.hosts import USABLE, SshHost
+
+pytest_plugins = ["tests.clouds.gcp_fixtures"]
+LINE = json.dumps({"time": 1.0, "rank": 0, "type": "stream", "content": {"text": "x"}}) + "\n"
+needs_ssh = pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
+
+
+def packed(*entries: tuple[str, bytes], links: bool = False) -> bytes:
+    """Pack entries as GNU tar does."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, data in entries:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+        if links:
+            link = tarfile.TarInfo("link")
+            link.type, link.linkname = tarfile.SYMTYPE, "/etc"
+            archive.addfile(link)
+    return buffer.getvalue()
+
+
+# -- what comes from a machine is not trusted ----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "link/evil"])
+def test_hostile_names_leave_nothing_outside(tmp_path: Path, name: str) -> None:
+    data = packed(("run.jsonl", LINE.encode()), (name, b"x"), links=True)
+    into = tmp_path / "a" / "journal"
+    assert "refused" in journals.unpack(io.BytesIO(data), into)
+    assert (into / "run.jsonl").read_text() == LINE, "the rest is kept"
+    assert not list(tmp_path.glob("evil")) and not (into / "link").is_symlink()
+    assert not Path("/etc/evil").exists() and not Path("/evil").exists()
+
+
+def test_damaged_archive_keeps_its_beginning(tmp_path: Path) -> None:
+    whole = packed(("run.jsonl", LINE.encode()), ("other.jsonl", os.urandom(200_000)))
+    said = journals.unpack(io.BytesIO(whole[:-100_000]), tmp_path)
+    assert said == "its end could not be read"
+    assert (tmp_path / "run.jsonl").read_text() == LINE
+    assert journals.unpack(io.BytesIO(b"\x1f\x8b\x08garbage"), tmp_path / "b")
+
+
+def test_archive_that_unpacks_to_too_much_is_cut(tmp_path: Path) -> None:
+    bomb = packed(("run.jsonl", LINE.encode()), ("zeros", bytes(10**7)))
+    assert "longer than 1 MB" in journals.unpack(io.BytesIO(bomb), tmp_path, 10**6)
+    assert not (tmp_path / "zeros").exists() and (tmp_path / "run.jsonl").exists()
+
+
+# -- rented machines -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        EOFError("Compressed file ended before the end-of-stream marker was reached"),
+        tarfile.TarError("unexpected end of data"),
+        TypeError("extractall() got an unexpected keyword argument 'filter'"),
+        MemoryError(),
+        SkyUnreachable("it does not answer"),
+        KeyboardInterrupt(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_machine_ends_though_its_journal_cannot_be_had(
+    compute: Compute,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from jupyter_sky.clouds.gcp import GcpDriver
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
+    cloud = RentedCloud(GcpDriver())
+    asked = gcp_order("train-00000001")
+    machines = cloud.launch(asked)
+    node = Node(0, "t.0", machines[0].id, Address("sky", "192.0.2.7"), directory="/x")
+    record = records_of().read(asked.token)
+    records_of().write(asked.token, record | {"nodes": [asdict(node)]})
+    monkeypatch.setattr(journals.ssh, "start", fail)
+    ids = [machine.id for machine in machines]
+    if isinstance(error, Exception):
+        with caplog.at_level(logging.WARNING):
+            cloud.terminate(ids)
+        assert "is not complete" in caplog.text
+        assert records_of().read(asked.token)["ended"]["missing"]
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            cloud.terminate(ids)
+    assert compute.machines() == []
+
+
+# -- real SSH ------------------------------------------------------------------------------------
+
+FAKES = {
+    "hostile": 'cat "$0.data"',
+    "truncated": 'head -c 60 "$0.data"',
+    "endless": "cat /dev/zero",
+    "silent": "sleep 600",
+    "failing": 'cat "$0.data"; echo "cannot read" >&2; exit 2',
+}
+
+
+@pytest.fixture
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tools")
+
+
+@pytest.fixture
+def host(tools: Path) -> Iterator[SshHost]:
+    made = SshHost(57, PATH=f"{tools}:/usr/local/bin:/usr/bin:/bin")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def launched(
+    host: SshHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], Machine]]:
+    """Take the slot of a machine of one's own, with a log on it."""
+    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    Sky.clear_instance()
+    (tmp_path / "hosts.toml").write_text(host.toml("box"))
+
+    def launch() -> Machine:
+        cloud = get("ssh")
+        offer = cloud.offers(Resources())[0]
+        order = Launch("logged", "train", offer, Resources(), 60.0, "me", "a.ipynb")
+        (machine,) = cloud.launch(order)
+        (folder,) = host.clusters()
+        (folder / "journal").mkdir()
+        (folder / "journal" / "run.jsonl").write_text(LINE)
+        return machine
+
+    yield launch
+    Sky.clear_instance()
+
+
+@needs_ssh
+@pytest.mark.slow
+@pytest.mark.parametrize("how", FAKES)
+def test_slot_is_given_back_whatever_comes_as_its_journal(
+    launched: Callable[[], Machine],
+    host: SshHost,
+    tools: Path,
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(journals, "SECONDS", 2.0, raising=False)
+    monkeypatch.setattr(journals, "MOST_BYTES", 10**6, raising=False)
+    machine = launched()
+    fake = tools / "tar"
+    sent = [("run.jsonl", LINE.encode()), ("../../evil", b"x")]
+    Path(f"{fake}.data").write_bytes(packed(*sent[: 2 if how == "hostile" else 1]))
+    fake.write_text(f"#!/bin/sh\n{FAKES[how]}\n")
+    fake.chmod(0o755)
+    begun = time.monotonic()
+    get("ssh").terminate([machine.id])
+    assert time.monotonic() - begun < 20
+    assert host.taken() == [] and host.clusters() == []
+    assert not list(tmp_path.rglob("evil"))
+    folder = tmp_path / "ssh" / "logged"
+    assert json.loads((folder / "machines.json").read_text())["ended"]["missing"]
+    if how in ("hostile", "failing"):
+        texts = [
+            entry["content"]["text"] for entry in Journal(folder / "journal").read("run", 0)[0]
+        ]
+        assert texts[0] == "x" and "is not complete" in texts[-1]
+
+
+@needs_ssh
+@pytest.mark.slow
+def test_log_that_grows_while_it_is_read_is_kept(
+    launched: Callable[[], Machine], tools: Path, tmp_path: Path
+) -> None:
+    machine = launched()
+    fake = tools / "tar"  # as GNU tar: all of it, and then exit code 1
+    fake.write_text(
+        '#!/bin/sh\n/usr/bin/env -i PATH=/usr/bin:/bin tar "$@"\n'
+        'echo "tar: ./run.jsonl: file changed as we read it" >&2\nexit 1\n'
+    )
+    fake.chmod(0o755)
+    get("ssh").terminate([machine.id])
+    folder = tmp_path / "ssh" / "logged"
+    assert (folder / "journal" / "run.jsonl").read_text() == LINE
+    assert json.loads((folder / "machines.json").read_text())["ended"]["missing"] == ""
