@@ -53,6 +53,10 @@ class InertDisplay:
         """Show the status line, which is ours."""
         self.display.status(status)
 
+    def remark(self, status: Status) -> None:
+        """Replace the status line of a cell that has ended."""
+        self.display.remark(status)
+
     def send(
         self,
         kind: str,
