@@ -89,21 +89,19 @@ def _below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, str]]:
 @cache
 def unresolvable(packages: tuple[str, ...]) -> str:
     """Say why packages cannot be had, as far as that is known here; empty where it is not known."""
-    from ..provisioner.uv import uv_here
+    from ..provisioner.uv import run_uv
 
-    try:
-        uv = uv_here()
-    except SkyBootstrapError:
-        return ""
     # nodes are Linux, or this machine: elsewhere what matters is whether it is to be had at all
     anywhere = [] if sys.platform == "linux" else ["--universal"]
-    compiled = subprocess.run(
-        [uv, "pip", "compile", "-q", "--no-header", "--python", sys.executable, *anywhere, "-"],
-        input="\n".join(packages),
-        capture_output=True,
-        text=True,
-        env=os.environ | {"NO_COLOR": "1"},
-    )
+    wanted = (str(Path(each).resolve()) if Path(each).exists() else each for each in packages)
+    try:
+        compiled = run_uv(
+            *("compile", "-q", "--no-header", "--python", sys.executable, *anywhere, "-"),
+            input="\n".join(wanted),
+            env=os.environ | {"NO_COLOR": "1"},
+        )
+    except SkyBootstrapError:
+        return ""
     if compiled.returncode == 0 or "No solution found" not in compiled.stderr:
         return ""
     if importlib.util.find_spec("pip"):  # it may know an index from files that uv does not read
