@@ -23,7 +23,7 @@ from ..errors import (
     SkyUnreachable,
 )
 from ..together import at_once
-from . import birth, journals, keeper
+from . import birth, journals, keeper, machine_lease
 from .asking import Asking
 from .base import Credentials, Driver, Launch, Machine, Say, Tick, patient
 from .keeper import Node
@@ -127,7 +127,7 @@ class RentedCloud:
     def unknown_span(self, token: str, now: float) -> tuple[float, float] | None:
         """Return within which times an order may have had machines of which nothing is known.
 
-        A machine on which no cluster has begun ends by itself after `birth.BOOT_SECONDS`.
+        A machine on which no cluster has begun ends by itself after `machine_lease.BOOT_SECONDS`.
 
         Returns
         -------
@@ -138,7 +138,7 @@ class RentedCloud:
         if self._ended(token) is not None:
             return None
         sent = record["sent"]
-        return sent, min(now, record["lease_end"], sent + birth.BOOT_SECONDS)
+        return sent, min(now, record["lease_end"], sent + machine_lease.BOOT_SECONDS)
 
     def _ended(self, token: str) -> list[Machine] | None:
         """Return the machines of an order that have ended; None where the cloud cannot tell."""
