@@ -292,6 +292,11 @@ class Store:
         )
         self._db.write((_CORRECT, values), (sql, values))
 
+    def note_cluster(self, cluster: ClusterId, note: str) -> bool:
+        """Note why a live cluster is about to end; empty when it is not after all."""
+        sql = f"UPDATE clusters SET note = :note WHERE id = {_LIVE_ID}"
+        return self._changed((sql, self._of(cluster, note=note)))
+
     def keep_cluster(self, cluster: ClusterId, until: float) -> bool:
         """Note until when a cluster does not end for idleness."""
         sql = f"UPDATE clusters SET kept = :until WHERE id = {_LIVE_ID}"

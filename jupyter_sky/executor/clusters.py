@@ -13,17 +13,19 @@ from pathlib import Path
 
 from .. import clouds, tracker
 from ..clouds import Machine
+from ..engines.activity import notebook_name
 from ..errors import SkyClusterLost, SkyError, SkyStoreError, SkyUsageError
 from ..offers import Offer
 from ..provisioner import Report, observe
 from ..resources import Resources
 from ..store import ClusterId, ClusterRow, RunRow, Store
-from .cluster import ANOTHER, Cluster
+from ..tracker.ends import observed_ends
+from .cluster import ANOTHER, ENDED, Cluster
 from .guard import Guard
 from .launching import abandon, await_other, launcher, start
 
-EXPECTED = ("idle", "stopped", "it was ended", "the day's budget is spent")
-"""Reasons for an end that somebody wanted."""
+EXPECTED = ("idle", "stopped", "the day's budget is spent")
+"""Reasons for an end that somebody wanted, as machines say them."""
 
 
 class Clusters:
@@ -41,6 +43,8 @@ class Clusters:
 
     def __init__(self, store: Store, notebook: str, session: str) -> None:
         self.store, self.notebook, self.session = store, notebook, session
+        self.ender = f"by {notebook_name(notebook)}"
+        """Who ends clusters through this object, as others are told."""
         self.connected: dict[str, Cluster] = {}
         self.started: list[str] = []
         self.guard = Guard(self)
@@ -88,7 +92,19 @@ class Clusters:
                 notes.append(note)
             if live is not None:
                 return live
+        notes += self._ended_meanwhile(name)
         return None
+
+    def _ended_meanwhile(self, name: str | None) -> list[str]:
+        """Forget clusters that others have ended; return what this notebook's user should know."""
+        notes = []
+        for live in list(self.connected.values()):
+            mine = live.row.name == name if name else self._is_own(live.row)
+            row = self.store.find_cluster(live.row.id) if mine and live.link.lost else None
+            if row is not None and row.state not in ("starting", "up"):
+                self.forget(row.id)
+                notes.append(_has_ended(row.name, row.note))
+        return notes
 
     def at_hand(self, resources: Resources, name: str | None) -> Cluster | None:
         """Return a cluster for a request that this process is connected to, if there is one."""
@@ -130,8 +146,8 @@ class Clusters:
             return live, ""
         if gone := self._gone(row):
             self.bury(row, gone[0])
-            why = f" ({gone[0].reason})" if gone[0] and gone[0].reason else ""
-            return None, f"cluster {row.name} has ended{why}; its variables are gone"
+            ended = self.store.find_cluster(row.id)
+            return None, _has_ended(row.name, ended.note if ended else "")
         self.forget(row.name)
         try:
             live = self.connected[row.name] = self.connect(row)
@@ -218,13 +234,35 @@ class Clusters:
             if row is None or row.state != "up":
                 up = ", ".join(r.name for r in self.store.clusters()) or "none"
                 raise SkyUsageError(f"no cluster {name!r} is up (up now: {up})")
-            self.end(row, "it was ended")
+            self.end(row)
             return row
 
-    def end(self, row: ClusterRow, why: str) -> None:
-        """Terminate a cluster that is up, and close its account."""
-        clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
+    def end(self, row: ClusterRow, why: str = "") -> None:
+        """Terminate a cluster that is up, and close its account.
+
+        The reason is noted first: notebooks that use the cluster see it end before this returns.
+
+        Parameters
+        ----------
+        why
+            The reason; who did it unless given.
+        """
+        why = why or f"{ENDED} {self.ender}"
+        self.store.note_cluster(row.id, why)
+        try:
+            clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
+        except BaseException:
+            self.store.note_cluster(row.id, "")
+            raise
         self.bury(row, None, why)
+
+    def end_unless_gone(self, row: ClusterRow) -> bool:
+        """Terminate a cluster; one that has ended already is only recorded, and False returned."""
+        if gone := self._gone(row):
+            self.bury(row, gone[0])
+            return False
+        self.end(row)
+        return True
 
     def forget(self, cluster: str | ClusterId, lost: str = "") -> None:
         """Close this process's connection to a cluster; say why to those who wait for it.
@@ -255,9 +293,10 @@ class Clusters:
         if gone is not None:  # what is left of it is of no use
             with suppress(SkyError):
                 clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
-        reason = why or (gone.reason if gone else "")
+        reason = why or self.ending(row) or (gone.reason if gone else "")
         self.forget(row.id, reason or "it has ended")
-        state = "lost" if gone is not None and reason not in EXPECTED else "down"
+        wanted = reason in EXPECTED or reason.startswith(ENDED)
+        state = "lost" if gone is not None and not wanted else "down"
         known = gone.ended if gone else time.time()
         ended = known if known is not None else latest_end(row, time.time())
         first = self.store.end_cluster(
@@ -266,11 +305,14 @@ class Clusters:
         if known is not None and not first:
             self.store.correct_end(row.id, known)
         if first and known is not None:
-            # how long machines live is learned from those that were given back
-            kind = "preempted" if gone is not None and gone.preempted else "ended"
-            for machine in row.machines if kind == "ended" else row.machines[:1]:
-                observe(kind, Offer(**row.offer), seconds=max(0.0, known - machine["started"]))
+            for kind, seconds in observed_ends(row, _told(row, gone), known):
+                observe(kind, Offer(**row.offer), seconds=seconds)
         return first
+
+    def ending(self, row: ClusterRow) -> str:
+        """Return who ends a cluster, or did so, in words; empty when nobody did."""
+        noted = self.store.find_cluster(row.id)
+        return noted.note if noted is not None and noted.note.startswith(ENDED) else ""
 
     def reconcile(self) -> list[ClusterRow]:
         """Compare what is remembered with what the clouds say; return what is up."""
@@ -337,6 +379,10 @@ class Clusters:
         ]
 
 
+def _has_ended(name: str, why: str) -> str:
+    return f"cluster {name} has ended{f' ({why})' if why else ''}; its variables are gone"
+
+
 def _ended_ones(machines: Sequence[Machine]) -> list[Machine | None]:
     """Return the machines that have ended; one that nobody knows where there are none at all."""
     return [m for m in machines if m.state == "ended"] if machines else [None]
@@ -352,6 +398,15 @@ def latest_end(row: ClusterRow, now: float) -> float:
     """
     leases = [end for machine in row.machines if (end := machine.get("lease_end")) is not None]
     return min([now, *leases])
+
+
+def _told(row: ClusterRow, gone: Machine | None) -> list[Machine]:
+    """Return what the cloud says of the machines of a cluster of which one has ended."""
+    if gone is None or len(row.machines) == 1:
+        return [gone] if gone else []
+    with suppress(SkyError):
+        return clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+    return [gone]
 
 
 def lacking(resources: Resources, row: ClusterRow) -> list[str]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _NEXT = 3  # places beside the one that would be taken
 
+_SHOWN = 100  # offers that are looked at to explain why none of them can be launched
+
 StageKind = Literal["own", "spot", "on demand", "any market"]
 PASSED: dict[StageKind, str] = {
     "own": "no machine of your own could take it: a machine is rented",
@@ -66,8 +68,26 @@ class Stage:
         """
         if self.kind == "own" and len(self.own) == 1:
             return self.own[0], None
-        found = self.plan(**settings)
+        try:
+            found = self.plan(**settings)
+        except SkyNoOffer:
+            if self.kind != "own":
+                self._explain_unlaunchable()
+            raise
         return found.tasks[0].offer, found
+
+    def _explain_unlaunchable(self) -> None:
+        """Raise SkyNoOffer with the reason where all that meets the request cannot be launched."""
+        from ..catalog import load
+
+        places: dict[str, str] = {}
+        for offer in load().filter(self.need).offers(_SHOWN):
+            if not (why := clouds.why_not_launchable(offer)):
+                return
+            places.setdefault(why, offer.place)
+        if places:
+            words = "; ".join(f"{place}: {why}" for why, place in places.items())
+            raise SkyNoOffer(words, hint=_hint(self.need))
 
     def plan(self, **settings: Any) -> Plan:
         """Return the plan of this stage, by settings of `jupyter_sky.optimizer.plan.plan`."""

@@ -42,8 +42,8 @@ CLOSED = {
 """Projects that exist and refuse, each with its code."""
 _ROOT = re.compile(r"/compute/v1/projects/([^/]+)(?:/(.*))?")
 _CONTROL = frozenset(
-    "bills called double expire lose machines outage power_off preempt refuse slow throttle "
-    "wrong_env".split()
+    "bills called double expire lose machines outage power_off preempt reboot refuse slow "
+    "throttle wrong_env".split()
 )
 
 
@@ -186,6 +186,11 @@ class Compute(Scripted):
         """Power a machine off from within; its disk is kept, and so is it."""
         zone, _, name = id.partition("/")
         self.world.power_off((zone, name))
+
+    def reboot(self, id: str) -> None:
+        """Restart a machine."""
+        zone, _, name = id.partition("/")
+        self.world.reboot((zone, name))
 
     def expire(self, now: float) -> list[str]:
         """Delete the machines whose limit of run time is reached at a unix time."""

@@ -169,6 +169,12 @@ class World(Networks):
         else:
             self._ended(key, "shutdown")
 
+    def reboot(self, key: Key) -> None:
+        """Restart a machine."""
+        self.instance(key)
+        if host := self._hosts.get(key):
+            host.reboot()
+
     def expire(self, now: float) -> list[str]:
         """End what has run for longer than it may at a unix time; return the names."""
         with self.lock:

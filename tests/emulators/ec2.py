@@ -149,6 +149,10 @@ class Ec2(Scripted):
         """Power a machine off from within."""
         self._account.power_off(id)
 
+    def reboot(self, id: str) -> None:
+        """Restart a machine."""
+        self._account.reboot(id)
+
     def expire(self, now: float | None = None) -> None:
         """Carry out schedules that are due, by another clock (unix seconds) if one is given."""
         self._account.expire(now)

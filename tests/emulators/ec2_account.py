@@ -122,6 +122,12 @@ class Account:
         else:
             self._ended(life, "shutdown")
 
+    def reboot(self, id: str) -> None:
+        """Restart a machine, as automatic recovery and scheduled events do."""
+        life = self._lives[id.rpartition("/")[2]]
+        if life.host is not None:
+            life.host.reboot()
+
     def expire(self, now: float | None = None) -> None:
         """Carry out schedules that are due, by another clock (unix seconds) if one is given."""
         with self._lock:
