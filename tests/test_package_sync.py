@@ -25,6 +25,7 @@ from jupyter_sky.package_sync.plan import (
     distributions_of,
     plan_named,
     plan_packages,
+    served_here_alone,
     split_requirements,
 )
 
@@ -347,6 +348,24 @@ def test_what_an_index_package_needs_of_private_ones_is_not_asked_for(site: Path
     assert [*found.requirements.values()] == ["open-tool==1.4.2"]
     assert [str(each) for each in found.sent] == ["acme-fork 1.4.2"]
     assert found.dropped == ("acme-fork",)
+
+
+def test_what_this_machine_alone_serves_is_known(tmp_path: Path) -> None:
+    index = Index("acme-tool")
+    (tmp_path / "acme_wheel-1.0-py3-none-any.whl").touch()
+    try:
+        settings = IndexSettings(extra=(index.address.replace("//", "//ada:s3cr3t@"),))
+        assert served_here_alone(["acme_tool>=1", "./x.whl", "numpy"], settings) == {
+            "acme-tool": index.address
+        }
+        assert served_here_alone(["acme-tool"], IndexSettings(index.address)) == {
+            "acme-tool": index.address
+        }
+    finally:
+        index.close()
+    settings = IndexSettings(find_links=(str(tmp_path),))
+    assert served_here_alone(["acme-wheel", "numpy"], settings) == {"acme-wheel": str(tmp_path)}
+    assert served_here_alone(["numpy"], CORPORATE) == {}
 
 
 def test_extras_that_a_user_names_count(site: Path) -> None:
