@@ -90,6 +90,18 @@ class SkyEngineLost(SkyError):
     """An engine died while it ran the cell."""
 
 
+class SkyNodeLost(SkyEngineLost):
+    """A node of a cluster does not answer any more; the others go on.
+
+    Attributes
+    ----------
+    given_up : bool
+        Whether it has been silent for so long that it is not waited for any more.
+    """
+
+    given_up: bool = False
+
+
 class SkyTaskLost(SkyError):
     """Nodes died while they ran a call, and it is not sent again."""
 

@@ -50,6 +50,9 @@ def ensure(
     SkyError
         They cannot be installed; has the installer's last lines.
     """
+    for package in packages:
+        if package.lstrip().startswith("-"):
+            raise SkyError(f"{what} {package}: an option of the installer, not a package")
     parts = [sys.executable, sys.version, *sorted(map(_identity, packages))]
     parts += [f"without {name}" for name in without]
     parts += [without_credentials(f"{name}={settings[name]}") for name in sorted(settings)]

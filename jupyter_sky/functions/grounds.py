@@ -95,27 +95,23 @@ def unresolvable(packages: tuple[str, ...], without: tuple[str, ...] = ()) -> st
     without
         Names that no index is asked for, though packages depend on them.
     """
-    from ..provisioner.uv import uv_here
+    from ..provisioner.uv import run_uv
 
-    try:
-        uv = uv_here()
-    except SkyBootstrapError:
-        return ""
     # nodes are Linux, or this machine: elsewhere what matters is whether it is to be had at all
     anywhere = [] if sys.platform == "linux" else ["--universal"]
+    wanted = (str(Path(each).resolve()) if Path(each).exists() else each for each in packages)
     with tempfile.TemporaryDirectory(prefix="sky-resolve-") as folder:
         overrides = Path(folder) / "without.txt"
         overrides.write_text(environment.overrides(without))
-        compiled = subprocess.run(
-            [
-                *(uv, "pip", "compile", "-q", "--no-header", "--python", sys.executable),
-                *(*anywhere, "--overrides", str(overrides), "-"),
-            ],
-            input="\n".join(packages),
-            capture_output=True,
-            text=True,
-            env=os.environ | {"NO_COLOR": "1"},
-        )
+        try:
+            compiled = run_uv(
+                *("compile", "-q", "--no-header", "--python", sys.executable, *anywhere),
+                *("--overrides", str(overrides), "-"),
+                input="\n".join(wanted),
+                env=os.environ | {"NO_COLOR": "1"},
+            )
+        except SkyBootstrapError:
+            return ""
     if compiled.returncode == 0 or "No solution found" not in compiled.stderr:
         return ""
     # it may know an index from files that uv does not read
