@@ -204,7 +204,7 @@ def test_settings_of_pip_and_uv_count_together(
         "  https://download.pytorch.org/whl\ntrusted-host = pypi.acme.com\n"
     )
     (no_settings / "uv.toml").write_text(
-        'find-links = ["/opt/wheels"]\n'
+        'find-links = ["/srv/wheels"]\n'
         '[[index]]\nname = "inner"\nurl = "https://inner.acme.com/simple"\n'
     )
     monkeypatch.setenv("UV_INDEX_INNER_USERNAME", "bob")
@@ -214,17 +214,17 @@ def test_settings_of_pip_and_uv_count_together(
     assert set(found.private_sources) >= {
         "https://bob:p%40ss@inner.acme.com/simple",
         "https://ada:s3cr3t@pypi.acme.com/simple",
-        "/opt/wheels",
+        "/srv/wheels",
     }
     assert "s3cr3t" not in repr(found) and "p%40ss" not in repr(found)
     passed = found.environment()
     assert "https://ada:s3cr3t@pypi.acme.com/simple" in passed["UV_INDEX"]
-    assert "UV_DEFAULT_INDEX" not in passed and "/opt/wheels" not in str(passed)
+    assert "UV_DEFAULT_INDEX" not in passed and "/srv/wheels" not in str(passed)
     assert found.environment(public_only=True) == {
         "UV_INDEX": "https://download.pytorch.org/whl",
         "PIP_EXTRA_INDEX_URL": "https://download.pytorch.org/whl",
     }
-    assert set(found.kept_back) >= {"/opt/wheels", "pip trusted-host"}
+    assert set(found.kept_back) >= {"/srv/wheels", "pip trusted-host"}
 
 
 def test_a_private_default_index_is_alone(
