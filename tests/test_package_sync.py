@@ -15,12 +15,18 @@ from typing import Any
 import pytest
 
 from jupyter_sky.engines.platforms import Platform
+from jupyter_sky.errors import SkyTransferError
 from jupyter_sky.package_sync import plan
 from jupyter_sky.package_sync.contents import SentPackage, is_supported
 from jupyter_sky.package_sync.indexes import PYPI, IndexSettings, read_settings
 from jupyter_sky.package_sync.lookup import Lookup
 from jupyter_sky.package_sync.origins import InstallRecord, Origin, origin_of
-from jupyter_sky.package_sync.plan import distributions_of, plan_packages, split_requirements
+from jupyter_sky.package_sync.plan import (
+    distributions_of,
+    plan_named,
+    plan_packages,
+    split_requirements,
+)
 
 DEFAULT = IndexSettings()
 CORPORATE = IndexSettings("https://ada:s3cr3t@pypi.acme.com/simple")
@@ -305,6 +311,14 @@ def test_an_editable_package_is_sent(site: Path, source: Path) -> None:
     assert secret.tree.digest != before, "changed sources are other files"
 
 
+def test_a_file_that_cannot_be_read_is_named(site: Path, source: Path) -> None:
+    install(site, "acme-secret", direct_url={"url": "file:///a", "dir_info": {}})
+    (found,) = plan_packages(["acme-secret"], settings=DEFAULT).sent
+    (site / "acme_secret/__init__.py").unlink()
+    with pytest.raises(SkyTransferError, match=r"acme-secret 1\.4\.2 cannot be sent.*__init__"):
+        assert found.tree
+
+
 def test_a_package_of_setuptools_finder_is_found(site: Path, tmp_path: Path) -> None:
     project = tmp_path / "flat"
     (project / "acme_flat").mkdir(parents=True)
@@ -333,6 +347,15 @@ def test_what_an_index_package_needs_of_private_ones_is_not_asked_for(site: Path
     assert [*found.requirements.values()] == ["open-tool==1.4.2"]
     assert [str(each) for each in found.sent] == ["acme-fork 1.4.2"]
     assert found.dropped == ("acme-fork",)
+
+
+def test_extras_that_a_user_names_count(site: Path) -> None:
+    install(site, "open-tool", requires=("acme-fork; extra == 'fast'",))
+    install(site, "acme-fork", direct_url={"url": "file:///fork", "dir_info": {}})
+    assert not plan_named(["open-tool"], DEFAULT).sent
+    found = plan_named(["open-tool[fast]>=1"], DEFAULT)
+    assert [*found.requirements.values()] == ["open-tool[fast]>=1"]
+    assert [each.name for each in found.sent] == ["acme-fork"] and found.dropped == ("acme-fork",)
 
 
 def test_packages_of_a_private_index_are_asked_of_it_or_sent(site: Path) -> None:

@@ -95,6 +95,7 @@ def user_data(
     timer = [] if ending else [["shutdown", "-P", f"+{math.ceil(lease / 60)}"]]
     document = {
         "ssh_deletekeys": True,
+        "ssh_pwauth": False,  # port 22 may be open to all
         "ssh_keys": {"ed25519_private": host_private, "ed25519_public": host_public},
         "disable_root": user != "root",
         "users": [

@@ -50,6 +50,9 @@ def ensure(
     SkyError
         They cannot be installed; has the installer's last lines.
     """
+    for package in packages:
+        if package.lstrip().startswith("-"):
+            raise SkyError(f"{what} {package}: an option of the installer, not a package")
     parts = [sys.executable, sys.version, *sorted(map(_identity, packages))]
     parts += [f"without {name}" for name in without]
     parts += [without_credentials(f"{name}={settings[name]}") for name in sorted(settings)]
@@ -105,9 +108,9 @@ def _install(
     if uv := _uv():
         commands.append([uv, "pip", "install", "--quiet", "--python", python])
         if without:
-            overrides = home / "without.txt"
-            overrides.write_text("".join(f"{name} ; python_version < '3'\n" for name in without))
-            commands[0] += ["--overrides", str(overrides)]
+            file = home / "without.txt"
+            file.write_text(overrides(without))
+            commands[0] += ["--overrides", str(file)]
     # pip may know an index from files that uv does not read. But it mixes all indexes that it
     # knows, where uv asks the next one only for names that the first one has not.
     if importlib.util.find_spec("pip") and not without and not (commands and settings):
@@ -128,6 +131,11 @@ def _install(
     last = "\n".join(outcome.stdout.strip().splitlines()[-SHOWN_LINES:])
     asked = " ".join(packages)
     raise SkyError(without_credentials(f"{what} {asked} cannot be installed:\n{last}"))
+
+
+def overrides(names: Sequence[str]) -> str:
+    """Return overrides for uv that let no package depend on some names."""
+    return "".join(f"{name} ; python_version < '3'\n" for name in names)
 
 
 def _uv() -> str | None:

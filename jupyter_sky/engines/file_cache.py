@@ -151,8 +151,8 @@ class FileReceiver:
         with path.open("ab") as file:
             file.write(piece)
 
-    def finish(self) -> None:
-        """Keep what has arrived.
+    def finish(self, wanted: Iterable[str]) -> None:
+        """Keep what has arrived of some contents; drop the rest, whose sender has given up.
 
         Raises
         ------
@@ -160,7 +160,8 @@ class FileReceiver:
             A content is not that of its digest.
         """
         try:
-            for name, (path, state) in self._partial.items():
+            for name in {*wanted} & self._partial.keys():
+                path, state = self._partial[name]
                 if state.hexdigest() != name:
                     raise _changed()
                 os.replace(path, home() / "files" / name)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .activity import Activity, notebook_name
+from .deadline import REASON, Deadline
 from .docket import Entry
 from .docket import path_of as docket_of
 from .docket import read as read_docket
@@ -85,6 +86,7 @@ class Head:
         self.directory = Path(config["directory"])
         self.journal = Journal(self.directory / "journal")
         self.activity = Activity(float(config["idle"]), time.monotonic())
+        self.deadline = Deadline()
         self.runs = Runs()
         # a shell on the notebook's own machine is its user's, and not for this cluster
         self._logins = LoginWatch(self.directory, bool(config.get("gate")))
@@ -177,6 +179,8 @@ class Head:
             self.activity.note(str(login), now - login.idle)
         if os.getppid() != self.parent:
             self.stop("its guardian was killed")
+        elif self.deadline.is_over():
+            self.stop(REASON)
         elif self.activity.left(now) < 0:
             self.stop("idle")
 
@@ -359,11 +363,18 @@ class Head:
         """Note that a notebook is there, and what it does with the cluster."""
         if content.get("idle"):
             self.activity.idle = float(content["idle"])
+        if "left" in content:
+            self.deadline.set(content["left"])
         if content.get("notebook"):
             what, uses = content.get("what", ""), content.get("uses", "")
             now = time.monotonic()
             self.activity.beat(content["notebook"], now, content.get("ago"), what, uses)
         return {"stopping": self.stopping, **self._use()}
+
+    def _op_deadline(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Move the time at which it ends whatever runs: the day's money lasts until then."""
+        self.deadline.set(content["left"])
+        return {"left": self.deadline.left}
 
     def _op_use(self, content: dict[str, Any]) -> dict[str, Any]:
         return self._use()

@@ -27,7 +27,7 @@ class SentPackages:
 
     def use(self, packages: Mapping[str, Known]) -> None:
         """Import packages from their files, in place of what they were before."""
-        self.receiver.finish()
+        self.receiver.finish(digest for known in packages.values() for digest, _ in known.values())
         for name, known in packages.items():
             folder, old = file_cache.lay_out(known), self._folders.get(name)
             if folder == old:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import itertools
@@ -15,6 +16,7 @@ from IPython.lib.pretty import pretty
 
 from ..errors import SkyTransferError
 from . import environment, file_cache
+from .data_values import encode
 from .files import Workspace
 from .platforms import Platform
 from .sent_packages import SentPackages
@@ -64,21 +66,35 @@ class Shelf:
 
     # -- with a cell ------------------------------------------------------------------------
 
-    def output(self, name: str, keep: bool) -> dict[str, Any]:
-        """Describe a variable for a cell's ``-o``; a small one goes along."""
+    def output(self, name: str, keep: bool, as_data: bool = False) -> dict[str, Any]:
+        """Describe a variable for a cell's ``-o``; a small one goes along.
+
+        It is packed as `data_values` for a notebook that opens no pickles.
+        """
         if name not in self.namespace:
             return {"missing": True}
         value = self.namespace[name]
-        return self._hold(value) if keep else self._pack(value, name)
+        return self._hold(value) if keep else self._pack(value, name, as_data)
 
-    def result(self, value: Any) -> dict[str, Any]:
+    def result(self, value: Any, as_data: bool = False) -> dict[str, Any]:
         """Describe a cell's result; a small and plain one goes along."""
+        if as_data:
+            return self._data_result(value)
         root = type(value).__module__.partition(".")[0]
         small = getattr(value, "nbytes", 0)
         if root in PLAIN_ROOTS and isinstance(small, int) and small <= INLINE_BYTES:
             parcel = Parcel.small(value, INLINE_BYTES)
             if parcel is not None:
                 return parcel.inline()
+        return self._hold(value)
+
+    def _data_result(self, value: Any) -> dict[str, Any]:
+        size = getattr(value, "nbytes", 0)
+        if isinstance(size, int) and size <= INLINE_BYTES:
+            with contextlib.suppress(SkyTransferError):
+                parcel = encode(value, "the result")
+                if parcel.nbytes <= INLINE_BYTES:
+                    return parcel.inline()
         return self._hold(value)
 
     def _hold(self, value: Any) -> dict[str, Any]:
@@ -96,9 +112,9 @@ class Shelf:
             hint="run the cell that made it again",
         )
 
-    def _pack(self, value: Any, name: str) -> dict[str, Any]:
+    def _pack(self, value: Any, name: str, as_data: bool = False) -> dict[str, Any]:
         try:
-            parcel = Parcel.of(value, name)
+            parcel = encode(value, name) if as_data else Parcel.of(value, name)
         except SkyTransferError as error:
             return {"unpicklable": str(error)}
         if parcel.nbytes <= INLINE_BYTES:
@@ -162,7 +178,7 @@ class Shelf:
             value = self.namespace[name]
         else:
             return {"missing": True}
-        return self._pack(value, name)
+        return self._pack(value, name, bool(content.get("as_data")))
 
     def _op_fetch(self, content: dict, _received: list, buffers: list) -> dict:
         buffers += self.parcels[content["ref"]].views(content["start"], content["stop"])

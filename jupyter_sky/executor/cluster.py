@@ -68,6 +68,8 @@ class Cluster:
             raise
         if tunnel := self.tunnel:
             self.link.away = lambda: "" if tunnel.up else tunnel.reason or "connecting"
+        self.money_left: Callable[[], float | None] = lambda: None
+        """Tells for how many seconds the day's money lasts; None for ever."""
         self.paths: set[str] = set()
         self._equipped = threading.Event()
         self.running: dict[str, Callable[[], int]] = {}
@@ -123,6 +125,9 @@ class Cluster:
     def beat(self, **more: Any) -> None:
         """Tell the head that this notebook is there, and what it does with the cluster."""
         use = self.link.use()
+        if self.row.price:
+            with contextlib.suppress(SkyError):  # a store that is locked: the old deadline stays
+                more["left"] = self.money_left()
         answer = self.link.head("beat", notebook=self.notebook, **use, **more)
         self.idleness.hear(answer["idle_left"], answer["idle"], time.time())
 

@@ -19,11 +19,12 @@ from ..offers import Offer
 from ..provisioner import Report, observe
 from ..resources import Resources
 from ..store import ClusterId, ClusterRow, RunRow, Store
+from ..tracker.ends import observed_ends
 from .cluster import ANOTHER, ENDED, Cluster
 from .guard import Guard
 from .launching import abandon, await_other, launcher, start
 
-EXPECTED = ("idle", "stopped")
+EXPECTED = ("idle", "stopped", "the day's budget is spent")
 """Reasons for an end that somebody wanted, as machines say them."""
 
 
@@ -149,12 +150,13 @@ class Clusters:
             return None, _has_ended(row.name, ended.note if ended else "")
         self.forget(row.name)
         try:
-            live = self.connected[row.name] = Cluster(row, self.store, self.notebook)
+            live = self.connected[row.name] = self.connect(row)
         except SkyClusterLost as error:
             error.hint = f"wait, or end it: %sky down {row.name}"
             raise
         try:
             live.heal(range(row.nodes))
+            live.beat()
             busy = live.link.hello["running"]
             count = len(live.link.ask(0, "names")["names"]) if not busy else None
         except BaseException:
@@ -162,6 +164,12 @@ class Clusters:
             raise
         kept = f", {count} variable{'' if count == 1 else 's'}" if count is not None else ""
         return live, f"reconnected to {row.name}{kept}"
+
+    def connect(self, row: ClusterRow) -> Cluster:
+        """Return a new connection to a cluster, which tells it how long the day's money lasts."""
+        live = Cluster(row, self.store, self.notebook)
+        live.money_left = self.guard.money_left
+        return live
 
     @staticmethod
     def _gone(row: ClusterRow) -> list[Machine | None]:
@@ -297,10 +305,8 @@ class Clusters:
         if known is not None and not first:
             self.store.correct_end(row.id, known)
         if first and known is not None:
-            # how long machines live is learned from those that were given back
-            kind = "preempted" if gone is not None and gone.preempted else "ended"
-            for machine in row.machines if kind == "ended" else row.machines[:1]:
-                observe(kind, Offer(**row.offer), seconds=max(0.0, known - machine["started"]))
+            for kind, seconds in observed_ends(row, _told(row, gone), known):
+                observe(kind, Offer(**row.offer), seconds=seconds)
         return first
 
     def ending(self, row: ClusterRow) -> str:
@@ -379,6 +385,15 @@ def latest_end(row: ClusterRow, now: float) -> float:
     """
     leases = [end for machine in row.machines if (end := machine.get("lease_end")) is not None]
     return min([now, *leases])
+
+
+def _told(row: ClusterRow, gone: Machine | None) -> list[Machine]:
+    """Return what the cloud says of the machines of a cluster of which one has ended."""
+    if gone is None or len(row.machines) == 1:
+        return [gone] if gone else []
+    with suppress(SkyError):
+        return clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+    return [gone]
 
 
 def lacking(resources: Resources, row: ClusterRow) -> list[str]:

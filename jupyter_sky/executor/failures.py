@@ -160,8 +160,9 @@ def advice(described: Mapping[str, Any], local_names: Mapping[str, Any], line: s
     line = f"%%sky {line}".strip()
     if ["IPython.core.error", "StdinNotImplementedError"] in described.get("classes", ()):
         return "nobody can answer input() on a cluster: ask here, and send the answer with -i"
-    name, module, filename = (described.get(key) for key in ("name", "module", "filename"))
-    if module:
+    said = (described.get(key) for key in ("name", "module", "filename"))
+    name, module, filename = (each if isinstance(each, str) else "" for each in said)
+    if module and all(part.isidentifier() for part in module.split(".")):
         top = module.partition(".")[0]
         file = next((file for file in (f"{top}.py", top) if Path(file).exists()), None)
         if file:

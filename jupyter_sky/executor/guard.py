@@ -18,6 +18,7 @@ from ..budget import Verdict
 from ..config import Sky
 from ..errors import SkyError
 from ..store import ClusterId, ClusterRow
+from .deadlines import Deadlines
 from .launching import end_launch
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Guard:
         self._verdict: Verdict | None = None
         self._found = 0.0
         self._told: tuple[str, str] = ("", "")
+        self._deadlines = Deadlines(clusters)
         self._ending: dict[ClusterId, threading.Thread] = {}
         self._closed = threading.Event()
 
@@ -67,6 +69,11 @@ class Guard:
         if self._verdict is None or time.monotonic() - self._found > FRESH_SECONDS:
             self._verdict, self._found = budget.judge(self._store), time.monotonic()
         return self._verdict
+
+    def money_left(self) -> float | None:
+        """For how many seconds the day's money lasts, if all goes on that runs; None for ever."""
+        until = budget.lasts_until(self.verdict())
+        return None if until is None else max(0.0, until - time.time())
 
     def set_budget(self, usd: float | None, origin: str = "%config") -> None:
         """Set the budget of this user, for all notebooks."""
@@ -117,11 +124,11 @@ class Guard:
         """Look once, and end what must end; return the seconds until the next look."""
         shared = budget.read(self._store).usd
         Sky.load().adopt_budget(shared)
-        if shared is None:
-            self._verdict = None
-            return LOOK_SECONDS
         verdict = self._verdict = budget.judge(self._store)
         self._found = time.monotonic()
+        self._deadlines.renew(verdict)
+        if shared is None:
+            return LOOK_SECONDS
         ends = budget.stopping(self._store, verdict)
         if ends is None:
             return min(LOOK_SECONDS, max(FRESH_SECONDS, verdict.seconds_left))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .clusters import Clusters
 
 ENGINES_SECONDS = 120.0
+ABANDONED = "its notebook was killed while it launched it"
 RENEW_SECONDS = 10.0
 """How often a launch shows others that its process lives."""
 
@@ -126,7 +127,7 @@ class _Start:
         connection = {**self.row.connection, **self._measured(), "file": str(lease.connection)}
         del connection["launcher"]
         self._put(state="up", connection=connection)
-        live = Cluster(self.row, self.known.store, self.known.notebook)
+        live = self.known.connect(self.row)
         self.known.connected[self.row.name] = live
 
         def alive() -> None:
@@ -134,6 +135,7 @@ class _Start:
             live.check_alive()
 
         live.link.wait_ranks(range(self.row.nodes), ENGINES_SECONDS, alive)
+        live.beat()  # from now on it knows when the day's money is spent
         return live
 
     def _give_back(self) -> None:
@@ -223,6 +225,8 @@ def await_other(known: Clusters, name: str, report: Report) -> None:
 def abandon(known: Clusters, row: ClusterRow) -> list[Machine]:
     """End what a process that was killed has launched; return the machines that were up.
 
+    What has ended by itself before anybody looked is billed all the same.
+
     Raises
     ------
     SkyError
@@ -230,15 +234,31 @@ def abandon(known: Clusters, row: ClusterRow) -> list[Machine]:
     """
     cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
     strays = [machine for machine in cloud.mine() if machine.token == token]
-    if strays and not row.machines:  # it was killed before it could open their account
-        row = replace(row, machines=[asdict(machine) for machine in strays])
-        known.store.record_launch(row, min(m.started or row.created for m in strays))
+    rented = clouds.rented_cloud(row.cloud) if row.cloud in clouds.RENTED else None
+    made = strays
+    if not strays and not row.machines and rented is not None:
+        made = rented.launched(token)
+    if made and not row.machines:  # it was killed before it could open their account
+        row = replace(row, machines=[asdict(machine) for machine in made])
+        known.store.record_launch(row, min(m.started or row.created for m in made))
+    gone = _ended_machine(row) if row.machines and not strays else None
     cloud.terminate([machine.id for machine in strays])
-    if row.machines or strays:
-        known.bury(row, None)
+    if row.machines:
+        known.bury(row, gone, "" if gone is None else ABANDONED)
+    elif rented is not None and (span := rented.unknown_span(token, time.time())):
+        known.store.record_launch(row, span[0])
+        known.store.end_cluster(row.id, "lost", span[1], ABANDONED, bounded=True)
     else:
         known.store.drop_cluster(row.id)
     return strays
+
+
+def _ended_machine(row: ClusterRow) -> Machine:
+    """Return a machine of a cluster none of which is up; with its end where that is known."""
+    machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+    ended = [machine for machine in machines if machine.state == "ended"]
+    unknown = replace(Machine(**row.machines[0]), state="ended", ended=None)
+    return max(ended, key=lambda machine: machine.ended or 0.0, default=unknown)
 
 
 def end_launch(known: Clusters, row: ClusterRow, why: str) -> None:

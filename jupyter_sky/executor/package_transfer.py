@@ -44,12 +44,22 @@ def install_named(run: SkyRun, packages: Sequence[str]) -> None:
         return
     plan = plan_named(packages)
     try:
-        _carry_out(run, run.ranks, plan, packages, {})
+        _carry_out(run, run.ranks, plan, packages, _sent_to_all(run) if plan.sent else {})
     except SkyError as error:
         if (kept := settings_here().kept_back) and error.hint is None:
             hint = f"settings of this machine alone, not used there: {', '.join(kept)}"
             raise type(error)(error.message, hint=hint) from None
         raise
+
+
+def _sent_to_all(run: SkyRun) -> dict[str, str]:
+    """Return the digests of packages that all engines of a run have been sent, by name."""
+    assert run.cluster is not None
+    link = run.cluster.link
+    first, *others = [link.ask(rank, "missing", modules=[])["sent"] for rank in run.ranks]
+    return {
+        name: tree for name, tree in first.items() if all(each.get(name) == tree for each in others)
+    }
 
 
 def mirror_packages(run: SkyRun, modules: set[str]) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ..errors import SkyUsageError
 from . import transfer
 from .inputs import Sending
-from .package_transfer import install_named, mirror_packages
 from .progress import announce, progress, size_text
 from .requirements import imported, made_of
 from .transfer import RemoteValue
@@ -24,10 +23,14 @@ def prepare(run: SkyRun, sending: Sending) -> None:
         root = run.session.folder
         files = progress(run, "files")
         run.notes += transfer.sync(run.cluster, run.ranks, root, run.options.sync, files)
-    if run.options.pip:  # may name a file that has just been brought
-        install_named(run, run.options.pip)
-    if run.session.config.mirror and run.cluster.row.cloud != "local":
-        mirror_packages(run, imported(run.code) | made_of(sending.types))
+    mirror = run.session.config.mirror and run.cluster.row.cloud != "local"
+    if run.options.pip or mirror:
+        from .package_transfer import install_named, mirror_packages
+
+        if run.options.pip:  # may name a file that has just been brought
+            install_named(run, run.options.pip)
+        if mirror:
+            mirror_packages(run, imported(run.code) | made_of(sending.types))
     for name, values in sending.handles.items():
         _bind(run, name, values)
     for name, parcel in sending.large.items():

@@ -35,6 +35,7 @@ from .reaper import Finding, reap
 from .relay import Relay
 from .request import CellOptions, Origin
 from .run import SkyRun
+from .untrusted import InertDisplay, is_untrusted
 
 USD_SECONDS = 1.0
 KEPT_RUNS = 10
@@ -94,7 +95,8 @@ class Session:
         for usd in self.config.asked:
             guard.set_budget(usd)
         self.config.on_budget, self.config.asked = guard.set_budget, ()
-        budget.configure(self.store, self.config.budget_usd_day)
+        if notice := budget.configure(self.store, self.config.budget_usd_day):
+            self.store.notices.append(notice)
         self.config.adopt_budget(budget.read(self.store).usd)
         guard.start()
 
@@ -149,6 +151,8 @@ class Session:
         An interrupt is for the run that is followed, as it was for the cell that started it.
         """
         cap, ranks = int(self.config.browser_mb * 1e6), range(cluster.row.nodes)
+        if not self.config.trust or is_untrusted(self.store, row.run_id):
+            display = InertDisplay(display, row.run_id)
         relay = Relay(display, ranks, cap, f"%sky logs {row.name or row.cell}")
         start, presses = row.shown, 0
         while True:
@@ -322,14 +326,14 @@ class Session:
         """Bring remote variables here under the same names; return the last one's value."""
         live, value = self.cluster(cluster), None
         for name in names:
-            described = live.link.ask(rank, "pack", name=name)
+            described = live.link.ask(rank, "pack", name=name, as_data=not self.config.trust)
             if described.get("missing"):
                 known = [entry[0] for entry in live.link.ask(rank, "names")["names"]]
                 raise SkyUsageError(
                     f"get: there is no variable {name!r} on {live.row.name}",
                     hint=suggest(name, known) if known else "it has none",
                 )
-            value = transfer.receive(live, rank, name, described)
+            value = transfer.receive(live, rank, name, described, trusted=self.config.trust)
             self.namespace[name] = value
         return value
 

@@ -87,29 +87,37 @@ def _below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, str]]:
 
 
 @cache
-def unresolvable(packages: tuple[str, ...]) -> str:
-    """Say why packages cannot be had, as far as that is known here; empty where it is not known."""
-    from ..provisioner.uv import uv_here
+def unresolvable(packages: tuple[str, ...], without: tuple[str, ...] = ()) -> str:
+    """Say why packages cannot be had, as far as that is known here; empty where it is not known.
 
-    try:
-        uv = uv_here()
-    except SkyBootstrapError:
-        return ""
+    Parameters
+    ----------
+    without
+        Names that no index is asked for, though packages depend on them.
+    """
+    from ..provisioner.uv import run_uv
+
     # nodes are Linux, or this machine: elsewhere what matters is whether it is to be had at all
     anywhere = [] if sys.platform == "linux" else ["--universal"]
-    compiled = subprocess.run(
-        [uv, "pip", "compile", "-q", "--no-header", "--python", sys.executable, *anywhere, "-"],
-        input="\n".join(packages),
-        capture_output=True,
-        text=True,
-        env=os.environ | {"NO_COLOR": "1"},
-    )
+    wanted = (str(Path(each).resolve()) if Path(each).exists() else each for each in packages)
+    with tempfile.TemporaryDirectory(prefix="sky-resolve-") as folder:
+        overrides = Path(folder) / "without.txt"
+        overrides.write_text(environment.overrides(without))
+        try:
+            compiled = run_uv(
+                *("compile", "-q", "--no-header", "--python", sys.executable, *anywhere),
+                *("--overrides", str(overrides), "-"),
+                input="\n".join(wanted),
+                env=os.environ | {"NO_COLOR": "1"},
+            )
+        except SkyBootstrapError:
+            return ""
     if compiled.returncode == 0 or "No solution found" not in compiled.stderr:
         return ""
-    if importlib.util.find_spec("pip"):  # it may know an index from files that uv does not read
-        dry = [sys.executable, "-P", "-m", "pip", "install", "--dry-run"]
-        dry += ["--ignore-installed", "-q"]
-        if subprocess.run([*dry, *packages], capture_output=True).returncode == 0:
+    # it may know an index from files that uv does not read
+    if importlib.util.find_spec("pip") and not without:
+        dry = [sys.executable, "-P", "-m", "pip", "install", "--dry-run", "--ignore-installed"]
+        if subprocess.run([*dry, "-q", *packages], capture_output=True).returncode == 0:
             return ""
     return _last(compiled.stderr)
 

@@ -126,10 +126,10 @@ class Image:
                 hint=f'python="auto", or a kernel of Python {self.python}',
             )
         self._layout()
-        asked = image_packages(self.pip).asked
-        if asked and (why := grounds.unresolvable(asked)):
+        asking = image_packages(self.pip).asking
+        if asking.packages and (why := grounds.unresolvable(asking.packages, asking.without)):
             raise SkyBootstrapError(
-                f"image: {' '.join(asked)} cannot be installed anywhere:\n{why}",
+                f"image: {' '.join(asking.packages)} cannot be installed anywhere:\n{why}",
                 hint="no machine was asked for",
             )
 

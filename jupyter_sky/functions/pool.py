@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..config import Sky
 from ..engines.values import Parcel
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
 from . import instance
@@ -44,14 +45,26 @@ def active_pools() -> list[Pool]:
     return [pool for pool in reversed(_active) if not pool.link.lost]
 
 
+def refuse_untrusted() -> None:
+    """Raise SkyUsageError where machines are not trusted: results of calls are pickles."""
+    if not Sky.load().trust:
+        raise SkyUsageError(
+            "Sky.trust is False, and calls (>>, sky.Compute, sky.up) bring their results home as "
+            "pickles, which run code here when they are opened",
+            hint="use %%sky cells, whose -o and results then come back as data; or, for machines "
+            "that you trust: %config Sky.trust = True",
+        )
+
+
 def current() -> Pool:
     """Return the pool of the innermost ``with``, or the one that was brought up last.
 
     Raises
     ------
     SkyUsageError
-        There is none.
+        There is none, or machines are not trusted.
     """
+    refuse_untrusted()
     pool = active()
     if pool is None:
         raise SkyUsageError(
@@ -88,6 +101,7 @@ class Pool:
         worker: Worker | None = None,
         end: Callable[[Cluster], None] | None = None,
     ) -> None:
+        refuse_untrusted()
         self.cluster, self.worker = cluster, worker or Worker()
         self.id = f"{cluster.row.name}-{uuid.uuid4().hex[:6]}"
         self.facts: dict[str, Any] = {}

@@ -15,6 +15,7 @@ from pathlib import Path
 from ..engines.file_cache import FileTree
 from ..engines.files import SKIPPED, is_secret, leads_below
 from ..engines.platforms import Platform, version_of
+from ..errors import SkyTransferError
 from .origins import InstallRecord
 
 INFO_FILES = ("METADATA", "WHEEL", "entry_points.txt", "top_level.txt")
@@ -47,8 +48,20 @@ class SentPackage:
 
     @property
     def tree(self) -> FileTree:
-        """Its files with what is in them now."""
-        return FileTree.of(self.files)
+        """Its files with what is in them now.
+
+        Raises
+        ------
+        SkyTransferError
+            One of them cannot be read.
+        """
+        try:
+            return FileTree.of(self.files)
+        except OSError as error:
+            raise SkyTransferError(
+                f"{self} cannot be sent: {error.filename}: {error.strerror}",
+                hint="make it readable, or install the package anew",
+            ) from None
 
     @property
     def is_compiled(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -144,11 +145,15 @@ Setting = tuple[str, str, str]
 
 def _pip_settings() -> Iterator[Setting]:
     """Yield what pip itself says of its settings."""
-    if not any(Path(entry, "pip").is_dir() for entry in sys.path if entry):
+    if any(Path(entry, "pip").is_dir() for entry in sys.path if entry):
+        pip = [sys.executable, "-P", "-m", "pip"]  # not one of the notebook's folder
+    elif found := shutil.which("pip3") or shutil.which("pip"):
+        pip = [found]
+    else:
         return
-    command = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "config", "list"]
+    listing = [*pip, "--disable-pip-version-check", "config", "list"]
     try:
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=PIP_SECONDS)
+        listed = subprocess.run(listing, capture_output=True, text=True, timeout=PIP_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return
     for line in listed.stdout.splitlines():

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import metadata
+from types import MappingProxyType
 
 from ..errors import SkyUsageError
 from ..package_names import requirement_name
@@ -129,6 +130,7 @@ def plan_packages(
     names: Iterable[str],
     modules: Iterable[str] = (),
     *,
+    extras: Mapping[str, Iterable[str]] = MappingProxyType({}),
     settings: IndexSettings | None = None,
     send_all: bool = False,
 ) -> PackagePlan:
@@ -140,12 +142,14 @@ def plan_packages(
         Normalized names of distributions.
     modules
         Top-level modules that are imported of them.
+    extras
+        Extras that are asked for of some.
     send_all
         Send packages that only a private index here has, which has not helped.
     """
     settings = settings or settings_here()
     roots = [*dict.fromkeys(names)]
-    needs = _closure(roots)
+    needs = _closure((name, frozenset(extras.get(name, ()))) for name in roots)
     origins = _origins(needs, settings)
     if send_all:
         origins = {
@@ -163,10 +167,10 @@ def plan_packages(
     )
 
 
-def _closure(roots: Iterable[str]) -> dict[str, set[str]]:
+def _closure(roots: Iterable[tuple[str, frozenset[str]]]) -> dict[str, set[str]]:
     """Return installed distributions with what each needs of those that are installed."""
     needs: dict[str, set[str]] = {}
-    waiting = [(name, frozenset[str]()) for name in roots]
+    waiting = [*roots]
     seen = set[tuple[str, frozenset[str]]]()
     while waiting:
         name, extras = waiting.pop()
@@ -264,10 +268,15 @@ def plan_named(packages: Iterable[str], settings: IndexSettings | None = None) -
     SkyUsageError
         Another version is asked for of a package that no index is asked for.
     """
-    settings = settings or settings_here()
+    from packaging.requirements import Requirement
+
+    settings, packages = settings or settings_here(), [*packages]
     asked, sent = split_requirements(packages, settings)
     names = {requirement_name(package) for package in asked} - {""}
-    plan = plan_packages([*sent, *filter(_distribution, names)], settings=settings)
+    given = {name: package for package in packages if (name := requirement_name(package))}
+    extras = {name: Requirement(package).extras for name, package in given.items()}
+    roots = [*sent, *filter(_distribution, names)]
+    plan = plan_packages(roots, extras=extras, settings=settings)
     more = {name: pin for name, pin in plan.requirements.items() if name not in names}
     return replace(
         plan,

@@ -88,8 +88,8 @@ SCENARIOS = (
     Scenario("use"),
     Scenario("reap", after="after:request RunInstances:1"),
     Scenario("reap", after="before:cell sent:1", lost=True),
-    Scenario("use", nodes=2, points=16),
-    Scenario("use", cloud="local", points=12),
+    Scenario("use", nodes=2, points=12),
+    Scenario("use", cloud="local", points=10),
 )
 
 
@@ -290,6 +290,8 @@ def _spread(points: Sequence[str], limit: int) -> list[str]:
 
 def _is_crash_point(line: str) -> bool:
     moment, label, number = line.split(":", 2)
+    if label.endswith(".partial"):  # nobody reads it before it has its name
+        return False
     if label.startswith(_READS):
         return moment == "before" and int(number) <= MOST_READS
     if moment == "after":

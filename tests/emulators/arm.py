@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from .arm_bodies import Refused
 from .arm_resources import refused
-from .arm_state import State, kind_of
+from .arm_state import State, action_of, kind_of
 from .arm_words import words
 from .entra import CLIENT, EXPIRED, SECRET, TENANT, Entra
 from .scripted import Script, Scripted
@@ -63,6 +63,8 @@ class Arm(Scripted):
         "list": "GET resourceGroups",
         "token": "POST token",
         "role": "PUT roleAssignments",
+        "define": "PUT roleDefinitions",
+        "schedule": "POST operations",
     }
     TOO_MANY = "TooManyRequests"
 
@@ -273,10 +275,10 @@ class Arm(Scripted):
             raise Refused("InvalidSubscriptionId", message) from None
         if match[1] != SUBSCRIPTION:
             raise refused("SubscriptionNotFound", scope=match[1])
-        if who != CLIENT and not self.state.may(who, request.path):
-            action = f"{kind_of(request.path)}/{request.method.lower()}"
+        action = action_of(request.method, request.path)
+        if who != CLIENT and not self.state.may(who, request.path, action):
             raise refused("AuthorizationFailed", who=who, action=action, scope=request.path)
-        if request.method == "PUT":
+        if request.method in ("PUT", "POST"):
             if self.disabled:
                 raise refused("ReadOnlyDisabledSubscription")
             for namespace in self.unregistered:

@@ -123,6 +123,7 @@ class Host:
     def reboot(self) -> None:
         """Restart it, as its cloud may: it keeps its disk and addresses, and nothing else."""
         self._tell({"do": "reboot"})
+        self.ready(END_SECONDS)
 
     def notice(self, seconds: float) -> None:
         """Announce by its metadata service that the cloud takes it back, and do so then."""

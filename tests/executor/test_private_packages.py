@@ -120,7 +120,7 @@ def test_an_editable_package_travels_and_no_index_is_asked(
     assert ran.stdout.startswith("2 ") and sent(host) == held
     # named by the user, it is not asked for either
     ran = book.run("%%sky --cloud ssh --pip acme-inner\nimport acme_inner; acme_inner.NAME")
-    assert ran.result == "'acme-inner'", ran.traceback
+    assert ran.result == "'acme-inner'" and "sent as here" not in ran.status_line, ran.traceback
     assert [name for name in canary.asked if "acme" in name] == []
     assert book.run("%sky down").status == "ok"
 
@@ -130,3 +130,23 @@ def test_a_public_package_is_asked_of_the_index_there(book: Notebook, canary: In
     assert ran.ename == "SkyError" and "open-tool==0.0.1 cannot be installed" in ran.evalue
     assert "open-tool" in canary.asked
     assert book.run("%sky down").status == "ok"
+
+
+def test_what_a_private_index_does_not_give_there_is_sent(
+    book: Notebook, host: SshHost, canary: Index
+) -> None:
+    asked = len(canary.asked)
+    secret = "https://ada:s3cr3t@pypi.invalid/simple"  # found by nobody, as behind a VPN
+    assert book.run(f"import os; os.environ['PIP_INDEX_URL'] = {secret!r}").status == "ok"
+    ran = book.run("%%sky --cloud ssh\nimport open_tool; print(open_tool.NAME)", timeout=120)
+    assert ran.stdout == "open-tool\n", ran.traceback
+    assert "sent as here, not asked of an index: open-tool 0.0.1" in ran.status_line
+    assert canary.asked[asked:] == []
+    ran = book.run("%%sky --cloud ssh --pip acme-tool\n1", timeout=120)
+    assert ran.ename == "SkyError" and "acme-tool cannot be installed" in ran.evalue
+    assert canary.asked[asked:] == [] and "s3cr3t" not in str(ran.messages)
+    assert book.run("%sky down").status == "ok"
+    for folder in (host.home, Path(book.directory).parent):
+        for path in folder.rglob("*"):
+            if path.is_file() and path.suffix in (".json", ".db", ".txt", ".log", ".jsonl"):
+                assert b"s3cr3t" not in path.read_bytes(), path

@@ -21,7 +21,7 @@ from jupyter_sky.functions.grounds import included
 from jupyter_sky.functions.image import Image
 from jupyter_sky.package_sync import plan
 from jupyter_sky.package_sync.indexes import IndexSettings
-from tests.test_package_sync import install
+from tests.test_package_sync import Index, install
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -221,7 +221,7 @@ def test_a_private_package_of_an_image_is_sent(
         site, "acme-secret", requires=("xxhash",), direct_url={"url": "file:///a", "dir_info": {}}
     )
     asked = list[str]()
-    monkeypatch.setattr(grounds, "unresolvable", lambda packages: asked.extend(packages) or "")
+    monkeypatch.setattr(grounds, "unresolvable", lambda packages, _: asked.extend(packages) or "")
     image = Image(pip=["acme-secret", "packaging>=20"])
     image.check()
     assert sorted(asked) == ["packaging>=20", f"xxhash=={metadata.version('xxhash')}"]
@@ -230,6 +230,28 @@ def test_a_private_package_of_an_image_is_sent(
     assert b"s3cr3t" not in pickle.dumps(setup), "only the installer gets credentials"
     with pytest.raises(SkyUsageError, match=r"acme-secret 1\.4\.2 is installed here"):
         Image(pip=["acme-secret==2.0"]).check()
+
+
+def test_no_index_is_asked_for_private_needs_of_a_public_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("uv")
+    canary = Index()
+    monkeypatch.setenv("UV_DEFAULT_INDEX", canary.address)
+    for name in ("UV_INDEX", "UV_FIND_LINKS", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    needs = tmp_path / "open"
+    needs.mkdir()
+    (needs / "pyproject.toml").write_text(
+        '[project]\nname = "open-tool"\nversion = "1"\ndependencies = ["acme-fork"]\n'
+    )
+    try:
+        assert "acme-fork" in grounds.unresolvable((str(needs),))
+        assert canary.asked.count("acme-fork") == 1
+        assert grounds.unresolvable((str(needs),), ("acme-fork",)) == ""
+        assert canary.asked.count("acme-fork") == 1
+    finally:
+        canary.close()
 
 
 # -- packages of the system -----------------------------------------------------------------------

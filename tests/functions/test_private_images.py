@@ -54,5 +54,5 @@ def test_a_private_package_of_an_image_is_sent(
     direct = {"url": "https://git.acme.com/s", "vcs_info": {}}
     install(site, "acme-secret", requires=("acme-absent",), direct_url=direct)
     with Compute(provider="ssh", nodes=1, image=Image(pip=["acme-secret"])) as pool:
-        assert found() @ pool == ("acme-secret", "1.4.2")
+        assert found() @ pool == [("acme-secret", "1.4.2")]
     assert not [name for name in canary.asked if "acme" in name]

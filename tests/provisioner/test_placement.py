@@ -194,6 +194,19 @@ def test_spot_machines_that_are_lost_at_once_lead_to_on_demand(accounts: None) -
     assert len(lost) == broker.LOST and not placed.result.spot
 
 
+def test_a_hundred_refusals_are_not_the_end(accounts: None) -> None:
+    asked: list[str] = []
+
+    def launch(offer: Offer) -> Offer:
+        asked.append(offer.place)
+        if len(asked) <= 100:
+            raise SkyNoCapacity("none left")
+        return offer
+
+    placed = broker.place(Resources.parse(cloud="aws", cpus="64+"), launch, quiet)
+    assert len(placed.attempts) == 100 and len(set(asked)) == 101, "no place is asked twice"
+
+
 # -- until up ----------------------------------------------------------------------------------
 
 
