@@ -102,9 +102,39 @@ def up(name: str | None = None, *, idle: str | float | None = None, **labels: An
     return bring_up(name, idle, labels)
 
 
-def down(name: str = "all") -> list[str]:
-    """End a cluster, or all of them; return the names of those that were ended."""
-    return list(_sessions.current().down(name))
+def down(name: str | None = None, *, yes: bool = False) -> list[str]:
+    """End a cluster, those that this notebook started, or all of them.
+
+    Parameters
+    ----------
+    name
+        Its name, or ``"all"``; without one, the clusters that this notebook started, except those
+        that others use now.
+    yes
+        End all without asking, although others started or use some of them.
+
+    Returns
+    -------
+    list of str
+        The names of those that were ended.
+
+    Raises
+    ------
+    SkyNotEnded
+        Some could not be ended; names them. The others have ended.
+    SkyUsageError
+        Others started or use some of all, and there is nobody to ask.
+
+    Examples
+    --------
+    >>> sky.down("train")  # doctest: +SKIP
+    ['train']
+    """
+    from .magics.confirmation import end
+
+    outcome = end(name if name != "all" else None, name == "all", yes, "sky.down('all', yes=True)")
+    outcome.check()
+    return [each for each, _ in outcome.ended]
 
 
 def extend(cluster: str | None, time: str | float) -> float:

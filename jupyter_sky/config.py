@@ -141,8 +141,8 @@ class Sky(SingletonConfigurable):
     ).tag(config=True)
     mirror = Bool(
         True,
-        help="Install on machines elsewhere what a cell imports and they lack, in the versions "
-        "that are here.",
+        help="Bring to machines elsewhere what a cell imports and they lack, in the versions "
+        "that are here: public packages from their index, private ones from here.",
     ).tag(config=True)
     keep = Bool(False, help="Keep clusters that a headless run would stop at its end.").tag(
         config=True

@@ -1,4 +1,4 @@
-"""Names of Python packages as users write them: requirements, files and addresses."""
+"""Names of Python packages as users write them, and addresses of what serves them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from .errors import SkyUsageError
 
 _OPTION = re.compile(r"(^|\s)-{1,2}\w")
 _FILE = re.compile(r"(?i)(^|\s*@\s*)file:")
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s,]*@")
 _PATH = re.compile(r"[/\\]|^\.|\.(whl|zip|tar\.\w+|tgz)$|^~")
 
 
@@ -69,3 +70,14 @@ def requirement_name(package: str) -> str:
     except InvalidRequirement:
         return ""
     return "" if found.url else canonicalize_name(found.name)
+
+
+def without_credentials(text: str) -> str:
+    """Return text without the user names and passwords of addresses in it.
+
+    Examples
+    --------
+    >>> without_credentials("no answer from https://ada:s3cr3t@pypi.acme.com/simple")
+    'no answer from https://pypi.acme.com/simple'
+    """
+    return _CREDENTIALS.sub("", text)

@@ -162,14 +162,34 @@ class Store:
         return self._put(row, [(_OPEN + missing, values)])
 
     def _put(self, row: ClusterRow, more: list[Any], durable: bool = False) -> bool:
-        values = {f.name: getattr(row, f.name) for f in fields(row)}
-        values |= {name: json.dumps(values[name]) for name in _JSON}
         try:
-            counts = self._db.write((_PUT_CLUSTER, values), *more, durable=durable)
+            counts = self._db.write((_PUT_CLUSTER, _cluster_values(row)), *more, durable=durable)
         except sqlite3.IntegrityError as error:
-            hint = "take it down first or choose another name"
-            raise SkyStoreError(f"a cluster named {row.name} is up already", hint=hint) from error
+            raise _taken(row.name) from error
         return counts is None or counts[0] > 0
+
+    def insert_launch(self, row: ClusterRow, check: Callable[[], None]) -> None:
+        """Insert a cluster if `check` agrees; no other process writes between the two.
+
+        Parameters
+        ----------
+        check
+            Reads this store, and raises to refuse.
+
+        Raises
+        ------
+        SkyStoreError
+            When another cluster of this name is up or starting; when it cannot be written now.
+        """
+
+        def work(db: sqlite3.Connection) -> None:
+            check()
+            db.execute(_PUT_CLUSTER, _cluster_values(row))
+
+        try:
+            self._db.exclusively(work)
+        except sqlite3.IntegrityError as error:
+            raise _taken(row.name) from error
 
     def exclusively(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Do something in one durable transaction that no other process can come between.
@@ -181,13 +201,14 @@ class Store:
         """
         return self._db.exclusively(work)
 
-    def renew_launch(self, cluster: ClusterId, at: float) -> None:
-        """Record that the process that launches a cluster lives."""
+    def renew_launch(self, cluster: ClusterId, at: float) -> bool:
+        """Record that the process that launches a cluster lives; say whether it still starts."""
         sql = (
             "UPDATE clusters SET renewed = MAX(renewed, :at) "
             "WHERE name = :name AND created = :created AND state = 'starting'"
         )
-        self._db.write((sql, self._of(cluster, at=at)), latest=f"renew {cluster}")
+        counts = self._db.write((sql, self._of(cluster, at=at)), latest=f"renew {cluster}")
+        return counts is None or counts[-1] > 0
 
     def cluster(self, name: str) -> ClusterRow | None:
         """The latest cluster of this name, whatever its state."""
@@ -268,6 +289,11 @@ class Store:
         )
         self._db.write((_CORRECT, values), (sql, values))
 
+    def note_cluster(self, cluster: ClusterId, note: str) -> bool:
+        """Note why a live cluster is about to end; empty when it is not after all."""
+        sql = f"UPDATE clusters SET note = :note WHERE id = {_LIVE_ID}"
+        return self._changed((sql, self._of(cluster, note=note)))
+
     def keep_cluster(self, cluster: ClusterId, until: float) -> bool:
         """Note until when a cluster does not end for idleness."""
         sql = f"UPDATE clusters SET kept = :until WHERE id = {_LIVE_ID}"
@@ -298,6 +324,22 @@ class Store:
         if counts is not None and not counts[-1]:
             raise SkyStoreError(f"no cluster named {cluster.name} of that time is up or starting")
         return interval
+
+    def bill_late(
+        self, cluster: ClusterId, price: float | None, started: float, ended: float
+    ) -> None:
+        """Bill what ran of a cluster that has ended already, beyond what is billed of it.
+
+        The end is an upper bound: another process closed the account while machines came up.
+        """
+        last = f"ifnull((SELECT MAX(ended) FROM intervals WHERE cluster_id = {_ID}), :started)"
+        sql = (
+            "INSERT INTO intervals (id, cluster_id, price, started, last_beat, ended, bounded) "
+            f"SELECT :interval, id, :price, MAX(:started, {last}), :ended, :ended, 1 FROM clusters "
+            f"WHERE id = {_ID} AND NOT {_IS_LIVE} AND MAX(:started, {last}) < :ended"
+        )
+        values = {"interval": secrets.randbits(62), "price": price}
+        self._db.write((sql, self._of(cluster, started=started, ended=ended, **values)))
 
     def beat(self, cluster: ClusterId, at: float) -> None:
         """Record that a live cluster was seen alive."""
@@ -458,6 +500,16 @@ class Store:
     def changes(self) -> str:
         """A word that is another one as soon as any process has written something."""
         return self._db.changes()
+
+
+def _taken(name: str) -> SkyStoreError:
+    hint = "take it down first or choose another name"
+    return SkyStoreError(f"a cluster named {name} is up already", hint=hint)
+
+
+def _cluster_values(row: ClusterRow) -> dict[str, Any]:
+    values = {f.name: getattr(row, f.name) for f in fields(row)}
+    return values | {name: json.dumps(values[name]) for name in _JSON}
 
 
 def _run_values(row: RunRow) -> dict[str, Any]:

@@ -6,16 +6,16 @@ import logging
 import os
 import threading
 import time
-import uuid
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from . import azure_account, azure_looks
+from . import azure_account, azure_looks, azure_self_delete
 from . import azure_bodies as bodies
 from .azure_account import Account
 from .azure_errors import explain, passes
+from .azure_self_delete import Roles
 from .azure_waits import Stop, idle, together
 from .base import Birth, Launch, Machine, Made, Tick, Trouble, forgotten
 from .rented import RentedCloud
@@ -52,6 +52,7 @@ class AzureDriver:
         self.poll = poll
         self._account: Account | None = None
         self._lock = threading.Lock()
+        self._roles = Roles()
 
     # -- who we are --------------------------------------------------------------------------
 
@@ -89,13 +90,14 @@ class AzureDriver:
                 [
                     partial(_make_network, account, group, order, birth),
                     partial(_make_firewall, account, group, order, birth),
+                    lambda stop: self._roles.ensure(account),
                 ],
                 self.poll,
                 tick,
             )
             found = together(
                 [
-                    partial(_make_machine, account, group, order, birth, rank)
+                    partial(_make_machine, account, self._roles, group, order, birth, rank)
                     for rank in range(order.resources.nodes)
                 ],
                 self.poll,
@@ -108,6 +110,8 @@ class AzureDriver:
             if not passes(error):
                 self._forsake(account, group, order.token, made)
             raise
+        ids = [seen.id for seen in found]
+        azure_self_delete.deallocate_at(account, order.offer.region, ids, birth.lease_end)
         return [azure_looks.machine(group, seen, "", "") for seen in found]
 
     def _make_group(self, account: Account, order: Launch, birth: Birth, tick: Tick) -> None:
@@ -184,6 +188,10 @@ class AzureDriver:
 
     # -- ending ------------------------------------------------------------------------------
 
+    def ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
+        """Return None: Azure lists only what is there."""
+        return None
+
     def remove(self, ids: Sequence[str]) -> None:
         """Ask for the end of machines; the last of a group takes the group with it."""
         account = self._use()
@@ -245,7 +253,7 @@ def _make_firewall(account: Account, group: str, order: Launch, birth: Birth, st
 
 
 def _make_machine(
-    account: Account, group: str, order: Launch, birth: Birth, rank: int, stop: Stop
+    account: Account, roles: Roles, group: str, order: Launch, birth: Birth, rank: int, stop: Stop
 ) -> Any:
     """Create one machine and wait until Azure has found a place for it, or none."""
     from azure.core import MatchConditions
@@ -262,24 +270,24 @@ def _make_machine(
     except HttpResponseError as error:
         if error.status_code != 412:
             raise
-        return _settled(account, group, name, stop)  # it was made by an answer that got lost
-    early = _let_end_itself(account, home, polling.first)
+        return _settled(account, roles, group, name, stop)  # it was made by an answer that got lost
+    early = roles.assign(account, home, polling.first)
     try:
         made = poller.result()
     except HttpResponseError as error:
         raise _Failed(error) from None
     if not early:
-        _let_end_itself(account, home, made)
+        roles.assign(account, home, made)
     return made
 
 
-def _settled(account: Account, group: str, name: str, stop: Stop) -> Any:
+def _settled(account: Account, roles: Roles, group: str, name: str, stop: Stop) -> Any:
     """Wait for a machine that somebody else's request makes."""
     from azure.core.exceptions import HttpResponseError, ODataV4Format
 
     home = f"/subscriptions/{account.subscription}/resourceGroups/{group}"
     seen = account.compute.virtual_machines.get(group, name, expand="instanceView")
-    _let_end_itself(account, home, seen)
+    roles.assign(account, home, seen)
     while seen.properties.provisioning_state in ("Creating", "Updating"):
         stop.sleep(stop.poll)
         seen = account.compute.virtual_machines.get(group, name, expand="instanceView")
@@ -289,46 +297,6 @@ def _settled(account: Account, group: str, name: str, stop: Stop) -> Any:
     error = HttpResponseError(message)
     error.error = ODataV4Format({"code": code, "message": message})
     raise _Failed(error)
-
-
-def _let_end_itself(account: Account, home: str, machine: Any) -> bool:
-    """Give a machine the right to delete its own group, as far as we may give it.
-
-    Returns whether the machine had an identity to give it to, which may come a little later.
-    """
-    from azure.core.exceptions import HttpResponseError
-    from azure.mgmt.resource.resources.models import GenericResource
-
-    principal = machine.identity.principal_id if machine.identity else None
-    if not principal:
-        return False
-    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{machine.id.lower()} {principal}")
-    path = f"{home}/providers/Microsoft.Authorization/roleAssignments/{name}"
-    roles = f"/subscriptions/{account.subscription}/providers/Microsoft.Authorization"
-    role = GenericResource(
-        properties={
-            "roleDefinitionId": f"{roles}/roleDefinitions/{bodies.CONTRIBUTOR}",
-            "principalId": principal,
-            "principalType": "ServicePrincipal",
-        }
-    )
-    try:
-        account.resource.resources.begin_create_or_update_by_id(
-            path, role, api_version="2022-04-01", polling=False
-        )
-    except HttpResponseError as error:
-        trouble = explain(error)
-        if trouble is None or trouble.cause != "permission":
-            if trouble is not None and trouble.code == "RoleAssignmentExists":
-                return True
-            raise
-        log.warning(
-            "azure: %s may not delete itself (%s): when this machine is lost, it is powered off "
-            "and billed until %%sky reap; an owner of the subscription can let us assign roles",
-            machine.name,
-            trouble.code,
-        )
-    return True
 
 
 # -- ending ------------------------------------------------------------------------------------

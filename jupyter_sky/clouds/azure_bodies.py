@@ -23,7 +23,6 @@ MADE = "jupyter-sky-made"
 """Tag of a group: unix seconds at which it was made."""
 SPOT = "jupyter-sky-spot"
 """Tag of a group whose machines Azure may take back, and then keeps no trace of."""
-CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 NETWORK, SUBNET, FIREWALL = "network", "nodes", "firewall"
 IMAGE_GIB = 30
 GPU_IMAGE_GIB = 128
@@ -269,7 +268,7 @@ def ending(manager: str, subscription: str, token: str) -> str:
         others=f"{stem(token)}-",
         head=machine_name(token, 0),
     )
-    return deletion(where)
+    return deletion(where, for_ever=True)
 
 
 _ORDER = """\

@@ -3,10 +3,7 @@
 The document is for cloud-init, which Ubuntu's images of all clouds have. The host key is made here
 and pinned before the machine exists, so nobody can stand in between, not even at first contact.
 
-A machine ends by itself in three ways, none of which needs this machine: at the end of its lease
-(``shutdown -P +N`` at birth, and the cloud's own limit where it has one); when its cluster ends;
-and when nobody renews it any more: the head, or a nurse on other nodes, writes the time into
-``/run/jupyter-sky/renewed`` again and again, and a small script that belongs to root looks at it.
+A machine ends by itself: see `jupyter_sky.clouds.machine_lease`.
 """
 
 from __future__ import annotations
@@ -14,52 +11,16 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ..config import Sky
 from ..resources import parse_duration
 from ..ssh import Address
+from . import machine_lease
 from .base import TAGS, Birth, Launch
 
 DISK_GIB = 50.0
 """Boot disk where none is asked for: a Deep Learning image alone is about 40."""
-BOOT_SECONDS = 1800
-"""A machine on which no cluster has begun ends after so long."""
-ENDING_MINUTES = 3
-LEASE = "/run/jupyter-sky"
-SCRIPT = "/usr/local/sbin/jupyter-sky-lease"
-
-_LEASE = """#!/bin/sh
-# Ends this machine when its lease is not renewed: see jupyter_sky/clouds/birth.py.
-# Times are seconds since boot: a clock that is set meanwhile changes nothing.
-lease=%(lease)s
-now() { cut -d. -f1 /proc/uptime; }
-born=$(now)
-mkdir -p "$lease" && chown %(user)s "$lease"
-while sleep 2; do
-  [ $(($(now) - born)) -gt %(lease_seconds)d ] && break
-  renewed=$(cat "$lease/renewed" 2>/dev/null)
-  if [ -n "$renewed" ]; then
-    [ $(($(now) - renewed)) -gt %(silent)d ] && break
-  elif [ $(($(now) - born)) -gt %(boot)d ]; then
-    break
-  fi
-  [ -e "$lease/end" ] && break
-done
-log=/dev/null
-(: >/dev/console) 2>/dev/null && log=/dev/console
-{ :
-%(ending)s
-} >"$log" 2>&1
-shutdown -P now
-"""
-_START = (
-    "if [ -d /run/systemd/system ]; then "
-    f"systemd-run --unit jupyter-sky-lease -p Restart=always {SCRIPT}; "
-    f"else setsid {SCRIPT} </dev/null >/dev/null 2>&1 & fi"
-)
 
 
 def birth(order: Launch, folder: Path, ending: str, now: float) -> Birth:
@@ -130,16 +91,11 @@ def user_data(
     ending
         Shell commands by which it ends itself, run before it is powered off.
     """
-    values: Mapping[str, Any] = {
-        "lease": LEASE,
-        "user": user,
-        "silent": silence,
-        "boot": BOOT_SECONDS,
-        "lease_seconds": math.ceil(lease),
-        "ending": ending,
-    }
+    # a second timer; where a machine must do more than power off it would only be in the way
+    timer = [] if ending else [["shutdown", "-P", f"+{math.ceil(lease / 60)}"]]
     document = {
         "ssh_deletekeys": True,
+        "ssh_pwauth": False,  # port 22 may be open to all
         "ssh_keys": {"ed25519_private": host_private, "ed25519_public": host_public},
         "disable_root": user != "root",
         "users": [
@@ -151,12 +107,8 @@ def user_data(
                 "ssh_authorized_keys": [public],
             }
         ],
-        "write_files": [{"path": SCRIPT, "permissions": "0755", "content": _LEASE % values}],
-        "runcmd": [
-            # where a machine must do more than power off, the script has a little time for that
-            ["shutdown", "-P", f"+{math.ceil(lease / 60) + (ENDING_MINUTES if ending else 0)}"],
-            ["sh", "-c", _START],
-        ],
+        "write_files": machine_lease.files(user, lease=lease, silence=silence, ending=ending),
+        "runcmd": [*timer, ["sh", machine_lease.EACH_BOOT]],
     }
     return "#cloud-config\n" + json.dumps(document, indent=1)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+WAITS = (1, 5, 20, 60, 120, 300)
+"""Seconds between tries."""
 
-def deletion(order: str) -> str:
+
+def deletion(order: str, *, for_ever: bool) -> str:
     """Return shell commands that delete what a piece of Python names, and try until it is gone.
 
     Parameters
@@ -11,12 +14,17 @@ def deletion(order: str) -> str:
     order
         Defines ``order()``, which returns an address and a token; it may ask ``told(path,
         headers)`` of the metadata service.
+    for_ever
+        Never return: where a machine that is powered off is billed as one that runs, it must not
+        be powered off before it is deleted. Else it is given up after some minutes, or when the
+        cloud has accepted it.
     """
-    return _PROGRAM.replace("# the order\n", order)
+    program = _PROGRAM.replace("# the order\n", order)
+    return program.replace("WAITS", repr(WAITS)).replace("FOR_EVER", repr(for_ever))
 
 
 _PROGRAM = """python3 - <<'EOF'
-import json, socket, time, urllib.error, urllib.parse, urllib.request
+import itertools, json, socket, time, urllib.error, urllib.parse, urllib.request
 
 direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -25,18 +33,21 @@ def told(path, headers):
     return direct.open(asked, timeout=10).read().decode()
 
 # the order
-for wait in (1, 5, 20, 0):
+waits = WAITS
+for wait in itertools.chain(waits, itertools.repeat(waits[-1]) if FOR_EVER else ()):
     try:
         url, token = order()
         sent = urllib.request.Request(url, method="DELETE")
         sent.add_header("Authorization", "Bearer " + token)
         urllib.request.urlopen(sent, timeout=30)
-        break
+        if not FOR_EVER:
+            break
+        wait = max(wait, waits[3])  # it is on its way, and may yet fail there
     except urllib.error.HTTPError as error:
-        print("jupyter-sky: not deleted:", error.code, error.read()[:500])
-        if error.code == 404:
+        print("jupyter-sky: not deleted:", error.code, error.read()[:500], flush=True)
+        if error.code == 404 and not FOR_EVER:
             break
     except Exception as error:
-        print("jupyter-sky: not deleted:", error)
+        print("jupyter-sky: not deleted:", error, flush=True)
     time.sleep(wait)
 EOF"""

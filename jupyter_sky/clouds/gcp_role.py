@@ -67,7 +67,8 @@ def ending(host: str) -> str:
     host
         Scheme and host of Compute Engine; empty for Google's own.
     """
-    return deletion(_ORDER.format(compute=host or COMPUTE))
+    # a machine that is off costs its disk alone: that is better than to stay up
+    return deletion(_ORDER.format(compute=host or COMPUTE), for_ever=False)
 
 
 _ORDER = """\

@@ -32,7 +32,10 @@ NEEDED = "a Linux machine with util-linux and coreutils is needed"
 
 _STATE = """
 cd "$1" 2>/dev/null && ! flock -s -n alive true && echo "running" && exit
-cat "$HOME/.cache/jupyter_sky/ended/$2.json" 2>/dev/null || echo "{}"
+cat "$HOME/.cache/jupyter_sky/ended/$2.json" 2>/dev/null && exit
+boot=$(cat boot 2>/dev/null)
+[ -n "$boot" ] && [ "$boot" != "$(cat /proc/sys/kernel/random/boot_id)" ] &&
+  echo '{"reason": "the machine was restarted"}' || echo "{}"
 """
 _END = """
 alive() { [ -e "$1/alive" ] && ! flock -s -n "$1/alive" true; }
@@ -150,6 +153,12 @@ def take(node: Node, note: dict[str, Any]) -> Node:
         raise SkyNoCapacity(f"{where}: {some} taken by other clusters")
     if answer.code == 69:
         raise SkyBootstrapError(f"{where}: {answer.err}", hint=NEEDED)
+    if answer.code == 77:
+        raise SkyBootstrapError(
+            f"{where}: this user cannot take slots in {answer.err}",
+            hint="whoever administers it can make a folder for them: "
+            "sudo mkdir -m 1777 /var/lib/jupyter_sky-slots",
+        )
     if answer.code:
         raise failed(node, "no folder can be made there", answer.err)
     facts: dict[str, str] = {}

@@ -5,7 +5,7 @@
 # SETTINGS is shell text of the machine's owner. KEY names the environment that engines need, with
 # a Python of a minor VERSION: the owner's PYTHON, or any.
 #
-# Exit codes: 73 no folder can be made, 75 every slot is taken. That the tools are there has been
+# Exit codes: 73 no folder can be made, 75 every slot is taken, 77 the slots are another user's. That the tools are there has been
 # seen before (69 if not): `TOOLS` in keeper.py.
 #
 # A slot is a lock that a process holds. The one started here, the keeper, waits SECONDS for the
@@ -18,16 +18,29 @@ $(uname -s -n -m)
 END
 base=$HOME/.cache/jupyter_sky
 runs=$base/run/$name
-locks=${JUPYTER_SKY_SLOTS:-/tmp/jupyter_sky-slots}
+# the first is for who administers the machine to make: nobody else can
+locks=${JUPYTER_SKY_SLOTS:-/var/lib/jupyter_sky-slots}
+[ -d "$locks" ] || locks=${JUPYTER_SKY_SLOTS:-/tmp/jupyter_sky-slots}
 mkdir -p "$runs" "$base/env" "$base/ended" || exit 73
-[ -d "$locks" ] || { (umask 0; mkdir -m 1777 -p "$locks"); } || exit 73
+[ -d "$locks" ] || { (umask 0; mkdir -m 1777 -p "$locks") 2>/dev/null; }
+if [ -L "$locks" ] || ! [ -w "$locks" ] || ! [ -x "$locks" ]; then
+  echo "$locks (made by $(stat -c %U "$locks" 2>/dev/null || echo "no user"))" >&2
+  exit 77
+fi
 directory=$runs/$token
 
 exec 7>"$base/lock" || exit 73
 flock 7
-# what a machine that lost its power has left
+# what a machine that was restarted has left
+this=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)
 for old in "$runs"/*/; do
-  [ -e "$old/alive" ] && flock -s -n "$old/alive" true && rm -rf "$old"
+  [ -e "$old/alive" ] && flock -s -n "$old/alive" true || continue
+  name=$(basename "$old")
+  if [ -e "$old/boot" ] && [ "$(cat "$old/boot")" != "$this" ]; then
+    [ -e "$base/ended/$name.json" ] ||
+      echo '{"reason": "the machine was restarted"}' >"$base/ended/$name.json"
+  fi
+  rm -rf "$old"
 done
 find "$base/ended" -type f -mtime +7 -exec rm -f {} + 2>/dev/null
 
@@ -38,7 +51,7 @@ if ! [ -d "$directory" ]; then
     lock=$locks/$number
     [ -e "$lock" ] || (umask 0; : >"$lock") 2>/dev/null
     # its file may have been removed between the two, by one who has just ended
-    if [ -r "$lock" ] && exec 9<"$lock" && flock -n 9 &&
+    if [ -f "$lock" ] && [ -r "$lock" ] && exec 9<"$lock" && flock -n 9 &&
       [ "$(stat -L -c %i /proc/$$/fd/9)" = "$(stat -c %i "$lock" 2>/dev/null)" ]; then
       slot=$number
       break
@@ -50,6 +63,7 @@ if ! [ -d "$directory" ]; then
   mkdir "$directory" "$directory/work" || exit 73
   echo "$slot" >"$directory/slot"
   printf %s "$note" >"$directory/note"
+  echo "$this" >"$directory/boot"
   lease=${JUPYTER_SKY_LEASE:-/run/jupyter-sky} # of a rented machine, which ends with its cluster
   [ -d "$lease" ] && end=$lease/end || end=
   printf '{"record": "%s", "remove": ["%s", "%s"], "end": "%s"}' \

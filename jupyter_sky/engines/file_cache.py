@@ -62,10 +62,10 @@ class FileTree:
         """Return a file for each content."""
         return {facts[0]: self.files[name] for name, facts in self.known.items()}
 
-    def size(self, digests: Iterable[str]) -> int:
-        """Return how many bytes contents have together."""
+    def size(self, digests: Iterable[str] | None = None) -> int:
+        """Return how many bytes contents have together; without `digests`, all of them."""
         paths = self.by_digest()
-        return sum(paths[each].stat().st_size for each in digests)
+        return sum(paths[each].stat().st_size for each in (paths if digests is None else digests))
 
     def parts(self, digests: Iterable[str], limit: int) -> Iterator[list[tuple[str, int, bytes]]]:
         """Yield messages' worth of contents, at most `limit` bytes each: digest, start, piece."""
@@ -151,8 +151,8 @@ class FileReceiver:
         with path.open("ab") as file:
             file.write(piece)
 
-    def finish(self) -> None:
-        """Keep what has arrived.
+    def finish(self, wanted: Iterable[str]) -> None:
+        """Keep what has arrived of some contents; drop the rest, whose sender has given up.
 
         Raises
         ------
@@ -160,7 +160,8 @@ class FileReceiver:
             A content is not that of its digest.
         """
         try:
-            for name, (path, state) in self._partial.items():
+            for name in {*wanted} & self._partial.keys():
+                path, state = self._partial[name]
                 if state.hexdigest() != name:
                     raise _changed()
                 os.replace(path, home() / "files" / name)

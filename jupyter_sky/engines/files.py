@@ -7,7 +7,7 @@ import importlib.util
 import os
 import site
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -144,15 +144,15 @@ def _files(root: Path, path: Path, found: Manifest) -> Iterator[Path]:
                 continue
             if not asked and is_secret(file.name):
                 found.secrets.append(name)
-            elif file.is_symlink() and not _may_follow(root, file):
+            elif file.is_symlink() and not leads_below(file, root):
                 found.links.append(name)
             else:
                 yield file
 
 
-def _may_follow(root: Path, link: Path) -> bool:
-    """Say whether a link leads to a file of the folder that would be sent by its own name."""
-    target = link.resolve()
+def leads_below(link: Path, root: Path) -> bool:
+    """Say whether a link leads to a file of a folder that would be sent by its own name."""
+    target, root = link.resolve(), root.resolve()
     if not target.is_relative_to(root):
         return False
     parts = target.relative_to(root).parts
@@ -230,18 +230,13 @@ class Workspace:
 
     def _forget(self, changed: Iterable[str]) -> list[str]:
         """Forget the modules of changed files, each with the whole of its package."""
-        importlib.invalidate_caches()
         files = {os.path.realpath(self._inside(name)) for name in changed}
-        here = {
-            name: os.path.realpath(file)
-            for name, module in list(sys.modules.items())
-            if (file := getattr(module, "__file__", None)) and name != "__main__"
-        }
-        packages = {name.partition(".")[0] for name, file in here.items() if file in files}
-        forgotten = [name for name in here if name.partition(".")[0] in packages]
-        for name in forgotten:
-            del sys.modules[name]
-        return forgotten
+        return _forget_modules(lambda file: file in files)
+
+    def forget_below(self, folder: str) -> list[str]:
+        """Forget the packages that were imported from a folder."""
+        root = os.path.join(os.path.realpath(folder), "")
+        return _forget_modules(lambda file: file.startswith(root))
 
     def add_paths(self, paths: Iterable[str]) -> None:
         """Put `paths` before the engine's own packages."""
@@ -258,3 +253,18 @@ class Workspace:
         if pure.is_absolute() or ".." in pure.parts:
             raise ValueError(f"{name} lies outside the working folder")
         return self.root / pure
+
+
+def _forget_modules(is_changed: Callable[[str], bool]) -> list[str]:
+    """Forget the modules of changed files, each with the whole of its package."""
+    importlib.invalidate_caches()
+    here = {
+        name: os.path.realpath(file)
+        for name, module in list(sys.modules.items())
+        if (file := getattr(module, "__file__", None)) and name != "__main__"
+    }
+    packages = {name.partition(".")[0] for name, file in here.items() if is_changed(file)}
+    forgotten = [name for name in here if name.partition(".")[0] in packages]
+    for name in forgotten:
+        del sys.modules[name]
+    return forgotten

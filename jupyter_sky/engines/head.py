@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .activity import Activity, notebook_name
+from .deadline import REASON, Deadline
 from .docket import Entry
 from .docket import path_of as docket_of
 from .docket import read as read_docket
@@ -36,7 +37,7 @@ from .logins import LOOK_SECONDS, LoginWatch
 from .patient import Process, begin, memory, start_engine
 from .runs import Run, Runs
 from .vitals import PERIOD_SECONDS, History, Vitals
-from .wards import Far, Wards
+from .wards import GIVEN_UP, REJOIN_SECONDS, SILENCE_SECONDS, Far, Wards
 
 if TYPE_CHECKING:
     from .steward import Steward
@@ -63,6 +64,8 @@ class Engine:
     """Why the one before it ended, in words for the user."""
     verdict: str = ""
     """Why the head is about to kill it."""
+    lost: str = ""
+    """Why its node is lost; empty while it is not."""
 
 
 class Head:
@@ -83,6 +86,7 @@ class Head:
         self.directory = Path(config["directory"])
         self.journal = Journal(self.directory / "journal")
         self.activity = Activity(float(config["idle"]), time.monotonic())
+        self.deadline = Deadline()
         self.runs = Runs()
         # a shell on the notebook's own machine is its user's, and not for this cluster
         self._logins = LoginWatch(self.directory, bool(config.get("gate")))
@@ -145,12 +149,13 @@ class Head:
             self._history.add(rank, sample)
         if self.wards is not None:
             self.wards.listen(self._history.add)
-            if lost := self.wards.lost():
-                self.stop(lost)
+            if missing := self.wards.missing():
+                self.stop(missing)
                 return
+            self._look_after_nodes(self.wards)
         self._look()
         for engine in list(self.engines.values()):
-            if engine.process.poll() is not None:
+            if not engine.lost and engine.process.poll() is not None:
                 self._bury(engine)
         if self._gate is not None and self._gate.poll() is not None:
             self._gate = self._open_gate()
@@ -174,6 +179,8 @@ class Head:
             self.activity.note(str(login), now - login.idle)
         if os.getppid() != self.parent:
             self.stop("its guardian was killed")
+        elif self.deadline.is_over():
+            self.stop(REASON)
         elif self.activity.left(now) < 0:
             self.stop("idle")
 
@@ -183,12 +190,29 @@ class Head:
         shells = [str(login) for login in self._logins.found if login.idle <= LOOK_SECONDS]
         return self.activity.report(time.monotonic(), cells, shells)
 
+    def _look_after_nodes(self, wards: Wards) -> None:
+        """Fail what ran on nodes that are lost, and take in those that are back."""
+        for rank in wards.newly_lost():
+            engine = self.engines[rank]
+            engine.lost = f"it has not answered for {SILENCE_SECONDS:g} s"
+            engine.last_words = f"node {rank} is lost: {engine.lost}"
+            self.runs.lost(rank)
+            self.on_death(rank)
+        for rank in wards.newly_given_up():
+            minutes = REJOIN_SECONDS / 60
+            self.engines[rank].lost = f"it was {GIVEN_UP} after {minutes:g} min of silence"
+        for rank in wards.returned():
+            # what its engine did meanwhile has failed: it begins anew, and so does its node
+            words = f"node {rank} is back; {self.engines[rank].lost}"
+            self.engines[rank] = self._spawn(rank)
+            self.engines[rank].last_words = words
+
     def _look(self) -> None:
         """Read off the dockets what the engines execute."""
         for engine in self.engines.values():
             before = engine.cell
             if isinstance(engine.process, Far):
-                now = engine.process.cell
+                now = None if engine.lost else engine.process.cell
             else:
                 now = read_docket(docket_of(self.directory, engine.rank))
             if now == before:
@@ -339,11 +363,18 @@ class Head:
         """Note that a notebook is there, and what it does with the cluster."""
         if content.get("idle"):
             self.activity.idle = float(content["idle"])
+        if "left" in content:
+            self.deadline.set(content["left"])
         if content.get("notebook"):
             what, uses = content.get("what", ""), content.get("uses", "")
             now = time.monotonic()
             self.activity.beat(content["notebook"], now, content.get("ago"), what, uses)
         return {"stopping": self.stopping, **self._use()}
+
+    def _op_deadline(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Move the time at which it ends whatever runs: the day's money lasts until then."""
+        self.deadline.set(content["left"])
+        return {"left": self.deadline.left}
 
     def _op_use(self, content: dict[str, Any]) -> dict[str, Any]:
         return self._use()
@@ -416,6 +447,7 @@ class Head:
                     "pid": engine.process.pid,
                     "running": engine.cell.facts["run"] if engine.cell else None,
                     "last_words": engine.last_words,
+                    "lost": engine.lost,
                 }
                 for engine in self.engines.values()
             ]

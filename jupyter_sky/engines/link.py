@@ -287,8 +287,10 @@ class Link:
         if content["status"] != "ok":
             from .. import errors
 
-            kind = getattr(errors, content["ename"], errors.SkyTransferError)
-            raise kind(content["evalue"])
+            kind = vars(errors).get(str(content["ename"]))
+            if not (isinstance(kind, type) and issubclass(kind, SkyError)):
+                kind = errors.SkyTransferError
+            raise kind(str(content["evalue"]))
         return content
 
     def abort(self, cells: Iterable[Cell]) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from .. import clouds
 from ..clouds import Machine
 from ..clouds.base import ReachedBySsh
-from ..errors import SkyClusterLost, SkyError
+from ..engines.wards import GIVEN_UP
+from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost
 from ..provisioner import check_alive
 from ..provisioner.bootstrap import bring_uv
 from ..provisioner.remote import open_tunnel
@@ -36,6 +37,8 @@ SILENCE_SECONDS = 10.0
 HEAL_SECONDS = 30.0
 ASK_SECONDS = 3.0
 """How often its cloud is asked while the connection is down."""
+ENDED = "it was ended"
+"""What the reason for an end begins with when somebody wanted it; then it says who."""
 ANOTHER = "its variables are gone; the next cell starts another"
 
 
@@ -65,6 +68,8 @@ class Cluster:
             raise
         if tunnel := self.tunnel:
             self.link.away = lambda: "" if tunnel.up else tunnel.reason or "connecting"
+        self.money_left: Callable[[], float | None] = lambda: None
+        """Tells for how many seconds the day's money lasts; None for ever."""
         self.paths: set[str] = set()
         self._equipped = threading.Event()
         self.running: dict[str, Callable[[], int]] = {}
@@ -120,6 +125,9 @@ class Cluster:
     def beat(self, **more: Any) -> None:
         """Tell the head that this notebook is there, and what it does with the cluster."""
         use = self.link.use()
+        if self.row.price:
+            with contextlib.suppress(SkyError):  # a store that is locked: the old deadline stays
+                more["left"] = self.money_left()
         answer = self.link.head("beat", notebook=self.notebook, **use, **more)
         self.idleness.hear(answer["idle_left"], answer["idle"], time.time())
 
@@ -152,6 +160,9 @@ class Cluster:
         except SkyError as gone:
             reason, hint = gone.message.partition(" is gone: ")[2] or gone.message, ANOTHER
             kind = type(gone)
+            noted = self.store.find_cluster(self.row.id)
+            if noted is not None and noted.note.startswith(ENDED):
+                reason = noted.note
             if reason == "idle":
                 reason = f"nobody used it for {format_duration(self.row.idle)} (--idle)"
                 self.idleness.over(time.time())
@@ -190,9 +201,64 @@ class Cluster:
         """Raise SkyClusterLost when the cloud says that the machines have ended."""
         check_alive(self.cloud, self.machines, self.row.name)
 
+    def confirm(self) -> None:
+        """Raise SkyClusterLost when its cloud says that it has ended; the next cell starts another.
+
+        A cluster of which a machine has ended has ended, whatever the others do.
+        """
+        try:
+            self.check_alive()
+        except SkyClusterLost:
+            self._is_lost(silent=0.0)
+            raise
+
     def heal(self, ranks: Iterable[int]) -> None:
-        """Wait until the engines of `ranks` are there (a new one replaces each that died)."""
-        self.link.wait_ranks(ranks, HEAL_SECONDS, self.check_alive)
+        """Wait until the engines of `ranks` are there (a new one replaces each that died).
+
+        Raises
+        ------
+        SkyNodeLost
+            One of their nodes is lost, and has not come back.
+        SkyClusterLost
+            The cluster has ended.
+        """
+        wanted, asked = set(ranks), [time.monotonic()]
+
+        def alive() -> None:
+            self.confirm()
+            if time.monotonic() - asked[0] > 1.0:
+                asked[0] = time.monotonic()
+                self._refuse_lost(wanted, only_given_up=True)
+
+        try:
+            self.link.wait_ranks(wanted, HEAL_SECONDS, alive)
+        except SkyEngineLost:
+            self._refuse_lost(wanted)
+            raise
+
+    def _refuse_lost(self, ranks: set[int], only_given_up: bool = False) -> None:
+        for rank, why in self.lost_nodes().items():
+            error = self.node_lost(rank, why)
+            if rank in ranks and (error.given_up or not only_given_up):
+                raise error
+
+    def node_lost(self, rank: int, why: str, label: str = "") -> SkyNodeLost:
+        """Return the error of a node that is lost, with what ran on it."""
+        name, during = self.row.name, f" while it ran {label}" if label else ""
+        error = SkyNodeLost(
+            f"node {rank} of cluster {name} was lost{during}: {why}",
+            hint="its variables are gone, those of the other nodes are kept: --on names nodes; "
+            f"to start all anew: %sky down {name}",
+        )
+        error.given_up = GIVEN_UP in why
+        return error
+
+    def lost_nodes(self) -> dict[int, str]:
+        """Return the ranks of nodes that are lost, each with the reason."""
+        with contextlib.suppress(SkyError):
+            engines = self.link.head("engines")["engines"]
+            return {engine["rank"]: engine["lost"] for engine in engines if engine["lost"]}
+        return {}
 
     def last_words(self, rank: int) -> str:
         """Say why the engine of a rank was lost."""

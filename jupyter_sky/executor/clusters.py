@@ -13,18 +13,19 @@ from pathlib import Path
 
 from .. import clouds
 from ..clouds import Machine
+from ..engines.activity import notebook_name
 from ..errors import SkyClusterLost, SkyError, SkyStoreError, SkyUsageError
 from ..offers import Offer
 from ..provisioner import Report, observe
 from ..resources import Resources
 from ..store import ClusterId, ClusterRow, RunRow, Store
 from ..tracker.ends import observed_ends
-from .cluster import ANOTHER, Cluster
+from .cluster import ANOTHER, ENDED, Cluster
 from .guard import Guard
 from .launching import abandon, await_other, launcher, start
 
-EXPECTED = ("idle", "stopped", "it was ended")
-"""Reasons for an end that somebody wanted."""
+EXPECTED = ("idle", "stopped", "the day's budget is spent")
+"""Reasons for an end that somebody wanted, as machines say them."""
 
 
 class Clusters:
@@ -42,6 +43,8 @@ class Clusters:
 
     def __init__(self, store: Store, notebook: str, session: str) -> None:
         self.store, self.notebook, self.session = store, notebook, session
+        self.ender = f"by {notebook_name(notebook)}"
+        """Who ends clusters through this object, as others are told."""
         self.connected: dict[str, Cluster] = {}
         self.started: list[str] = []
         self.guard = Guard(self)
@@ -89,7 +92,19 @@ class Clusters:
                 notes.append(note)
             if live is not None:
                 return live
+        notes += self._ended_meanwhile(name)
         return None
+
+    def _ended_meanwhile(self, name: str | None) -> list[str]:
+        """Forget clusters that others have ended; return what this notebook's user should know."""
+        notes = []
+        for live in list(self.connected.values()):
+            mine = live.row.name == name if name else self._is_own(live.row)
+            row = self.store.find_cluster(live.row.id) if mine and live.link.lost else None
+            if row is not None and row.state not in ("starting", "up"):
+                self.forget(row.id)
+                notes.append(_has_ended(row.name, row.note))
+        return notes
 
     def at_hand(self, resources: Resources, name: str | None) -> Cluster | None:
         """Return a cluster for a request that this process is connected to, if there is one."""
@@ -131,16 +146,17 @@ class Clusters:
             return live, ""
         if gone := self._gone(row):
             self.bury(row, gone[0])
-            why = f" ({gone[0].reason})" if gone[0] and gone[0].reason else ""
-            return None, f"cluster {row.name} has ended{why}; its variables are gone"
+            ended = self.store.find_cluster(row.id)
+            return None, _has_ended(row.name, ended.note if ended else "")
         self.forget(row.name)
         try:
-            live = self.connected[row.name] = Cluster(row, self.store, self.notebook)
+            live = self.connected[row.name] = self.connect(row)
         except SkyClusterLost as error:
             error.hint = f"wait, or end it: %sky down {row.name}"
             raise
         try:
             live.heal(range(row.nodes))
+            live.beat()
             busy = live.link.hello["running"]
             count = len(live.link.ask(0, "names")["names"]) if not busy else None
         except BaseException:
@@ -148,6 +164,12 @@ class Clusters:
             raise
         kept = f", {count} variable{'' if count == 1 else 's'}" if count is not None else ""
         return live, f"reconnected to {row.name}{kept}"
+
+    def connect(self, row: ClusterRow) -> Cluster:
+        """Return a new connection to a cluster, which tells it how long the day's money lasts."""
+        live = Cluster(row, self.store, self.notebook)
+        live.money_left = self.guard.money_left
+        return live
 
     @staticmethod
     def _gone(row: ClusterRow) -> list[Machine | None]:
@@ -212,13 +234,35 @@ class Clusters:
             if row is None or row.state != "up":
                 up = ", ".join(r.name for r in self.store.clusters()) or "none"
                 raise SkyUsageError(f"no cluster {name!r} is up (up now: {up})")
-            self.end(row, "it was ended")
+            self.end(row)
             return row
 
-    def end(self, row: ClusterRow, why: str) -> None:
-        """Terminate a cluster that is up, and close its account."""
-        clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
+    def end(self, row: ClusterRow, why: str = "") -> None:
+        """Terminate a cluster that is up, and close its account.
+
+        The reason is noted first: notebooks that use the cluster see it end before this returns.
+
+        Parameters
+        ----------
+        why
+            The reason; who did it unless given.
+        """
+        why = why or f"{ENDED} {self.ender}"
+        self.store.note_cluster(row.id, why)
+        try:
+            clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
+        except BaseException:
+            self.store.note_cluster(row.id, "")
+            raise
         self.bury(row, None, why)
+
+    def end_unless_gone(self, row: ClusterRow) -> bool:
+        """Terminate a cluster; one that has ended already is only recorded, and False returned."""
+        if gone := self._gone(row):
+            self.bury(row, gone[0])
+            return False
+        self.end(row)
+        return True
 
     def forget(self, cluster: str | ClusterId, lost: str = "") -> None:
         """Close this process's connection to a cluster; say why to those who wait for it.
@@ -249,9 +293,10 @@ class Clusters:
         if gone is not None:  # what is left of it is of no use
             with suppress(SkyError):
                 clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
-        reason = why or (gone.reason if gone else "")
+        reason = why or self.ending(row) or (gone.reason if gone else "")
         self.forget(row.id, reason or "it has ended")
-        state = "lost" if gone is not None and reason not in EXPECTED else "down"
+        wanted = reason in EXPECTED or reason.startswith(ENDED)
+        state = "lost" if gone is not None and not wanted else "down"
         known = gone.ended if gone else time.time()
         ended = known if known is not None else latest_end(row, time.time())
         first = self.store.end_cluster(
@@ -263,6 +308,11 @@ class Clusters:
             for kind, seconds in observed_ends(row, _told(row, gone), known):
                 observe(kind, Offer(**row.offer), seconds=seconds)
         return first
+
+    def ending(self, row: ClusterRow) -> str:
+        """Return who ends a cluster, or did so, in words; empty when nobody did."""
+        noted = self.store.find_cluster(row.id)
+        return noted.note if noted is not None and noted.note.startswith(ENDED) else ""
 
     def reconcile(self) -> list[ClusterRow]:
         """Compare what is remembered with what the clouds say; return what is up."""
@@ -314,6 +364,10 @@ class Clusters:
             for run in self.store.runs(notebook=self.notebook, cluster=cluster, status="running")
             if run.session != self.session
         ]
+
+
+def _has_ended(name: str, why: str) -> str:
+    return f"cluster {name} has ended{f' ({why})' if why else ''}; its variables are gone"
 
 
 def _ended_ones(machines: Sequence[Machine]) -> list[Machine | None]:

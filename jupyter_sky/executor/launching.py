@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import clouds, processes
+from .. import clouds, processes, reservations
 from ..clouds import Launch, Machine
 from ..clouds.birth import lease_seconds
 from ..clouds.records import identity
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .clusters import Clusters
 
 ENGINES_SECONDS = 120.0
+ABANDONED = "its notebook was killed while it launched it"
 RENEW_SECONDS = 10.0
 """How often a launch shows others that its process lives."""
 
@@ -80,15 +82,17 @@ class _Start:
     def run(self, report: Report) -> Cluster:
         """Go all the way, or leave nothing behind."""
         # before the launch: whatever happens to this process, it is known what to look for
-        self.known.store.put_cluster(self.row, durable=self.row.price != 0)
+        self.row = reservations.reserve(self.known.store, self.row)
         renewed = time.monotonic()
 
         def waiting(stage: str, detail: str) -> None:
             nonlocal renewed
             report(stage, detail)
+            self.known.guard.allow(self.row.price, f"{self.row.name} was given back as it started")
             if time.monotonic() - renewed > RENEW_SECONDS:
                 renewed = time.monotonic()
-                self.known.store.renew_launch(self.row.id, time.time())
+                if not self.known.store.renew_launch(self.row.id, time.time()):
+                    raise self._given_up()
 
         try:
             lease = provision(self.order, waiting, self._launched)
@@ -116,15 +120,14 @@ class _Start:
 
     def _billed(self, machines: list[Machine]) -> bool:
         self.machines = machines
-        begun = min([time.time(), *(machine.started for machine in machines if machine.started)])
         self.row = replace(self.row, machines=[asdict(machine) for machine in machines])
-        return self.known.store.record_launch(self.row, begun)
+        return self.known.store.record_launch(self.row, _begun(machines))
 
     def _connected(self, lease: Lease, report: Report) -> Cluster:
         connection = {**self.row.connection, **self._measured(), "file": str(lease.connection)}
         del connection["launcher"]
         self._put(state="up", connection=connection)
-        live = Cluster(self.row, self.known.store, self.known.notebook)
+        live = self.known.connect(self.row)
         self.known.connected[self.row.name] = live
 
         def alive() -> None:
@@ -132,6 +135,7 @@ class _Start:
             live.check_alive()
 
         live.link.wait_ranks(range(self.row.nodes), ENGINES_SECONDS, alive)
+        live.beat()  # from now on it knows when the day's money is spent
         return live
 
     def _give_back(self) -> None:
@@ -142,7 +146,9 @@ class _Start:
 
     def _ended(self) -> None:
         if self.machines:
-            self.known.bury(self.row, None)
+            if not self.known.bury(self.row, None):  # closed by another process: they ran on
+                begun, now = _begun(self.machines), time.time()
+                self.known.store.bill_late(self.row.id, self.row.price, begun, now)
         else:
             self.known.store.drop_cluster(self.row.id)
 
@@ -157,6 +163,11 @@ class _Start:
             f"the launch of {self.row.name} was ended by another process while this one was silent",
             hint="run the cell again",
         )
+
+
+def _begun(machines: Iterable[Machine]) -> float:
+    """Return the time from which on machines that have come up are billed."""
+    return min([time.time(), *(machine.started for machine in machines if machine.started)])
 
 
 def _row(known: Clusters, order: Launch, named: bool) -> ClusterRow:
@@ -214,6 +225,8 @@ def await_other(known: Clusters, name: str, report: Report) -> None:
 def abandon(known: Clusters, row: ClusterRow) -> list[Machine]:
     """End what a process that was killed has launched; return the machines that were up.
 
+    What has ended by itself before anybody looked is billed all the same.
+
     Raises
     ------
     SkyError
@@ -221,12 +234,50 @@ def abandon(known: Clusters, row: ClusterRow) -> list[Machine]:
     """
     cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
     strays = [machine for machine in cloud.mine() if machine.token == token]
-    if strays and not row.machines:  # it was killed before it could open their account
-        row = replace(row, machines=[asdict(machine) for machine in strays])
-        known.store.record_launch(row, min(m.started or row.created for m in strays))
+    rented = clouds.rented_cloud(row.cloud) if row.cloud in clouds.RENTED else None
+    made = strays
+    if not strays and not row.machines and rented is not None:
+        made = rented.launched(token)
+    if made and not row.machines:  # it was killed before it could open their account
+        row = replace(row, machines=[asdict(machine) for machine in made])
+        known.store.record_launch(row, min(m.started or row.created for m in made))
+    gone = _ended_machine(row) if row.machines and not strays else None
     cloud.terminate([machine.id for machine in strays])
-    if row.machines or strays:
-        known.bury(row, None)
+    if row.machines:
+        known.bury(row, gone, "" if gone is None else ABANDONED)
+    elif rented is not None and (span := rented.unknown_span(token, time.time())):
+        known.store.record_launch(row, span[0])
+        known.store.end_cluster(row.id, "lost", span[1], ABANDONED, bounded=True)
     else:
         known.store.drop_cluster(row.id)
     return strays
+
+
+def _ended_machine(row: ClusterRow) -> Machine:
+    """Return a machine of a cluster none of which is up; with its end where that is known."""
+    machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+    ended = [machine for machine in machines if machine.state == "ended"]
+    unknown = replace(Machine(**row.machines[0]), state="ended", ended=None)
+    return max(ended, key=lambda machine: machine.ended or 0.0, default=unknown)
+
+
+def end_launch(known: Clusters, row: ClusterRow, why: str) -> None:
+    """End a launch against the will of its process, or without it.
+
+    The row is ended first, so that what its process notes from then on takes no effect and makes
+    it give back what comes up later.
+
+    Raises
+    ------
+    SkyError
+        The cloud cannot be asked now; a row with machines stays.
+    """
+    cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
+    if not row.machines:
+        known.bury(row, None, why)
+    strays = {machine.id: machine for machine in cloud.mine() if machine.token == token}
+    cloud.terminate(list({*strays, *(machine["id"] for machine in row.machines)}))
+    if row.machines:
+        known.bury(row, None, why)
+    elif strays:
+        known.store.bill_late(row.id, row.price, _begun(strays.values()), time.time())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .. import clouds
 from ..clouds import Machine
 from ..errors import SkyError
-from .launching import abandon
+from .launching import ABANDONED, abandon
 
 if TYPE_CHECKING:
     from .clusters import Clusters
@@ -58,7 +58,7 @@ def reap(known: Clusters, everywhere: bool = True) -> list[Finding]:
     found: list[Finding] = []
     for row in known.store.starting():
         if not row.is_being_launched():
-            why = "its notebook was killed while it launched it"
+            why = ABANDONED
             try:
                 strays = abandon(known, row)
                 found += [_ended(machine, why) for machine in strays]

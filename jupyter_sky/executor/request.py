@@ -48,6 +48,7 @@ class CellOptions:
     dry_run: bool = False
     retry_until_up: bool = False
     yes: bool = False
+    untrusted: bool = False
 
     def with_defaults(self, config: Sky) -> CellOptions:
         """Return the options with the settings where the cell itself says nothing."""

@@ -11,7 +11,7 @@ from ..errors import SkyNoOffer, SkyUsageError, suggest
 from ..executor import session as sessions
 from ..resources import Resources
 from .lines import STANDALONE
-from .pool import Pool
+from .pool import Pool, refuse_untrusted
 from .specs import SELECTIONS, Allocation, Nodes, Options, Selection, Spec, Worker
 from .starting import Starter, best
 
@@ -163,6 +163,7 @@ class Compute:
 
     def check(self) -> None:
         """Raise what can be known to fail, before it costs a machine."""
+        refuse_untrusted()
         self._made = self._image()
         if self._made is not None:
             self._made.check()

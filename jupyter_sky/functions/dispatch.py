@@ -299,13 +299,18 @@ class Dispatcher:
     def dismiss(self, link: Link) -> None:
         """Forget the nodes of a cluster; what waits for one of them waits in vain."""
         with self.lock:
-            for rank, node in list(self.nodes.items()):
-                if node.link is not link:
-                    continue
-                del self.nodes[rank]
-                for task in node.pinned:
-                    text = f"{task.call!r}: node {rank} has left the pool"
-                    self._fail(task, SkyTaskLost(text, hint="send it again"))
+            for node in list(self.nodes.values()):
+                if node.link is link:
+                    self.drop(node)
+            self._pump()
+
+    def drop(self, node: Node) -> None:
+        """Forget one node; what waits for it waits in vain."""
+        with self.lock:
+            self.nodes.pop(node.rank, None)
+            for task in node.pinned:
+                text = f"{task.call!r}: node {node.rank} has left the pool"
+                self._fail(task, SkyTaskLost(text, hint="send it again"))
             self._pump()
 
     def _gone(self, node: Node) -> None:

@@ -14,15 +14,16 @@ import site
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines import environment, file_cache
 from ..engines.file_cache import FileTree, Known, digest, home
-from ..engines.files import SKIPPED
+from ..engines.files import SKIPPED, is_secret, leads_below
 from ..errors import SkyBootstrapError, SkyUsageError
 
 if TYPE_CHECKING:
@@ -68,36 +69,55 @@ def _below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, str]]:
         return
     for folder, names, files in os.walk(path):
         below = Path(folder).relative_to(path.parent).as_posix()
-        names[:] = sorted(n for n in names if n not in SKIPPED and not left_out(f"{below}/{n}"))
+        names[:] = sorted(
+            n for n in names if not (n in SKIPPED or is_secret(n) or left_out(f"{below}/{n}"))
+        )
         for name in sorted(files):
-            if not left_out(f"{below}/{name}") and Path(folder, name).is_file():
-                yield Path(folder, name), f"{below}/{name}"
+            file = Path(folder, name)
+            if left_out(f"{below}/{name}") or not file.is_file():
+                continue
+            if is_secret(name) or (file.is_symlink() and not leads_below(file, path)):
+                warnings.warn(
+                    f"Image(includes=...) leaves out {below}/{name}: a key or password by its "
+                    "name, or a link that leads out of the folder; name it to send it",
+                    stacklevel=2,
+                )
+                continue
+            yield file, f"{below}/{name}"
 
 
 @cache
-def unresolvable(packages: tuple[str, ...]) -> str:
-    """Say why packages cannot be had, as far as that is known here; empty where it is not known."""
-    from ..provisioner.uv import uv_here
+def unresolvable(packages: tuple[str, ...], without: tuple[str, ...] = ()) -> str:
+    """Say why packages cannot be had, as far as that is known here; empty where it is not known.
 
-    try:
-        uv = uv_here()
-    except SkyBootstrapError:
-        return ""
+    Parameters
+    ----------
+    without
+        Names that no index is asked for, though packages depend on them.
+    """
+    from ..provisioner.uv import run_uv
+
     # nodes are Linux, or this machine: elsewhere what matters is whether it is to be had at all
     anywhere = [] if sys.platform == "linux" else ["--universal"]
-    compiled = subprocess.run(
-        [uv, "pip", "compile", "-q", "--no-header", "--python", sys.executable, *anywhere, "-"],
-        input="\n".join(packages),
-        capture_output=True,
-        text=True,
-        env=os.environ | {"NO_COLOR": "1"},
-    )
+    wanted = (str(Path(each).resolve()) if Path(each).exists() else each for each in packages)
+    with tempfile.TemporaryDirectory(prefix="sky-resolve-") as folder:
+        overrides = Path(folder) / "without.txt"
+        overrides.write_text(environment.overrides(without))
+        try:
+            compiled = run_uv(
+                *("compile", "-q", "--no-header", "--python", sys.executable, *anywhere),
+                *("--overrides", str(overrides), "-"),
+                input="\n".join(wanted),
+                env=os.environ | {"NO_COLOR": "1"},
+            )
+        except SkyBootstrapError:
+            return ""
     if compiled.returncode == 0 or "No solution found" not in compiled.stderr:
         return ""
-    if importlib.util.find_spec("pip"):  # it may know an index from files that uv does not read
-        dry = [sys.executable, "-P", "-m", "pip", "install", "--dry-run"]
-        dry += ["--ignore-installed", "-q"]
-        if subprocess.run([*dry, *packages], capture_output=True).returncode == 0:
+    # it may know an index from files that uv does not read
+    if importlib.util.find_spec("pip") and not without:
+        dry = [sys.executable, "-P", "-m", "pip", "install", "--dry-run", "--ignore-installed"]
+        if subprocess.run([*dry, "-q", *packages], capture_output=True).returncode == 0:
             return ""
     return _last(compiled.stderr)
 
@@ -130,7 +150,16 @@ def lay_out(known: Known, packages: Sequence[str] = ()) -> None:
         partial.replace(link)
 
 
-def make(apt: Sequence[str], packages: Sequence[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Packages that an index is asked for: see `environment.ensure`."""
+
+    packages: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def make(apt: Sequence[str], asking: Asking) -> None:
     """Install what is not there yet.
 
     Raises
@@ -140,14 +169,16 @@ def make(apt: Sequence[str], packages: Sequence[str]) -> None:
     """
     if apt:
         _apt(apt)
-    if packages:
-        _packages(packages)
+    if asking.packages:
+        _packages(asking)
 
 
-def _packages(packages: Sequence[str]) -> str:
+def _packages(asking: Asking) -> str:
     """Return the folder that packages are installed in, here and now if need be."""
-    link = home() / f"packed-{digest(sorted(packages))}"
-    return str(link.resolve()) if link.exists() else environment.ensure(packages, what="image:")
+    link = home() / f"packed-{digest(sorted(asking.packages))}"
+    if link.exists():
+        return str(link.resolve())
+    return environment.ensure(asking.packages, "image:", asking.without, asking.settings)
 
 
 def _apt(packages: Sequence[str]) -> None:
@@ -207,14 +238,14 @@ class Setup:
     """
 
     env: dict[str, str]
-    packages: tuple[str, ...]
+    asking: Asking
     trees: tuple[str, ...]
 
     def __call__(self) -> None:
         os.environ.update(self.env)
         paths = [str(home() / "trees" / tree) for tree in self.trees]
-        if self.packages:
-            paths.append(_packages(self.packages))
+        if self.asking.packages:
+            paths.append(_packages(self.asking))
         for path in reversed(paths):
             _import_first(path)
         importlib.invalidate_caches()

@@ -10,8 +10,9 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..config import Sky
 from ..engines.values import Parcel
-from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyUsageError
+from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
 from . import instance
 from .dispatch import Dispatcher
 from .nodes import Node
@@ -44,14 +45,26 @@ def active_pools() -> list[Pool]:
     return [pool for pool in reversed(_active) if not pool.link.lost]
 
 
+def refuse_untrusted() -> None:
+    """Raise SkyUsageError where machines are not trusted: results of calls are pickles."""
+    if not Sky.load().trust:
+        raise SkyUsageError(
+            "Sky.trust is False, and calls (>>, sky.Compute, sky.up) bring their results home as "
+            "pickles, which run code here when they are opened",
+            hint="use %%sky cells, whose -o and results then come back as data; or, for machines "
+            "that you trust: %config Sky.trust = True",
+        )
+
+
 def current() -> Pool:
     """Return the pool of the innermost ``with``, or the one that was brought up last.
 
     Raises
     ------
     SkyUsageError
-        There is none.
+        There is none, or machines are not trusted.
     """
+    refuse_untrusted()
     pool = active()
     if pool is None:
         raise SkyUsageError(
@@ -88,6 +101,7 @@ class Pool:
         worker: Worker | None = None,
         end: Callable[[Cluster], None] | None = None,
     ) -> None:
+        refuse_untrusted()
         self.cluster, self.worker = cluster, worker or Worker()
         self.id = f"{cluster.row.name}-{uuid.uuid4().hex[:6]}"
         self.facts: dict[str, Any] = {}
@@ -251,10 +265,15 @@ class Pool:
         if cluster is None or self.closed:
             return
         try:
-            while True:
+            while not self.closed:
                 with self._healing, contextlib.suppress(SkyEngineLost):  # slow, then, not gone
-                    cluster.heal([node.place])
-                    break
+                    try:
+                        cluster.heal([node.place])
+                        break
+                    except SkyNodeLost as lost:
+                        if lost.given_up:
+                            self._dispatcher.drop(node)
+                            return
             if cluster.link.lost:
                 raise SkyClusterLost(f"cluster {cluster.row.name} is gone")
         except SkyError as error:

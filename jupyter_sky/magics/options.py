@@ -133,6 +133,10 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, Complete], ...]] = {
             *("--retry-until-up", ""),
         ),
         ("--yes", "", "Send large values without asking.", "--yes", ""),
+        (
+            *("--untrusted", "", "Bring back data only, and nothing that can run here."),
+            *("--untrusted", ""),
+        ),
     ),
 }
 
@@ -208,6 +212,7 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         dry_run="dry_run" in given,
         retry_until_up="retry_until_up" in given,
         yes="yes" in given,
+        untrusted="untrusted" in given,
     )
 
 

@@ -26,7 +26,7 @@ from ..clouds.keeper import Node, failed
 from ..engines.package import recipe, sources
 from ..errors import SkyBootstrapError
 from ..ssh import Address
-from .uv import uv_here
+from .uv import run_uv
 
 KEPT_ARCHIVES = 4
 """How many packed environments are kept on this machine."""
@@ -159,14 +159,11 @@ def install_here(node: Node, target: Path, requirements: Sequence[str], *more: s
     """
     wanted = recipe(node.python, node.packages)
     libc = "unknown-linux-musl" if node.libc == "musl" else "unknown-linux-gnu"
-    outcome = subprocess.run(
-        [
-            *(uv_here(), "pip", "install", "-q", "--target", str(target), *more),
-            *("--python-platform", f"{node.machine}-{libc}", "--python-version", wanted.python),
-            *("--only-binary", ":all:", *requirements),
-        ],
-        capture_output=True,
-        text=True,
+    outcome = run_uv(
+        *("install", "-q", "--target", str(target.absolute()), *more),
+        *("--python-platform", f"{node.machine}-{libc}", "--python-version", wanted.python),
+        *("--only-binary", ":all:"),
+        requirements=requirements,
     )
     if outcome.returncode:
         raise failed(

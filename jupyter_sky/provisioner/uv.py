@@ -6,7 +6,9 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..clouds.keeper import Node
 from ..errors import SkyBootstrapError
@@ -42,6 +44,19 @@ def uv_here() -> str:
     return found
 
 
+def run_uv(
+    *words: str, requirements: Sequence[str] = (), **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run uv with some requirements, and return how it ended.
+
+    It runs in the home folder: uv takes indexes from a uv.toml or pyproject.toml of the folder that
+    it runs in and of those above, and whoever made the open folder does not say who is asked.
+    """
+    wanted = (str(Path(each).resolve()) if Path(each).exists() else each for each in requirements)
+    command = [uv_here(), "pip", *words, *wanted]
+    return subprocess.run(command, capture_output=True, text=True, cwd=Path.home(), **more)
+
+
 def uv_for(node: Node) -> Path:
     """Return a uv that runs on a node: this machine's, or a pinned one that is kept here.
 
@@ -68,14 +83,10 @@ def _download(node: Node, work: Path) -> None:
     wanted = work / "requirements.txt"
     wanted.write_text(f"uv=={VERSION} {' '.join(f'--hash=sha256:{each}' for each in SHA256)}\n")
     libc = "unknown-linux-musl" if node.libc == "musl" else "unknown-linux-gnu"
-    outcome = subprocess.run(
-        [
-            *(uv_here(), "pip", "install", "-q", "--no-deps", "--only-binary", ":all:"),
-            *("--require-hashes", "--target", str(work / "target")),
-            *("--python-platform", f"{node.machine}-{libc}", "-r", str(wanted)),
-        ],
-        capture_output=True,
-        text=True,
+    outcome = run_uv(
+        *("install", "-q", "--no-deps", "--only-binary", ":all:"),
+        *("--require-hashes", "--target", str(work / "target")),
+        *("--python-platform", f"{node.machine}-{libc}", "-r", str(wanted)),
     )
     if outcome.returncode:
         raise SkyBootstrapError(

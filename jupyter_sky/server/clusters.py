@@ -33,6 +33,7 @@ def down(desk: Desk, name: str) -> dict[str, Any]:
             desk.up(name)  # says why it is not
         # one of its own: several may be ended at once
         known = Clusters(session.store, session.notebook, session.id)
+        known.ender = "in the panel"
         try:
             ended = known.down(name)
         except SkyUsageError as error:

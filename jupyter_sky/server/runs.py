@@ -121,8 +121,13 @@ def journal(desk: Desk, row: RunRow, since: int) -> tuple[list[Entry], int]:
 
 def printed(desk: Desk, run_id: str, since: int) -> dict[str, Any]:
     """Return what a run has printed, as outputs of a notebook."""
+    from ..config import Sky
+    from ..executor.untrusted import inert_entries, is_untrusted
+
     row = desk.run(run_id)  # before: what comes between the two is answered the next time
     entries, following = journal(desk, row, since)
+    if not Sky.load().trust or is_untrusted(desk.session.store, run_id):
+        entries = inert_entries(entries)
     found = outputs(entries)
     return {
         "outputs": found.shown,

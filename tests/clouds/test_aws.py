@@ -79,6 +79,8 @@ def test_what_machines_are_born_with(ec2: Ec2, driver: AwsDriver) -> None:
     (up,) = running(driver, [made])
     found = described(up.id)
     assert found["MetadataOptions"]["HttpTokens"] == "required"
+    sent = driver._request(asked, birth(asked))
+    assert sent["MaintenanceOptions"] == {"AutoRecovery": "disabled"}, "none is started again"
     assert found["InstanceLifecycle"] == "spot"
     assert "KeyName" not in found and "IamInstanceProfile" not in found
     assert found["ImageId"] == "ami-0a64", "the latest Ubuntu, not that of a month before"
@@ -86,7 +88,7 @@ def test_what_machines_are_born_with(ec2: Ec2, driver: AwsDriver) -> None:
     assert disk["DeviceName"] == found["RootDeviceName"] and disk["Ebs"]["DeleteOnTermination"]
     ask, name = client(), up.id.partition("/")[2]
     (volume,) = ask.describe_volumes(VolumeIds=[disk["Ebs"]["VolumeId"]])["Volumes"]
-    assert volume["Size"] == 124 and volume["VolumeType"] == "gp3"
+    assert volume["Size"] == 124 and volume["VolumeType"] == "gp3" and volume["Encrypted"]
     behaviour = ask.describe_instance_attribute(
         InstanceId=name, Attribute="instanceInitiatedShutdownBehavior"
     )

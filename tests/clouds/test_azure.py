@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import azure_bodies
+from jupyter_sky.clouds import azure_bodies, azure_self_delete
 from jupyter_sky.clouds.azure import AzureDriver
 from jupyter_sky.clouds.azure_errors import TABLE, explain
+from jupyter_sky.clouds.azure_self_delete import MARGIN_SECONDS
 from jupyter_sky.clouds.base import Launch
+from jupyter_sky.clouds.deletion import WAITS
 from tests.clouds.azure_orders import (
     GROUP,
     OWNER,
@@ -32,6 +36,7 @@ from tests.clouds.azure_orders import (
 )
 from tests.clouds.born import needs_isolation
 from tests.emulators.arm import SUBSCRIPTION, Arm
+from tests.emulators.arm_state import action_of
 from tests.emulators.arm_words import ENTRA
 from tests.emulators.fleet import Fleet
 
@@ -312,11 +317,56 @@ def test_a_machine_may_delete_its_own_group_and_no_other(arm: Arm, driver: Azure
     launch(driver, an_order(nodes=2))
     launch(driver, an_order("other-00000000"))
     principal = sent(arm, 1)["identity"]["principalId"]
-    for method in ("GET", "DELETE"):
-        assert arm.state.may(principal, f"/subscriptions/{SUBSCRIPTION}/resourcegroups/{GROUP}")
-        other = f"/subscriptions/{SUBSCRIPTION}/resourcegroups/jupyter-sky-other-00000000"
-        assert not arm.state.may(principal, other), method
+    mine = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
+    other = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/jupyter-sky-other-00000000"
+    machine = "/providers/Microsoft.Compute/virtualMachines/m"
+    may = partial(_may, arm, principal)
+    assert may("DELETE", mine) and may("DELETE", mine + machine)
+    assert not may("DELETE", other) and not may("DELETE", other + machine)
+    for method in ("GET", "PUT", "POST"):
+        assert not may(method, mine) and not may(method, mine + machine), method
     assert len(arm.state.names("roleassignments")) == 3
+    assert len(arm.state.names("roledefinitions")) == 1
+    assert arm.calls.count("PUT roleDefinitions") == 1
+
+
+def _may(arm: Arm, who: str, method: str, path: str) -> bool:
+    return arm.state.may(who, path, action_of(method, path))
+
+
+@pytest.mark.parametrize("how", ["refused", "not known yet"])
+def test_without_a_role_of_our_own_machines_get_contributor_of_their_group(
+    arm: Arm, driver: AzureDriver, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    if how == "refused":
+        arm.refuse("AuthorizationFailed", action="define", times=9)
+    arm.state.roles_lag = how != "refused"
+    launch(driver, an_order())
+    principal = sent(arm)["identity"]["principalId"]
+    assert _may(arm, principal, "DELETE", f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}")
+    assert ("they get Contributor" in caplog.text) == (how == "refused")
+
+
+def test_azure_deallocates_at_the_end_of_a_lease(arm: Arm, driver: AzureDriver) -> None:
+    ends = time.time() + 3 * 86400
+    launch(driver, an_order(nodes=2), lease_end=ends)
+    whens = list(arm.state.schedules.values())
+    assert len(whens) == 2 and all(0 <= when - ends - MARGIN_SECONDS + 1 <= 1 for when in whens)
+
+
+@pytest.mark.parametrize("how", ["refused", "past", "unregistered"])
+def test_without_a_timer_of_azure_machines_come_all_the_same(
+    arm: Arm, driver: AzureDriver, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    if how == "refused":
+        arm.refuse("AuthorizationFailed", action="schedule")
+    if how == "unregistered":
+        arm.unregistered.add("Microsoft.ComputeSchedule")
+    ends = 1000.0 if how == "past" else time.time() + 100
+    assert len(launch(driver, an_order(), lease_end=ends)) == 1
+    assert arm.state.schedules == {}
+    (warning,) = caplog.messages
+    assert "az provider register -n Microsoft.ComputeSchedule" in warning
 
 
 def test_an_identity_may_come_after_the_answer(arm: Arm, driver: AzureDriver) -> None:
@@ -354,7 +404,7 @@ def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arm]:
 
 def end_at(driver: AzureDriver, order: Launch, rank: int) -> str:
     """A document by which a machine of a rank ends as it starts."""
-    ending = driver.ending(order).replace("(1, 5, 20, 0)", "(0.1, 0.5, 1, 2)")
+    ending = driver.ending(order).replace(repr(WAITS), "(0.1, 0.1, 0.1, 0.1)")
     script = f"case $(hostname) in *-{rank}) ;; *) exit;; esac\nsleep 2\n{ending}\nshutdown -P now"
     return "#cloud-config\n" + json.dumps({"runcmd": [["sh", "-c", script]]})
 
@@ -382,14 +432,28 @@ def test_another_node_ends_itself_alone(real: Arm) -> None:
 
 @needs_isolation
 @pytest.mark.slow
-def test_a_machine_without_the_right_is_off_and_found(real: Arm) -> None:
+def test_machine_without_the_right_stays_up_until_azure_deallocates_it(
+    real: Arm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(azure_self_delete, "MARGIN_SECONDS", 0.0)
     driver, order = AzureDriver(poll=0.1), an_order()
-    real.refuse("AuthorizationFailed", action="role")
-    (made,) = launch(driver, order, user_data=end_at(driver, order, 0))
-    until(lambda: real.machines()[0]["state"] == "stopped")
-    assert "AuthorizationFailed" in driver.console(made.id)
-    (seen,) = driver.machines(owner=OWNER)
-    assert "still costs" in seen.reason
+    real.refuse("AuthorizationFailed", action="role", times=9)
+    ends = time.time() + 12
+    (made,) = launch(driver, order, user_data=end_at(driver, order, 0), lease_end=ends)
+    until(lambda: driver.console(made.id).count("AuthorizationFailed") > 5)
+    assert real.machines()[0]["state"] == "running", "off, it would be billed and tried no more"
+    until(lambda: real.machines()[0]["state"] == "deallocated")
+    assert time.time() >= ends - 1
+
+
+@needs_isolation
+@pytest.mark.slow
+def test_machine_deletes_itself_after_long_trouble(real: Arm) -> None:
+    driver, order = AzureDriver(poll=0.1), an_order()
+    real.refuse("InternalServerError", action="remove", times=12)
+    launch(driver, order, user_data=end_at(driver, order, 0))
+    until(lambda: not real.machines())
+    assert real.calls.count("DELETE resourceGroups") == 13
 
 
 # -- the emulator ------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -64,77 +63,27 @@ def test_the_key_that_it_must_show_is_pinned_before_it_exists(tmp_path: Path) ->
     assert len((tmp_path / "known_hosts").read_text().splitlines()) == 1
 
 
-def test_where_more_must_be_done_than_to_power_off_there_is_time_for_it(tmp_path: Path) -> None:
-    made = birth.birth(order(), tmp_path, "echo removed", now=0.0)
-    words = document(made)
-    assert words["runcmd"][0] == ["shutdown", "-P", f"+{120 + birth.ENDING_MINUTES}"]
+def test_where_more_must_be_done_nothing_else_powers_off(tmp_path: Path) -> None:
+    words = document(birth.birth(order(), tmp_path, "echo removed", now=0.0))
+    assert all(command[0] != "shutdown" for command in words["runcmd"])
     script = words["write_files"][0]["content"]
-    assert script.index("-gt 7200 ]") < script.index("echo removed") < script.index("shutdown -P")
+    assert "lease_seconds=7200 " in script
+    assert script.index("echo removed") < script.index("shutdown -P")
+
+
+def test_user_data_fits_where_least_is_taken(tmp_path: Path) -> None:
+    from jupyter_sky.clouds import azure_bodies, gcp_role
+
+    azure = azure_bodies.ending("https://management.azure.com", "1" * 36, "t" * 50)
+    for number, ending in enumerate(("", azure, gcp_role.ending(""))):
+        (folder := tmp_path / str(number)).mkdir()
+        made = birth.birth(order(), folder, ending, now=0.0)
+        assert len(made.user_data.encode()) < 16384, "AWS takes no more"
 
 
 def test_a_disk_that_is_asked_for_is_given(tmp_path: Path) -> None:
     asked = order(resources=Resources.parse(disk="500"))
     assert birth.birth(asked, tmp_path, "", now=0.0).disk == 500.0
-
-
-def lease_script(tmp_path: Path, silence: int, lease: int) -> subprocess.Popen[bytes]:
-    """The script as the machine runs it, in a folder of the test, with a shutdown that tells."""
-    text = birth.user_data(
-        "root",
-        "ssh-ed25519 A",
-        "private",
-        "public",
-        lease=lease,
-        silence=silence,
-        ending="echo end",
-    )
-    script = json.loads(text.partition("\n")[2])["write_files"][0]["content"]
-    for there, here in (
-        (birth.LEASE, str(tmp_path / "lease")),
-        ("sleep 2", "sleep 0.1"),
-        ("chown root", "true"),
-        ("shutdown -P now", "echo off"),
-        ('"$log"', "/dev/stdout"),
-    ):
-        assert there in script
-        script = script.replace(there, here)
-    return subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
-
-
-def uptime() -> str:
-    return Path("/proc/uptime").read_text().partition(".")[0]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/uptime").exists(), reason="needs Linux")
-@pytest.mark.parametrize("how", ["silence", "end", "lease"])
-def test_the_script_ends_the_machine(tmp_path: Path, how: str) -> None:
-    lease = 1 if how == "lease" else 1000
-    process = lease_script(tmp_path, 2, lease)
-    folder = tmp_path / "lease"
-    while not folder.is_dir():
-        time.sleep(0.01)
-    (folder / "renewed").write_text(uptime())
-    if how == "end":
-        (folder / "end").touch()
-    out, _ = process.communicate(timeout=20)
-    assert out == b"end\noff\n", "first what the cloud needs, then the power"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/uptime").exists(), reason="needs Linux")
-def test_who_renews_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jupyter_sky.engines import lease
-
-    monkeypatch.setenv("JUPYTER_SKY_LEASE", str(tmp_path / "lease"))
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
-    process = lease_script(tmp_path, 1, 1000)
-    held, until = lease.Lease(), time.monotonic() + 4
-    while time.monotonic() < until:
-        held.renew()
-        time.sleep(0.05)
-    assert process.poll() is None
-    assert process.communicate(timeout=20)[0] == b"end\noff\n", "and then no longer"
 
 
 def test_an_order_is_noted_before_it_is_sent_and_until_its_end_is_confirmed(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_it_powers_itself_off(fleet: Fleet, keys: Keys) -> None:
 
 
 def test_a_shutdown_can_be_called_off_and_takes_root(fleet: Fleet, keys: Keys) -> None:
-    commands = ["shutdown -P +5", "shutdown -c", "shutdown -r +1", "shutdown -P soon"]
+    commands = ["shutdown -P +5", "shutdown -c", "shutdown -k +1", "shutdown -P soon"]
     born = Born(fleet, keys, document={"runcmd": commands})
     assert born.host.booted(WAIT)
     assert "Shutdown is cancelled" in born.host.console()

@@ -96,8 +96,7 @@ def real(
         monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
         monkeypatch.setenv("SKY_LOGIN", fleet.user or "sky")
         monkeypatch.setenv("SKY_GCP_SERVICE_ACCOUNT", "default")
-        short = deletion._PROGRAM.replace("(1, 5, 20, 0)", "(0.1, 0)")
-        monkeypatch.setattr(deletion, "_PROGRAM", short)
+        monkeypatch.setattr(deletion, "WAITS", (0.1, 0.1, 0.1, 0.1))
         yield compute
         compute.close()
         Sky.clear_instance()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -16,7 +17,9 @@ from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
 from jupyter_sky.provisioner import bootstrap
 from jupyter_sky.resources import Resources
+from tests.clouds.born import Born, Keys, needs_isolation
 from tests.conftest import wait_until
+from tests.emulators.fleet import Fleet
 from tests.emulators.hosts import USABLE, SshHost
 
 pytestmark = [
@@ -155,6 +158,52 @@ def test_what_a_power_cut_has_left_is_swept(host: SshHost, pool: Callable[..., N
     assert [path.name for path in host.clusters()] == ["after.box.0"]
     assert cloud.describe([machine.id])[0].state == "ended"
     cloud.terminate([after.id])
+
+
+@needs_isolation
+def test_restarted_host_is_free_and_says_so(pool: Callable[..., None], tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    with Fleet(isolated=True) as fleet:
+        born = Born(fleet, keys, document={"ssh_pwauth": False})
+        assert born.host.ready(20), born.host.console()
+        key = keys.public(keys.host)
+        table = {"key": str(keys.user), "vcpus": 2, "memory": 4, "host_key": key}
+        lines = [f"{name} = {json.dumps(value)}" for name, value in table.items()]
+        address = f"{born.user}@{born.host.address}"
+        pool("\n".join(["[box]", f'address = "{address}"', *lines]))
+        machines = [cloud.launch(order("first"))[0]]
+        before = born.host.processes()
+        born.host.reboot()
+        assert not any(process.is_running() for process in before)
+        (seen,) = cloud.describe([machines[0].id])
+        assert (seen.state, seen.reason) == ("ended", "the machine was restarted")
+        machines += cloud.launch(order("second"))
+        born.host.reboot()
+        machines += cloud.launch(order("third"))  # it sweeps what the second has left
+        (seen,) = cloud.describe([machines[1].id])
+        assert (seen.state, seen.reason) == ("ended", "the machine was restarted")
+        left = born.sh("ls .cache/jupyter_sky/run/* /tmp/jupyter_sky-slots | xargs")
+        node, first, slots, slot = left.split()
+        assert node == ".cache/jupyter_sky/run/node-0:" and slots == "/tmp/jupyter_sky-slots:"
+        assert (first, slot) == ("third.box.0", "0"), "of the others nothing is left"
+        cloud.terminate([machines[2].id])
+
+
+def test_slots_that_another_user_has_made(pool: Callable[..., None], tmp_path: Path) -> None:
+    host = SshHost(55)
+    try:
+        pool(host.toml("box"))
+        host.slots.symlink_to(tmp_path)
+        with pytest.raises(SkyBootstrapError, match=r"cannot take slots in .*made by") as raised:
+            cloud.launch(order("denied"))
+        assert "sudo mkdir -m 1777" in str(raised.value.hint)
+        host.slots.unlink()
+        host.slots.mkdir()
+        os.mkfifo(host.slots / "0")
+        with pytest.raises(SkyNoCapacity):
+            cloud.launch(order("denied"))
+    finally:
+        host.close()
 
 
 def test_a_host_that_is_away_is_not_said_to_have_ended(pool: Callable[..., None]) -> None:

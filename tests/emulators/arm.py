@@ -22,15 +22,16 @@ from urllib.parse import unquote
 
 from .arm_bodies import Refused
 from .arm_resources import refused
-from .arm_state import State, kind_of
+from .arm_state import State, action_of, kind_of
 from .arm_words import words
 from .entra import CLIENT, EXPIRED, SECRET, TENANT, Entra
 from .scripted import Script, Scripted
 from .server import Request, Response, _authority
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
-CONTROLS = (
-    "double env expire_tokens groups lose machines preempt refuse slow throttle wrong_env".split()
+CONTROLS = frozenset(
+    "bills double env expire_tokens groups lose machines preempt reboot refuse slow throttle "
+    "wrong_env".split()
 )
 """What another process may call, by ``POST /_sky/NAME``."""
 
@@ -62,6 +63,8 @@ class Arm(Scripted):
         "list": "GET resourceGroups",
         "token": "POST token",
         "role": "PUT roleAssignments",
+        "define": "PUT roleDefinitions",
+        "schedule": "POST operations",
     }
     TOO_MANY = "TooManyRequests"
 
@@ -128,6 +131,10 @@ class Arm(Scripted):
         """Machines that have not ended."""
         return self.state.machines()
 
+    def bills(self) -> list[dict[str, Any]]:
+        """Bills of all machines that ever were: see `Bills.listed`."""
+        return self.state.bills.listed()
+
     def groups(self) -> list[str]:
         """Resource groups that are there."""
         return self.state.names("resourcegroups")
@@ -135,6 +142,10 @@ class Arm(Scripted):
     def preempt(self, id: str, notice: float = 0.0) -> None:
         """Take a spot machine back, some seconds after its metadata service says so."""
         self.state.evict(self.state.machine_of(id), notice)
+
+    def reboot(self, id: str) -> None:
+        """Restart a machine, as service healing does."""
+        self.state.reboot(self.state.machine_of(id))
 
     def expire_tokens(self) -> None:
         """Let all tokens that were given out be old."""
@@ -264,10 +275,10 @@ class Arm(Scripted):
             raise Refused("InvalidSubscriptionId", message) from None
         if match[1] != SUBSCRIPTION:
             raise refused("SubscriptionNotFound", scope=match[1])
-        if who != CLIENT and not self.state.may(who, request.path):
-            action = f"{kind_of(request.path)}/{request.method.lower()}"
+        action = action_of(request.method, request.path)
+        if who != CLIENT and not self.state.may(who, request.path, action):
             raise refused("AuthorizationFailed", who=who, action=action, scope=request.path)
-        if request.method == "PUT":
+        if request.method in ("PUT", "POST"):
             if self.disabled:
                 raise refused("ReadOnlyDisabledSubscription")
             for namespace in self.unregistered:

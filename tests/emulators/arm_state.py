@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import uuid
+from datetime import datetime
 from typing import Any
 
 from .arm_bodies import Refused, check
@@ -37,27 +39,57 @@ def kind_of(path: str) -> str:
     return path.split("/")[1] if path.count("/") else path
 
 
+def action_of(method: str, path: str) -> str:
+    """What permission a request needs.
+
+    >>> action_of("DELETE", "/subscriptions/s/resourceGroups/g")
+    'Microsoft.Resources/subscriptions/resourceGroups/delete'
+    """
+    verb = {"GET": "read", "PUT": "write", "DELETE": "delete"}.get(method, "action")
+    _, found, inside = path.rpartition("/providers/")
+    if not found:
+        return f"Microsoft.Resources/subscriptions/{kind_of(path)}/{verb}"
+    return f"{inside.partition('/')[0]}/{kind_of(path)}/{verb}"
+
+
 class State(Machines):
     """One subscription."""
 
     def __init__(self, subscription: str, *rest: Any) -> None:
         super().__init__(subscription, *rest)
         self.subscriptions = {subscription: "Emulated"}
+        self.roles_lag = False
 
-    def may(self, who: str, path: str) -> bool:
-        """Whether a machine's identity has a role that covers a path."""
+    def may(self, who: str, path: str, action: str) -> bool:
+        """Whether a machine's identity has a role that covers an action at a path."""
         with self._lock:
-            return any(
-                one["properties"]["principalId"] == who and path.lower().startswith(one["_scope"])
+            given = [
+                str(one["properties"]["roleDefinitionId"]).lower()
                 for one in self._all.values()
                 if type_of(one) == "roleassignments"
+                and one["properties"]["principalId"] == who
+                and path.lower().startswith(one["_scope"])
+            ]
+            return any(
+                role.endswith(_CONTRIBUTOR) or action.lower() in self._actions(role)
+                for role in given
             )
+
+    def _actions(self, role: str) -> set[str]:
+        about = self._all.get(role, {}).get("properties", {})
+        return {
+            action.lower()
+            for permission in about.get("permissions") or ()
+            for action in permission["actions"]
+        }
 
     def answer(
         self, request: Request, page: int, retry_after: str, later: Error | None
     ) -> Response:
         """Answer one request whose sender is known; `later` is what its operation ends with."""
         path, key, kind = request.path, request.path.lower(), kind_of(request.path).lower()
+        if key.endswith("/virtualmachinessubmitdeallocate"):
+            return self._submit_deallocate(request)
         if kind == "operations":
             return self._operation(path, retry_after)
         with self._lock:
@@ -139,6 +171,8 @@ class State(Machines):
             raise refused("PreconditionFailed")
         if kind == "roleassignments":
             return self._assign(request.path, key, body)
+        if kind == "roledefinitions":
+            return self._define(request.path, key, body)
         if old is not None and old.get("location") != body.get("location"):
             code = "InvalidResourceGroupLocation" if kind == "resourcegroups" else "InvalidResource"
             raise Refused(code, f"'{old['name']}' already exists in '{old.get('location')}'.", 409)
@@ -161,10 +195,12 @@ class State(Machines):
 
     def _assign(self, path: str, key: str, body: dict[str, Any]) -> Response:
         about = body.get("properties") or {}
-        if not str(about.get("roleDefinitionId", "")).endswith(f"/roleDefinitions/{_CONTRIBUTOR}"):
+        role = str(about.get("roleDefinitionId", ""))
+        known = role.endswith(f"/roleDefinitions/{_CONTRIBUTOR}") or role.lower() in self._all
+        if not known or (role.lower() in self._all and self.roles_lag):
             raise Refused("RoleDefinitionDoesNotExist", "The role is not known.", 404)
-        known = [(one.get("identity") or {}).get("principalId") for one in self._all.values()]
-        if about.get("principalId") not in known:
+        principals = [(one.get("identity") or {}).get("principalId") for one in self._all.values()]
+        if about.get("principalId") not in principals:
             message = f"Principal {about.get('principalId')} does not exist in the directory."
             raise Refused("PrincipalNotFound", message)
         try:
@@ -178,6 +214,43 @@ class State(Machines):
         made["_scope"] = path.lower().split("/providers/microsoft.authorization")[0]
         self._all[key] = made
         return Response.json(self._shown(made), 201)
+
+    def _define(self, path: str, key: str, body: dict[str, Any]) -> Response:
+        """Make a role of one's own: https://learn.microsoft.com/rest/api/authorization."""
+        about = body.get("properties") or {}
+        for name in ("roleName", "permissions", "assignableScopes"):
+            if not about.get(name):
+                raise Refused("RoleDefinitionMissingProperty", f"The role has no {name}.")
+        scope = path.lower().split("/providers/")[0]
+        if scope not in [each.lower() for each in about["assignableScopes"]]:
+            raise Refused("InvalidRoleDefinitionScope", "The role cannot be given there.")
+        made = self._all[key] = self._new(path, "roledefinitions", body)
+        return Response.json(self._shown(made), 201)
+
+    def _submit_deallocate(self, request: Request) -> Response:
+        """Deallocate machines at a time: Scheduled Actions, virtualMachinesSubmitDeallocate."""
+        asked = json.loads(request.body)
+        schedule, ids = asked["schedule"], asked["resources"]["ids"]
+        when = datetime.fromisoformat(schedule["deadline"])
+        if schedule["deadlineType"] != "InitiateAt" or schedule["timezone"] != "UTC":
+            raise Refused("InvalidRequest", "The schedule is not understood.")
+        if not asked.get("correlationid") or "executionParameters" not in asked:
+            raise Refused("InvalidRequest", "A required property is missing.")
+        if when.timestamp() < time.time():
+            raise Refused("DeadlineInPast", "The deadline is in the past.")
+        results = []
+        for id in ids:
+            about = {
+                "operationId": str(uuid.uuid4()),
+                "resourceId": id,
+                "opType": "Deallocate",
+                "state": "PendingScheduling",
+                **schedule,
+            }
+            results.append({"resourceId": id, "operation": about})
+            self.deallocate_at(id, when.timestamp())
+        said = {"type": "VirtualMachines", "location": "here", "results": results}
+        return Response.json(said | {"description": "Deallocate Resource request"})
 
     def _remove(self, key: str, kind: str, retry_after: str) -> Response:
         if key not in self._all:

@@ -107,6 +107,7 @@ def after_ssh(document: Document, guest: Guest) -> None:
     config = document.config
     guest.say("Cloud-init v. 24.1 running 'modules:final'")
     _files((entry for entry in config.get("write_files", []) if entry.get("defer")), guest)
+    each_boot(guest)
     if config.get("runcmd"):
         _script(config["runcmd"], "runcmd", guest)
     if document.script:
@@ -116,6 +117,19 @@ def after_ssh(document: Document, guest: Guest) -> None:
     finished.parent.mkdir(parents=True, exist_ok=True)
     finished.touch()
     guest.say("Cloud-init v. 24.1 finished")
+
+
+def before_ssh_again(document: Document, guest: Guest) -> None:
+    """Do what a later boot does before the SSH server starts."""
+    if document.config.get("bootcmd"):
+        _script(document.config["bootcmd"], "bootcmd", guest)
+
+
+def each_boot(guest: Guest) -> None:
+    """Run the scripts that are there for each boot, as ``run-parts`` does."""
+    for path in sorted(Path(guest.place("/var/lib/cloud/scripts/per-boot")).glob("*")):
+        if os.access(path, os.X_OK) and (code := guest.run([str(path)])):
+            guest.say(f"[WARNING]: Failed running {path} [{code}]")
 
 
 # -- files ------------------------------------------------------------------------------------

@@ -42,8 +42,8 @@ CLOSED = {
 """Projects that exist and refuse, each with its code."""
 _ROOT = re.compile(r"/compute/v1/projects/([^/]+)(?:/(.*))?")
 _CONTROL = frozenset(
-    "called double expire lose machines outage power_off preempt refuse slow throttle "
-    "wrong_env".split()
+    "bills called double expire lose machines outage power_off preempt reboot refuse slow "
+    "throttle wrong_env".split()
 )
 
 
@@ -169,6 +169,10 @@ class Compute(Scripted):
         """Do nothing and answer nothing for some seconds."""
         self._dark = time.monotonic() + seconds
 
+    def bills(self) -> list[dict[str, Any]]:
+        """Bills of all machines that ever were: see `Bills.listed`."""
+        return self.world.bills.listed()
+
     def machines(self) -> list[dict[str, Any]]:
         """Machines that are not gone; one that was powered off is kept, and costs its disk."""
         return self.world.machines()
@@ -182,6 +186,11 @@ class Compute(Scripted):
         """Power a machine off from within; its disk is kept, and so is it."""
         zone, _, name = id.partition("/")
         self.world.power_off((zone, name))
+
+    def reboot(self, id: str) -> None:
+        """Restart a machine."""
+        zone, _, name = id.partition("/")
+        self.world.reboot((zone, name))
 
     def expire(self, now: float) -> list[str]:
         """Delete the machines whose limit of run time is reached at a unix time."""

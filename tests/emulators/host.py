@@ -120,6 +120,11 @@ class Host:
         """Press its power button: it powers itself off, and `on_end` is called."""
         self._tell({"do": "shutdown"})
 
+    def reboot(self) -> None:
+        """Restart it, as its cloud may: it keeps its disk and addresses, and nothing else."""
+        self._tell({"do": "reboot"})
+        self.ready(END_SECONDS)
+
     def notice(self, seconds: float) -> None:
         """Announce by its metadata service that the cloud takes it back, and do so then."""
         self.describe(notice=time.time() + seconds)

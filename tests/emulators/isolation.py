@@ -13,6 +13,7 @@ import os
 import shutil
 import socket
 import subprocess
+import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,13 @@ def settle(spec: dict[str, Any]) -> None:
     _write("/etc/machine-id", os.urandom(16).hex() + "\n")
     if spec["authority"]:
         _trust(spec["authority"])
+
+
+def new_boot() -> None:
+    """Show another id of this boot than that of the machine below, and than before."""
+    path = f"/.boot_id-{os.urandom(4).hex()}"
+    _write(path, f"{uuid.uuid4()}\n")
+    mount(path, "/proc/sys/kernel/random/boot_id", "", _BIND)
 
 
 def _trust(authority: str) -> None:

@@ -27,20 +27,24 @@ sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # not there by itse
 import cloudinit  # pyright: ignore[reportMissingImports]
 import isolation  # pyright: ignore[reportMissingImports]
 import metadata  # pyright: ignore[reportMissingImports]
+import units  # pyright: ignore[reportMissingImports]
 
 STOP_SECONDS = 3.0
 """Processes have so long to end when the machine powers itself off."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_ELSEWHERE = re.compile(r"(?<![\w.}/-])/(?=(?:run|root|home|usr/local|var/lib|var/log)/)")
+_ELSEWHERE = re.compile(
+    r"(?<![\w.}/-])/(?=(?:run|root|home|usr/local|var/lib|var/log|etc/systemd)/)"
+)
 _SUBREAPER = 36
 
 _SHUTDOWN = """#!/bin/sh
-# shutdown [-P] [now|+N], shutdown -c: asks the machine's first process, as systemd's own does
-when=1
+# shutdown [-P|-r] [now|+N], shutdown -c: asks the machine's first process, as systemd's own does
+when=1 what=poweroff
 for word; do
   case $word in
-    -c) when=-1 ;;
-    -r | -k) echo "shutdown: $word is not known here" >&2; exit 1 ;;
+    -c) what=cancel ;;
+    -r) what=reboot ;;
+    -k) echo "shutdown: $word is not known here" >&2; exit 1 ;;
     -*) ;;
     now) when=0 ;;
     +[0-9]*) when=${word#+} ;;
@@ -48,14 +52,7 @@ for word; do
   esac
 done
 [ -w %(requests)s ] || { echo "Call failed: Interactive authentication required." >&2; exit 1; }
-echo "$when" >%(requests)s
-"""
-_SYSTEMCTL = """#!/bin/sh
-case $1 in
-  poweroff | halt) exec shutdown -P now ;;
-esac
-echo "System has not been booted with systemd as init system (PID 1). Can't operate." >&2
-exit 1
+echo "$what $when" >%(requests)s
 """
 
 
@@ -71,12 +68,17 @@ class Machine:
         self.service = ""
         self._power: threading.Timer | None = None
         self.metadata = metadata.Metadata(spec["metadata"])
+        folder = Path(self.place("/etc/systemd/system"))
+        self.units = units.Units(folder, self.run, self.say)
+        self._document: Any = None
+        self._guest: Any = None
 
     def boot(self) -> None:
         """Come up; what the document says is said on the console."""
         if self.own:
             isolation.enter(self.spec["prefix"], self.spec["cache"])
             isolation.settle(self.spec)
+            isolation.new_boot()
         else:
             ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
         threading.Thread(target=self._reap, daemon=True).start()
@@ -92,6 +94,7 @@ class Machine:
             state=self.folder / "etc/ssh",
         )
         guest.state.mkdir(parents=True, exist_ok=True)
+        self._document, self._guest = document, guest
         self._linked.wait()
         if self.own:
             with self._network:
@@ -106,6 +109,26 @@ class Machine:
         tell(event="up")
         cloudinit.after_ssh(document, guest)
         tell(event="booted")
+
+    def reboot(self) -> None:
+        """Lose all processes and what is in memory, and come up again with what is enabled."""
+        self.say("Restarting.")
+        if self._power:
+            self._power.cancel()
+        self.units.forget()
+        while self._processes():
+            self._signal(signal.SIGKILL)
+            time.sleep(0.005)
+        for path in (self.folder / "run").iterdir():
+            if path.name != "initctl":  # which this process reads
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if self.own:
+            isolation.new_boot()
+        cloudinit.before_ssh_again(self._document, self._guest)
+        self._sshd(self._guest)
+        self.units.start_enabled()
+        cloudinit.each_boot(self._guest)
+        self.say("Restarted.")
 
     def obey(self) -> None:
         """Carry out orders until there are no more; return then, for the end."""
@@ -128,6 +151,8 @@ class Machine:
                     if self._connected:
                         isolation.admit(self.spec["ingress"], order["ingress"])
                     self.spec["ingress"] = order["ingress"]
+            case "reboot":
+                self.reboot()
             case "shutdown":
                 threading.Thread(target=self.power_off, daemon=True).start()
             case "silent":
@@ -158,7 +183,8 @@ class Machine:
             "shutdown": shutdown,
             "poweroff": "#!/bin/sh\nexec shutdown -P now\n",
             "halt": "#!/bin/sh\nexec shutdown -P now\n",
-            "systemctl": _SYSTEMCTL,
+            "reboot": "#!/bin/sh\nexec shutdown -r now\n",
+            "systemctl": units.SYSTEMCTL % {"requests": requests, "units": self.units.folder},
         }
         folders = ["usr/sbin", "usr/bin"] if self.own else ["bin"]
         for name in folders:
@@ -267,15 +293,19 @@ class Machine:
     def _requests(self, path: Path) -> None:
         """Carry out what ``shutdown`` asks for: a later time replaces an earlier one."""
         for line in os.fdopen(os.open(path, os.O_RDWR)):
+            what, _, word = line.strip().partition(" ")
+            if what == "start":
+                self.units.start(word)
+                continue
             if self._power:
                 self._power.cancel()
-            minutes = int(line)
-            if minutes < 0:
+            if what == "cancel":
                 self.say("Shutdown is cancelled.")
                 continue
-            seconds = minutes * self.spec["minute"]
-            self.say(f"Shutdown is scheduled in {minutes} min ({seconds:g} s here).")
-            self._power = threading.Timer(seconds, self.power_off)
+            seconds = int(word) * self.spec["minute"]
+            self.say(f"Shutdown is scheduled in {word} min ({seconds:g} s here).")
+            end = self.reboot if what == "reboot" else self.power_off
+            self._power = threading.Timer(seconds, end)
             self._power.daemon = True
             self._power.start()
 

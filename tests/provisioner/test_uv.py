@@ -1,49 +1,38 @@
-"""The uv that machines of another kind get: pinned, checked, downloaded once."""
+"""uv, as it is run on this machine."""
 
 from __future__ import annotations
 
-import os
-import tempfile
+import socket
 from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds.keeper import Node
-from jupyter_sky.errors import SkyBootstrapError
-from jupyter_sky.provisioner import uv
-from jupyter_sky.ssh import Address
-
-pytestmark = pytest.mark.slow
-ALPINE = Node(
-    0, "t", "alpine", Address("", ""), system="Linux", machine="x86_64", libc="musl", base="/b"
-)
+from jupyter_sky.engines import environment
+from jupyter_sky.errors import SkyError
+from jupyter_sky.provisioner.uv import run_uv
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home and a folder for temporary files in which nothing is."""
-    cache = os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv"))
-    monkeypatch.setenv("UV_CACHE_DIR", cache)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    return tmp_path / "home"
+def test_settings_of_the_open_folder_choose_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as canary:
+        canary.settimeout(0.2)
+        address = f"http://127.0.0.1:{canary.getsockname()[1]}/simple"
+        for name, header in (("uv.toml", ""), ("pyproject.toml", "[tool.uv]\n")):
+            folder = tmp_path / name.partition(".")[0]
+            folder.mkdir()
+            (folder / name).write_text(f'{header}extra-index-url = ["{address}"]\n')
+            monkeypatch.chdir(folder)
+            (tmp_path / "home").mkdir(exist_ok=True)
+            monkeypatch.setenv("HOME", str(tmp_path / "home"))
+            monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+            monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+            done = run_uv("compile", "-q", "-", input="sky-no-such-package\n", timeout=60)
+            assert "127.0.0.1:9" in done.stderr
+            with pytest.raises(TimeoutError):
+                canary.accept()
 
 
-def test_uv_for_another_kind_of_machine_is_kept(home: Path, tmp_path: Path) -> None:
-    pytest.importorskip("uv")
-    path = uv.uv_for(ALPINE)
-    assert path.read_bytes()[:4] == b"\x7fELF" and os.access(path, os.X_OK)
-    made = path.stat().st_mtime_ns
-    assert uv.uv_for(ALPINE) == path and path.stat().st_mtime_ns == made
-    assert [*(tmp_path / "tmp").iterdir()] == [], "nothing is left in the folder of temporary files"
-    assert [*path.parent.iterdir()] == [path]
-
-
-def test_uv_with_another_digest_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("uv")
-    monkeypatch.setattr(uv, "SHA256", ("0" * 64,))
-    with pytest.raises(SkyBootstrapError, match=r"(?i)hash") as caught:
-        uv.uv_for(ALPINE)
-    assert "alpine" in str(caught.value)
-    assert [*(home / ".cache" / "jupyter_sky" / "uv").iterdir()] == []
+def test_option_of_the_installer_is_no_package() -> None:
+    with pytest.raises(SkyError, match="an option of the installer"):
+        environment.ensure(["--index-url=http://127.0.0.1:9/", "numpy"])

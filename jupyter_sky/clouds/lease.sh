@@ -1,0 +1,77 @@
+#!/bin/sh
+# Ends this machine at the end of its lease, or when nobody renews it: see machine_lease.py.
+#
+# Within a boot only the clock since boot counts, whatever is done to the time of day. The time of
+# day carries what is left of the lease over a restart, and is written anew again and again.
+user=@USER@ lease_seconds=@LEASE@ silence=@SILENCE@ boot_seconds=@BOOT@
+pause=2
+lease=/run/jupyter-sky            # the cluster's, who renews it there
+boot=/run/jupyter-sky-boot        # root's, of this boot
+kept=/var/lib/jupyter-sky         # root's, over restarts
+
+up() { cut -d. -f1 /proc/uptime; }
+clock() { date +%s; }
+number() { # only what is one may be reckoned with: anything else would end this script
+  case $1 in '' | *[!0-9]* | ????????????*) return 1 ;; esac
+}
+
+mkdir -p "$boot" "$kept" "$lease" && chmod 755 "$boot" "$kept" && chown "$user" "$lease"
+
+# The machine's identity and its user data are root's: what cells run has no use for either. The
+# rest of that address, which is also a name server and a clock, stays open.
+rule="-d 169.254.169.254 -p tcp --dport 80 -m owner ! --uid-owner 0 -j REJECT"
+# shellcheck disable=SC2086
+iptables -w -C OUTPUT $rule 2>/dev/null || iptables -w -I OUTPUT $rule 2>/dev/null
+
+begin() { # what is left, at the first start in this boot
+  left=$lease_seconds now=$(clock) deadline='' written=''
+  read -r deadline written <"$kept/lease" 2>/dev/null
+  if number "$deadline" && number "$written"; then
+    [ "$now" -lt "$written" ] && now=$written # it was set back: how long it was off is not known
+    left=$((deadline - now))
+    [ "$left" -gt "$lease_seconds" ] && left=$lease_seconds
+  fi
+  echo "$(up) $(($(up) + left))" >"$boot/times"
+}
+note() { # where nothing can be written the old note stays
+  echo "$(($(clock) + last - $(up))) $(clock)" >"$kept/lease.partial" &&
+    mv "$kept/lease.partial" "$kept/lease"
+}
+
+[ -s "$boot/times" ] || begin
+read -r born last <"$boot/times"
+if ! number "$born" || ! number "$last"; then # /run is full, say
+  born=$(up) last=$((born + lease_seconds))
+fi
+heard='' noted=-60
+while sleep "$pause"; do
+  now=$(up)
+  if [ $((now - noted)) -ge 60 ]; then
+    noted=$now
+    note
+  fi
+  [ "$now" -ge "$last" ] && break
+  renewed=$(head -c 20 "$lease/renewed" 2>/dev/null)
+  if number "$renewed" && [ "$renewed" -le "$now" ]; then
+    heard=$renewed
+    [ -e "$kept/begun" ] || : >"$kept/begun"
+  fi
+  if [ -n "$heard" ]; then
+    [ $((now - heard)) -gt "$silence" ] && break
+  elif [ -e "$kept/begun" ]; then # a cluster ended with the boot before
+    [ $((now - born)) -gt "$silence" ] && break
+  elif [ $((now - born)) -gt "$boot_seconds" ]; then
+    break
+  fi
+  [ -e "$lease/end" ] && break
+done
+log=/dev/null
+(: >/dev/console) 2>/dev/null && log=/dev/console
+{ :
+@ENDING@
+} >"$log" 2>&1
+while :; do
+  shutdown -P now
+  sleep 60
+  poweroff -f
+done

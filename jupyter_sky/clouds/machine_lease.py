@@ -1,0 +1,85 @@
+"""Machine lease: a script of root's that ends a rented machine by itself, also after a restart.
+
+It is started at each boot, by systemd or, on a machine without, by cloud-init's scripts for each
+boot, and started again if it is killed. A machine ends
+
+- at the end of its lease. How much of it is left is reckoned by the clock since boot, so no change
+  of the time of day ends a machine early or keeps it longer. Once a minute the end is written to
+  disk in the time of day, with the time at which that was written: a restart takes what is left
+  from there. Where the time of day is wrong at such a moment the machine may end early, which costs
+  nothing, as no cluster outlives a restart; it never lives longer than ``lease`` seconds since
+  that boot. The clock of the notebook takes no part: it may be wrong by hours;
+- when it is not renewed for ``silence`` seconds: see `jupyter_sky.engines.lease`;
+- ``silence`` seconds after a restart, if a cluster had begun on it;
+- half an hour after a boot, if none had ever begun;
+- when ``/run/jupyter-sky/end`` is made, as its cluster has ended.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+BOOT_SECONDS = 1800
+"""A machine on which no cluster has begun ends after so long."""
+FOLDER = "/run/jupyter-sky"
+"""Where the cluster renews the lease."""
+SCRIPT = "/usr/local/sbin/jupyter-sky-lease"
+UNIT = "/etc/systemd/system/jupyter-sky-lease.service"
+EACH_BOOT = "/var/lib/cloud/scripts/per-boot/jupyter-sky-lease"
+
+_UNIT = f"""[Unit]
+Description=Ends this machine at the end of its lease
+StartLimitIntervalSec=0
+
+[Service]
+ExecStart={SCRIPT}
+Restart=always
+RestartSec=1
+
+[Install]
+WantedBy=multi-user.target
+"""
+_EACH_BOOT = f"""#!/bin/sh
+# Starts what ends this machine, at each boot, where systemd has not done so.
+systemctl enable --now jupyter-sky-lease.service && exit
+mkdir -p /run/jupyter-sky-boot && mkdir /run/jupyter-sky-boot/started 2>/dev/null || exit
+setsid sh -c 'while :; do {SCRIPT}; sleep 1; done' </dev/null >/dev/null 2>&1 &
+"""
+
+
+@cache
+def _script() -> str:
+    return Path(__file__).with_name("lease.sh").read_text()
+
+
+def files(user: str, *, lease: float, silence: float, ending: str) -> list[dict[str, Any]]:
+    """Return the files of a machine's lease, for cloud-init's ``write_files``.
+
+    Parameters
+    ----------
+    user
+        Runs the cluster, and renews the lease.
+    lease, silence
+        Seconds: of the machine's life at most, and after which it ends when nobody renews it.
+    ending
+        Shell commands by which it ends itself, run before it is powered off.
+    """
+    values = {
+        "@USER@": shlex.quote(user),
+        "@LEASE@": str(math.ceil(lease)),
+        "@SILENCE@": str(math.ceil(silence)),
+        "@BOOT@": str(BOOT_SECONDS),
+        "@ENDING@": ending,
+    }
+    text = _script()
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return [
+        {"path": SCRIPT, "permissions": "0755", "content": text},
+        {"path": UNIT, "permissions": "0644", "content": _UNIT},
+        {"path": EACH_BOOT, "permissions": "0755", "content": _EACH_BOOT},
+    ]
