@@ -185,6 +185,7 @@ def _fetch(
         reply["buffers"].clear()  # now, not when the garbage collector comes by
         if progress:
             progress(done, total)
+    cluster.egress.add(total)
     return parcel
 
 
