@@ -1,4 +1,4 @@
-"""Connection files of controllers: keys that are needed, and those that are not."""
+"""Which files of controllers are accepted: their messages are signed, or encrypted by CURVE."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import pytest
 from jupyter_sky.engines.connection_file import LOOPBACK, PORTS, checked
 from jupyter_sky.errors import SkyClusterLost
 
-CURVE = "x" * 40
-FILE = {**dict.fromkeys(PORTS, 1234), "interface": LOOPBACK}
+CURVE = "a" * 40
 
 
-@pytest.mark.parametrize("keys", [{"key": "k"}, {"key": "", "curve_serverkey": CURVE}])
-def test_messages_are_signed_or_under_curve(keys: dict[str, Any]) -> None:
-    found = checked({**FILE, **keys}, "train")
-    assert found["key"] == keys["key"] and found["unpack"] == "json"
+def connection(**more: Any) -> dict[str, Any]:
+    ports = {name: 40000 + number for number, name in enumerate(PORTS)}
+    return {**ports, "key": "secret", "interface": LOOPBACK, **more}
 
 
-@pytest.mark.parametrize("keys", [{}, {"key": ""}, {"key": "", "curve_serverkey": ""}])
-def test_neither_is_refused(keys: dict[str, Any]) -> None:
-    with pytest.raises(SkyClusterLost, match="it has no key"):
-        checked({**FILE, **keys}, "train")
+def test_clusters_of_several_nodes_have_a_curve_key_alone() -> None:
+    found = checked(connection(key="", curve_serverkey=CURVE), "train")
+    assert found["key"] == "" and found["curve_serverkey"] == CURVE
+
+
+@pytest.mark.parametrize("curve", [None, "", "short", 7])
+def test_messages_without_any_protection_are_refused(curve: Any) -> None:
+    with pytest.raises(SkyClusterLost, match="train is refused"):
+        checked(connection(key="", curve_serverkey=curve), "train")
