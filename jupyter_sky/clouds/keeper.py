@@ -126,7 +126,7 @@ def _script() -> str:
     return TOOLS + Path(__file__).with_name("keeper.sh").read_text()
 
 
-def take(node: Node, note: dict[str, Any]) -> Node:
+def take(node: Node, note: dict[str, Any], host_key: str = "") -> Node:
     """Take a slot of a machine, and look what is there; the same again gives the same one.
 
     Parameters
@@ -135,6 +135,8 @@ def take(node: Node, note: dict[str, Any]) -> Node:
         What is known of it so far.
     note
         Left beside it: whose it is, for those who find it.
+    host_key
+        Private host key that a rented machine shows from now on.
 
     Raises
     ------
@@ -146,7 +148,7 @@ def take(node: Node, note: dict[str, Any]) -> Node:
     wanted = recipe(node.python, node.packages)
     words = (node.token, str(node.slots), str(BOOT_SECONDS), json.dumps(note))
     look = (node.exports(), wanted.key, wanted.python, node.python)
-    answer = ssh.run(node.address, _script(), *words, *look)
+    answer = ssh.run(node.address, _script(), *words, *look, host_key)
     where = f"{node.host} ({node.address.name})"
     if answer.code == 75:
         some = "its slot is" if node.slots == 1 else f"all {node.slots} slots are"

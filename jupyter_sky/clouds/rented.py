@@ -133,6 +133,7 @@ class RentedCloud:
         folder = self.folder(machines)
         note = {"cluster": machines[0].cluster, "owner": machines[0].owner}
         note |= {"started": machines[0].started}
+        host_key = birth.next_host_key(folder)
 
         def one(machine: Machine) -> Node:
             where = birth.address(folder, machine.address)
@@ -143,15 +144,22 @@ class RentedCloud:
                 address=where,
                 private=machine.private,
             )
-            return self._answered(machine, node, note, ended)
+            return self._answered(machine, node, note, host_key, ended)
 
-        for machine in machines:
-            birth.address(folder, machine.address)  # one after the other: they share a file
+        addresses = [birth.address(folder, machine.address) for machine in machines]
         say("first contact")
         nodes = at_once(
             [partial(one, machine) for machine in machines], lambda: say("first contact"), ended
         )
         self._note(machines[0].token, nodes=[asdict(node) for node in nodes], launching=None)
+        if host_key:
+            over = partial(_is_over, machines[0].token)
+            threading.Thread(
+                target=birth.settle_host_keys,
+                args=(folder, addresses, over),
+                name="jupyter-sky-host-keys",
+                daemon=True,
+            ).start()
         return nodes
 
     def taken(self, machines: Sequence[Machine]) -> list[Node]:
@@ -191,13 +199,18 @@ class RentedCloud:
             wait = min(wait * 1.3, 3.0)
 
     def _answered(
-        self, machine: Machine, node: Node, note: dict[str, Any], ended: threading.Event
+        self,
+        machine: Machine,
+        node: Node,
+        note: dict[str, Any],
+        host_key: str,
+        ended: threading.Event,
     ) -> Node:
         """Take a slot as soon as there is an answer by SSH, a while after the machine runs."""
         begun = time.monotonic()
         while not ended.is_set():
             try:
-                return keeper.take(node, note)
+                return keeper.take(node, note, host_key)
             except SkyUnreachable as error:
                 passed = time.monotonic() - begun
                 if passed > UP_SECONDS or ("another host key" in error.message and passed > 60):
@@ -326,6 +339,12 @@ class RentedCloud:
 def records_of() -> Records:
     """Return the notes of what was launched on clouds that rent machines."""
     return Records(Path(Sky.load().data_dir) / "machines")
+
+
+def _is_over(token: str) -> bool:
+    """Whether the machines of an order have ended."""
+    record = records_of().read(token)
+    return not record or "ended" in record
 
 
 def _bring_home(orders: dict[str, dict[str, Any]]) -> dict[str, str]:

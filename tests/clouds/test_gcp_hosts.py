@@ -132,7 +132,7 @@ def test_a_machine_that_may_not_delete_itself_is_off_and_found(real: Compute, wh
     id = launch(cloud)
     until(lambda: real.machines()[0]["state"] == "TERMINATED", 25)
     asked = [call for call in real.calls if call.startswith("DELETE")]
-    assert len(asked) == (0 if why == "account" else 2)  # and both were refused
+    assert len(asked) == (0 if why == "account" else 4)  # and all were refused
     assert len(real.world.disks) == 1
     (kept,) = cloud.mine()
     assert (kept.id, kept.state) == (id, "running") and "disk is kept" in kept.reason
