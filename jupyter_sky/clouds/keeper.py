@@ -22,6 +22,10 @@ from ..together import at_once
 BOOT_SECONDS = 900
 """A slot is given back when its cluster has not been started for so long."""
 GRACE_SECONDS = 8
+_END_MACHINE = """
+lease=${JUPYTER_SKY_LEASE:-/run/jupyter-sky}
+[ -d "$lease" ] && : >"$lease/end"
+"""
 TOOLS = """
 for tool in flock mkfifo setsid stat timeout; do
   command -v "$tool" >/dev/null || { echo "there is no $tool" >&2; exit 69; }
@@ -233,3 +237,16 @@ def end(nodes: Sequence[Node]) -> None:
             ssh.run(node.address, _END, *words, timeout=GRACE_SECONDS + 20)
 
     at_once([partial(one, node) for node in nodes])
+
+
+def end_machines(nodes: Sequence[Node]) -> list[str]:
+    """Let rented machines end themselves, where their cloud cannot be asked to; return which do."""
+
+    def one(node: Node) -> bool:
+        try:
+            return ssh.run(node.address, _END_MACHINE, timeout=20).code == 0
+        except SkyUnreachable:
+            return False
+
+    told = at_once([partial(one, node) for node in nodes])
+    return [node.host for node, heard in zip(nodes, told, strict=True) if heard]

@@ -269,7 +269,7 @@ class RentedCloud:
         try:
             missing = _bring_home(mine)
         finally:  # whatever is in the way of a log, an interrupt too, the machine is ended
-            self._end(ids)
+            self._end_or_tell(ids, mine)
         for token, record in mine.items():
             if all(machine["id"] in ids for machine in record["machines"]):
                 end = {"time": time.time(), "reason": "stopped", "missing": missing.get(token, "")}
@@ -318,6 +318,26 @@ class RentedCloud:
                 regions.add(record["region"])
         self.leftovers(regions)
 
+    def _end_or_tell(self, ids: Sequence[str], orders: dict[str, dict[str, Any]]) -> None:
+        """End machines; where the cloud does not let us any more, let them end themselves.
+
+        Raises
+        ------
+        SkyError
+            Their end is not confirmed; says what becomes of them.
+        """
+        try:
+            self._end(ids)
+        except SkyError as error:
+            nodes = [Node.load(node) for each in orders.values() for node in each.get("nodes", ())]
+            told = keeper.end_machines([node for node in nodes if node.host in ids])
+            ends = max((each.get("lease_end", 0.0) for each in orders.values()), default=0.0)
+            said = f"{error.message.rstrip('.')}. {_meanwhile(ids, told, ends)}"
+            error.message, error.args = said, (said,)
+            again = "once the cloud can be asked again, %sky reap confirms it"
+            error.hint = f"{error.hint}\n{again}" if error.hint else again
+            raise
+
     def _end(self, ids: Sequence[str]) -> None:
         """Ask for the end of machines until the cloud says that they have ended."""
         begun, wait, left = time.monotonic(), 0.1, list(ids)
@@ -339,6 +359,19 @@ class RentedCloud:
 def records_of() -> Records:
     """Return the notes of what was launched on clouds that rent machines."""
     return Records(Path(Sky.load().data_dir) / "machines")
+
+
+def _meanwhile(ids: Sequence[str], told: Sequence[str], ends: float) -> str:
+    """Say in a sentence what becomes of machines whose cloud cannot be asked to end them."""
+    left = [name for name in ids if name not in told]
+    if not left:
+        return f"{', '.join(told)} was told by SSH to end itself, and does so within a minute"
+    lease = time.strftime("%Y-%m-%d %H:%M", time.localtime(ends)) if ends else "an unknown time"
+    some = f"{', '.join(told)} was told by SSH to end itself; " if told else ""
+    return (
+        f"{some}{', '.join(left)} may still be up and billed: it ends by itself when nobody renews "
+        f"it, and at {lease} at the latest, which is the end of its lease"
+    )
 
 
 def _is_over(token: str) -> bool:
