@@ -191,10 +191,10 @@ def forecast(
         if seconds is None:
             return Forecast(cluster.name, 0.0 if interval.price == 0 else None, None, words[-1])
         left = left + seconds if queued else max(left, seconds)
-    idle = f"then its idle limit of {format_duration(cluster.idle)}, from when no notebook has it"
+    limit = f"its idle limit of {format_duration(cluster.idle)}"
+    idle = f"then {limit}"
     if not running:
-        idle = f"nothing runs: its idle limit of {format_duration(cluster.idle)}, from when no "
-        idle += "notebook has it"
+        idle = f"no cell runs: {limit} at most, counted from its last use"
     ends = max(now + left + cluster.idle, cluster.kept)
     if cluster.kept == ends:
         idle = "then kept, as it was asked to be"

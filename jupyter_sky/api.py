@@ -14,6 +14,7 @@ from .executor.request import CellOptions, Input, Output
 from .executor.run import SkyRun
 from .ledger import By, format_rate, format_usd
 from .resources import Resources, format_duration, parse_duration
+from .store import ClusterRow
 from .widgets.table import Table
 
 if TYPE_CHECKING:
@@ -101,9 +102,39 @@ def up(name: str | None = None, *, idle: str | float | None = None, **labels: An
     return bring_up(name, idle, labels)
 
 
-def down(name: str = "all") -> list[str]:
-    """End a cluster, or all of them; return the names of those that were ended."""
-    return list(_sessions.current().down(name))
+def down(name: str | None = None, *, yes: bool = False) -> list[str]:
+    """End a cluster, those that this notebook started, or all of them.
+
+    Parameters
+    ----------
+    name
+        Its name, or ``"all"``; without one, the clusters that this notebook started, except those
+        that others use now.
+    yes
+        End all without asking, although others started or use some of them.
+
+    Returns
+    -------
+    list of str
+        The names of those that were ended.
+
+    Raises
+    ------
+    SkyNotEnded
+        Some could not be ended; names them. The others have ended.
+    SkyUsageError
+        Others started or use some of all, and there is nobody to ask.
+
+    Examples
+    --------
+    >>> sky.down("train")  # doctest: +SKIP
+    ['train']
+    """
+    from .magics.confirmation import end
+
+    outcome = end(name if name != "all" else None, name == "all", yes, "sky.down('all', yes=True)")
+    outcome.check()
+    return [each for each, _ in outcome.ended]
 
 
 def extend(cluster: str | None, time: str | float) -> float:
@@ -180,26 +211,41 @@ def status(cluster: str | None = None) -> Table:
         spent = format_usd(session.ledger.cluster_usd(row.name))
         price = format_rate(row.price)
         age = format_duration(time.time() - row.created)
-        idle = format_duration(row.idle)
-        if (left := row.kept - time.time()) > 0:
-            idle += f", kept {format_duration(left)}"
+        idle, users = _use(row, session.use(row))
         cells = running or ""
         notebook = short(row.notebook)
-        rows.append((row.name, session.place(row), age, cells, price, spent, idle, notebook))
+        place = session.place(row)
+        rows.append((row.name, place, age, cells, price, spent, idle, users, notebook))
     for name, machines in session.clusters.orphans().items():
         if cluster in (None, name):
             where = f"{machines[0].cloud}, not in the store"
             age = format_duration(time.time() - machines[0].started)
-            rows.append((name, where, age, "", "unknown", "unknown", "", "unknown"))
+            rows.append((name, where, age, "", "unknown", "unknown", "", "unknown", "unknown"))
     if cluster is not None and not rows:
         names = [row.name for row, _ in session.status()]
         raise SkyUsageError(f"no cluster {cluster!r} is up", hint=suggest(cluster, names))
     return Table(
         "Clusters",
-        ("name", "where", "age", "cells running", "price", "so far", "idle limit", "notebook"),
+        _STATUS,
         tuple(rows),
         empty="no cluster is up: put %%sky above a cell, or %sky up",
     )
+
+
+_STATUS = tuple("name,where,age,cells running,price,so far,idle limit,used by,notebook".split(","))
+
+
+def _use(row: ClusterRow, use: dict[str, Any] | None) -> tuple[str, str]:
+    """Say how long a cluster stays up without use, and what uses it or did so last."""
+    limit, kept = format_duration(row.idle), row.kept - time.time()
+    if use is None:
+        return f"{limit}, kept {format_duration(kept)}" if kept > 0 else limit, "not known"
+    if use["users"]:
+        return limit, ", ".join(use["users"])
+    left, last = max(0.0, use["idle_left"]), use["last_use"]
+    word = "kept, ends" if kept > 0 else "ends"
+    ago = format_duration(last["ago"])
+    return f"{limit}, {word} in {format_duration(left)}", f"idle: {last['what']} {ago} ago"
 
 
 def ssh_command(cluster: str | None = None) -> str:

@@ -23,6 +23,8 @@ WARN = 0.8
 """Share of the budget from which on it is warned."""
 GRACE_SECONDS = 30.0
 """How long clusters go on after the budget was passed, for a user who raises it at once."""
+SHORTEST_DAY = 23 * 3600.0
+"""Seconds of the day on which clocks go forward."""
 CONFIGURED = "configuration"
 
 _BUDGET, _STOP = "budget_usd_day", "budget_stop"
@@ -168,11 +170,33 @@ def asked(payload: dict[str, Any]) -> float | None:
     return float(usd)
 
 
-def configure(store: Store, usd: float | None) -> None:
-    """Let hold what configuration says, unless somebody has set a budget by hand."""
+def configure(store: Store, usd: float | None) -> str:
+    """Let hold what configuration says, unless a lower or a hand-set budget holds.
+
+    Configuration differs between processes, and the budget is one for all of them: the lowest that
+    any has said holds until somebody sets it by hand. Only a hand can raise it.
+
+    Returns
+    -------
+    str
+        A sentence for the user whose configuration does not hold; empty where it does.
+    """
     known = read(store)
-    if usd is not None and known.origin in ("", CONFIGURED) and known.usd != usd:
+    if usd is None or known.usd == usd:
+        return ""
+    if not known.origin or (known.origin == CONFIGURED and known.usd is None):
         write(store, usd, CONFIGURED)
+        return ""
+    if known.origin != CONFIGURED:
+        return ""
+    assert known.usd is not None
+    if usd < known.usd:
+        write(store, usd, CONFIGURED)
+        return ""
+    return (
+        f"The budget of a day stays at ${known.usd:,.2f}, which another process was configured "
+        f"with; ${usd:,.2f} is configured here. To raise it: %config Sky.budget_usd_day = {usd:g}"
+    )
 
 
 def judge(store: Store, now: float | None = None) -> Verdict:
@@ -214,9 +238,19 @@ def refusal(verdict: Verdict, what: str) -> SkyBudget:
 
 def raised(verdict: Verdict) -> str:
     """A budget that would let work go on: half as much again as is spent, in round USD."""
-    most = max(verdict.spent.usd, verdict.budget.usd or 0.0) * 1.5
-    step = 10.0 ** max(0, math.floor(math.log10(most)) - 1) if most >= 1 else 1.0
-    return f"{math.ceil(most / step) * step:g}"
+    return round_up(max(verdict.spent.usd, verdict.budget.usd or 0.0) * 1.5)
+
+
+def round_up(usd: float) -> str:
+    """An amount in round USD that is no less.
+
+    Examples
+    --------
+    >>> round_up(0.3), round_up(31.2), round_up(1234.0)
+    ('1', '32', '1300')
+    """
+    step = 10.0 ** max(0, math.floor(math.log10(usd)) - 1) if usd >= 1 else 1.0
+    return f"{math.ceil(usd / step) * step:g}"
 
 
 def stopping(store: Store, verdict: Verdict) -> float | None:
@@ -234,6 +268,36 @@ def stopping(store: Store, verdict: Verdict) -> float | None:
     ends = verdict.at + GRACE_SECONDS
     store.set_setting(_STOP, json.dumps({"day": verdict.day, "at": ends}))
     return ends
+
+
+def lasts_until(verdict: Verdict) -> float | None:
+    """When the clusters that run now have to end, if all of them go on; None if they need not.
+
+    The money of a day is shared by all that runs. What is left at midnight is not kept: the next
+    day begins with the whole budget. The grace is part of it.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> day = Verdict(Budget(20.0), Amount(16.5), Amount(3.0), (), "", 7200.0, 0.0)
+    >>> lasts_until(day)  # 4200 s, and the grace
+    4230.0
+    >>> lasts_until(replace(day, resets=600.0))  # the next day pays 20 / 3 h
+    24630.0
+    >>> lasts_until(replace(day, resets=600.0, rate=Amount(0.5))) is None
+    True
+    """
+    if verdict.budget.usd is None or not verdict.rate.usd:
+        return None
+    if verdict.ends is not None and verdict.state == "over":
+        return verdict.ends
+    ends = verdict.at + verdict.seconds_left
+    if ends >= verdict.resets:
+        lasts = verdict.budget.usd / verdict.rate.usd * 3600
+        if lasts >= SHORTEST_DAY:
+            return None
+        ends = verdict.resets + lasts
+    return ends + GRACE_SECONDS
 
 
 def _ends(store: Store, day: str) -> float | None:

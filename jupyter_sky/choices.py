@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from .search import SearchResult, Space
     from .widgets.form import SkyForm
     from .widgets.offers import Offers
+
+
+FEW = 3
+"""With fewer alternatives, a plan of one request tells what the clouds would ask, too."""
 
 
 def form(line: str = "", **labels: Any) -> SkyForm:
@@ -83,6 +87,11 @@ def offers(
 def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
     """Decide where the tasks of a graph run, or where one request does; nothing is launched.
 
+    One request goes where a cell with these options would run: on a machine of one's own, else on
+    a rented one that can be launched from here, a spot machine only where it asks for one. Where
+    nothing can be launched, the plan is for the best on sale, and says why. The tasks of a graph
+    may go to anything on sale, in either market unless they name one.
+
     Parameters
     ----------
     what
@@ -109,18 +118,23 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
     --------
     >>> sky.plan(dag, minimize="time_then_cost", budget=50)  # doctest: +SKIP
     """
+    from .config import Sky
+    from .executor.request import with_settings
+    from .optimizer.asked import MARKET, request_of
     from .optimizer.plan import plan as decide
+    from .provisioner.placement import launch_notes, planned, with_next
 
-    found = decide(what, minimize, **settings)
-    return found.with_notes(*_cannot_launch(found.clouds))
-
-
-def _cannot_launch(clouds_used: Iterable[str]) -> list[str]:
-    """What to know before a plan is carried out."""
-    from . import clouds
-
-    missing = [cloud for cloud in clouds_used if not clouds.is_ready(cloud)]
-    return [f"{', '.join(missing)}: cannot launch here yet, see %sky check"] if missing else []
+    request, limits = request_of(what, settings)
+    if request is None or limits.keys() & MARKET:
+        found = decide(what, minimize, **settings)
+        return found.with_notes(*launch_notes(found))
+    if minimize != "cost":
+        limits["minimize"] = minimize
+    need = with_settings(request, Sky.load())
+    found, notes = planned(need, **limits)
+    if len(found.alternatives()) < FEW:  # such as this machine, beside which there is nothing
+        found = with_next(found, need)
+    return found.with_notes(*notes)
 
 
 def search(

@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _call(words: list[str]) -> int:
+    from .config import Sky
     from .executor import session as sessions
     from .magics import verbs
 
@@ -70,7 +71,11 @@ def _call(words: list[str]) -> int:
     if words == ["help"]:
         print(_help())
         return 0
-    sessions.open_session({}, str(Path.cwd() / "command line"), lasting=True, everywhere=True)
+    name = str(Path.cwd() / "command line")
+    session = sessions.open_session({}, name, lasting=True, everywhere=True)
+    session.clusters.ender = f"by `jupyter sky {words[0]}`"
+    if notice := Sky.load().notice:
+        print(f"jupyter sky: {notice}", file=sys.stderr)
     try:
         answer = verbs.call(words)
     finally:

@@ -1,25 +1,28 @@
 """A SQLite file that opens whatever befell it, and whose writes wait rather than fail.
 
 Several kernels and the command line share one file. Losing a record is bad, stopping a user's cell
-for the sake of a record is worse: what cannot be written now is queued in memory.
+for the sake of a record is worse: what cannot be written now is queued in memory. A record without
+which money could be lost is written durably or refused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import sqlite3
 import threading
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import SkyStoreError
 
 _TIMEOUT = 3.0  # seconds that one statement waits for another process
 _RETRY_TIMEOUT = 0.05  # seconds, while writes are queued already
+_MOST_NOTICES = 100
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _NO_DISK = {
@@ -30,7 +33,33 @@ _NO_DISK = {
     sqlite3.SQLITE_FULL,
 }
 
+_NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "lustre",
+    "gpfs",
+    "afs",
+    "ceph",
+    "beegfs",
+    "9p",
+    "fuse.",
+    "glusterfs",
+)
+"""File systems, by the beginnings of their names, on which processes cannot share memory: SQLite's
+WAL needs that (sqlite.org/wal.html: "all processes using a database must be on the same host")."""
+
 Statement = tuple[str, tuple[Any, ...] | dict[str, Any]]
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Statements of one transaction that wait to be written."""
+
+    statements: tuple[Statement, ...]
+    latest: str = ""
+    """Of several jobs of one such name only the last one matters."""
 
 
 class Database:
@@ -52,14 +81,24 @@ class Database:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, notices: Sequence[str] = (), durable: bool = True
+        self,
+        connection: sqlite3.Connection,
+        notices: Sequence[str] = (),
+        durable: bool = True,
+        path: Path | None = None,
+        migrations: Sequence[str] = (),
     ) -> None:
         self.notices, self.durable = list(notices), durable
+        self._path, self._migrations = path, migrations
+        self._use(connection)
+        self._lock = threading.RLock()
+        self._pending: list[_Job] = []
+        self._warned = False
+
+    def _use(self, connection: sqlite3.Connection) -> None:
         self._db = connection
         self._db.row_factory = sqlite3.Row
-        self._lock = threading.RLock()
-        self._pending: deque[Sequence[Statement]] = deque()
-        self._warned = False
+        self._file = _file_id(self._path) if self._path and self.durable else None
 
     @classmethod
     def open(cls, path: Path, migrations: Sequence[str]) -> Database:
@@ -81,15 +120,17 @@ class Database:
             except sqlite3.DatabaseError as error:
                 if _code(error) not in _CORRUPT:
                     raise
-                kept = _set_aside(path)
-                notices.append(f"{path} was corrupt: it is kept as {kept} and a new one is used.")
-                connection = _open_patiently(path, migrations)
+                connection, kept = _replace_corrupt(path, migrations)
+                if kept is not None:
+                    notices.append(
+                        f"{path} was corrupt: it is kept as {kept} and a new one is used."
+                    )
         except (OSError, sqlite3.Error) as error:
             if isinstance(error, sqlite3.Error) and _code(error) not in _NO_DISK:
                 raise _failure(error, str(path)) from error
             connection, durable = _in_memory(path, migrations), False
             notices.append(f"{path} cannot be written: costs of this session are not recorded.")
-        return cls(connection, notices, durable)
+        return cls(connection, notices, durable, path, migrations)
 
     def close(self) -> None:
         """Try the queued writes once more and close the file."""
@@ -107,6 +148,7 @@ class Database:
         """
         with self._lock:
             self._flush()
+            self._follow_file()
             try:
                 return self._db.execute(sql, values).fetchall()
             except sqlite3.Error as error:
@@ -124,66 +166,153 @@ class Database:
                 raise _failure(error) from error
             return f"{others}.{self._db.total_changes}"
 
-    def write(self, *statements: Statement) -> None:
+    def write(
+        self, *statements: Statement, durable: bool = False, latest: str = ""
+    ) -> list[int] | None:
         """Execute statements in one transaction, now or as soon as the file can be written.
+
+        Parameters
+        ----------
+        durable
+            Return only once the statements are on the disk.
+        latest
+            A name: of several queued writes of one name only the last one is kept.
+
+        Returns
+        -------
+        list of int or None
+            Rows that each statement changed; None when they wait in the queue.
 
         Raises
         ------
+        SkyStoreError
+            A durable write is not possible now; it is not queued either.
         sqlite3.IntegrityError
             When the statements contradict what is stored.
         """
+        if durable:
+            return self.exclusively(lambda db: _execute(db, statements))
         with self._lock:
-            self._pending.append(statements)
-            self._flush(mine=statements)
+            job = _Job(statements, latest)
+            if latest:
+                self._pending = [old for old in self._pending if old.latest != latest]
+            self._pending.append(job)
+            return self._flush(job)
 
     def defer(self, *statements: Statement) -> None:
         """Execute statements together with whatever is read or written next."""
         with self._lock:
-            self._pending.append(statements)
+            self._pending.append(_Job(statements))
 
-    def _flush(self, mine: Sequence[Statement] | None = None) -> None:
+    def exclusively(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Do something in one transaction that is on the disk when this returns.
+
+        No other process reads or writes between its statements. What is queued is written before.
+
+        Raises
+        ------
+        SkyStoreError
+            It is not possible now, or the data are in memory only; nothing was done.
+        sqlite3.IntegrityError
+            When the statements contradict what is stored.
+        """
+        with self._lock:
+            if not self.durable:
+                raise _unrecorded("it is in memory only")
+            self._flush()
+            if self._pending:
+                raise _unrecorded("earlier records wait too")
+            try:
+                # a power cut may take back what was committed without this
+                self._db.execute("PRAGMA synchronous = FULL")
+                try:
+                    with self._transaction():
+                        return work(self._db)
+                finally:
+                    self._db.execute("PRAGMA synchronous = NORMAL")
+            except sqlite3.IntegrityError:
+                raise
+            except sqlite3.Error as error:
+                raise _unrecorded(str(error)) from error
+
+    def _flush(self, mine: _Job | None = None) -> list[int] | None:
         """Write what is queued, in order, up to where the disk or another process refuses."""
-        retrying = bool(self._pending) and self._pending[0] is not mine
+        if not self._pending:
+            return None
+        counts: list[int] | None = None
+        retrying = self._pending[0] is not mine
+        self._follow_file()
         if retrying:  # a store that stays locked must not slow every heartbeat down
             self._db.execute(f"PRAGMA busy_timeout = {int(_RETRY_TIMEOUT * 1000)}")
         try:
             while self._pending:
                 job = self._pending[0]
                 try:
-                    self._commit(job)
+                    with self._transaction():
+                        changed = _execute(self._db, job.statements)
                 except sqlite3.Error as error:
                     if _code(error) in _BUSY | _NO_DISK:
-                        return self._warn(error)
-                    self._pending.popleft()
+                        self._warn(error)
+                        return None
+                    del self._pending[0]
                     self._refuse(error, job is mine)
                 else:
-                    self._pending.popleft()
+                    del self._pending[0]
+                    counts = changed if job is mine else counts
         finally:
             if retrying:
                 self._db.execute(f"PRAGMA busy_timeout = {int(_TIMEOUT * 1000)}")
+        return counts
 
-    def _commit(self, job: Sequence[Statement]) -> None:
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
         with self._db:  # commits, or rolls back on an error
             self._db.execute("BEGIN IMMEDIATE")
-            for sql, values in job:
-                self._db.execute(sql, values)
+            yield
+
+    def _follow_file(self) -> None:
+        """Open the file anew when another process has put a new one in its place."""
+        if self._file is None or self._path is None or _file_id(self._path) == self._file:
+            return
+        try:
+            fresh = _open_patiently(self._path, self._migrations)
+        except (OSError, sqlite3.Error):
+            return  # the old file is all there is
+        self._db.close()
+        self._use(fresh)
+        self._tell(f"{self._path} was replaced: the new file is used.")
 
     def _warn(self, error: sqlite3.Error) -> None:
         if not self._warned:
             self._warned = True
-            self.notices.append(f"The store cannot be written now ({error}): its records wait.")
+            self._tell(f"The store cannot be written now ({error}): its records wait.")
 
     def _refuse(self, error: sqlite3.Error, mine: bool) -> None:
         """Tell the caller; what an earlier call queued can only be told in a notice."""
         if not mine:
-            self.notices.append(f"A record could not be kept: {error}.")
+            self._tell(f"A record could not be kept: {error}.")
             return
         raise error if isinstance(error, sqlite3.IntegrityError) else _failure(error)
+
+    def _tell(self, notice: str) -> None:
+        if len(self.notices) < _MOST_NOTICES:
+            self.notices.append(notice)
+
+
+def _execute(db: sqlite3.Connection, statements: Sequence[Statement]) -> list[int]:
+    return [db.execute(sql, values).rowcount for sql, values in statements]
 
 
 def _code(error: sqlite3.Error) -> int:
     """The primary result code; extended codes add their details above the low byte."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def _unrecorded(why: str) -> SkyStoreError:
+    return SkyStoreError(
+        f"the store cannot be written now ({why}); what costs money is not started unrecorded",
+        hint="make room on its disk, close what holds it, or set another folder: SKY_DATA_DIR=...",
+    )
 
 
 def _failure(error: sqlite3.Error, where: str = "the store") -> SkyStoreError:
@@ -220,7 +349,8 @@ def _open(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
             broken.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
             raise broken
         os.chmod(path, 0o600)
-        db.execute("PRAGMA journal_mode = WAL")
+        mode = "DELETE" if is_on_network(path) else "WAL"
+        db.execute(f"PRAGMA journal_mode = {mode}")
         db.execute("PRAGMA synchronous = NORMAL")
         _migrate(db, migrations)
     except BaseException:
@@ -269,6 +399,54 @@ def _migrate(db: sqlite3.Connection, migrations: Sequence[str]) -> None:
             for sql in script.split(";"):
                 db.execute(sql)
         db.execute(f"PRAGMA user_version = {len(migrations)}")
+
+
+def is_on_network(path: Path) -> bool:
+    """Whether a file is on a disk that other machines may share."""
+    import psutil
+
+    try:
+        resolved = path.resolve()
+        mounts = psutil.disk_partitions(all=True)
+    except (OSError, RuntimeError):
+        return False
+    holding = [mount for mount in mounts if resolved.is_relative_to(mount.mountpoint)]
+    nearest = max(holding, key=lambda mount: len(mount.mountpoint), default=None)
+    return nearest is not None and nearest.fstype.lower().startswith(_NETWORK)
+
+
+def _file_id(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _replace_corrupt(
+    path: Path, migrations: Sequence[str]
+) -> tuple[sqlite3.Connection, Path | None]:
+    """Set a corrupt file aside and open a new one, unless another process was first.
+
+    Returns
+    -------
+    tuple
+        The connection, and where the corrupt file went; None where another process moved it.
+    """
+    import fcntl
+
+    lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:  # with the lock: it may be another file by now
+            return _open_patiently(path, migrations), None
+        except sqlite3.DatabaseError as error:
+            if _code(error) not in _CORRUPT:
+                raise
+        kept = _set_aside(path)
+        return _open_patiently(path, migrations), kept
+    finally:
+        os.close(lock)
 
 
 def _set_aside(path: Path) -> Path:

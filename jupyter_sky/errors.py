@@ -28,6 +28,9 @@ class SkyError(Exception):
     see %sky status
     """
 
+    machines_came_up: bool = False
+    """Whether a launch that failed had machines, which cost something although they are gone."""
+
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -87,12 +90,28 @@ class SkyEngineLost(SkyError):
     """An engine died while it ran the cell."""
 
 
+class SkyNodeLost(SkyEngineLost):
+    """A node of a cluster does not answer any more; the others go on.
+
+    Attributes
+    ----------
+    given_up : bool
+        Whether it has been silent for so long that it is not waited for any more.
+    """
+
+    given_up: bool = False
+
+
 class SkyTaskLost(SkyError):
     """Nodes died while they ran a call, and it is not sent again."""
 
 
 class SkyClusterLost(SkyError):
     """The whole cluster is gone or cannot be reached."""
+
+
+class SkyNotEnded(SkyError):
+    """Some of the clusters that were to end could not be ended, and may go on costing money."""
 
 
 class SkyPreempted(SkyClusterLost):

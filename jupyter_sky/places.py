@@ -6,8 +6,11 @@ A plain process that only asks for prices would else spend a fifth of its time o
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from pathlib import Path
+
+from .errors import SkyUsageError
 
 
 def default_data_dir() -> str:
@@ -34,24 +37,53 @@ def offers_file() -> Path | None:
     return Path(named).expanduser() if named else None
 
 
+def absolute(path: str, name: str) -> str:
+    """Return a path with ``~`` replaced.
+
+    Raises
+    ------
+    SkyUsageError
+        It is relative, so that it would lead into whatever folder is open.
+    """
+    expanded = os.path.expanduser(path)
+    if not os.path.isabs(expanded):
+        raise SkyUsageError(
+            f"{name} {path!r} is a relative path, which every folder could answer for",
+            hint=f"give the whole path, such as {os.path.join('~', path)}",
+        )
+    return expanded
+
+
+def check_private(path: str, name: str) -> None:
+    """Raise SkyUsageError for a folder that other users could have filled."""
+    if not hasattr(os, "getuid"):
+        return
+    try:
+        status = os.stat(path)
+    except OSError:  # it is yet to be made, or will be found unusable by whoever uses it
+        return
+    why = ""
+    if status.st_mode & stat.S_IWOTH:
+        why = "everybody may write it"
+    elif os.getuid() not in (0, status.st_uid):
+        why = f"it belongs to another user (uid {status.st_uid})"
+    if why:
+        raise SkyUsageError(
+            f"{name} {path} is refused: {why}, and what is there is trusted",
+            hint=f"take a folder below it, or chmod o-w {path}" if status.st_mode & 2 else None,
+        )
+
+
 def _setting(name: str) -> str:
-    """A setting that is a text: of the settings object when it is there or anything needs it."""
-    if "jupyter_sky.config" in sys.modules or _set_in_project():
+    """A setting that is a path: of the settings object where anything has needed that."""
+    if "jupyter_sky.config" in sys.modules:
         from .config import Sky
 
         return getattr(Sky.load(), name)
-    return os.environ.get(f"SKY_{name.upper()}", "").strip()
-
-
-def _set_in_project() -> bool:
-    """Whether the nearest pyproject.toml may hold settings of ours."""
-    folder = os.getcwd()
-    while True:
-        try:
-            with open(os.path.join(folder, "pyproject.toml"), "rb") as file:
-                return b"jupyter_sky]" in file.read()
-        except OSError:
-            parent = os.path.dirname(folder)
-            if parent == folder:
-                return False
-            folder = parent
+    text = os.environ.get(f"SKY_{name.upper()}", "").strip()
+    if not text:
+        return ""
+    path = absolute(text, f"SKY_{name.upper()}")
+    if name == "data_dir":
+        check_private(path, f"SKY_{name.upper()}")
+    return path

@@ -1,12 +1,24 @@
-"""What tells one process from every other that is or ever was: numbers are used again."""
+"""Process identity that survives the reuse of PIDs: boot, PID and start time.
+
+A PID means something only within one boot of one machine and one PID namespace. A home folder that
+several machines or containers share holds records of processes that cannot be looked at from here;
+they count as alive only as long as their last sign of life is recent.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+FOREIGN_SECONDS = 120.0
+"""How long after its last sign of life a process of another machine or boot counts as alive."""
+
+Liveness = Literal["alive", "dead", "foreign"]
 
 
 def identity(pid: int | None = None) -> dict[str, Any]:
@@ -18,11 +30,34 @@ def identity(pid: int | None = None) -> dict[str, Any]:
     True
     """
     pid = os.getpid() if pid is None else pid
-    return {"pid": pid, "born": born(pid) or 0.0, "host": os.uname().nodename}
+    return {
+        "pid": pid,
+        "born": start_time(pid) or 0.0,
+        "boot": boot(),
+        "host": os.uname().nodename,  # for people: names of hosts change, and containers share them
+    }
 
 
-def born(pid: int) -> float | None:
-    """Return when a live process was born, by a clock that nobody can set; None for others."""
+@cache
+def boot() -> str:
+    """Return what tells this boot and PID namespace from every other; empty where unknown."""
+    if sys.platform == "linux":
+        try:
+            kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            return f"{kernel}/{os.stat('/proc/self/ns/pid').st_ino}"
+        except OSError:
+            return ""
+    import subprocess
+
+    try:  # macOS
+        command = ["sysctl", "-n", "kern.bootsessionuuid"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def start_time(pid: int) -> float | None:
+    """Return when a live process started, by a clock that nobody can set; None for others."""
     if sys.platform == "linux":
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -38,31 +73,34 @@ def born(pid: int) -> float | None:
         return None
 
 
-def is_alive(known: Mapping[str, Any]) -> bool:
-    """Whether a process lives; one of another machine counts as alive: only that can tell."""
-    if not known:
-        return False
-    if known.get("host", os.uname().nodename) != os.uname().nodename:
-        return True
-    at = born(known["pid"])
-    return at is not None and abs(at - known["born"]) < 1.0
+def liveness(known: Mapping[str, Any]) -> Liveness:
+    """Return whether a process lives; ``foreign`` for one that cannot be looked at from here.
 
-
-def lived(pid: int, at: float) -> bool:
-    """Whether the process of a number is the one that had it at a time, in unix seconds.
-
-    Examples
-    --------
-    >>> lived(os.getpid(), 4e9)
-    True
+    Only a process that is ``alive`` may be sent a signal: the PID of any other is, or may become,
+    the PID of an innocent one.
     """
-    import psutil
+    pid, born = known.get("pid"), known.get("born")
+    if not isinstance(pid, int) or not isinstance(born, int | float) or pid <= 0:
+        return "dead"
+    if known.get("boot", "") != boot():
+        return "foreign"
+    started = start_time(pid)
+    return "alive" if started is not None and abs(started - born) < 1.0 else "dead"
 
-    try:
-        process = psutil.Process(pid)
-        alive = process.status() != psutil.STATUS_ZOMBIE
-        return alive and process.create_time() < at + 1.0
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.Error:  # another user's: it cannot be looked at, and it is there
-        return True
+
+def is_alive(known: Mapping[str, Any], seen: float = 0.0, now: float | None = None) -> bool:
+    """Return whether a process lives, as far as can be known here.
+
+    Parameters
+    ----------
+    known
+        From `identity`.
+    seen
+        Its last sign of life, unix seconds: what a process of another machine or boot goes by.
+    now
+        Unix seconds; the present unless given.
+    """
+    found = liveness(known)
+    if found != "foreign":
+        return found == "alive"
+    return (time.time() if now is None else now) - seen < FOREIGN_SECONDS

@@ -66,4 +66,13 @@ MIGRATIONS = (
     CREATE INDEX runs_open ON runs (started) WHERE ended IS NULL;
     CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
     """,
+    # who launches a cluster, and who watches a run, is told across machines and boots: by the
+    # identity of a process and its last sign of life; an end that nobody saw is an upper bound
+    """
+    ALTER TABLE clusters ADD COLUMN renewed REAL NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN owner TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE intervals ADD COLUMN bounded INTEGER NOT NULL DEFAULT 0;
+    UPDATE intervals SET ended = last_beat WHERE ended IS NULL AND cluster_id IN
+        (SELECT id FROM clusters WHERE state NOT IN ('starting', 'up'))
+    """,
 )

@@ -15,11 +15,18 @@ def config(key: str | None = None, value: Any = None) -> Table | Any:
     names = sorted(settings.trait_names(config=True))
     if key is None:
         rows = tuple(
-            (n, repr(getattr(settings, n)), str(settings.trait_metadata(n, "help")))
-            for n in names
-            if n not in ("log",)
+            (
+                name,
+                repr(getattr(settings, name)),
+                settings.origin(name),
+                _of_project(settings, name),
+                str(settings.trait_metadata(name, "help")),
+            )
+            for name in names
+            if name != "log"
         )
-        return Table("Settings", ("name", "value", "what it does"), rows)
+        columns = ("name", "value", "set by", "pyproject.toml may", "what it does")
+        return Table("Settings", columns, rows, note=settings.notice)
     if key not in names:
         raise SkyUsageError(f"there is no setting {key!r}", hint=suggest(key, names))
     if value is not None:
@@ -31,6 +38,13 @@ def config(key: str | None = None, value: Any = None) -> Table | Any:
         except (TraitError, ValueError) as error:
             raise SkyUsageError(f"{key}={value}: {error}") from None
     return getattr(settings, key)
+
+
+def _of_project(settings: Sky, name: str) -> str:
+    """Say whether a project's file may set a setting."""
+    if not settings.trait_metadata(name, "project"):
+        return "no"
+    return "lower it" if settings.trait_metadata(name, "lower") else "yes"
 
 
 def alias(name: str | None = None, options: str | None = None) -> Table | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from .errors import SkyUnreachable
+from .errors import SkyUnreachable, SkyUsageError
 
 CONNECT_SECONDS = 10
 PERSIST_SECONDS = 20
@@ -34,6 +35,11 @@ AGAIN_SECONDS = 0.5
 FEED_BYTES = 2**18
 HEAL_SECONDS = 20.0
 """How long a machine that has answered may be out of reach while it is made ready."""
+
+
+_UNSAFE = re.compile(r"[\s\0-\x1f\x7f'`\"$;&<>|(){}]|\\$")
+"""OpenSSH since 9.6 refuses such names too: ProxyCommand and Match hand them to a shell."""
+_UNSAFE_PATH = re.compile(r'[\0-\x1f\x7f"]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,20 @@ class Address:
     key: str = ""
     known_hosts: str = ""
     pinned: bool = True
+
+    def __post_init__(self) -> None:
+        for what, text in (("user", self.user), ("host", self.host)):
+            if not isinstance(text, str) or text.startswith("-") or _UNSAFE.search(text):
+                raise SkyUsageError(
+                    f"{what} {text!r:.80} of a machine is refused: ssh could take it for an option "
+                    "or a command",
+                    hint="write user@host or user@host:port",
+                )
+        if isinstance(self.port, bool) or not isinstance(self.port, int) or self.port >> 16:
+            raise SkyUsageError(f"port {self.port!r:.40} of {self.host} is not a port")
+        for path in (self.key, self.known_hosts):
+            if not isinstance(path, str) or _UNSAFE_PATH.search(path):
+                raise SkyUsageError(f"{path!r:.80} is not the path of a file for ssh")
 
     @property
     def name(self) -> str:

@@ -10,117 +10,75 @@ import json
 import math
 import secrets
 import sqlite3
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .database import Database
 from .errors import SkyStoreError
+from .rows import ClusterId, ClusterRow, IntervalRow, RunRow, SpendRow
 from .schema import MIGRATIONS
 
+__all__ = ["ClusterId", "ClusterRow", "IntervalRow", "RunRow", "SpendRow", "Store"]
+
+_T = TypeVar("_T")
 _JSON = {"offer", "machines", "connection"}
 
-_LATEST = "(SELECT id FROM clusters WHERE name = ? ORDER BY created DESC LIMIT 1)"
+# Every write about a cluster names it by (name, created), and takes effect only while it is live:
+# of two processes that say the same, the second does nothing.
+_IS_LIVE = "state IN ('starting', 'up')"
 _OF = "WHERE name = ifnull(?, name) AND notebook = ifnull(?, notebook)"
+_ID = "(SELECT id FROM clusters WHERE name = :name AND created = :created)"
+_LIVE_ID = f"(SELECT id FROM clusters WHERE name = :name AND created = :created AND {_IS_LIVE})"
 _GUEST = (
     "NOT EXISTS (SELECT 1 FROM clusters "
     "WHERE clusters.name = runs.cluster AND clusters.notebook = runs.notebook)"
 )
-_OPEN = f"ended IS NULL AND cluster_id = {_LATEST}"
-_CLOSE = f"UPDATE intervals SET ended = MAX(started, ?) WHERE {_OPEN}"
-_CLOSE_KNOWN = (
-    "UPDATE intervals SET ended = MAX(started, ?) WHERE id = (SELECT id FROM intervals "
-    f"WHERE cluster_id = {_LATEST} ORDER BY started DESC LIMIT 1) AND ifnull(ended, 9e99) > ?"
+_CLOSE = (
+    "UPDATE intervals SET ended = MAX(started, :at), bounded = :bounded "
+    f"WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
 )
-_OPEN_NEW = f"INSERT INTO intervals VALUES (?, {_LATEST}, ?, ?, ?, NULL)"
+_OPEN = (
+    "INSERT INTO intervals (id, cluster_id, price, started, last_beat) "
+    f"SELECT :interval, id, :price, :at, :at FROM clusters WHERE id = {_LIVE_ID}"
+)
+_CORRECT = (
+    "UPDATE intervals SET ended = MAX(started, :at), bounded = 0 WHERE id = (SELECT id FROM "
+    f"intervals WHERE cluster_id = {_ID} ORDER BY started DESC LIMIT 1) AND ended > :at"
+)
+_END_RUNS = (
+    "UPDATE runs SET status = 'lost', stage = 'lost', ended = last_beat WHERE cluster = :name "
+    "AND status = 'running' AND started >= :created AND session != :session "
+    f"AND EXISTS {_LIVE_ID}"
+)
+_END = (
+    "UPDATE clusters SET state = :state, ended = :at, note = :note "
+    f"WHERE name = :name AND created = :created AND {_IS_LIVE}"
+)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterRow:
-    """A cluster: what was asked for, what came up, how to reach it (paths and ids, no secrets)."""
-
-    name: str
-    state: str  # 'starting', 'up', 'down' or 'lost'
-    cloud: str
-    region: str
-    instance_type: str
-    spot: bool
-    price: float | None  # USD/h of all nodes
-    nodes: int
-    resources: str  # as on the command line
-    offer: dict[str, Any]
-    machines: list[dict[str, Any]]
-    connection: dict[str, Any]
-    notebook: str
-    created: float
-    idle: float  # seconds
-    price_source: str
-    price_date: str
-    note: str = ""  # why it ended
-    kept: float = 0.0  # it does not end for idleness before this time
+def _columns(kind: type) -> str:
+    return ", ".join(field.name for field in fields(kind))
 
 
-@dataclass(frozen=True, slots=True)
-class IntervalRow:
-    """A stretch of a cluster's life at one price, with what the ledger groups by."""
-
-    cluster: str
-    cluster_created: float
-    notebook: str
-    cloud: str
-    price: float | None
-    started: float
-    last_beat: float
-    ended: float | None
-    price_source: str
-    price_date: str
+def _values(kind: type) -> str:
+    return ", ".join(f":{field.name}" for field in fields(kind))
 
 
-@dataclass(frozen=True, slots=True)
-class SpendRow:
-    """An amount that is not by the hour, such as the egress of a transfer."""
-
-    cluster: str
-    notebook: str
-    cloud: str
-    what: str
-    usd: float | None
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """One run of a cell on a cluster."""
-
-    run_id: str
-    notebook: str
-    session: str
-    cell: int  # execution count
-    name: str | None
-    cluster: str
-    code: str  # the first 200 characters
-    price: float | None  # USD/h of the whole cluster when the run began
-    nodes: int  # that have it; 0 as long as it has reached none, and costs nothing
-    started: float  # when it was sent to them; before, when its cell began
-    ended: float | None
-    last_beat: float
-    status: str  # 'waiting', 'running', 'ok', 'error', 'interrupted', 'lost' or 'cancelled'
-    shown: int  # messages already shown in the notebook
-    owner_pid: int
-    cell_id: str | None = None  # JupyterLab's own name of the cell
-    stage: str = "running"  # as in the status line
-    stop: str = ""  # who wants it to stop, such as 'in the browser'
-    allowed: float | None = None  # seconds that it may take, by --timeout and --max-cost
-
-
-_CLUSTER_COLUMNS = ", ".join(f.name for f in fields(ClusterRow))
+_CLUSTER_COLUMNS, _RUN_COLUMNS = _columns(ClusterRow), _columns(RunRow)
 _PUT_CLUSTER = (
-    f"INSERT INTO clusters ({_CLUSTER_COLUMNS}) "
-    f"VALUES ({', '.join(':' + f.name for f in fields(ClusterRow))}) "
+    f"INSERT INTO clusters ({_CLUSTER_COLUMNS}) VALUES ({_values(ClusterRow)}) "
     "ON CONFLICT (name, created) DO UPDATE SET "
-    + ", ".join(f"{f.name} = excluded.{f.name}" for f in fields(ClusterRow) if f.name != "kept")
+    + ", ".join(
+        f"{f.name} = excluded.{f.name}"
+        for f in fields(ClusterRow)
+        if f.name not in ("kept", "renewed")
+    )
+    + f" WHERE clusters.{_IS_LIVE}"
 )
-_BEGIN_RUN = f"INSERT INTO runs VALUES ({', '.join(':' + f.name for f in fields(RunRow))})"
+# the column owner_pid is what schema 4 knew of an owner; nothing reads it
+_BEGIN_RUN = f"INSERT INTO runs ({_RUN_COLUMNS}, owner_pid) VALUES ({_values(RunRow)}, 0)"
 _CHANGED = "cluster price nodes started ended status stage allowed".split()
 _UPDATE_RUN = (
     f"UPDATE runs SET {', '.join(f'{name} = :{name}' for name in _CHANGED)}, "
@@ -175,31 +133,92 @@ class Store:
 
     # -- clusters -------------------------------------------------------------------------------
 
-    def put_cluster(self, row: ClusterRow) -> None:
-        """Insert a cluster, or update the one of the same name and time of creation.
+    def put_cluster(self, row: ClusterRow, *, durable: bool = False) -> bool:
+        """Insert a cluster, or update it while it is live; say whether that took effect.
+
+        Parameters
+        ----------
+        durable
+            Return only once the row is on the disk: what it announces will cost something.
 
         Raises
         ------
         SkyStoreError
-            When another cluster of this name is up or starting.
+            When another cluster of this name is up or starting; when a durable row cannot be
+            written now.
         """
-        values = {f.name: getattr(row, f.name) for f in fields(row)}
-        values |= {name: json.dumps(values[name]) for name in _JSON}
-        # What an earlier cluster of this name left open must not go on costing.
-        tidy = (
-            "UPDATE intervals SET ended = last_beat WHERE ended IS NULL AND cluster_id IN (SELECT "
-            "id FROM clusters WHERE name = ? AND created < ? AND state NOT IN ('starting', 'up'))"
-        )
+        return self._put(row, [], durable)
+
+    def record_launch(self, row: ClusterRow, at: float) -> bool:
+        """Update a cluster whose machines have come up and open its bill, in one transaction.
+
+        Returns
+        -------
+        bool
+            False when it is live no more: another process has taken it for abandoned.
+        """
+        values = self._of(row.id, interval=secrets.randbits(62), price=row.price, at=at)
+        missing = f" AND NOT EXISTS (SELECT 1 FROM intervals WHERE cluster_id = {_LIVE_ID})"
+        return self._put(row, [(_OPEN + missing, values)])
+
+    def _put(self, row: ClusterRow, more: list[Any], durable: bool = False) -> bool:
         try:
-            self._db.write((_PUT_CLUSTER, values), (tidy, (row.name, row.created)))
+            counts = self._db.write((_PUT_CLUSTER, _cluster_values(row)), *more, durable=durable)
         except sqlite3.IntegrityError as error:
-            hint = "take it down first or choose another name"
-            raise SkyStoreError(f"a cluster named {row.name} is up already", hint=hint) from error
+            raise _taken(row.name) from error
+        return counts is None or counts[0] > 0
+
+    def insert_launch(self, row: ClusterRow, check: Callable[[], None]) -> None:
+        """Insert a cluster if `check` agrees; no other process writes between the two.
+
+        Parameters
+        ----------
+        check
+            Reads this store, and raises to refuse.
+
+        Raises
+        ------
+        SkyStoreError
+            When another cluster of this name is up or starting; when it cannot be written now.
+        """
+
+        def work(db: sqlite3.Connection) -> None:
+            check()
+            db.execute(_PUT_CLUSTER, _cluster_values(row))
+
+        try:
+            self._db.exclusively(work)
+        except sqlite3.IntegrityError as error:
+            raise _taken(row.name) from error
+
+    def exclusively(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Do something in one durable transaction that no other process can come between.
+
+        Raises
+        ------
+        SkyStoreError
+            The store cannot be written now; nothing was done.
+        """
+        return self._db.exclusively(work)
+
+    def renew_launch(self, cluster: ClusterId, at: float) -> bool:
+        """Record that the process that launches a cluster lives; say whether it still starts."""
+        sql = (
+            "UPDATE clusters SET renewed = MAX(renewed, :at) "
+            "WHERE name = :name AND created = :created AND state = 'starting'"
+        )
+        counts = self._db.write((sql, self._of(cluster, at=at)), latest=f"renew {cluster}")
+        return counts is None or counts[-1] > 0
 
     def cluster(self, name: str) -> ClusterRow | None:
         """The latest cluster of this name, whatever its state."""
-        sql = f"SELECT {_CLUSTER_COLUMNS} FROM clusters WHERE id = {_LATEST}"
-        return next((_cluster(row) for row in self._db.read(sql, (name,))), None)
+        rows = self._clusters("WHERE name = :name", {"name": name})
+        return rows[-1] if rows else None
+
+    def find_cluster(self, cluster: ClusterId) -> ClusterRow | None:
+        """One cluster, whatever its state."""
+        rows = self._clusters("WHERE name = :name AND created = :created", self._of(cluster))
+        return rows[0] if rows else None
 
     def clusters(self, live_only: bool = True) -> list[ClusterRow]:
         """The clusters that are up, or all that ever were, oldest first."""
@@ -209,69 +228,132 @@ class Store:
         """The clusters that somebody is launching, or was when it was killed."""
         return self._clusters("WHERE state = 'starting'")
 
-    def _clusters(self, where: str) -> list[ClusterRow]:
+    def live(self) -> list[ClusterRow]:
+        """The clusters that are up or starting, as of one moment."""
+        return self._clusters(f"WHERE {_IS_LIVE}")
+
+    def _clusters(self, where: str, values: dict[str, Any] | None = None) -> list[ClusterRow]:
         sql = f"SELECT {_CLUSTER_COLUMNS} FROM clusters {where} ORDER BY created"
-        return [_cluster(row) for row in self._db.read(sql)]
+        return [_cluster(row) for row in self._db.read(sql, values or {})]
 
-    def drop_cluster(self, name: str, created: float) -> None:
-        """Forget a cluster of which no machine ever came up."""
-        self._db.write(("DELETE FROM clusters WHERE name = ? AND created = ?", (name, created)))
+    def drop_cluster(self, cluster: ClusterId) -> bool:
+        """Forget a cluster of which no machine ever came up; say whether it was there."""
+        sql = (
+            "DELETE FROM clusters WHERE name = :name AND created = :created AND state = 'starting' "
+            "AND NOT EXISTS (SELECT 1 FROM intervals WHERE cluster_id = clusters.id)"
+        )
+        return self._changed((sql, self._of(cluster)))
 
-    def set_cluster_state(self, name: str, state: str, at: float, note: str = "") -> None:
-        """Set the state of the latest cluster of this name; ``'down'`` ends its billing at `at`."""
-        ended = None if state in ("starting", "up") else at
-        update = f"UPDATE clusters SET state = ?, ended = ?, note = ? WHERE id = {_LATEST}"
-        close = [(_CLOSE, (at, name))] if state == "down" else []
-        self._db.write((update, (state, ended, note, name)), *close)
+    def end_cluster(
+        self,
+        cluster: ClusterId,
+        state: str,
+        at: float,
+        note: str = "",
+        *,
+        bounded: bool = False,
+        session: str = "",
+    ) -> bool:
+        """End a live cluster, its bill and the runs on it, in one transaction.
 
-    def keep_cluster(self, name: str, until: float) -> None:
+        The first process that says so wins; for every other one nothing happens.
+
+        Parameters
+        ----------
+        state
+            ``down`` when somebody wanted it, else ``lost``.
+        at
+            When it ended, unix seconds.
+        note
+            Why.
+        bounded
+            Nobody saw it end: `at` is the latest time that it can have been.
+        session
+            Runs of this session are left to who watches them.
+
+        Returns
+        -------
+        bool
+            Whether it was live before.
+        """
+        values = self._of(cluster, state=state, at=at, note=note, session=session, bounded=bounded)
+        counts = self._db.write((_CLOSE, values), (_END_RUNS, values), (_END, values))
+        return counts is None or counts[-1] > 0
+
+    def correct_end(self, cluster: ClusterId, at: float) -> None:
+        """Let a bill that was closed end earlier, once it is known that the cluster did."""
+        values = self._of(cluster, at=at)
+        sql = (
+            "UPDATE clusters SET ended = :at WHERE name = :name AND created = :created "
+            f"AND NOT {_IS_LIVE} AND ended > :at"
+        )
+        self._db.write((_CORRECT, values), (sql, values))
+
+    def note_cluster(self, cluster: ClusterId, note: str) -> bool:
+        """Note why a live cluster is about to end; empty when it is not after all."""
+        sql = f"UPDATE clusters SET note = :note WHERE id = {_LIVE_ID}"
+        return self._changed((sql, self._of(cluster, note=note)))
+
+    def keep_cluster(self, cluster: ClusterId, until: float) -> bool:
         """Note until when a cluster does not end for idleness."""
-        self._db.write((f"UPDATE clusters SET kept = ? WHERE id = {_LATEST}", (until, name)))
+        sql = f"UPDATE clusters SET kept = :until WHERE id = {_LIVE_ID}"
+        return self._changed((sql, self._of(cluster, until=until)))
+
+    @staticmethod
+    def _of(cluster: ClusterId, **values: Any) -> dict[str, Any]:
+        return {"name": cluster.name, "created": cluster.created, **values}
+
+    def _changed(self, statement: tuple[str, dict[str, Any]]) -> bool:
+        counts = self._db.write(statement)
+        return counts is None or counts[0] > 0
 
     # -- intervals ------------------------------------------------------------------------------
 
-    def open_interval(self, cluster: str, price: float | None, at: float) -> int:
-        """Bill `cluster` at `price` USD/h from `at` on; an interval still open ends there.
+    def open_interval(self, cluster: ClusterId, price: float | None, at: float) -> int:
+        """Bill a live cluster at `price` USD/h from `at` on; an interval still open ends there.
 
         Raises
         ------
         SkyStoreError
-            When no cluster of this name was put.
+            When there is no such cluster, or it has ended.
         """
         # The id is drawn here because the insertion itself may have to wait in the queue.
         interval = secrets.randbits(62)
-        opening = (_OPEN_NEW, (interval, cluster, price, at, at))
-        try:
-            self._db.write((_CLOSE, (at, cluster)), opening)
-        except sqlite3.IntegrityError as error:
-            raise SkyStoreError(f"no cluster named {cluster} is in the store") from error
+        values = self._of(cluster, interval=interval, price=price, at=at, bounded=False)
+        counts = self._db.write((_CLOSE, values), (_OPEN, values))
+        if counts is not None and not counts[-1]:
+            raise SkyStoreError(f"no cluster named {cluster.name} of that time is up or starting")
         return interval
 
-    def beat(self, cluster: str, at: float) -> None:
-        """Record that the cluster was seen alive."""
-        sql = f"UPDATE intervals SET last_beat = MAX(last_beat, ?) WHERE {_OPEN}"
-        self._db.write((sql, (at, cluster)))
+    def bill_late(
+        self, cluster: ClusterId, price: float | None, started: float, ended: float
+    ) -> None:
+        """Bill what ran of a cluster that has ended already, beyond what is billed of it.
 
-    def change_price(self, cluster: str, price: float | None, at: float) -> None:
-        """Bill at another price from `at` on; nothing changes when the price is the same."""
-        sql = f"SELECT price FROM intervals WHERE {_OPEN}"
-        if any(row["price"] != price for row in self._db.read(sql, (cluster,))):
-            self.open_interval(cluster, price, at)
-
-    def close_interval(self, cluster: str, at: float) -> None:
-        """End the billing of a cluster."""
-        self._db.write((_CLOSE, (at, cluster)))
-
-    def close_dead(self, cluster: str, ended: float | None) -> None:
-        """End the billing of a cluster that died unseen.
-
-        It ends at `ended` when that is known, even if it was closed later before; otherwise at its
-        last heartbeat.
+        The end is an upper bound: another process closed the account while machines came up.
         """
-        if ended is None:
-            self._db.write((f"UPDATE intervals SET ended = last_beat WHERE {_OPEN}", (cluster,)))
-        else:
-            self._db.write((_CLOSE_KNOWN, (ended, cluster, ended)))
+        last = f"ifnull((SELECT MAX(ended) FROM intervals WHERE cluster_id = {_ID}), :started)"
+        sql = (
+            "INSERT INTO intervals (id, cluster_id, price, started, last_beat, ended, bounded) "
+            f"SELECT :interval, id, :price, MAX(:started, {last}), :ended, :ended, 1 FROM clusters "
+            f"WHERE id = {_ID} AND NOT {_IS_LIVE} AND MAX(:started, {last}) < :ended"
+        )
+        values = {"interval": secrets.randbits(62), "price": price}
+        self._db.write((sql, self._of(cluster, started=started, ended=ended, **values)))
+
+    def beat(self, cluster: ClusterId, at: float) -> None:
+        """Record that a live cluster was seen alive."""
+        sql = (
+            "UPDATE intervals SET last_beat = MAX(last_beat, :at) "
+            f"WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
+        )
+        self._db.write((sql, self._of(cluster, at=at)), latest=f"beat {cluster}")
+
+    def change_price(self, cluster: ClusterId, price: float | None, at: float) -> None:
+        """Bill at another price from `at` on; nothing changes when the price is the same."""
+        sql = f"SELECT price FROM intervals WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
+        if any(row["price"] != price for row in self._db.read(sql, self._of(cluster))):
+            self.open_interval(cluster, price, at)
 
     def intervals(
         self,
@@ -286,17 +368,18 @@ class Store:
         sql = (
             "SELECT name AS cluster, created AS cluster_created, notebook, cloud, "
             "intervals.price AS price, started, last_beat, intervals.ended AS ended, price_source, "
-            "price_date FROM intervals JOIN clusters ON clusters.id = cluster_id "
+            "price_date, bounded FROM intervals JOIN clusters ON clusters.id = cluster_id "
             f"{_OF} AND ifnull(intervals.ended, 9e99) >= ? ORDER BY started"
         )
-        return [IntervalRow(*row) for row in self._db.read(sql, (cluster, notebook, since))]
+        rows = self._db.read(sql, (cluster, notebook, since))
+        return [IntervalRow(*row[:-1], bounded=bool(row["bounded"])) for row in rows]
 
     # -- spend ----------------------------------------------------------------------------------
 
-    def add_spend(self, cluster: str, what: str, usd: float | None, at: float) -> None:
+    def add_spend(self, cluster: ClusterId, what: str, usd: float | None, at: float) -> None:
         """Record an amount that is not by the hour."""
-        sql = f"INSERT INTO spend (cluster_id, what, usd, at) VALUES ({_LATEST}, ?, ?, ?)"
-        self._db.write((sql, (cluster, what, usd, at)))
+        sql = f"INSERT INTO spend (cluster_id, what, usd, at) SELECT {_ID}, :what, :usd, :at"
+        self._db.write((sql, self._of(cluster, what=what, usd=usd, at=at)))
 
     def spend(
         self,
@@ -341,11 +424,14 @@ class Store:
     def beat_run(self, run_id: str, at: float, shown: int) -> None:
         """Record that a run was seen going on, with `shown` messages in the notebook so far."""
         sql = "UPDATE runs SET last_beat = MAX(last_beat, ?), shown = ? WHERE run_id = ?"
-        self._db.write((sql, (at, shown, run_id)))
+        self._db.write((sql, (at, shown, run_id)), latest=f"beat {run_id}")
 
     def end_run(self, run_id: str, status: str, at: float) -> None:
-        """Record how and when a run ended."""
-        sql = "UPDATE runs SET status = ?, stage = ?, ended = ?, last_beat = ? WHERE run_id = ?"
+        """Record how and when a run ended, unless that is known; one that was lost may be found."""
+        sql = (
+            "UPDATE runs SET status = ?, stage = ?, ended = ?, last_beat = ? "
+            "WHERE run_id = ? AND (ended IS NULL OR status = 'lost')"
+        )
         self._db.write((sql, (status, _STAGES.get(status, status), at, at, run_id)))
 
     def close_run_at_beat(self, run_id: str, status: str = "lost") -> None:
@@ -358,7 +444,7 @@ class Store:
 
     def run(self, run_id: str) -> RunRow | None:
         """The run of this id."""
-        rows = self._db.read("SELECT * FROM runs WHERE run_id = ?", (run_id,))
+        rows = self._db.read(f"SELECT {_RUN_COLUMNS} FROM runs WHERE run_id = ?", (run_id,))
         return next((RunRow(**dict(row)) for row in rows), None)
 
     def runs(
@@ -383,7 +469,8 @@ class Store:
         tests = [f"{column} = ?" for column in wanted]
         tests += [_GUEST] * guests_only + ["nodes > 0"] * (not unsent)
         where = " AND ".join([*tests, "ifnull(ended, 9e99) >= ?"])
-        sql = f"SELECT * FROM runs WHERE {where} ORDER BY started DESC, rowid DESC LIMIT ?"
+        columns = f"SELECT {_RUN_COLUMNS} FROM runs"
+        sql = f"{columns} WHERE {where} ORDER BY started DESC, rowid DESC LIMIT ?"
         rows = self._db.read(sql, (*wanted.values(), since, -1 if limit is None else limit))
         return [RunRow(**dict(row)) for row in rows]
 
@@ -402,9 +489,27 @@ class Store:
             sql = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
             self._db.write((sql, (name, value)))
 
+    def latest_runs(self, limit: int) -> list[RunRow]:
+        """Runs that go on, then the latest ones, sent or not, the latest first."""
+        columns = f"SELECT {_RUN_COLUMNS} FROM runs"
+        going = self._db.read(f"{columns} WHERE ended IS NULL ORDER BY started DESC")
+        latest = self._db.read(f"{columns} ORDER BY started DESC LIMIT ?", (limit,))
+        rows = {row["run_id"]: RunRow(**dict(row)) for row in (*going, *latest)}
+        return list(rows.values())
+
     def changes(self) -> str:
         """A word that is another one as soon as any process has written something."""
         return self._db.changes()
+
+
+def _taken(name: str) -> SkyStoreError:
+    hint = "take it down first or choose another name"
+    return SkyStoreError(f"a cluster named {name} is up already", hint=hint)
+
+
+def _cluster_values(row: ClusterRow) -> dict[str, Any]:
+    values = {f.name: getattr(row, f.name) for f in fields(row)}
+    return values | {name: json.dumps(values[name]) for name in _JSON}
 
 
 def _run_values(row: RunRow) -> dict[str, Any]:

@@ -78,7 +78,6 @@ def run(number: int, start: float, end: float | None = None, **more: Any) -> Run
         last_beat=start,
         status="running" if end is None else "ok",
         shown=0,
-        owner_pid=1,
     )
     return RunRow(**(values | more))  # type: ignore[arg-type]
 
@@ -207,7 +206,7 @@ def test_forecast_of_an_idle_cluster_pays_begun_units_in_full() -> None:
     found = ahead([], now=NOON + 650, cloud="verda")
     # 1250 s in all make three units of ten minutes, of which two were begun already
     assert found.usd == pytest.approx((1800 - 1200) / HOUR)
-    assert "nothing runs" in found.basis
+    assert "no cell runs" in found.basis and "from its last use" in found.basis
     assert ahead([], price=None).usd is None and "price is not known" in ahead([], price=None).basis
 
 

@@ -38,12 +38,12 @@ def filled(store: Store, seed: int = 1) -> float:
         put_cluster(store, name, price, start, rng.choice(["a.ipynb", "b.ipynb"]), cloud)
         middle = start + rng.uniform(0, 4) * HOUR
         if rng.random() < 0.3:
-            store.change_price(name, 3.0, middle)
+            store.change_price(store.cluster(name).id, 3.0, middle)
         put_run(store, f"r{number}", name, price, start + 60, middle)
         if rng.random() < 0.8:
-            store.set_cluster_state(name, "down", middle + rng.uniform(0, 3) * HOUR)
+            store.end_cluster(store.cluster(name).id, "down", middle + rng.uniform(0, 3) * HOUR)
         if rng.random() < 0.3:
-            store.add_spend(name, "egress", 0.25, middle)
+            store.add_spend(store.cluster(name).id, "egress", 0.25, middle)
     return now
 
 
@@ -88,7 +88,7 @@ def test_cells_are_those_of_the_notebook_that_asks(store: Store) -> None:
 def test_csv_is_exact_and_never_says_nothing_for_unknown(store: Store) -> None:
     put_cluster(store, "=cmd()", 0.000123)
     put_cluster(store, "rack", None, cloud="ssh")
-    store.close_interval("=cmd()", NOON + HOUR)
+    store.end_cluster(store.cluster("=cmd()").id, "down", NOON + HOUR)
     bill = make(store, None, "cluster", None, NOON + 2 * HOUR)
     rows = list(csv.DictReader(io.StringIO(bill.to_csv())))
     assert [row["cluster"] for row in rows] == ["rack", "'=cmd()"]

@@ -33,6 +33,8 @@ def test_what_was_set_last_by_hand_holds_for_all(store: Store, tmp_path: Path) -
     assert budget.read(other).usd == 20.0, "a notebook without one does not take it away"
     budget.configure(store, 5.0)
     assert budget.read(other).usd == 5.0
+    assert "stays at $5.00" in budget.configure(other, 1000.0), "the lowest that is configured"
+    assert budget.read(store) == Budget(5.0, "configuration", budget.read(store).at)
     budget.write(other, 50.0, "the Cost panel", NOON)
     budget.configure(store, 5.0)
     assert budget.read(store) == Budget(50.0, "the Cost panel", NOON)
@@ -66,7 +68,7 @@ def test_every_day_begins_anew(store: Store) -> None:
     late = budget.judge(store, NOON + 13 * HOUR)  # one in the morning
     assert late.spent.usd == pytest.approx(1.0) and late.state == "ok"
     assert late.resets == NOON + 36 * HOUR
-    store.add_spend("train", "egress", 11.5, NOON + 13 * HOUR - 60)
+    store.add_spend(store.cluster("train").id, "egress", 11.5, NOON + 13 * HOUR - 60)
     assert budget.judge(store, NOON + 13 * HOUR).state == "over"
     assert budget.judge(store, NOON + 36.5 * HOUR).state == "ok"
 

@@ -41,7 +41,7 @@ def test_defaults(monkeypatch, tmp_path):
 
 def test_layers_from_the_weakest_on(monkeypatch, tmp_path):
     (tmp_path / "pyproject.toml").write_text(
-        "[tool.jupyter_sky]\nidle = '1m'\ncloud = 'aws'\nmax-hourly-cost = 2\nrefuse_gb = 3.5\n"
+        "[tool.jupyter_sky]\nidle = '1m'\ncloud = 'aws'\nmax-hourly-cost = 2\nrefuse_gb = 0.5\n"
         "aliases = {big = '--cpus 16+'}\n"
     )
     (tmp_path / "deep" / "er").mkdir(parents=True)
@@ -51,7 +51,7 @@ def test_layers_from_the_weakest_on(monkeypatch, tmp_path):
     monkeypatch.setenv("SKY_KEEP", "1")
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path / "elsewhere"))
     sky = Sky.load(_application(idle="3m"))
-    assert (sky.idle, sky.cloud, sky.max_hourly_cost, sky.refuse_gb) == ("3m", "gcp", 2, 3.5)
+    assert (sky.idle, sky.cloud, sky.max_hourly_cost, sky.refuse_gb) == ("3m", "gcp", 2, 0.5)
     assert (sky.keep, sky.aliases) == (True, {"big": "--cpus 16+"})
     assert sky.data_dir == str(tmp_path / "elsewhere")
 
@@ -136,7 +136,7 @@ def test_bad_application_configuration():
 
 def test_every_setting_explains_itself():
     traits = Sky.class_own_traits(config=True)
-    assert len(traits) == 22
+    assert len(traits) == 23
     assert SimpleNamespace(**traits).idle.help
     assert all(trait.help.endswith(".") for trait in traits.values())
 

@@ -53,7 +53,7 @@ def put_cluster(
         price_date="2026-03-01",
     )
     store.put_cluster(row)
-    store.open_interval(name, price, at)
+    store.open_interval(store.cluster(name).id, price, at)
     return row
 
 
@@ -75,7 +75,6 @@ def put_run(
         last_beat=start,
         status="running",
         shown=0,
-        owner_pid=1,
     )
     store.begin_run(row)
     if end is None:
@@ -124,10 +123,10 @@ def test_unknown_price_makes_a_sum_unknown() -> None:
 
 def test_cluster_costs_its_intervals_at_their_prices(store: Store) -> None:
     put_cluster(store, "c", 1.0)
-    store.change_price("c", 3.0, NOON + HOUR)
+    store.change_price(store.cluster("c").id, 3.0, NOON + HOUR)
     ledger = Ledger(store)
     assert ledger.cluster_usd("c", NOON + 1.5 * HOUR) == pytest.approx(2.5)
-    store.close_interval("c", NOON + 2 * HOUR)
+    store.end_cluster(store.cluster("c").id, "down", NOON + 2 * HOUR)
     assert ledger.cluster_usd("c", NOON + 50 * HOUR) == pytest.approx(4.0)
     assert ledger.cluster_usd("unheard of") == 0.0
 
@@ -145,13 +144,13 @@ def test_run_costs_the_price_at_which_it_began(store: Store) -> None:
 def test_run_follows_a_price_change_meanwhile(store: Store) -> None:
     put_cluster(store, "c", 1.0)
     run = put_run(store, "r1", "c", 1.0, NOON, NOON + 2 * HOUR)
-    store.change_price("c", 4.0, NOON + HOUR)
+    store.change_price(store.cluster("c").id, 4.0, NOON + HOUR)
     assert Ledger(store).run_usd(run, NOON + 9 * HOUR) == pytest.approx(5.0)
 
 
 def test_reused_name_starts_from_nothing(store: Store) -> None:
     put_cluster(store, "c", 1.0)
-    store.set_cluster_state("c", "down", NOON + HOUR)
+    store.end_cluster(store.cluster("c").id, "down", NOON + HOUR)
     put_cluster(store, "c", 1.0, at=NOON + 5 * HOUR)
     ledger = Ledger(store)
     assert ledger.cluster_usd("c", NOON + 7 * HOUR) == pytest.approx(2.0)
@@ -161,13 +160,13 @@ def test_reused_name_starts_from_nothing(store: Store) -> None:
 
 def test_spend_is_added(store: Store) -> None:
     put_cluster(store, "c", 1.0)
-    store.close_interval("c", NOON + HOUR)
-    store.add_spend("c", "egress 10 GB", 0.9, NOON + 60)
+    store.end_cluster(store.cluster("c").id, "down", NOON + HOUR)
+    store.add_spend(store.cluster("c").id, "egress 10 GB", 0.9, NOON + 60)
     ledger = Ledger(store)
     assert ledger.cluster_usd("c") == pytest.approx(1.9)
     (line,) = ledger.summary("cloud")
     assert (line.what, line.usd, line.price) == ("aws", pytest.approx(1.9), 1.0)
-    store.add_spend("c", "disk", None, NOON + 61)
+    store.add_spend(store.cluster("c").id, "disk", None, NOON + 61)
     assert ledger.notebook_usd("a.ipynb") is None
 
 
@@ -190,7 +189,7 @@ def test_summary_by_cluster_cloud_and_cell(store: Store) -> None:
     put_cluster(store, "c1", 1.0)
     put_cluster(store, "c2", 0.0, cloud="local")
     put_cluster(store, "c3", None, cloud="ssh")
-    store.close_interval("c1", NOON + HOUR)
+    store.end_cluster(store.cluster("c1").id, "down", NOON + HOUR)
     put_run(store, "r1", "c1", 1.0, NOON, NOON + 1800)
     put_run(store, "r2", "c2", 0.0, NOON, None)
     ledger, now = Ledger(store), NOON + 2 * HOUR
@@ -204,7 +203,8 @@ def test_summary_by_cluster_cloud_and_cell(store: Store) -> None:
 
 def test_cells_of_two_sessions_are_two_lines(store: Store) -> None:
     run = put_run(store, "r1", "c", 1.0, NOON, NOON + HOUR)
-    store.begin_run(replace(run, run_id="again", session="t", started=NOON + 2 * HOUR))
+    again = replace(run, run_id="again", session="t", started=NOON + 2 * HOUR)
+    store.begin_run(replace(again, ended=None, status="running"))
     store.end_run("again", "ok", NOON + 5 * HOUR)
     lines = Ledger(store).summary("cell")
     assert [(line.what, line.usd) for line in lines] == [("a.ipynb [1]", 3.0), ("a.ipynb [1]", 1.0)]
@@ -212,7 +212,7 @@ def test_cells_of_two_sessions_are_two_lines(store: Store) -> None:
 
 def test_summary_by_day_is_cut_at_midnight(store: Store) -> None:
     put_cluster(store, "c", 1.0)
-    store.close_interval("c", NOON + 30 * HOUR)
+    store.end_cluster(store.cluster("c").id, "down", NOON + 30 * HOUR)
     lines = Ledger(store).summary("day")
     assert [(line.what, line.usd) for line in lines] == [
         ("2026-03-11", pytest.approx(18.0)),
@@ -229,7 +229,7 @@ def test_days_cover_a_stretch_without_gap() -> None:
 
 def test_since_bills_only_what_came_after(store: Store) -> None:
     put_cluster(store, "old", 1.0)
-    store.close_interval("old", NOON + HOUR)
+    store.end_cluster(store.cluster("old").id, "down", NOON + HOUR)
     put_cluster(store, "now", 1.0)
     put_run(store, "r1", "now", 1.0, NOON, None)
     ledger, since, now = Ledger(store), NOON + 2 * HOUR, NOON + 3 * HOUR
@@ -255,10 +255,10 @@ def test_cells_never_cost_more_than_their_cluster(tmp_path: Path, seed: int) -> 
         put_run(store, f"r{n}", "c", price, start, None)
         if rng.random() < 0.5:
             price = rng.uniform(0.01, 40)
-            store.change_price("c", price, middle)
+            store.change_price(store.cluster("c").id, price, middle)
         at = middle + rng.expovariate(1 / 300)
         store.end_run(f"r{n}", "ok", at)
-    store.close_interval("c", at)
+    store.end_cluster(store.cluster("c").id, "down", at)
     ledger = Ledger(store)
     cells = sum_usd(ledger.run_usd(run) for run in store.runs(limit=None))
     whole = ledger.cluster_usd("c")
@@ -277,7 +277,7 @@ def test_clouds_bill_whole_units_and_a_least_time(
     store: Store, cloud: str, seconds: float, billed: float
 ) -> None:
     put_cluster(store, "short", 3.6, cloud=cloud)
-    store.close_interval("short", NOON + seconds)
+    store.end_cluster(store.cluster("short").id, "down", NOON + seconds)
     ledger = Ledger(store)
     assert ledger.cluster_usd("short", NOON + HOUR) == pytest.approx(billed * 0.001)
     (line,) = ledger.summary("cloud", now=NOON + HOUR)
@@ -290,5 +290,5 @@ def test_a_cell_pays_for_the_time_that_it_ran_not_for_the_least_that_is_billed(
 ) -> None:
     put_cluster(store, "short", 3.6)
     run = put_run(store, "r1", "short", 3.6, NOON + 1, NOON + 6)
-    store.close_interval("short", NOON + 10)
+    store.end_cluster(store.cluster("short").id, "down", NOON + 10)
     assert Ledger(store).run_usd(run, NOON + HOUR) == pytest.approx(5 * 0.001)

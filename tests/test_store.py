@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import sqlite3
@@ -15,14 +16,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from jupyter_sky import database
+from jupyter_sky import database, processes
 from jupyter_sky import store as store_module
 from jupyter_sky.errors import SkyStoreError
-from jupyter_sky.store import ClusterRow, RunRow, Store
+from jupyter_sky.store import ClusterId, ClusterRow, RunRow, Store
 
+MINE = json.dumps(processes.identity())
+GONE = json.dumps(processes.identity() | {"pid": 2**22 + 1})
 CLUSTER = ClusterRow(
     name="train",
     state="up",
@@ -57,7 +61,6 @@ RUN = RunRow(
     last_beat=1000.0,
     status="running",
     shown=0,
-    owner_pid=1,
 )
 
 # Holds the file locked until a line arrives on its standard input.
@@ -164,7 +167,7 @@ def test_one_live_cluster_for_each_name(store: Store) -> None:
     with pytest.raises(SkyStoreError, match="train is up already"):
         store.put_cluster(replace(CLUSTER, created=2000.0))
 
-    store.set_cluster_state("train", "down", 1500.0)
+    store.end_cluster(CLUSTER.id, "down", 1500.0)
     assert store.clusters() == []
     store.put_cluster(replace(CLUSTER, created=2000.0, nodes=3))
     assert [row.nodes for row in store.clusters()] == [3]
@@ -177,62 +180,100 @@ def test_one_live_cluster_for_each_name(store: Store) -> None:
 
 
 def test_price_change_closes_one_interval_and_opens_another(store: Store) -> None:
-    store.open_interval("train", 1.0, 1000.0)
-    store.change_price("train", 1.0, 1050.0)
-    store.change_price("train", 2.0, 1100.0)
-    store.close_interval("train", 1300.0)
-    store.change_price("train", 5.0, 1400.0)  # nothing is open: nothing to change
+    store.open_interval(CLUSTER.id, 1.0, 1000.0)
+    store.change_price(CLUSTER.id, 1.0, 1050.0)
+    store.change_price(CLUSTER.id, 2.0, 1100.0)
+    store.end_cluster(CLUSTER.id, "down", 1300.0)
+    store.change_price(CLUSTER.id, 5.0, 1400.0)  # nothing is open: nothing to change
     spans = [(row.price, row.started, row.ended) for row in store.intervals("train")]
     assert spans == [(1.0, 1000.0, 1100.0), (2.0, 1100.0, 1300.0)]
 
 
 def test_reopening_never_bills_twice(store: Store) -> None:
-    first = store.open_interval("train", 1.0, 1000.0)
-    second = store.open_interval("train", 1.0, 1200.0)
+    first = store.open_interval(CLUSTER.id, 1.0, 1000.0)
+    second = store.open_interval(CLUSTER.id, 1.0, 1200.0)
     assert first != second
     spans = [(row.started, row.ended) for row in store.intervals()]
     assert spans == [(1000.0, 1200.0), (1200.0, None)]
 
 
-def test_dead_cluster_ends_at_its_last_beat(store: Store) -> None:
-    store.open_interval("train", 1.0, 1000.0)
-    store.beat("train", 1060.0)
-    store.beat("train", 1055.0)  # a clock set back does not shorten what was seen
-    store.close_dead("train", None)
-    assert [row.ended for row in store.intervals()] == [1060.0]
-    store.beat("train", 2000.0)
-    store.close_dead("train", None)
-    assert [row.ended for row in store.intervals()] == [1060.0]
+def test_launch_is_recorded_once(store: Store) -> None:
+    up = replace(CLUSTER, machines=[{"id": "i-9"}])
+    assert store.record_launch(up, 1000.0) and store.record_launch(up, 1200.0)
+    assert [(row.started, row.ended) for row in store.intervals()] == [(1000.0, None)]
+    assert store.clusters()[0].machines == [{"id": "i-9"}]
+    store.end_cluster(CLUSTER.id, "down", 1300.0)
+    assert not store.record_launch(up, 1400.0), "it has ended"
+    assert [row.ended for row in store.intervals()] == [1300.0]
 
 
-@pytest.mark.parametrize("closed_first", [True, False])
-def test_dead_cluster_ends_when_it_is_known_to_have_ended(store: Store, closed_first: bool) -> None:
-    store.open_interval("train", 1.0, 1000.0)
-    store.beat("train", 1060.0)
-    if closed_first:
-        store.set_cluster_state("train", "down", 5000.0)
-        assert [row.ended for row in store.intervals()] == [5000.0]
-    store.close_dead("train", 1600.0)
-    store.close_dead("train", 9000.0)  # what has ended does not end later
-    assert [row.ended for row in store.intervals()] == [1600.0]
+def test_first_of_two_ends_counts(store: Store) -> None:
+    store.open_interval(CLUSTER.id, 1.0, 1000.0)
+    store.begin_run(RUN)
+    assert store.end_cluster(CLUSTER.id, "lost", 1500.0, "preempted")
+    assert not store.end_cluster(CLUSTER.id, "down", 9000.0, "it was ended")
+    row = store.cluster("train")
+    assert row and (row.state, row.note) == ("lost", "preempted")
+    assert [(row.ended, row.bounded) for row in store.intervals()] == [(1500.0, False)]
+    run = store.run("r1")
+    assert run and (run.status, run.ended) == ("lost", 1000.0)
+    assert not store.put_cluster(CLUSTER), "what has ended is not up again"
+    row = store.cluster("train")
+    assert row and row.state == "lost"
+    store.beat(CLUSTER.id, 9500.0)
+    assert store.intervals()[0].last_beat == 1000.0
 
 
-def test_forgotten_interval_ends_when_the_name_is_used_again(store: Store) -> None:
-    store.open_interval("train", 1.0, 1000.0)
-    store.beat("train", 1060.0)
-    store.set_cluster_state("train", "lost", 1100.0)
-    store.put_cluster(replace(CLUSTER, created=2000.0))
-    store.open_interval("train", 2.0, 2000.0)
-    assert [(row.cluster_created, row.ended) for row in store.intervals()] == [
-        (1000.0, 1060.0),
-        (2000.0, None),
-    ]
+def test_end_of_a_cluster_leaves_the_next_of_its_name_alone(store: Store) -> None:
+    """Another process may see late that the cluster before has ended: SSH to it takes 25 s."""
+    store.open_interval(CLUSTER.id, 1.0, 1000.0)
+    store.end_cluster(CLUSTER.id, "down", 1500.0)
+    new = replace(CLUSTER, created=2000.0, price=98.32)
+    store.put_cluster(new)
+    store.open_interval(new.id, 98.32, 2000.0)
+    store.begin_run(replace(RUN, started=2100.0))
+
+    assert not store.end_cluster(CLUSTER.id, "lost", 2200.0, "the cloud no longer knows it")
+    store.correct_end(CLUSTER.id, 1400.0)
+    store.beat(CLUSTER.id, 2300.0)
+    store.keep_cluster(CLUSTER.id, 9000.0)
+    assert [row.name for row in store.clusters()] == ["train"]
+    spans = [(row.cluster_created, row.ended, row.last_beat) for row in store.intervals()]
+    assert spans == [(1000.0, 1400.0, 1000.0), (2000.0, None, 2000.0)]
+    run, row = store.run("r1"), store.cluster("train")
+    assert run and run.status == "running" and row and row.kept == 0.0
+
+
+def test_runs_of_the_session_that_ends_a_cluster_are_left_to_it(store: Store) -> None:
+    store.begin_run(RUN)
+    store.end_cluster(CLUSTER.id, "down", 1500.0, session="s1")
+    run = store.run("r1")
+    assert run and run.status == "running"
+
+
+def test_an_end_is_only_ever_made_earlier(store: Store) -> None:
+    store.open_interval(CLUSTER.id, 1.0, 1000.0)
+    store.end_cluster(CLUSTER.id, "lost", 5000.0, bounded=True)
+    assert [(row.ended, row.bounded) for row in store.intervals()] == [(5000.0, True)]
+    store.correct_end(CLUSTER.id, 9000.0)
+    assert [row.ended for row in store.intervals()] == [5000.0]
+    store.correct_end(CLUSTER.id, 1600.0)
+    assert [(row.ended, row.bounded) for row in store.intervals()] == [(1600.0, False)]
 
 
 def test_interval_of_an_unknown_cluster_is_refused(store: Store) -> None:
     with pytest.raises(SkyStoreError, match="no cluster named nobody"):
-        store.open_interval("nobody", 1.0, 1000.0)
+        store.open_interval(ClusterId("nobody", 1.0), 1.0, 1000.0)
     assert store.intervals() == []
+
+
+def test_only_a_cluster_without_a_bill_can_be_dropped(store: Store) -> None:
+    starting = replace(CLUSTER, name="late", state="starting")
+    store.put_cluster(starting)
+    assert store.drop_cluster(starting.id) and store.cluster("late") is None
+    store.put_cluster(starting)
+    store.record_launch(starting, 1000.0)
+    assert not store.drop_cluster(starting.id) and store.cluster("late")
 
 
 def test_runs_are_found_latest_first(store: Store) -> None:
@@ -324,7 +365,7 @@ def test_runs_of_the_third_schema_have_the_stage_of_their_end(
     assert found and (found.shown, found.cell_id, found.stop) == (3, None, "")
     with monkeypatch.context() as patch:
         patch.setattr(store_module, "MIGRATIONS", store_module.MIGRATIONS[:3])
-        with pytest.raises(SkyStoreError, match=r"newer jupyter_sky \(schema 4\)"):
+        with pytest.raises(SkyStoreError, match=r"newer jupyter_sky \(schema 5\)"):
             Store.open(tmp_path)
 
 
@@ -482,6 +523,126 @@ def test_writes_wait_for_room_on_the_disk(store: Store) -> None:
     assert len(store.notices) == 1
     connection.execute("PRAGMA max_page_count = 100000")
     assert len(store.runs(limit=None)) == 200
+
+
+def test_durable_write_is_refused_while_another_process_writes(
+    impatient: None, store: Store, tmp_path: Path
+) -> None:
+    """Two notebooks that launch one name must not both go on to pay for it."""
+    mine = Store.open(tmp_path / "data")
+    new = replace(CLUSTER, name="dear", state="starting")
+    path = tmp_path / "data" / "sky.db"
+    with locked(path), pytest.raises(SkyStoreError, match="not started unrecorded"):
+        mine.put_cluster(new, durable=True)
+    assert mine.starting() == [], "what was refused is not written later"
+    mine.put_cluster(new, durable=True)
+    with pytest.raises(SkyStoreError, match="dear is up already"):
+        store.put_cluster(replace(new, created=1001.0), durable=True)
+    mine.close()
+
+
+def test_durable_write_is_refused_on_a_full_disk(store: Store) -> None:
+    connection = store._db._db
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    big = replace(CLUSTER, name="dear", state="starting", resources="x" * 100_000)
+    with pytest.raises(SkyStoreError, match="full"):
+        store.put_cluster(big, durable=True)
+    assert store.starting() == []
+
+
+def test_durable_write_is_refused_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    store = Store.open(tmp_path / "file" / "data")
+    with pytest.raises(SkyStoreError, match="in memory only") as caught:
+        store.put_cluster(CLUSTER, durable=True)
+    assert caught.value.hint and "SKY_DATA_DIR" in caught.value.hint
+
+
+def test_queue_keeps_the_latest_sign_of_life_only(
+    impatient: None, store: Store, tmp_path: Path
+) -> None:
+    mine = Store.open(tmp_path / "data")
+    mine.begin_run(RUN)
+    mine.open_interval(CLUSTER.id, 1.0, 1000.0)
+    with locked(tmp_path / "data" / "sky.db"):
+        for n in range(20):
+            mine.beat(CLUSTER.id, 1001.0 + n)
+            mine.beat_run("r1", 1001.0 + n, n)
+        assert len(mine._db._pending) == 2
+    assert mine.intervals()[0].last_beat == 1020.0
+    run = mine.run("r1")
+    assert run and run.shown == 19
+    mine.close()
+
+
+def test_two_processes_that_find_a_corrupt_file_share_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sky.db").write_bytes(b"not a database at all" * 100)
+    both, first = threading.Barrier(2), threading.Event()
+    replace_corrupt = database._replace_corrupt
+
+    def slowly(*args: Any) -> Any:
+        both.wait()  # both have seen that it is corrupt
+        if threading.current_thread().name == "second":
+            first.wait()
+        return replace_corrupt(*args)
+
+    monkeypatch.setattr(database, "_replace_corrupt", slowly)
+    opened: dict[str, Store] = {}
+
+    def go() -> None:
+        opened[threading.current_thread().name] = Store.open(tmp_path)
+        first.set()
+
+    threads = [threading.Thread(target=go, name=name) for name in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    opened["first"].set_setting("budget_usd_day", "20")
+    assert opened["second"].setting("budget_usd_day") == "20"
+    assert len(list(tmp_path.glob("sky.db.broken-*"))) == 1
+    for store in opened.values():
+        store.close()
+
+
+def test_file_that_was_replaced_is_followed(store: Store, tmp_path: Path) -> None:
+    for path in (tmp_path / "data").glob("sky.db*"):
+        path.unlink()
+    other = Store.open(tmp_path / "data")
+    other.set_setting("budget", "10")
+    assert store.setting("budget") == "10"
+    assert any("was replaced" in notice for notice in store.notices)
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("mounts", "network"),
+    [
+        ([("/", "ext4"), ("/home", "nfs4")], True),
+        ([("/", "ext4"), ("/home", "fuse.sshfs")], True),
+        ([("/", "nfs4"), ("/home", "xfs")], False),
+        ([("/", "ext4"), ("/homework", "nfs")], False),
+    ],
+)
+def test_no_shared_memory_on_network_disks(
+    mounts: list[tuple[str, str]], network: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from types import SimpleNamespace
+
+    import psutil
+
+    parts = [SimpleNamespace(mountpoint=point, fstype=kind) for point, kind in mounts]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: parts)
+    assert database.is_on_network(Path("/home/ada/sky/sky.db")) is network
+    monkeypatch.setattr(database, "is_on_network", lambda path: network)
+    store = Store.open(tmp_path)
+    mode = store._db._db.execute("PRAGMA journal_mode").fetchone()[0]
+    assert mode == ("delete" if network else "wal")
+    store.put_cluster(CLUSTER, durable=True)
+    store.close()
 
 
 def test_contradiction_found_late_is_told_and_does_not_block(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from ..errors import SkyUsageError, suggest
 from ..labels import OWN
 from .base import Cloud, Credentials, Host, Launch, Machine, Own
+from .support import RENTED, launchable, never_launchable, why_not_launchable
 
 if TYPE_CHECKING:
     from .rented import RentedCloud
@@ -24,17 +25,11 @@ __all__ = [
     "get",
     "is_ready",
     "launchable",
+    "never_launchable",
     "own_cloud",
     "rented_cloud",
+    "why_not_launchable",
 ]
-
-RENTED = ("aws", "gcp", "azure")
-"""Clouds whose machines are rented; those of `OWN` have machines of one's own."""
-
-
-def launchable() -> tuple[str, ...]:
-    """Return the names of the clouds that can launch machines."""
-    return OWN + RENTED
 
 
 def is_ready(name: str) -> bool:

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 SCHEDULED_TRIES = 20
 """How often EventBridge tries to end machines; they may be gone long since."""
+KNOWN_SECONDS = 3000.0
+"""EC2 surely knows every machine, also ended ones, for so long after its launch."""
 IMAGE_SECONDS = 600.0
 _BILLED = ("pending", "running", "stopping", "stopped")
 _STATES: dict[str, State] = {"pending": "starting", "shutting-down": "ended", "terminated": "ended"}
@@ -247,6 +249,12 @@ class AwsDriver:
                 these = filtered("instance-id", *names[start : start + 200])
                 found += self._found(region, [these])
         return found
+
+    def ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
+        """List the ended machines of an order; EC2 forgets them about an hour after their end."""
+        seen = self._found(region, aws_network.ours(token=token))
+        found = [machine for machine in seen if machine.state == "ended"]
+        return found if found or time.time() - sent < KNOWN_SECONDS else None
 
     def remove(self, ids: Sequence[str]) -> None:
         """Ask for the end of machines, and so of their disks and interfaces."""

@@ -188,6 +188,10 @@ class AzureDriver:
 
     # -- ending ------------------------------------------------------------------------------
 
+    def ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
+        """Return None: Azure lists only what is there."""
+        return None
+
     def remove(self, ids: Sequence[str]) -> None:
         """Ask for the end of machines; the last of a group takes the group with it."""
         account = self._use()

@@ -300,6 +300,10 @@ class Driver(Protocol):
         """Say how machines are; those that the cloud no longer knows are left out."""
         ...
 
+    def ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
+        """List the ended machines of an order sent at `sent`; None where the cloud cannot tell."""
+        ...
+
     def remove(self, ids: Sequence[str]) -> None:
         """Ask for the end of machines and all that is theirs; returns without waiting."""
         ...

@@ -168,6 +168,10 @@ class GcpDriver:
                 answers += self._ends(access, zone, gone)
         return answers
 
+    def ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
+        """Return None: Compute Engine lists only what is there."""
+        return None
+
     def remove(self, ids: Sequence[str]) -> None:
         """Ask for the end of machines and all that is theirs; returns without waiting."""
         access = connect()

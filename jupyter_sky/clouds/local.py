@@ -23,7 +23,7 @@ from .. import processes
 from ..config import Sky
 from ..engines import guardian
 from ..engines.guardian import write_private
-from ..errors import SkyClusterLost, SkyNoCapacity
+from ..errors import SkyClusterLost, SkyNoCapacity, SkyUnreachable
 from ..offers import Offer
 from ..resources import Amount, Resources
 from .base import Credentials, Launch, Machine, Tick, patient
@@ -164,17 +164,25 @@ class LocalCloud:
         found: list[Machine] = []
         for token in dict.fromkeys(identity.partition("/")[0] for identity in ids):
             directory = _root() / token
-            alive = _alive(_read(directory / "guardian.json"))
-            machines = self._machines(directory, "running" if alive else "ended")
+            machines = self._machines(directory, "running" if _runs(directory) else "ended")
             found += [machine for machine in machines if machine.id in ids]
         return found
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Tell the guardians to end, and wait until they have."""
-        guardians = []
+        """Tell the guardians to end, and wait until they have.
+
+        Raises
+        ------
+        SkyUnreachable
+            A cluster runs on another machine or in another container, which shares this folder.
+        """
+        guardians, elsewhere = [], list[str]()
         for token in dict.fromkeys(identity.partition("/")[0] for identity in ids):
-            identity = _read(_root() / token / "guardian.json")
-            if _alive(identity):
+            directory = _root() / token
+            identity = _read(directory / "guardian.json")
+            if processes.liveness(identity) == "foreign" and _runs(directory):
+                elsewhere.append(f"{token} on {identity.get('host') or 'another machine'}")
+            elif _alive(identity):  # only this process may be signalled: PIDs are used again
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(identity["pid"], signal.SIGTERM)
                     guardians.append(identity)
@@ -183,6 +191,12 @@ class LocalCloud:
             time.sleep(0.02)
         for identity in filter(_alive, guardians):  # it is frozen, perhaps
             guardian.kill_all([*guardian.descendants(identity["pid"]), identity["pid"]])
+        if elsewhere:
+            raise SkyUnreachable(
+                f"what runs in another machine or container cannot be ended from here: "
+                f"{', '.join(elsewhere)}",
+                hint="end it there: %sky down; unused it ends by itself",
+            )
 
     def mine(self, everywhere: bool = False) -> list[Machine]:
         """List the machines whose guardians live."""
@@ -191,7 +205,7 @@ class LocalCloud:
         return [
             machine
             for directory in directories
-            if _alive(_read(directory / "guardian.json"))
+            if _runs(directory)
             for machine in self._machines(directory, "running")
         ]
 
@@ -258,10 +272,23 @@ def _environment(directory: Path) -> dict[str, str]:
 
 
 def _alive(identity: dict[str, Any]) -> bool:
-    """Whether a guardian lives."""
+    """Whether a guardian lives on this machine."""
     for child in _children:
         child.poll()  # no zombies
-    return processes.is_alive(identity)
+    return processes.liveness(identity) == "alive"
+
+
+def _runs(directory: Path) -> bool:
+    """Whether a cluster runs, here or on another machine that shares its folder."""
+    path = directory / "guardian.json"
+    identity = _read(path)
+    if processes.liveness(identity) != "foreign":
+        return _alive(identity)
+    try:
+        seen = path.stat().st_mtime  # its head touches it: see `jupyter_sky.engines.lease`
+    except OSError:
+        return False
+    return processes.is_alive(identity, seen)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -279,5 +306,5 @@ def _forget_old(root: Path) -> None:
         # one whose guardian was killed, or whose machine lost its power, has not said when
         ended = ended or _read(directory / "machine.json").get("started") or time.time()
         old = time.time() - ended > KEEP_DAYS * 86400
-        if old and not _alive(_read(directory / "guardian.json")):
+        if old and not _runs(directory):
             shutil.rmtree(directory, ignore_errors=True)

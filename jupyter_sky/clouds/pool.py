@@ -146,6 +146,7 @@ def _address(value: Any) -> dict[str, Any]:
     host = match[2].strip("[]")
     if host.startswith("-") or (match[1] or "").startswith("-"):  # ssh would take it as an option
         raise ValueError("not an address; write user@host or user@host:port")
+    Address(match[1] or "", host, port)  # refuses characters that a shell would interpret
     return {"user": match[1] or getpass.getuser(), "host": host, "port": port}
 
 

@@ -19,6 +19,8 @@ from .. import processes
 from ..engines.guardian import write_private
 
 FILE = "machines.json"
+LAUNCH_SECONDS = 900.0
+"""A launch by a process that cannot be looked at from here counts as over after so long."""
 KEEP_DAYS = 7.0
 """What is known of orders that ended longer ago is forgotten at the next launch."""
 
@@ -78,8 +80,8 @@ class Records:
 
 def is_launching(record: Mapping[str, Any]) -> bool:
     """Whether the process that noted an order is still at it."""
-    at_it = record.get("launching")
-    return bool(at_it) and processes.is_alive(at_it)
+    at_it, since = record.get("launching"), record.get("started", 0.0)
+    return bool(at_it) and processes.is_alive(at_it, seen=since + LAUNCH_SECONDS)
 
 
 def identity(data_dir: Path) -> str:

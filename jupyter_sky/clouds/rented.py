@@ -23,7 +23,7 @@ from ..errors import (
     SkyUnreachable,
 )
 from ..together import at_once
-from . import birth, journals, keeper
+from . import birth, journals, keeper, machine_lease
 from .asking import Asking
 from .base import Credentials, Driver, Launch, Machine, Say, Tick, patient
 from .keeper import Node
@@ -91,6 +91,7 @@ class RentedCloud:
             folder = records.folder(order.token)
             ending = self.ask(lambda: self.driver.ending(order), order.offer)
             born = birth.birth(order, folder, ending, time.time())
+            record = records.write(order.token, record | {"sent": time.time()})
             machines = self.ask(
                 lambda: self.driver.create(order, born, tick, vain), order.offer, tick
             )
@@ -118,6 +119,34 @@ class RentedCloud:
     def noted(self, token: str) -> list[Machine]:
         """Return the machines that an order is known to have made, up or not."""
         return [Machine(**machine) for machine in records_of().read(token).get("machines", ())]
+
+    def launched(self, token: str) -> list[Machine]:
+        """Return the machines that an order has made, by our note or else by the cloud."""
+        return self.noted(token) or self._ended(token) or []
+
+    def unknown_span(self, token: str, now: float) -> tuple[float, float] | None:
+        """Return within which times an order may have had machines of which nothing is known.
+
+        A machine on which no cluster has begun ends by itself after `machine_lease.BOOT_SECONDS`.
+
+        Returns
+        -------
+        tuple of float or None
+            Unix seconds; None where the order was not sent, or its cloud says that there were none.
+        """
+        record = records_of().read(token)
+        if self._ended(token) is not None:
+            return None
+        sent = record["sent"]
+        return sent, min(now, record["lease_end"], sent + machine_lease.BOOT_SECONDS)
+
+    def _ended(self, token: str) -> list[Machine] | None:
+        """Return the machines of an order that have ended; None where the cloud cannot tell."""
+        record = records_of().read(token)
+        sent = record.get("sent")
+        if sent is None or "ended" in record:
+            return []
+        return self.ask(lambda: self.driver.ended(token, record["region"], sent))
 
     # -- from machines to nodes --------------------------------------------------------------
 

@@ -48,6 +48,8 @@ class QuietClient(Client):
         self.sinks: OrderedDict[str, Sink] = OrderedDict()
         self.hearers: dict[str, Hearer] = {}
         self.stray: Sink = lambda message: None
+        self.on_widget: Callable[[], None] = lambda: None
+        """Called when a widget's message goes to an engine."""
         self.ways: dict[str, Way] = {}
         self.proving = False
         self.near = True
@@ -56,7 +58,8 @@ class QuietClient(Client):
         self._general = True
         super().__init__(*args, **kwargs)
         self.near = self._config["interface"].startswith("tcp:")
-        self._queue_handlers["sky_reply"] = self._settle
+        # ipyparallel's own handler of apply_reply unpickles whatever a controller sends
+        self._queue_handlers = {"execute_reply": self._settle, "sky_reply": self._settle}
 
     def activate(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
         """Leave ``%px`` alone: it belongs to those who ask for it."""
@@ -222,6 +225,7 @@ class QuietClient(Client):
 
     def comm_to_engine(self, engine: str, kind: str, content: Any, **parts: Any) -> str:
         """Send a widget's message to an engine; return its message id."""
+        self.on_widget()
         header = self.session.msg_header(kind)
         source, ident = self._route(engine, self.ways.get(engine))
         self._send(source, kind, content=content, header=header, ident=ident, **parts)

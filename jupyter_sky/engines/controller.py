@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import threading
 import time
@@ -180,6 +181,8 @@ def serve(head: Head) -> None:
             f"--HeartMonitor.period={AWAITED_MS}",
             f"--HeartMonitor.max_heartmonitor_misses={_misses(AWAITED_MS)}",
             f"--ProfileDir.location={head.directory / 'profile'}",
+            # also where CURVE is on, which by itself would turn signatures off
+            f"--Session.key={secrets.token_hex(32)}",
             *_between_machines(head),
         ]
     )

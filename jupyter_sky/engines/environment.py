@@ -17,28 +17,46 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from ..errors import SkyError
+from ..package_names import without_credentials
 
 SHOWN_LINES = 12
 
 
-def ensure(packages: Sequence[str], what: str = "--pip") -> str:
+def ensure(
+    packages: Sequence[str],
+    what: str = "--pip",
+    without: Sequence[str] = (),
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Install `packages` once on this machine; return the folder to import them from.
 
     Parameters
     ----------
     what
         Who asks, for messages.
+    without
+        Names that no index is asked for, though packages depend on them.
+    settings
+        Variables for the installer that say which indexes to ask. They may hold credentials: they
+        are passed in its environment, and kept nowhere.
 
     Raises
     ------
     SkyError
         They cannot be installed; has the installer's last lines.
     """
-    text = "\n".join([sys.executable, sys.version, *sorted(map(_identity, packages))])
+    for package in packages:
+        if package.lstrip().startswith("-"):
+            raise SkyError(f"{what} {package}: an option of the installer, not a package")
+    parts = [sys.executable, sys.version, *sorted(map(_identity, packages))]
+    parts += [f"without {name}" for name in without]
+    parts += [without_credentials(f"{name}={settings[name]}") for name in sorted(settings)]
+    text = "\n".join(parts)
     key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     home = Path.home() / ".cache" / "jupyter_sky" / f"env-{key}"
     site_packages = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(home)}))
@@ -46,7 +64,8 @@ def ensure(packages: Sequence[str], what: str = "--pip") -> str:
     if not complete.exists():
         with alone(home.with_suffix(".lock")):
             if not complete.exists():
-                _build(home, site_packages, packages, what)
+                _build(home, site_packages)
+                _install(home, packages, what, without, settings)
                 complete.write_text(json.dumps(list(packages)))
     return str(site_packages)
 
@@ -71,20 +90,31 @@ def alone(path: Path) -> Iterator[None]:
         yield
 
 
-def _build(home: Path, site_packages: Path, packages: Sequence[str], what: str) -> None:
+def _build(home: Path, site_packages: Path) -> None:
     venv.EnvBuilder(with_pip=False, clear=True).create(home)
     below = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     (site_packages / "engine.pth").write_text("\n".join(below))
-    _install(home, packages, what)
 
 
-def _install(home: Path, packages: Sequence[str], what: str) -> None:
+def _install(
+    home: Path,
+    packages: Sequence[str],
+    what: str,
+    without: Sequence[str],
+    settings: Mapping[str, str],
+) -> None:
     python = str(home / ("Scripts" if os.name == "nt" else "bin") / "python")
     commands = []
     if uv := _uv():
         commands.append([uv, "pip", "install", "--quiet", "--python", python])
-    if importlib.util.find_spec("pip"):  # it may know an index from files that uv does not read
-        pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+        if without:
+            file = home / "without.txt"
+            file.write_text(overrides(without))
+            commands[0] += ["--overrides", str(file)]
+    # pip may know an index from files that uv does not read. But it mixes all indexes that it
+    # knows, where uv asks the next one only for names that the first one has not.
+    if importlib.util.find_spec("pip") and not without and not (commands and settings):
+        pip = [sys.executable, "-P", "-m", "pip", "--python", python, "install", "--quiet"]
         commands.append([*pip, "--disable-pip-version-check", "--no-input"])
     if not commands:
         raise SkyError(f"{what} needs uv or pip on the engine, and neither is there")
@@ -94,12 +124,18 @@ def _install(home: Path, packages: Sequence[str], what: str) -> None:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"NO_COLOR": "1", "PIP_NO_COLOR": "1"},
+            env={**os.environ, "NO_COLOR": "1", "PIP_NO_COLOR": "1", **settings},
         )
         if outcome.returncode == 0:
             return
     last = "\n".join(outcome.stdout.strip().splitlines()[-SHOWN_LINES:])
-    raise SkyError(f"{what} {' '.join(packages)} cannot be installed:\n{last}")
+    asked = " ".join(packages)
+    raise SkyError(without_credentials(f"{what} {asked} cannot be installed:\n{last}"))
+
+
+def overrides(names: Sequence[str]) -> str:
+    """Return overrides for uv that let no package depend on some names."""
+    return "".join(f"{name} ; python_version < '3'\n" for name in names)
 
 
 def _uv() -> str | None:

@@ -4,8 +4,8 @@
 
 One process holds the hub and all schedulers (as threads: a controller of nine processes costs
 three times the memory and half a second of start). It starts the engines, restarts those that
-die, keeps every message that cells print, and ends the cluster when no cell runs and no notebook
-has been heard of for the length of the lease.
+die, keeps every message that cells print, and ends the cluster when nothing has used it for the
+length of its idle limit: see `jupyter_sky.engines.activity`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .activity import Activity, notebook_name
+from .deadline import REASON, Deadline
 from .docket import Entry
 from .docket import path_of as docket_of
 from .docket import read as read_docket
@@ -31,10 +33,11 @@ from .guardian import cause, descendants, kill_all, marked, tail
 from .guardian import write_private as write
 from .journal import Journal
 from .lease import Lease
+from .logins import LOOK_SECONDS, LoginWatch
 from .patient import Process, begin, memory, start_engine
 from .runs import Run, Runs
 from .vitals import PERIOD_SECONDS, History, Vitals
-from .wards import Far, Wards
+from .wards import GIVEN_UP, REJOIN_SECONDS, SILENCE_SECONDS, Far, Wards
 
 if TYPE_CHECKING:
     from .steward import Steward
@@ -61,6 +64,8 @@ class Engine:
     """Why the one before it ended, in words for the user."""
     verdict: str = ""
     """Why the head is about to kill it."""
+    lost: str = ""
+    """Why its node is lost; empty while it is not."""
 
 
 class Head:
@@ -80,11 +85,12 @@ class Head:
         self.config, self.config_path = config, config_path
         self.directory = Path(config["directory"])
         self.journal = Journal(self.directory / "journal")
-        self.idle = float(config["idle"])
-        self.last_beat = time.monotonic()
-        self.kept = 0.0
+        self.activity = Activity(float(config["idle"]), time.monotonic())
+        self.deadline = Deadline()
         self.runs = Runs()
-        self.lease = Lease()
+        # a shell on the notebook's own machine is its user's, and not for this cluster
+        self._logins = LoginWatch(self.directory, bool(config.get("gate")))
+        self.lease = Lease(self.directory / "guardian.json")
         self.stopping = ""
         self.parent = os.getppid()
         self._spawned = 0
@@ -143,12 +149,13 @@ class Head:
             self._history.add(rank, sample)
         if self.wards is not None:
             self.wards.listen(self._history.add)
-            if lost := self.wards.lost():
-                self.stop(lost)
+            if missing := self.wards.missing():
+                self.stop(missing)
                 return
+            self._look_after_nodes(self.wards)
         self._look()
         for engine in list(self.engines.values()):
-            if engine.process.poll() is not None:
+            if not engine.lost and engine.process.poll() is not None:
                 self._bury(engine)
         if self._gate is not None and self._gate.poll() is not None:
             self._gate = self._open_gate()
@@ -164,25 +171,48 @@ class Head:
                 self._op_kill({"run": run, "ranks": facts["ranks"], "why": why})
             else:
                 self._op_interrupt({"run": run, "ranks": facts["ranks"]})
-        running = {run for run, _ in self.runs.running()}
-        self.journal.flush(running)
+        running = dict(self.runs.running())
+        self.journal.flush(running.keys())
+        for run in running.values():
+            self.activity.note(_cell_of(run.facts), now)
+        for login in self._logins.look(now):
+            self.activity.note(str(login), now - login.idle)
         if os.getppid() != self.parent:
             self.stop("its guardian was killed")
-        elif running:
-            self.last_beat = now  # a cell keeps the cluster, and the lease begins when it ends
-        elif self._idle_left(now) < 0:
+        elif self.deadline.is_over():
+            self.stop(REASON)
+        elif self.activity.left(now) < 0:
             self.stop("idle")
 
-    def _idle_left(self, now: float) -> float:
-        """Return the seconds after which it ends if nobody comes."""
-        return max(self.last_beat + self.idle, self.kept) - now
+    def _use(self) -> dict[str, Any]:
+        """Say what keeps the cluster up, what used it last, and how long it stays without."""
+        cells = [_cell_of(run.facts) for _, run in self.runs.running()]
+        shells = [str(login) for login in self._logins.found if login.idle <= LOOK_SECONDS]
+        return self.activity.report(time.monotonic(), cells, shells)
+
+    def _look_after_nodes(self, wards: Wards) -> None:
+        """Fail what ran on nodes that are lost, and take in those that are back."""
+        for rank in wards.newly_lost():
+            engine = self.engines[rank]
+            engine.lost = f"it has not answered for {SILENCE_SECONDS:g} s"
+            engine.last_words = f"node {rank} is lost: {engine.lost}"
+            self.runs.lost(rank)
+            self.on_death(rank)
+        for rank in wards.newly_given_up():
+            minutes = REJOIN_SECONDS / 60
+            self.engines[rank].lost = f"it was {GIVEN_UP} after {minutes:g} min of silence"
+        for rank in wards.returned():
+            # what its engine did meanwhile has failed: it begins anew, and so does its node
+            words = f"node {rank} is back; {self.engines[rank].lost}"
+            self.engines[rank] = self._spawn(rank)
+            self.engines[rank].last_words = words
 
     def _look(self) -> None:
         """Read off the dockets what the engines execute."""
         for engine in self.engines.values():
             before = engine.cell
             if isinstance(engine.process, Far):
-                now = engine.process.cell
+                now = None if engine.lost else engine.process.cell
             else:
                 now = read_docket(docket_of(self.directory, engine.rank))
             if now == before:
@@ -314,9 +344,7 @@ class Head:
     # -- what notebooks ask -------------------------------------------------------------------
 
     def answer(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Answer one request of a notebook, or of one who only looks and keeps nothing up."""
-        if not content.get("looks"):
-            self.last_beat = time.monotonic()
+        """Answer one request of a notebook, or of a server that only looks."""
         self._look()
         return getattr(self, f"_op_{content['op']}")(content) or {}
 
@@ -332,20 +360,35 @@ class Head:
         }
 
     def _op_beat(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Note that a notebook is there, and what it does with the cluster."""
         if content.get("idle"):
-            self.idle = float(content["idle"])
-        return {"stopping": self.stopping}
+            self.activity.idle = float(content["idle"])
+        if "left" in content:
+            self.deadline.set(content["left"])
+        if content.get("notebook"):
+            what, uses = content.get("what", ""), content.get("uses", "")
+            now = time.monotonic()
+            self.activity.beat(content["notebook"], now, content.get("ago"), what, uses)
+        return {"stopping": self.stopping, **self._use()}
+
+    def _op_deadline(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Move the time at which it ends whatever runs: the day's money lasts until then."""
+        self.deadline.set(content["left"])
+        return {"left": self.deadline.left}
+
+    def _op_use(self, content: dict[str, Any]) -> dict[str, Any]:
+        return self._use()
 
     def _op_extend(self, content: dict[str, Any]) -> dict[str, Any]:
         """Let it not end for idleness before some seconds have passed."""
-        self.kept = time.monotonic() + float(content["seconds"])
-        return {"idle_left": self._idle_left(time.monotonic())}
+        self.activity.keep(time.monotonic() + float(content["seconds"]))
+        return self._use()
 
     def _op_vitals(self, content: dict[str, Any]) -> dict[str, Any]:
         return {
             "at": time.time(),
             "period": PERIOD_SECONDS,
-            "idle_left": self._idle_left(time.monotonic()),
+            **self._use(),
             "running": [run for run, _ in self.runs.running()],
             "nodes": self._history.nodes(),
         }
@@ -404,10 +447,18 @@ class Head:
                     "pid": engine.process.pid,
                     "running": engine.cell.facts["run"] if engine.cell else None,
                     "last_words": engine.last_words,
+                    "lost": engine.lost,
                 }
                 for engine in self.engines.values()
             ]
         }
+
+
+def _cell_of(facts: dict[str, Any]) -> str:
+    """Name a cell and its notebook, by what the notebook says of it."""
+    what = facts.get("name") or f"cell {facts.get('cell', '?')}"
+    notebook = facts.get("notebook")
+    return f"{what} of {notebook_name(notebook)}" if notebook else what
 
 
 def _facts(header: dict[str, Any]) -> dict[str, Any] | None:

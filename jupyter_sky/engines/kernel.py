@@ -192,11 +192,12 @@ class SkyKernel(Base):
             error = result and (result.error_before_exec or result.error_in_exec)
             return {"error": describe_error(error) if error else None}
         outcome: dict[str, Any] = {"outputs": {}}
+        as_data = bool(request.get("as_data"))
         for name, keep in request.get("outputs", []):
-            outcome["outputs"][name] = self.shelf.output(name, keep)
+            outcome["outputs"][name] = self.shelf.output(name, keep, as_data)
         value = result.result if result else None
         if value is not None:
-            outcome["result"] = self.shelf.result(value)
+            outcome["result"] = self.shelf.result(value, as_data)
         return outcome
 
     def sky_value(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:

@@ -19,10 +19,16 @@ def place() -> Path:
 
 
 class Lease:
-    """The lease of the machine that this process is on."""
+    """The lease of the machine that this process is on.
 
-    def __init__(self) -> None:
-        self._folder, self._renewed = place(), 0.0
+    Parameters
+    ----------
+    sign : Path, optional
+        A file whose time is a sign of life for other machines that share its folder.
+    """
+
+    def __init__(self, sign: Path | None = None) -> None:
+        self._folder, self._renewed, self._sign = place(), 0.0, sign
 
     def renew(self) -> None:
         """Say that this machine is needed; at most every few seconds it is written down."""
@@ -30,6 +36,9 @@ class Lease:
         if self._renewed and now - self._renewed < RENEW_SECONDS:
             return
         self._renewed = now
+        if self._sign is not None:
+            with suppress(OSError):
+                os.utime(self._sign)
         if self._folder.is_dir():
             with suppress(OSError):  # a full disk must not end the work: it has minutes yet
                 up = Path("/proc/uptime").read_text().partition(".")[0]

@@ -27,6 +27,8 @@ from .client import ANSWER_SECONDS, Message, QuietClient, Sink
 from .journal import KEPT
 
 PROOF_SECONDS = 5.0
+UNUSED = ("ping", "packed")
+"""Requests that this package sends by itself: they are no use of the cluster."""
 KEPT_SINKS = 500
 """How many ended cells still receive what their threads print."""
 
@@ -44,7 +46,8 @@ class Link:
     cluster
         Its name, for messages.
     connection_file
-        The controller's client file, or what it says; it holds the key.
+        The controller's client file on this machine, or a tunnel's checked connection; it holds
+        the key.
     timeout
         Seconds to wait for the controller's first answer.
 
@@ -59,18 +62,29 @@ class Link:
     def __init__(
         self, cluster: str, connection_file: Path | dict[str, Any], timeout: float = 10.0
     ) -> None:
+        from . import connection_file as files
+
         self.cluster = cluster
         self.away: Callable[[], str] = lambda: ""
         """Says why the connection is down, while it is and heals."""
         try:
-            known = connection_file if isinstance(connection_file, dict) else str(connection_file)
+            known = connection_file
+            if not isinstance(known, dict):
+                known = files.read(known, cluster)
             self.client = QuietClient(known, timeout=timeout)
         except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
             raise SkyClusterLost(f"cluster {cluster} does not answer") from error
         # both are kept short by us, not by ipyparallel, which never forgets a message's id
         self.client.history = _Forgetful()
+        self.client.on_widget = lambda: self.used("a widget")
         self._lost = threading.Event()
         self._waiting: set[Future] = set()
+        self._requests: set[Future] = set()
+        self.used_at: float | None = None
+        """When this notebook last used the cluster, by the monotonic clock."""
+        self.used_for = ""
+        self.pools: list[Callable[[], str]] = []
+        """Each names the use that goes on of one pool of nodes, if any does."""
         self._proven: set[bytes] = set()
         self._monitor = self._watch_connection()
         try:
@@ -116,6 +130,20 @@ class Link:
         if "failed" in answer:
             raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer['failed']}")
         return answer
+
+    # -- its use ---------------------------------------------------------------------------
+
+    def used(self, what: str) -> None:
+        """Note that this notebook uses the cluster: that keeps it up for its idle limit."""
+        self.used_at, self.used_for = time.monotonic(), what
+
+    def use(self) -> dict[str, Any]:
+        """Return what this notebook does with the cluster, for its next heartbeat."""
+        going_on = [uses for pool in list(self.pools) if (uses := pool())]
+        if self._requests:
+            going_on.append("variables")
+        ago = None if self.used_at is None else time.monotonic() - self.used_at
+        return {"ago": ago, "what": self.used_for, "uses": ", ".join(dict.fromkeys(going_on))}
 
     # -- the engines -----------------------------------------------------------------------
 
@@ -211,6 +239,8 @@ class Link:
             "stop_on_error": False,  # one cell's error must not abort those queued behind it
         }
         cell = Cell(rank, msg_id, sink)
+        what = facts.get("name") or f"cell {facts.get('cell', '?')}"
+        self.used(what)
         client.sinks[msg_id] = cell.receive
         client.to_engine(
             self._ident(rank).decode(),
@@ -220,6 +250,7 @@ class Link:
             metadata={"sky": request},
             message_future_hook=cell.await_reply,
         )
+        cell.reply.add_done_callback(lambda _: self.used(what))
         return cell
 
     def value(
@@ -231,9 +262,18 @@ class Link:
         if sink is not None:
             client.sinks[header["msg_id"]] = sink
         engine = self._ident(rank).decode()
-        return client.to_engine(
+        future = client.to_engine(
             engine, "sky_value", {"op": op, **content}, header=header, buffers=buffers
         )
+        if op not in UNUSED:
+            self._requests.add(future)
+            self.used("variables")
+            future.add_done_callback(self._answered)
+        return future
+
+    def _answered(self, request: Future) -> None:
+        self._requests.discard(request)
+        self.used("variables")
 
     def ask(self, rank: int, op: str, **content: Any) -> dict[str, Any]:
         """Send a ``sky_value`` request and wait for its content."""
@@ -247,8 +287,10 @@ class Link:
         if content["status"] != "ok":
             from .. import errors
 
-            kind = getattr(errors, content["ename"], errors.SkyTransferError)
-            raise kind(content["evalue"])
+            kind = vars(errors).get(str(content["ename"]))
+            if not (isinstance(kind, type) and issubclass(kind, SkyError)):
+                kind = errors.SkyTransferError
+            raise kind(str(content["evalue"]))
         return content
 
     def abort(self, cells: Iterable[Cell]) -> None:

@@ -25,11 +25,12 @@ from .guardian import write_private as write
 from .lease import Lease
 from .patient import Process, begin, memory, start_engine
 from .vitals import Vitals
+from .wards import REJOIN_SECONDS, beat_often
 
 TICK_MS = 50
 TELL_SECONDS = 1.0
-SILENCE_SECONDS = 30.0
-"""A head that says nothing for so long is gone."""
+SILENCE_SECONDS = REJOIN_SECONDS
+"""A head that says nothing for so long is gone, or has given this node up."""
 FIRST_SECONDS = 60.0
 MEMORY_SECONDS = 1.0
 
@@ -72,6 +73,7 @@ class Nurse:
         wards = json.loads(path.read_text())
         self._socket = zmq.Context.instance().socket(zmq.DEALER)
         self._socket.linger = 1000
+        beat_often(self._socket)
         self._socket.curve_publickey, self._socket.curve_secretkey = zmq.curve_keypair()
         self._socket.curve_serverkey = wards["serverkey"].encode()
         self._socket.connect(wards["url"])
@@ -115,6 +117,8 @@ class Nurse:
 
     def _tell(self) -> None:
         """Tell the head how the engine is, when that changes and now and then."""
+        import zmq
+
         process = self.process
         code = process.poll() if process else None
         cell = read_docket(docket_of(self.directory, self.rank))
@@ -135,7 +139,8 @@ class Nurse:
         now = time.monotonic()
         if state["vitals"] or state != self._told or now - self._told_at > TELL_SECONDS:
             self._told, self._told_at = state | {"vitals": None}, now
-            self._socket.send(json.dumps(state).encode())
+            with suppress(zmq.Again):  # the head is away, and it will hear the next one
+                self._socket.send(json.dumps(state).encode(), zmq.NOBLOCK)
 
     def _check_memory(self) -> None:
         bound, now = self.config.get("memory"), time.monotonic()

@@ -1,7 +1,7 @@
 """A look at a cluster from outside: asks its head, and does not keep it up.
 
-One socket and one request at a time; a notebook's `Link` has seven sockets, hears what cells print,
-and the cluster lives as long as it is heard of.
+One socket and one request at a time; a notebook's `Link` has seven sockets and hears what cells
+print.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Observer:
     cluster
         Its name, for messages.
     connection
-        What the controller's client file says; it holds the key.
+        The controller's connection, as `connection_file.read` returns it; it holds the key.
 
     Examples
     --------
-    >>> observer = Observer("train", json.loads(path.read_text()))  # doctest: +SKIP
+    >>> observer = Observer("train", connection_file.read(path, "train"))  # doctest: +SKIP
     >>> observer.ask("vitals")["idle_left"]  # doctest: +SKIP
     593.1
     """
@@ -37,14 +37,16 @@ class Observer:
     def __init__(self, cluster: str, connection: dict[str, Any]) -> None:
         from jupyter_client.session import Session
 
+        from .connection_file import FIXED
+
         self.cluster = cluster
         self._url = f"{connection['interface']}:{connection['registration']}"
         self._serverkey = (connection.get("curve_serverkey") or "").encode()
         self._session = Session(
-            packer=connection["pack"],
-            unpacker=connection["unpack"],
+            packer=FIXED["pack"],
+            unpacker=FIXED["unpack"],
             key=connection["key"].encode(),
-            signature_scheme=connection["signature_scheme"],
+            signature_scheme=FIXED["signature_scheme"],
         )
         self._lock = threading.Lock()
         self._socket = self._open()
@@ -67,8 +69,7 @@ class Observer:
             No answer within `timeout` seconds, or it cannot do that.
         """
         with self._lock:
-            content = {"op": op, "looks": True, **content}
-            message = self._session.msg("sky_request", content=content)
+            message = self._session.msg("sky_request", content={"op": op, **content})
             try:
                 self._session.send(self._socket, message)
                 answer = self._answer(message["header"]["msg_id"], time.monotonic() + timeout)
@@ -83,10 +84,14 @@ class Observer:
     def _answer(self, asked: str, deadline: float) -> dict[str, Any] | None:
         """Wait for one answer; such as come too late to an earlier question are passed over."""
         while (left := deadline - time.monotonic()) > 0 and self._socket.poll(int(left * 1000) + 1):
-            _, frames = self._session.feed_identities(self._socket.recv_multipart())
-            message = self._session.deserialize(frames, content=True)
-            if message["parent_header"].get("msg_id") == asked:
-                return message["content"]
+            try:
+                _, frames = self._session.feed_identities(self._socket.recv_multipart())
+                message = self._session.deserialize(frames, content=True)
+                parent, content = message["parent_header"], message["content"]
+                if parent.get("msg_id") == asked and isinstance(content, dict):
+                    return content
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                continue  # not signed with the key of this cluster, or no message of Jupyter's
         return None
 
     def close(self) -> None:

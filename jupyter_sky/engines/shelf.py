@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import itertools
 import sys
 import uuid
 from collections.abc import MutableMapping
+from importlib import metadata
 from typing import Any
 
 from IPython.lib.pretty import pretty
 
 from ..errors import SkyTransferError
-from . import environment
+from . import environment, file_cache
+from .data_values import encode
 from .files import Workspace
+from .platforms import Platform
+from .sent_packages import SentPackages
 from .values import INLINE_BYTES, Parcel
 
 PLAIN_ROOTS = {
@@ -55,26 +60,41 @@ class Shelf:
         self.parcels: dict[str, Parcel] = {}
         self.sent: dict[str, tuple[str, int, str]] = {}
         self.workspace = Workspace()
+        self.packages = SentPackages(self.workspace)
         self._numbers = itertools.count(1)
         self._life = uuid.uuid4().hex[:8]  # a reference of another engine must not be found here
 
     # -- with a cell ------------------------------------------------------------------------
 
-    def output(self, name: str, keep: bool) -> dict[str, Any]:
-        """Describe a variable for a cell's ``-o``; a small one goes along."""
+    def output(self, name: str, keep: bool, as_data: bool = False) -> dict[str, Any]:
+        """Describe a variable for a cell's ``-o``; a small one goes along.
+
+        It is packed as `data_values` for a notebook that opens no pickles.
+        """
         if name not in self.namespace:
             return {"missing": True}
         value = self.namespace[name]
-        return self._hold(value) if keep else self._pack(value, name)
+        return self._hold(value) if keep else self._pack(value, name, as_data)
 
-    def result(self, value: Any) -> dict[str, Any]:
+    def result(self, value: Any, as_data: bool = False) -> dict[str, Any]:
         """Describe a cell's result; a small and plain one goes along."""
+        if as_data:
+            return self._data_result(value)
         root = type(value).__module__.partition(".")[0]
         small = getattr(value, "nbytes", 0)
         if root in PLAIN_ROOTS and isinstance(small, int) and small <= INLINE_BYTES:
             parcel = Parcel.small(value, INLINE_BYTES)
             if parcel is not None:
                 return parcel.inline()
+        return self._hold(value)
+
+    def _data_result(self, value: Any) -> dict[str, Any]:
+        size = getattr(value, "nbytes", 0)
+        if isinstance(size, int) and size <= INLINE_BYTES:
+            with contextlib.suppress(SkyTransferError):
+                parcel = encode(value, "the result")
+                if parcel.nbytes <= INLINE_BYTES:
+                    return parcel.inline()
         return self._hold(value)
 
     def _hold(self, value: Any) -> dict[str, Any]:
@@ -92,9 +112,9 @@ class Shelf:
             hint="run the cell that made it again",
         )
 
-    def _pack(self, value: Any, name: str) -> dict[str, Any]:
+    def _pack(self, value: Any, name: str, as_data: bool = False) -> dict[str, Any]:
         try:
-            parcel = Parcel.of(value, name)
+            parcel = encode(value, name) if as_data else Parcel.of(value, name)
         except SkyTransferError as error:
             return {"unpicklable": str(error)}
         if parcel.nbytes <= INLINE_BYTES:
@@ -158,7 +178,7 @@ class Shelf:
             value = self.namespace[name]
         else:
             return {"missing": True}
-        return self._pack(value, name)
+        return self._pack(value, name, bool(content.get("as_data")))
 
     def _op_fetch(self, content: dict, _received: list, buffers: list) -> dict:
         buffers += self.parcels[content["ref"]].views(content["start"], content["stop"])
@@ -192,13 +212,33 @@ class Shelf:
 
     def _op_packages(self, content: dict, *_: Any) -> None:
         """Install packages over the engine's own, and import from there first."""
-        self.workspace.add_paths([environment.ensure(content["packages"])])
+        without, settings = content.get("without", ()), content.get("settings", {})
+        folder = environment.ensure(content["packages"], without=without, settings=settings)
+        self.workspace.add_paths([folder])
 
     def _op_missing(self, content: dict, *_: Any) -> dict:
-        """List the modules that cannot be imported here."""
+        """List the modules that cannot be imported here, and the packages that were sent here."""
         importlib.invalidate_caches()
-        modules = content["modules"]
-        return {"missing": [name for name in modules if not _is_there(name)]}
+        missing = [name for name in content["modules"] if not _is_there(name)]
+        return {"missing": missing, "sent": self.packages.digests}
+
+    def _op_lacking(self, content: dict, *_: Any) -> dict:
+        """List the packages of these names that are not installed here."""
+        return {"lacking": [name for name in content["names"] if not _is_installed(name)]}
+
+    def _op_platform(self, *_: Any) -> dict:
+        return {"platform": Platform.here()}
+
+    def _op_lacking_files(self, content: dict, *_: Any) -> dict:
+        return {"missing": file_cache.missing(content["known"])}
+
+    def _op_file_parts(self, content: dict, received: list, *_: Any) -> None:
+        for (name, start), piece in zip(content["parts"], received, strict=True):
+            self.packages.receiver.add(name, start, piece)
+
+    def _op_sent(self, content: dict, *_: Any) -> None:
+        """Import packages from their files, which are all here now."""
+        self.packages.use(content["packages"])
 
     def _op_files(self, content: dict, *_: Any) -> dict:
         return {"missing": self.workspace.missing(content["manifest"])}
@@ -217,6 +257,14 @@ def _is_there(module: str) -> bool:
         return module in sys.modules or importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _short_repr(value: Any, limit: int = 2000) -> str:

@@ -18,8 +18,8 @@ from typing import Any
 
 from ..errors import SkyError, SkyUnreachable
 from ..ssh import runtime_dir
+from .connection_file import PORTS, checked
 
-PORTS = "registration control mux task iopub notification broadcast".split()
 CONNECT_SECONDS = 30.0
 
 
@@ -55,7 +55,7 @@ class Tunnel:
         Parameters
         ----------
         controller
-            The controller's client file, as read there.
+            The controller's client file, as read there; only its key and ports are used.
         explain
             Turns what the SSH client says into an error.
 
@@ -63,17 +63,19 @@ class Tunnel:
         ------
         SkyUnreachable
             The connection cannot be made; says why.
+        SkyClusterLost
+            The file has no key or no valid ports.
         """
-        self._tell("sockets", *(controller[name] for name in PORTS))
+        connection = checked(controller, self.cluster, f"ipc://{self.folder}/s")
+        self._tell("sockets", *(connection[name] for name in PORTS))
         self._wait(explain)
-        here = {"interface": f"ipc://{self.folder}/s", "location": None, "ssh": ""}
-        self.connection = controller | here
+        self.connection = connection
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         package = str(Path(__file__).parents[2])
         paths = [path for path in (package, os.environ.get("PYTHONPATH")) if path]
         process = subprocess.Popen(
-            [sys.executable, "-m", "jupyter_sky.engines.near", str(self.folder)],
+            [sys.executable, "-P", "-m", "jupyter_sky.engines.near", str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},

@@ -16,7 +16,13 @@ from typing import Any
 from .docket import Entry
 
 SILENCE_SECONDS = 10.0
-"""A nurse that says nothing for so long is lost, with its node."""
+"""A node whose nurse says nothing for so long is lost: its cells fail."""
+REJOIN_SECONDS = 300.0
+"""A lost node that is heard of within so long is taken in again, with a new engine."""
+GIVEN_UP = "given up"
+"""In the reason why a node is lost for good."""
+HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 2000, 8000
+"""Of the connections themselves: one that was cut unseen is made anew soon after it can be."""
 ARRIVAL_SECONDS = 90.0
 """How long a nurse may take to come the first time."""
 
@@ -81,6 +87,7 @@ class Wards:
         public, secret = zmq.curve_keypair()
         self._socket = zmq.Context.instance().socket(zmq.ROUTER)
         self._socket.linger = 1000
+        beat_often(self._socket)
         self._socket.curve_server = True
         self._socket.curve_publickey, self._socket.curve_secretkey = public, secret
         port = self._socket.bind_to_random_port(f"tcp://{own(address)}")
@@ -89,7 +96,9 @@ class Wards:
         self._waiting: dict[int, list[bytes]] = {rank: [] for rank in ranks}
         self._there: dict[int, bytes] = {}
         self._meeting = b""
-        self._heard = dict.fromkeys(ranks, time.monotonic() + ARRIVAL_SECONDS - SILENCE_SECONDS)
+        self._heard = dict.fromkeys(ranks, time.monotonic())
+        self._lost: set[int] = set()
+        self._given_up: set[int] = set()
 
     def spawn(self, rank: int, serial: int) -> Far:
         """Let an engine be started on its node."""
@@ -131,6 +140,9 @@ class Wards:
             rank = told["rank"]
             if rank not in self._heard:
                 continue
+            if rank in self._given_up:
+                self._send(identity, b'{"op": "leave"}')
+                continue
             self._heard[rank] = time.monotonic()
             self._there[rank] = identity
             self._send(identity, b'{"op": "beat"}')
@@ -145,20 +157,54 @@ class Wards:
             if far is not None and told.get("serial") == far.serial:
                 far.take(told)
 
-    def lost(self) -> str:
-        """Say which node is lost and why, if one is."""
-        now = time.monotonic()
-        for rank, heard in self._heard.items():
-            if now - heard > SILENCE_SECONDS:
-                if rank in self._there:
-                    return f"node {rank} is lost: it has not answered for {SILENCE_SECONDS:g} s"
+    def missing(self) -> str:
+        """Say which node has never come, if its time is over."""
+        for rank, begun in self._heard.items():
+            if rank not in self._there and time.monotonic() - begun > ARRIVAL_SECONDS:
                 return f"node {rank} has not come up within {ARRIVAL_SECONDS:g} s"
         return ""
+
+    def newly_lost(self) -> list[int]:
+        """Return the nodes that are lost since the last call."""
+        now = time.monotonic()
+        found = [
+            rank
+            for rank in self._there.keys() - self._lost
+            if now - self._heard[rank] > SILENCE_SECONDS
+        ]
+        self._lost.update(found)
+        return found
+
+    def returned(self) -> list[int]:
+        """Return lost nodes that have been heard of again since the last call."""
+        now = time.monotonic()
+        found = [
+            rank
+            for rank in self._lost - self._given_up
+            if now - self._heard[rank] < SILENCE_SECONDS
+        ]
+        self._lost.difference_update(found)
+        return found
+
+    def newly_given_up(self) -> list[int]:
+        """Return lost nodes that have stayed away for too long since the last call."""
+        now = time.monotonic()
+        found = [
+            rank for rank in self._lost - self._given_up if now - self._heard[rank] > REJOIN_SECONDS
+        ]
+        self._given_up.update(found)
+        return found
 
     def leave(self) -> None:
         """Send the nurses home."""
         for rank in self._heard:
             self.tell(rank, op="leave")
+
+
+def beat_often(socket: Any) -> None:
+    """Let a socket notice within seconds that its connections are dead, and make them anew."""
+    socket.heartbeat_ivl = HEARTBEAT_MS
+    socket.heartbeat_timeout = HEARTBEAT_TIMEOUT_MS
 
 
 def own(address: str) -> str:

@@ -8,17 +8,20 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import clouds
 from ..clouds import Machine
 from ..clouds.base import ReachedBySsh
-from ..errors import SkyClusterLost, SkyError
+from ..engines.wards import GIVEN_UP
+from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost
 from ..provisioner import check_alive
 from ..provisioner.bootstrap import bring_uv
 from ..provisioner.remote import open_tunnel
+from ..resources import format_duration
 from ..store import ClusterRow, Store
 from ..together import at_once
+from .idleness import Idleness
 
 if TYPE_CHECKING:
     from ..engines.link import Link
@@ -34,6 +37,8 @@ SILENCE_SECONDS = 10.0
 HEAL_SECONDS = 30.0
 ASK_SECONDS = 3.0
 """How often its cloud is asked while the connection is down."""
+ENDED = "it was ended"
+"""What the reason for an end begins with when somebody wanted it; then it says who."""
 ANOTHER = "its variables are gone; the next cell starts another"
 
 
@@ -46,10 +51,11 @@ class Cluster:
     ('quickstart-3f2a', [0])
     """
 
-    def __init__(self, row: ClusterRow, store: Store) -> None:
+    def __init__(self, row: ClusterRow, store: Store, notebook: str) -> None:
         from ..engines.link import Link
 
-        self.row, self.store = row, store
+        self.row, self.store, self.notebook = row, store, notebook
+        self.idleness = Idleness(row.name)
         self.cloud = clouds.get(row.cloud)
         self.machines = [Machine(**machine) for machine in row.machines]
         file = Path(row.connection["file"])
@@ -62,6 +68,8 @@ class Cluster:
             raise
         if tunnel := self.tunnel:
             self.link.away = lambda: "" if tunnel.up else tunnel.reason or "connecting"
+        self.money_left: Callable[[], float | None] = lambda: None
+        """Tells for how many seconds the day's money lasts; None for ever."""
         self.paths: set[str] = set()
         self._equipped = threading.Event()
         self.running: dict[str, Callable[[], int]] = {}
@@ -91,6 +99,8 @@ class Cluster:
         while not self._closed.wait(SHOWN_SECONDS):
             self._record(self._record_shown)
             now = time.monotonic()
+            if not self.link.lost:
+                self.idleness.show(time.time())
             if self.tunnel is not None and not self.tunnel.up:
                 if self._is_beyond_healing(self.tunnel, now):
                     break
@@ -98,19 +108,35 @@ class Cluster:
                 continue
             if self.link.cut():
                 suspect = now + SUSPECT_SECONDS
-            if now - beat < min(BEAT_SECONDS, self.row.idle / 4):
+            if now - beat < self._beat_seconds(beat):
                 if now < suspect and self._is_lost(silent=0.0):
                     break
                 continue
             beat = now
             try:
-                self.link.head("beat", timeout=3.0, patient=False)
+                self.beat(timeout=3.0, patient=False)
                 heard = time.monotonic()
                 self._record(self._record_beat)
             except Exception:
                 if self._closed.is_set() or self._is_lost(time.monotonic() - heard):
                     break
         self.link.end_watch()
+
+    def beat(self, **more: Any) -> None:
+        """Tell the head that this notebook is there, and what it does with the cluster."""
+        use = self.link.use()
+        if self.row.price:
+            with contextlib.suppress(SkyError):  # a store that is locked: the old deadline stays
+                more["left"] = self.money_left()
+        answer = self.link.head("beat", notebook=self.notebook, **use, **more)
+        self.idleness.hear(answer["idle_left"], answer["idle"], time.time())
+
+    def _beat_seconds(self, last: float) -> float:
+        """Return how long after the last heartbeat the next is due."""
+        used = self.link.used_at
+        if used is not None and used > last and self.idleness.ends_soon(time.time()):
+            return 0.0  # the head must know before it is too late
+        return min(BEAT_SECONDS, self.row.idle / 4)
 
     def _is_beyond_healing(self, tunnel: Tunnel, now: float) -> bool:
         """Say whether a connection that is down, and heals itself, never will again."""
@@ -134,6 +160,12 @@ class Cluster:
         except SkyError as gone:
             reason, hint = gone.message.partition(" is gone: ")[2] or gone.message, ANOTHER
             kind = type(gone)
+            noted = self.store.find_cluster(self.row.id)
+            if noted is not None and noted.note.startswith(ENDED):
+                reason = noted.note
+            if reason == "idle":
+                reason = f"nobody used it for {format_duration(self.row.idle)} (--idle)"
+                self.idleness.over(time.time())
         except Exception as trouble:  # the cloud's own must not end the watch unsaid
             if silent < SILENCE_SECONDS:
                 return False
@@ -148,7 +180,7 @@ class Cluster:
 
     def _record_beat(self) -> None:
         now = time.time()
-        self.store.beat(self.row.name, now)
+        self.store.beat(self.row.id, now)
         for run in list(self.running):
             self.store.beat_run(run, now, self._recorded.get(run, 0))
 
@@ -169,9 +201,64 @@ class Cluster:
         """Raise SkyClusterLost when the cloud says that the machines have ended."""
         check_alive(self.cloud, self.machines, self.row.name)
 
+    def confirm(self) -> None:
+        """Raise SkyClusterLost when its cloud says that it has ended; the next cell starts another.
+
+        A cluster of which a machine has ended has ended, whatever the others do.
+        """
+        try:
+            self.check_alive()
+        except SkyClusterLost:
+            self._is_lost(silent=0.0)
+            raise
+
     def heal(self, ranks: Iterable[int]) -> None:
-        """Wait until the engines of `ranks` are there (a new one replaces each that died)."""
-        self.link.wait_ranks(ranks, HEAL_SECONDS, self.check_alive)
+        """Wait until the engines of `ranks` are there (a new one replaces each that died).
+
+        Raises
+        ------
+        SkyNodeLost
+            One of their nodes is lost, and has not come back.
+        SkyClusterLost
+            The cluster has ended.
+        """
+        wanted, asked = set(ranks), [time.monotonic()]
+
+        def alive() -> None:
+            self.confirm()
+            if time.monotonic() - asked[0] > 1.0:
+                asked[0] = time.monotonic()
+                self._refuse_lost(wanted, only_given_up=True)
+
+        try:
+            self.link.wait_ranks(wanted, HEAL_SECONDS, alive)
+        except SkyEngineLost:
+            self._refuse_lost(wanted)
+            raise
+
+    def _refuse_lost(self, ranks: set[int], only_given_up: bool = False) -> None:
+        for rank, why in self.lost_nodes().items():
+            error = self.node_lost(rank, why)
+            if rank in ranks and (error.given_up or not only_given_up):
+                raise error
+
+    def node_lost(self, rank: int, why: str, label: str = "") -> SkyNodeLost:
+        """Return the error of a node that is lost, with what ran on it."""
+        name, during = self.row.name, f" while it ran {label}" if label else ""
+        error = SkyNodeLost(
+            f"node {rank} of cluster {name} was lost{during}: {why}",
+            hint="its variables are gone, those of the other nodes are kept: --on names nodes; "
+            f"to start all anew: %sky down {name}",
+        )
+        error.given_up = GIVEN_UP in why
+        return error
+
+    def lost_nodes(self) -> dict[int, str]:
+        """Return the ranks of nodes that are lost, each with the reason."""
+        with contextlib.suppress(SkyError):
+            engines = self.link.head("engines")["engines"]
+            return {engine["rank"]: engine["lost"] for engine in engines if engine["lost"]}
+        return {}
 
     def last_words(self, rank: int) -> str:
         """Say why the engine of a rank was lost."""

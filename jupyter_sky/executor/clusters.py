@@ -6,23 +6,26 @@ import hashlib
 import re
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from .. import clouds, processes
+from .. import clouds
 from ..clouds import Machine
+from ..engines.activity import notebook_name
 from ..errors import SkyClusterLost, SkyError, SkyStoreError, SkyUsageError
 from ..offers import Offer
 from ..provisioner import Report, observe
 from ..resources import Resources
-from ..store import ClusterRow, RunRow, Store
-from .cluster import ANOTHER, Cluster
+from ..store import ClusterId, ClusterRow, RunRow, Store
+from ..tracker.ends import observed_ends
+from .cluster import ANOTHER, ENDED, Cluster
 from .guard import Guard
-from .launching import abandon, await_other, is_being_launched, start
+from .launching import abandon, await_other, launcher, start
 
-EXPECTED = ("idle", "stopped", "it was ended")
-"""Reasons for an end that somebody wanted."""
+EXPECTED = ("idle", "stopped", "the day's budget is spent")
+"""Reasons for an end that somebody wanted, as machines say them."""
 
 
 class Clusters:
@@ -40,6 +43,8 @@ class Clusters:
 
     def __init__(self, store: Store, notebook: str, session: str) -> None:
         self.store, self.notebook, self.session = store, notebook, session
+        self.ender = f"by {notebook_name(notebook)}"
+        """Who ends clusters through this object, as others are told."""
         self.connected: dict[str, Cluster] = {}
         self.started: list[str] = []
         self.guard = Guard(self)
@@ -54,6 +59,7 @@ class Clusters:
         idle: float | None,
         report: Report,
         until_up: bool = False,
+        allocation: str | None = None,
     ) -> tuple[Cluster, list[str]]:
         """Return a cluster for a request, live or new, and what the user should know about it.
 
@@ -71,9 +77,9 @@ class Clusters:
             notes: list[str] = []
             live = self._live(resources, name, notes)
             if live is None:
-                live = self._started(resources, name, idle, report, until_up, notes)
+                live = self._started(resources, name, idle, report, until_up, notes, allocation)
             if idle is not None and idle != live.row.idle:
-                live.link.head("beat", idle=idle)
+                live.beat(idle=idle)
                 live.row = replace(live.row, idle=idle)
                 self.store.put_cluster(live.row)
             return live, notes
@@ -86,7 +92,19 @@ class Clusters:
                 notes.append(note)
             if live is not None:
                 return live
+        notes += self._ended_meanwhile(name)
         return None
+
+    def _ended_meanwhile(self, name: str | None) -> list[str]:
+        """Forget clusters that others have ended; return what this notebook's user should know."""
+        notes = []
+        for live in list(self.connected.values()):
+            mine = live.row.name == name if name else self._is_own(live.row)
+            row = self.store.find_cluster(live.row.id) if mine and live.link.lost else None
+            if row is not None and row.state not in ("starting", "up"):
+                self.forget(row.id)
+                notes.append(_has_ended(row.name, row.note))
+        return notes
 
     def at_hand(self, resources: Resources, name: str | None) -> Cluster | None:
         """Return a cluster for a request that this process is connected to, if there is one."""
@@ -128,16 +146,17 @@ class Clusters:
             return live, ""
         if gone := self._gone(row):
             self.bury(row, gone[0])
-            why = f" ({gone[0].reason})" if gone[0] and gone[0].reason else ""
-            return None, f"cluster {row.name} has ended{why}; its variables are gone"
+            ended = self.store.find_cluster(row.id)
+            return None, _has_ended(row.name, ended.note if ended else "")
         self.forget(row.name)
         try:
-            live = self.connected[row.name] = Cluster(row, self.store)
+            live = self.connected[row.name] = self.connect(row)
         except SkyClusterLost as error:
             error.hint = f"wait, or end it: %sky down {row.name}"
             raise
         try:
             live.heal(range(row.nodes))
+            live.beat()
             busy = live.link.hello["running"]
             count = len(live.link.ask(0, "names")["names"]) if not busy else None
         except BaseException:
@@ -146,11 +165,17 @@ class Clusters:
         kept = f", {count} variable{'' if count == 1 else 's'}" if count is not None else ""
         return live, f"reconnected to {row.name}{kept}"
 
+    def connect(self, row: ClusterRow) -> Cluster:
+        """Return a new connection to a cluster, which tells it how long the day's money lasts."""
+        live = Cluster(row, self.store, self.notebook)
+        live.money_left = self.guard.money_left
+        return live
+
     @staticmethod
     def _gone(row: ClusterRow) -> list[Machine | None]:
         """Return the machines of a cluster that have ended; empty while it is up."""
         machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
-        return [m for m in machines if m.state == "ended"] if machines else [None]
+        return _ended_ones(machines)
 
     # -- starting --------------------------------------------------------------------------
 
@@ -162,11 +187,12 @@ class Clusters:
         report: Report,
         until_up: bool,
         notes: list[str],
+        allocation: str | None = None,
     ) -> Cluster:
         """Start a cluster, or take the one that another notebook starts at the same moment."""
         for last in (False, False, True):
             try:
-                live, more = start(self, resources, name, idle, report, until_up)
+                live, more = start(self, resources, name, idle, report, until_up, allocation)
                 notes += more
                 return live
             except SkyStoreError:
@@ -197,77 +223,138 @@ class Clusters:
         """
         with self._lock:
             row = self.store.cluster(name)
-            if row is not None and row.state == "starting" and not is_being_launched(row):
+            if row is not None and row.state == "starting":
+                if row.is_being_launched():
+                    raise SkyUsageError(
+                        f"cluster {name} is being launched by {launcher(row)}",
+                        hint="interrupt that cell; its machines are given back",
+                    )
                 abandon(self, row)
                 return row
             if row is None or row.state != "up":
                 up = ", ".join(r.name for r in self.store.clusters()) or "none"
                 raise SkyUsageError(f"no cluster {name!r} is up (up now: {up})")
-            self.end(row, "it was ended")
+            self.end(row)
             return row
 
-    def end(self, row: ClusterRow, why: str) -> None:
-        """Terminate a cluster that is up, and close its account."""
-        clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
+    def end(self, row: ClusterRow, why: str = "") -> None:
+        """Terminate a cluster that is up, and close its account.
+
+        The reason is noted first: notebooks that use the cluster see it end before this returns.
+
+        Parameters
+        ----------
+        why
+            The reason; who did it unless given.
+        """
+        why = why or f"{ENDED} {self.ender}"
+        self.store.note_cluster(row.id, why)
+        try:
+            clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
+        except BaseException:
+            self.store.note_cluster(row.id, "")
+            raise
         self.bury(row, None, why)
 
-    def forget(self, name: str, lost: str = "") -> None:
-        """Close this process's connection to a cluster; say why to those who wait for it."""
-        live = self.connected.pop(name, None)
-        if live is not None:
+    def end_unless_gone(self, row: ClusterRow) -> bool:
+        """Terminate a cluster; one that has ended already is only recorded, and False returned."""
+        if gone := self._gone(row):
+            self.bury(row, gone[0])
+            return False
+        self.end(row)
+        return True
+
+    def forget(self, cluster: str | ClusterId, lost: str = "") -> None:
+        """Close this process's connection to a cluster; say why to those who wait for it.
+
+        Parameters
+        ----------
+        cluster
+            A name, or the identity of one cluster: another one of that name is left alone.
+        """
+        name = cluster if isinstance(cluster, str) else cluster.name
+        live = self.connected.get(name)
+        if live is not None and cluster in (name, live.row.id):
+            del self.connected[name]
             if lost:
                 live.link.lose(lost, ANOTHER)
             live.close()
 
-    def bury(self, row: ClusterRow, gone: Machine | None, why: str = "") -> None:
-        """Record that a cluster has ended, at the time its cloud says, or now."""
+    def bury(self, row: ClusterRow, gone: Machine | None, why: str = "") -> bool:
+        """Record that a cluster has ended, at the time its cloud says, or now.
+
+        Of several processes that have seen it end the first one records it.
+
+        Returns
+        -------
+        bool
+            Whether this process was the first.
+        """
         if gone is not None:  # what is left of it is of no use
             with suppress(SkyError):
                 clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
-        reason = why or (gone.reason if gone else "")
-        self.forget(row.name, reason or "it has ended")
-        ended = gone.ended if gone else time.time()
-        self.store.close_dead(row.name, ended)
-        state = "lost" if gone is not None and reason not in EXPECTED else "down"
-        self.store.set_cluster_state(row.name, state, ended or time.time(), reason)
-        for run in self.store.runs(cluster=row.name, status="running"):
-            if run.session != self.session:
-                self.store.close_run_at_beat(run.run_id)
-        if ended is not None:  # how long machines live is learned from those that were given back
-            kind = "preempted" if gone is not None and gone.preempted else "ended"
-            for machine in row.machines if kind == "ended" else row.machines[:1]:
-                observe(kind, Offer(**row.offer), seconds=max(0.0, ended - machine["started"]))
+        reason = why or self.ending(row) or (gone.reason if gone else "")
+        self.forget(row.id, reason or "it has ended")
+        wanted = reason in EXPECTED or reason.startswith(ENDED)
+        state = "lost" if gone is not None and not wanted else "down"
+        known = gone.ended if gone else time.time()
+        ended = known if known is not None else latest_end(row, time.time())
+        first = self.store.end_cluster(
+            row.id, state, ended, reason, bounded=known is None, session=self.session
+        )
+        if known is not None and not first:
+            self.store.correct_end(row.id, known)
+        if first and known is not None:
+            for kind, seconds in observed_ends(row, _told(row, gone), known):
+                observe(kind, Offer(**row.offer), seconds=seconds)
+        return first
+
+    def ending(self, row: ClusterRow) -> str:
+        """Return who ends a cluster, or did so, in words; empty when nobody did."""
+        noted = self.store.find_cluster(row.id)
+        return noted.note if noted is not None and noted.note.startswith(ENDED) else ""
 
     def reconcile(self) -> list[ClusterRow]:
         """Compare what is remembered with what the clouds say; return what is up."""
         up = []
         for row in self.store.clusters():
-            if gone := self._gone(row):
+            machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+            if gone := _ended_ones(machines):
                 self.bury(row, gone[0])
-            else:
-                up.append(row)
+                continue
+            up.append(row)
+            if all(machine.state == "running" and not machine.reason for machine in machines):
+                self.store.beat(row.id, time.time())  # billed up to here, whoever looks next
         return up
 
     def needed(self) -> tuple[set[str], set[str]]:
-        """Return the machines of clusters that are up, and the orders that somebody launches."""
-        machines = {machine["id"] for row in self.store.clusters() for machine in row.machines}
-        return machines, {row.connection.get("token", "") for row in self.store.starting()}
+        """Return the machines of clusters that are up, and the orders that somebody launches.
+
+        Whoever compares this with a listing of a cloud reads it after the listing: a cluster is
+        noted before it is launched, so that a machine that was listed is needed, or a stray.
+        """
+        rows = self.store.live()
+        machines = {machine["id"] for row in rows for machine in row.machines}
+        starting = [row for row in rows if row.state == "starting"]
+        return machines, {row.connection.get("token", "") for row in starting}
 
     def orphans(self) -> dict[str, list[Machine]]:
         """Return machines of this user that run and that no remembered cluster has."""
-        known, tokens = self.needed()
-        found: dict[str, list[Machine]] = {}
+        listed: list[Machine] = []
         for name in clouds.launchable():
             with suppress(SkyError):  # one that cannot be asked: the reaper says so
-                for machine in clouds.get(name).mine():
-                    if machine.id not in known and machine.token not in tokens:
-                        found.setdefault(machine.cluster, []).append(machine)
+                listed += clouds.get(name).mine()
+        known, tokens = self.needed()
+        found: dict[str, list[Machine]] = {}
+        for machine in listed:
+            if machine.id not in known and machine.token not in tokens:
+                found.setdefault(machine.cluster, []).append(machine)
         return found
 
     def forget_unsent(self) -> None:
         """Close the rows of cells that were waiting for a cluster when their kernel was killed."""
         for run in self.store.runs(status="waiting", unsent=True, limit=None):
-            if not processes.lived(run.owner_pid, run.started):
+            if not run.is_watched():
                 self.store.close_run_at_beat(run.run_id)
 
     def unfinished(self, cluster: str) -> list[RunRow]:
@@ -277,6 +364,36 @@ class Clusters:
             for run in self.store.runs(notebook=self.notebook, cluster=cluster, status="running")
             if run.session != self.session
         ]
+
+
+def _has_ended(name: str, why: str) -> str:
+    return f"cluster {name} has ended{f' ({why})' if why else ''}; its variables are gone"
+
+
+def _ended_ones(machines: Sequence[Machine]) -> list[Machine | None]:
+    """Return the machines that have ended; one that nobody knows where there are none at all."""
+    return [m for m in machines if m.state == "ended"] if machines else [None]
+
+
+def latest_end(row: ClusterRow, now: float) -> float:
+    """Return the latest time at which a cluster can have ended that nobody saw end.
+
+    Examples
+    --------
+    >>> latest_end(replace(row, machines=[{"lease_end": 900.0}]), now=1000.0)  # doctest: +SKIP
+    900.0
+    """
+    leases = [end for machine in row.machines if (end := machine.get("lease_end")) is not None]
+    return min([now, *leases])
+
+
+def _told(row: ClusterRow, gone: Machine | None) -> list[Machine]:
+    """Return what the cloud says of the machines of a cluster of which one has ended."""
+    if gone is None or len(row.machines) == 1:
+        return [gone] if gone else []
+    with suppress(SkyError):
+        return clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+    return [gone]
 
 
 def lacking(resources: Resources, row: ClusterRow) -> list[str]:

@@ -72,6 +72,10 @@ class Display(Protocol):
         """Show or replace the status line."""
         ...
 
+    def remark(self, status: Status) -> None:
+        """Replace the status line of a cell that has ended, where that is possible."""
+        ...
+
     def send(
         self,
         kind: str,
@@ -91,6 +95,9 @@ class NoDisplay:
     """A display that shows nothing."""
 
     def status(self, status: Status) -> None:
+        """Ignore it."""
+
+    def remark(self, status: Status) -> None:
         """Ignore it."""
 
     def send(self, kind: str, content: Any, metadata: Any = None, buffers: Any = None) -> None:

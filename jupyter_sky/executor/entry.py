@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import json
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .. import processes
 from ..errors import SkyError
 from ..ledger import run_usd
 from ..store import RunRow, Store
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from .run import SkyRun
 
 LOOK_SECONDS = 1.0
+BEAT_SECONDS = 10.0
+"""How often a run that waits for its cluster shows that its kernel lives."""
 _STATUS: dict[str, str] = {"done": "ok", "failed": "error"}
 """How the store calls what has ended so; other ends are called the same."""
 
@@ -37,7 +40,7 @@ class Entry:
         self.run, self.store = run, store
         self.row: RunRow | None = None
         self._written: RunRow | None = None
-        self._looked = 0.0
+        self._looked = self._beaten = 0.0
         self._closed = False
 
     @property
@@ -78,6 +81,10 @@ class Entry:
             put = self.store.update_run if self._written else self.store.begin_run
             self._written = row
             put(row)
+            self._beaten = time.monotonic()
+        elif time.monotonic() - self._beaten > BEAT_SECONDS:
+            self._beaten = time.monotonic()
+            self.store.beat_run(row.run_id, time.time(), row.shown)
 
     def end(self, stage: Stage) -> None:
         """Write down how it has ended, unless it ended before anything took its time."""
@@ -123,7 +130,7 @@ class Entry:
             last_beat=time.time(),
             status="waiting",
             shown=0,
-            owner_pid=os.getpid(),
             cell_id=run.origin.cell_id,
             stage=run.status,
+            owner=json.dumps(processes.identity()),
         )

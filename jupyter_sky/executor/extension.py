@@ -46,5 +46,5 @@ def extend(
             hint=f"extend it by {left} at most; Sky.lease says how long machines are rented for",
         )
     answer = ask("extend", seconds=seconds)
-    store.keep_cluster(row.name, now + seconds)
+    store.keep_cluster(row.id, now + seconds)
     return answer["idle_left"]

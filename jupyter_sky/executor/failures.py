@@ -1,14 +1,19 @@
-"""Exceptions of remote code, raised here as what they are."""
+"""Exceptions of remote code, raised here as what they are.
+
+They come as JSON: names of classes, texts and data. Nothing is unpickled and nothing is imported
+for them, so an error cannot run code here: a class that is not loaded here cannot be caught by its
+name either.
+"""
 
 from __future__ import annotations
 
 import builtins
 import contextlib
-import importlib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..engines.values import Parcel
+from ..engines.described import MOST_NESTED, carried_by
 
 
 class RemoteFailure:
@@ -27,6 +32,7 @@ class RemoteFailure:
     remote_traceback: list[str]
     rank: int = 0
     hint: str = ""
+    remote_text: str = ""
 
     def _render_traceback_(self) -> list[str]:
         lines = list(self.remote_traceback)
@@ -39,7 +45,7 @@ def rebuild(
     """Build the local exception for an error reply of an engine.
 
     Its class has the remote class's name and derives from the same class here, where there is
-    one: of a builtin module, an importable module, or the notebook itself. So ``except
+    one: a builtin, one of a module that is imported here, or of the notebook itself. So ``except
     ValueError`` catches a remote ValueError.
 
     Parameters
@@ -50,19 +56,46 @@ def rebuild(
         The notebook's variables, where its own exception classes are.
     """
     described = (reply.get("sky") or {}).get("error") or {}
-    base = _local_class(described.get("classes", ()), namespace)
-    name = reply["ename"]
-    carried = _carried(described)
-    error = _made(_combine(name, base), carried.get("args", (reply["evalue"],)))
-    with contextlib.suppress(Exception):
-        error.__dict__.update(carried.get("dict", {}))
+    name, text = _name(reply["ename"]), str(reply["evalue"])
+    error = _rebuilt(name, text, described, namespace, 0)
+    lines = reply.get("traceback") or [f"{name}: {text}"]
+    error.remote_traceback = [str(line) for line in lines]
+    error.rank, error.hint = rank, hint
+    return error
+
+
+def _rebuilt(name: str, text: str, described: Any, namespace: Mapping[str, Any], depth: int) -> Any:
+    def nested(told: Any) -> BaseException:
+        if depth >= MOST_NESTED or not isinstance(told, Mapping):
+            return Exception("an exception that was nested too deeply")
+        classes = told.get("classes") or [["builtins", "Exception"]]
+        inner = _rebuilt(
+            _name(classes[0][-1]), str(told.get("text", "")), told, namespace, depth + 1
+        )
+        inner.remote_traceback = [f"{type(inner).__name__}: {inner.remote_text}"]
+        return inner
+
+    known = described if isinstance(described, Mapping) else {}
+    carried: dict[str, Any] = {}
+    with contextlib.suppress(TypeError, ValueError, LookupError, AttributeError, RecursionError):
+        carried = carried_by(known, nested)
+    base = _local_class(known.get("classes", ()), namespace)
+    error = _made(_combine(name, base), carried.get("args", (text,)))
+    for key, value in carried.get("dict", {}).items():
+        with contextlib.suppress(Exception):
+            error.__dict__.setdefault(key, value)
     for key, value in carried.get("more", {}).items():
         with contextlib.suppress(Exception):
             if getattr(error, key, None) is None:
                 setattr(error, key, value)
-    error.remote_traceback = list(reply.get("traceback") or [f"{name}: {reply['evalue']}"])
-    error.rank, error.hint = rank, hint
+    error.remote_text = text
     return error
+
+
+def _name(told: Any) -> str:
+    """Return the name of a class, of whatever a machine says."""
+    name = str(told)
+    return name if name.isidentifier() else "RemoteError"
 
 
 def _made(kind: Any, args: Sequence[Any]) -> Any:
@@ -82,46 +115,32 @@ def _made(kind: Any, args: Sequence[Any]) -> Any:
 
 
 def _combine(name: str, base: type[BaseException]) -> Any:
-    text = {"__module__": base.__module__, "__str__": _plain_str}
+    text = {"__module__": base.__module__, "__str__": lambda self: self.remote_text}
     try:
         return type(name, (RemoteFailure, base), text)
-    except TypeError:  # a class that cannot be combined; its name is kept
+    except Exception:  # a class that cannot be combined; its name is kept
         return type(name, (RemoteFailure, Exception), text)
 
 
-def _plain_str(self: BaseException) -> str:
-    for base in type(self).__mro__[2:]:
-        if "__str__" in vars(base):
-            with contextlib.suppress(Exception):
-                return base.__str__(self)  # type: ignore[call-arg]
-    return str(self.args[0]) if len(self.args) == 1 else str(self.args)
-
-
-def _local_class(
-    classes: Sequence[Sequence[str]], namespace: Mapping[str, Any]
-) -> type[BaseException]:
-    """Return the nearest class of a remote exception's ancestry that exists here."""
-    for module, qualname in classes:
-        if module == "__main__":
-            found = namespace.get(qualname)
-        elif module == "builtins":
-            found = getattr(builtins, qualname, None)
-        else:
-            found = None
-            with contextlib.suppress(Exception):
-                found = importlib.import_module(module)
-                for part in qualname.split("."):
-                    found = getattr(found, part)
+def _local_class(classes: Any, namespace: Mapping[str, Any]) -> type[BaseException]:
+    """Return the nearest class of a remote exception's ancestry that is loaded here."""
+    for told in classes if isinstance(classes, list | tuple) else ():
+        if not (isinstance(told, list | tuple) and len(told) == 2):
+            continue
+        module, qualname = map(str, told)
+        names = namespace if module == "__main__" else vars(sys.modules.get(module) or _Nothing)
+        found: Any = None
+        for part in qualname.split("."):
+            # not getattr: a module may import others when it is asked
+            found = names.get(part)
+            names = vars(found) if isinstance(found, type) else {}
         if isinstance(found, type) and issubclass(found, BaseException):
             return found
     return Exception
 
 
-def _carried(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the exception carries, where that can be opened here."""
-    with contextlib.suppress(Exception):
-        return Parcel.from_inline(described).load()
-    return {}
+class _Nothing:
+    """Stands for a module that is not loaded."""
 
 
 def advice(described: Mapping[str, Any], local_names: Mapping[str, Any], line: str) -> str:
@@ -141,8 +160,9 @@ def advice(described: Mapping[str, Any], local_names: Mapping[str, Any], line: s
     line = f"%%sky {line}".strip()
     if ["IPython.core.error", "StdinNotImplementedError"] in described.get("classes", ()):
         return "nobody can answer input() on a cluster: ask here, and send the answer with -i"
-    name, module, filename = (described.get(key) for key in ("name", "module", "filename"))
-    if module:
+    said = (described.get(key) for key in ("name", "module", "filename"))
+    name, module, filename = (each if isinstance(each, str) else "" for each in said)
+    if module and all(part.isidentifier() for part in module.split(".")):
         top = module.partition(".")[0]
         file = next((file for file in (f"{top}.py", top) if Path(file).exists()), None)
         if file:

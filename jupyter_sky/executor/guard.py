@@ -2,8 +2,8 @@
 
 Every session has one, that of the Jupyter server too, and all of them decide by
 `jupyter_sky.budget.judge`. Cells that cost something are stopped by who watches them as soon as the
-budget is passed, their clusters by whichever guard comes first when the grace is over. What costs
-nothing goes on.
+budget is passed, and launches by who waits for them; clusters are ended by whichever guard comes
+first when the grace is over, side by side. What costs nothing goes on.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .. import budget
 from ..budget import Verdict
 from ..config import Sky
 from ..errors import SkyError
+from ..store import ClusterId, ClusterRow
+from .deadlines import Deadlines
+from .launching import end_launch
 
 if TYPE_CHECKING:
     from .clusters import Clusters
@@ -28,6 +30,10 @@ FRESH_SECONDS = 1.0
 """For how long a verdict is taken for the present one."""
 LOOK_SECONDS = 5.0
 """How often it is looked at the day, at the least, while there is a budget."""
+END_SECONDS = 60.0
+"""How long clusters that end are waited for; those that take longer end meanwhile."""
+GIVE_BACK_SECONDS = 120.0
+"""A launch whose process lives has this long after the grace to give its machines back itself."""
 
 
 class Guard:
@@ -44,6 +50,8 @@ class Guard:
         self._verdict: Verdict | None = None
         self._found = 0.0
         self._told: tuple[str, str] = ("", "")
+        self._deadlines = Deadlines(clusters)
+        self._ending: dict[ClusterId, threading.Thread] = {}
         self._closed = threading.Event()
 
     def start(self) -> None:
@@ -61,6 +69,11 @@ class Guard:
         if self._verdict is None or time.monotonic() - self._found > FRESH_SECONDS:
             self._verdict, self._found = budget.judge(self._store), time.monotonic()
         return self._verdict
+
+    def money_left(self) -> float | None:
+        """For how many seconds the day's money lasts, if all goes on that runs; None for ever."""
+        until = budget.lasts_until(self.verdict())
+        return None if until is None else max(0.0, until - time.time())
 
     def set_budget(self, usd: float | None, origin: str = "%config") -> None:
         """Set the budget of this user, for all notebooks."""
@@ -111,11 +124,11 @@ class Guard:
         """Look once, and end what must end; return the seconds until the next look."""
         shared = budget.read(self._store).usd
         Sky.load().adopt_budget(shared)
-        if shared is None:
-            self._verdict = None
-            return LOOK_SECONDS
         verdict = self._verdict = budget.judge(self._store)
         self._found = time.monotonic()
+        self._deadlines.renew(verdict)
+        if shared is None:
+            return LOOK_SECONDS
         ends = budget.stopping(self._store, verdict)
         if ends is None:
             return min(LOOK_SECONDS, max(FRESH_SECONDS, verdict.seconds_left))
@@ -126,13 +139,47 @@ class Guard:
         return LOOK_SECONDS
 
     def end_all(self, verdict: Verdict) -> list[str]:
-        """End every cluster that costs something; return the names of those that ended."""
-        ended = []
-        for row in self._store.clusters():
-            if row.price:
-                with suppress(
-                    SkyError
-                ):  # another guard was first, or its cloud refuses: again soon
-                    self._clusters.end(row, f"it was ended: {verdict.text}")
-                    ended.append(row.name)
-        return ended
+        """End every cluster that costs something, those that still start too.
+
+        They end side by side, each in a thread of its own: one that cannot be ended, or takes its
+        time, keeps no other up. It is tried again at the next look.
+
+        Returns
+        -------
+        list of str
+            Names of those that have ended by now.
+        """
+        ended: list[str] = []
+        why = f"it was ended: {verdict.text}"
+        for row in self._store.live():
+            if not row.price or row.id in self._ending or self._gives_back(row, verdict):
+                continue
+            end = threading.Thread(
+                target=self._end, args=(row, why, ended), name=f"sky-end-{row.name}", daemon=True
+            )
+            self._ending[row.id] = end
+            end.start()
+        deadline = time.monotonic() + END_SECONDS
+        for end in list(self._ending.values()):
+            end.join(max(0.0, deadline - time.monotonic()))
+        return list(ended)
+
+    def _end(self, row: ClusterRow, why: str, ended: list[str]) -> None:
+        try:
+            if row.state == "starting":
+                end_launch(self._clusters, row, why)
+            else:
+                self._clusters.end(row, why)
+            ended.append(row.name)
+        except SkyError as error:  # its cloud refuses, or another guard was first
+            _log.warning("%s could not be ended: %s", row.name, error)
+        except Exception:
+            _log.warning("%s could not be ended", row.name, exc_info=True)
+        finally:
+            del self._ending[row.id]
+
+    @staticmethod
+    def _gives_back(row: ClusterRow, verdict: Verdict) -> bool:
+        """Whether the process that launches a cluster has time yet to give it back itself."""
+        late = time.time() - (verdict.ends or verdict.at) > GIVE_BACK_SECONDS
+        return row.is_being_launched() and not late

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import clouds, processes
+from .. import clouds, processes, reservations
 from ..clouds import Launch, Machine
 from ..clouds.birth import lease_seconds
 from ..clouds.records import identity
 from ..config import Sky
+from ..errors import SkyClusterLost
 from ..offers import Offer
 from ..provisioner import Lease, Report, broker, provision, unbroken
 from ..resources import Resources, parse_duration
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from .clusters import Clusters
 
 ENGINES_SECONDS = 120.0
+ABANDONED = "its notebook was killed while it launched it"
+RENEW_SECONDS = 10.0
+"""How often a launch shows others that its process lives."""
 
 
 def start(
@@ -33,6 +38,7 @@ def start(
     idle: float | None,
     report: Report,
     until_up: bool = False,
+    allocation: str | None = None,
 ) -> tuple[Cluster, list[str]]:
     """Launch a new cluster for a request; return it, and what the user should know.
 
@@ -59,9 +65,9 @@ def start(
         )
         return _Start(known, order, named=bool(name)).run(report)
 
-    live, refusals = broker.place(need, launch, report, until_up)
+    placed = broker.place(need, launch, report, until_up, allocation)
     known.started.append(cluster)
-    return live, [broker.summary(refusals, Offer(**live.row.offer))] if refusals else []
+    return placed.result, placed.notes
 
 
 class _Start:
@@ -76,14 +82,25 @@ class _Start:
     def run(self, report: Report) -> Cluster:
         """Go all the way, or leave nothing behind."""
         # before the launch: whatever happens to this process, it is known what to look for
-        self.known.store.put_cluster(self.row)
+        self.row = reservations.reserve(self.known.store, self.row)
+        renewed = time.monotonic()
+
+        def waiting(stage: str, detail: str) -> None:
+            nonlocal renewed
+            report(stage, detail)
+            self.known.guard.allow(self.row.price, f"{self.row.name} was given back as it started")
+            if time.monotonic() - renewed > RENEW_SECONDS:
+                renewed = time.monotonic()
+                if not self.known.store.renew_launch(self.row.id, time.time()):
+                    raise self._given_up()
+
         try:
-            lease = provision(self.order, report, self._launched)
+            lease = provision(self.order, waiting, self._launched)
         except BaseException:
             unbroken(self._failed)
             raise
         try:
-            return self._connected(lease, report)
+            return self._connected(lease, waiting)
         except BaseException:
             unbroken(self._give_back)
             raise
@@ -93,27 +110,32 @@ class _Start:
         if not self.machines and self.row.cloud in clouds.RENTED:
             found = clouds.rented_cloud(self.row.cloud).noted(self.order.token)
             if found:
-                self._launched(found)
+                self._billed(found)
         self._ended()
 
     def _launched(self, machines: list[Machine]) -> None:
         """Open the account: from now on it costs."""
+        if not self._billed(machines):
+            raise self._given_up()
+
+    def _billed(self, machines: list[Machine]) -> bool:
         self.machines = machines
-        self._put(machines=[asdict(machine) for machine in machines])
-        begun = min([time.time(), *(machine.started for machine in machines if machine.started)])
-        self.known.store.open_interval(self.row.name, self.row.price, begun)
+        self.row = replace(self.row, machines=[asdict(machine) for machine in machines])
+        return self.known.store.record_launch(self.row, _begun(machines))
 
     def _connected(self, lease: Lease, report: Report) -> Cluster:
         connection = {**self.row.connection, **self._measured(), "file": str(lease.connection)}
         del connection["launcher"]
         self._put(state="up", connection=connection)
-        live = self.known.connected[self.row.name] = Cluster(self.row, self.known.store)
+        live = self.known.connect(self.row)
+        self.known.connected[self.row.name] = live
 
         def alive() -> None:
             report("booting", "")
             live.check_alive()
 
         live.link.wait_ranks(range(self.row.nodes), ENGINES_SECONDS, alive)
+        live.beat()  # from now on it knows when the day's money is spent
         return live
 
     def _give_back(self) -> None:
@@ -124,18 +146,33 @@ class _Start:
 
     def _ended(self) -> None:
         if self.machines:
-            self.known.bury(self.row, None)
+            if not self.known.bury(self.row, None):  # closed by another process: they ran on
+                begun, now = _begun(self.machines), time.time()
+                self.known.store.bill_late(self.row.id, self.row.price, begun, now)
         else:
-            self.known.store.drop_cluster(self.row.name, self.row.created)
+            self.known.store.drop_cluster(self.row.id)
 
     def _put(self, **values: object) -> None:
         self.row = replace(self.row, **values)
-        self.known.store.put_cluster(self.row)
+        if not self.known.store.put_cluster(self.row):
+            raise self._given_up()
+
+    def _given_up(self) -> SkyClusterLost:
+        """Another process took this launch for abandoned, as after a long sleep of this machine."""
+        return SkyClusterLost(
+            f"the launch of {self.row.name} was ended by another process while this one was silent",
+            hint="run the cell again",
+        )
+
+
+def _begun(machines: Iterable[Machine]) -> float:
+    """Return the time from which on machines that have come up are billed."""
+    return min([time.time(), *(machine.started for machine in machines if machine.started)])
 
 
 def _row(known: Clusters, order: Launch, named: bool) -> ClusterRow:
     """What the store knows of a cluster before it is launched."""
-    offer, nodes = order.offer, order.resources.nodes
+    offer, nodes, now = order.offer, order.resources.nodes, time.time()
     return ClusterRow(
         name=order.cluster,
         state="starting",
@@ -150,16 +187,26 @@ def _row(known: Clusters, order: Launch, named: bool) -> ClusterRow:
         machines=[],
         connection={"named": named, "token": order.token, "launcher": processes.identity()},
         notebook=known.notebook,
-        created=time.time(),
+        created=now,
         idle=order.idle,
         price_source=offer.source,
         price_date=offer.date,
+        renewed=now,
     )
 
 
-def is_being_launched(row: ClusterRow) -> bool:
-    """Whether the process that noted a cluster is still launching it."""
-    return processes.is_alive(row.connection.get("launcher", {}))
+def launcher(row: ClusterRow) -> str:
+    """Return in words who launches a cluster.
+
+    Examples
+    --------
+    >>> launcher(row)  # doctest: +SKIP
+    'train.ipynb (process 4711 on laptop)'
+    """
+    known = row.connection.get("launcher") or {}
+    return (
+        f"{row.notebook} (process {known.get('pid', '?')} on {known.get('host', 'this machine')})"
+    )
 
 
 def await_other(known: Clusters, name: str, report: Report) -> None:
@@ -168,15 +215,17 @@ def await_other(known: Clusters, name: str, report: Report) -> None:
         row = next((row for row in known.store.starting() if row.name == name), None)
         if row is None:
             return
-        if not is_being_launched(row):
+        if not row.is_being_launched():
             abandon(known, row)
             return
-        report("placing", f"another notebook is launching {name}")
+        report("placing", f"{name} is being launched by {launcher(row)}")
         time.sleep(0.1)
 
 
 def abandon(known: Clusters, row: ClusterRow) -> list[Machine]:
     """End what a process that was killed has launched; return the machines that were up.
+
+    What has ended by itself before anybody looked is billed all the same.
 
     Raises
     ------
@@ -185,13 +234,50 @@ def abandon(known: Clusters, row: ClusterRow) -> list[Machine]:
     """
     cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
     strays = [machine for machine in cloud.mine() if machine.token == token]
-    if strays and not row.machines:  # it was killed before it could open their account
-        known.store.put_cluster(replace(row, machines=[asdict(machine) for machine in strays]))
-        begun = min(machine.started or row.created for machine in strays)
-        known.store.open_interval(row.name, row.price, begun)
+    rented = clouds.rented_cloud(row.cloud) if row.cloud in clouds.RENTED else None
+    made = strays
+    if not strays and not row.machines and rented is not None:
+        made = rented.launched(token)
+    if made and not row.machines:  # it was killed before it could open their account
+        row = replace(row, machines=[asdict(machine) for machine in made])
+        known.store.record_launch(row, min(m.started or row.created for m in made))
+    gone = _ended_machine(row) if row.machines and not strays else None
     cloud.terminate([machine.id for machine in strays])
-    if row.machines or strays:
-        known.bury(row, None)
+    if row.machines:
+        known.bury(row, gone, "" if gone is None else ABANDONED)
+    elif rented is not None and (span := rented.unknown_span(token, time.time())):
+        known.store.record_launch(row, span[0])
+        known.store.end_cluster(row.id, "lost", span[1], ABANDONED, bounded=True)
     else:
-        known.store.drop_cluster(row.name, row.created)
+        known.store.drop_cluster(row.id)
     return strays
+
+
+def _ended_machine(row: ClusterRow) -> Machine:
+    """Return a machine of a cluster none of which is up; with its end where that is known."""
+    machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+    ended = [machine for machine in machines if machine.state == "ended"]
+    unknown = replace(Machine(**row.machines[0]), state="ended", ended=None)
+    return max(ended, key=lambda machine: machine.ended or 0.0, default=unknown)
+
+
+def end_launch(known: Clusters, row: ClusterRow, why: str) -> None:
+    """End a launch against the will of its process, or without it.
+
+    The row is ended first, so that what its process notes from then on takes no effect and makes
+    it give back what comes up later.
+
+    Raises
+    ------
+    SkyError
+        The cloud cannot be asked now; a row with machines stays.
+    """
+    cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
+    if not row.machines:
+        known.bury(row, None, why)
+    strays = {machine.id: machine for machine in cloud.mine() if machine.token == token}
+    cloud.terminate(list({*strays, *(machine["id"] for machine in row.machines)}))
+    if row.machines:
+        known.bury(row, None, why)
+    elif strays:
+        known.store.bill_late(row.id, row.price, _begun(strays.values()), time.time())

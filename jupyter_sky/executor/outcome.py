@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SkyCancelled, SkyError, SkyTransferError, SkyUsageError
 from . import transfer
 from .failures import advice, rebuild
-from .prepare import announce, progress
+from .progress import announce, progress
 from .request import Output
 from .transfer import RemoteValue
 
@@ -80,23 +80,25 @@ def _output(run: SkyRun, rank: int, output: Output, outcome: Reply) -> Any:
             hint="what else it made is still on the cluster: %sky vars",
         )
     if output.keep:
-        return RemoteValue(run.cluster, rank, name, described)
+        return RemoteValue(run.cluster, rank, name, described, run.trusted)
     try:
         announce(run, name, transfer.size_of(described), "from")
     except SkyTransferError:
         transfer.release(run.cluster, rank, described)
         raise
-    return transfer.receive(run.cluster, rank, name, described, progress(run, name))
+    shown = progress(run, name)
+    return transfer.receive(run.cluster, rank, name, described, shown, run.trusted)
 
 
 def _result(run: SkyRun, rank: int, described: dict[str, Any] | None) -> Any:
     assert run.cluster is not None
     if described is None:
         return None
+    what, trusted = "the result", run.trusted
     if "ref" in described:
-        return RemoteValue(run.cluster, rank, "the result", described)
+        return RemoteValue(run.cluster, rank, what, described, trusted)
     try:
-        return transfer.receive(run.cluster, rank, "the result", described)
+        return transfer.receive(run.cluster, rank, what, described, trusted=trusted)
     except SkyTransferError:  # it stays there, as values that are not sent at all do
         described = run.cluster.link.ask(rank, "result", cell=run.origin.number)
-        return RemoteValue(run.cluster, rank, "the result", described)
+        return RemoteValue(run.cluster, rank, what, described, trusted)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .. import clouds
 from ..clouds import Machine
 from ..errors import SkyError
-from .launching import abandon, is_being_launched
+from .launching import ABANDONED, abandon
 
 if TYPE_CHECKING:
     from .clusters import Clusters
@@ -57,8 +57,8 @@ def reap(known: Clusters, everywhere: bool = True) -> list[Finding]:
     """
     found: list[Finding] = []
     for row in known.store.starting():
-        if not is_being_launched(row):
-            why = "its notebook was killed while it launched it"
+        if not row.is_being_launched():
+            why = ABANDONED
             try:
                 strays = abandon(known, row)
                 found += [_ended(machine, why) for machine in strays]
@@ -66,9 +66,8 @@ def reap(known: Clusters, everywhere: bool = True) -> list[Finding]:
                 found.append(Finding(row.cloud, row.name, row.name, why, False, error.message))
     known.forget_unsent()
     known.reconcile()
-    needed, tokens = known.needed()
     for name in clouds.launchable():
-        found += _in(name, needed, tokens, everywhere)
+        found += _in(name, known, everywhere)
     return found
 
 
@@ -93,14 +92,15 @@ def strays(
             yield machine, "no cluster that is up has it"
 
 
-def _in(
-    name: str, needed: Collection[str], tokens: Collection[str], everywhere: bool
-) -> list[Finding]:
+def _in(name: str, known: Clusters, everywhere: bool) -> list[Finding]:
     """Reap in one cloud; what it says of itself is no reason to leave out the others."""
     found: list[Finding] = []
     try:
         cloud = clouds.get(name)
-        for machine, why in strays(cloud.mine(everywhere), needed, tokens, time.time()):
+        listed = cloud.mine(everywhere)
+        # after the listing: what was launched meanwhile had been noted before
+        needed, tokens = known.needed()
+        for machine, why in strays(listed, needed, tokens, time.time()):
             try:
                 cloud.terminate([machine.id])
                 found.append(_ended(machine, why))

@@ -48,15 +48,21 @@ class CellOptions:
     dry_run: bool = False
     retry_until_up: bool = False
     yes: bool = False
+    untrusted: bool = False
 
     def with_defaults(self, config: Sky) -> CellOptions:
         """Return the options with the settings where the cell itself says nothing."""
-        resources = self.resources
-        if config.cloud and not resources.clouds:
-            resources = replace(resources, clouds=parse_clouds(config.cloud, "Sky.cloud"))
-        if resources.max_hourly_cost is None:
-            resources = replace(resources, max_hourly_cost=config.max_hourly_cost)
+        resources = with_settings(self.resources, config)
         return replace(self, resources=resources, cluster=self.cluster or config.cluster or None)
+
+
+def with_settings(need: Resources, config: Sky) -> Resources:
+    """Return a request with the clouds and the price limit of the settings where it names none."""
+    if config.cloud and not need.clouds:
+        need = replace(need, clouds=parse_clouds(config.cloud, "Sky.cloud"))
+    if need.max_hourly_cost is None:
+        need = replace(need, max_hourly_cost=config.max_hourly_cost)
+    return need
 
 
 class Origin:

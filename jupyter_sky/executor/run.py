@@ -19,6 +19,7 @@ from .outcome import bring_home
 from .prepare import prepare, refuse_large
 from .relay import Relay
 from .request import CellOptions, Origin, ranks_of
+from .untrusted import InertDisplay, note_untrusted
 from .watch import TICK_SECONDS, Watch
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class SkyRun:
         self.session, self.code, self.display = session, code, display
         self.options = options.with_defaults(session.config)
         self.origin = origin
+        self.trusted = session.config.trust and not options.untrusted
         self.values = session.namespace if values is None else values
         self.id = f"{int(time.time())}-{uuid.uuid4().hex[:8]}"
         self.name = options.name
@@ -68,6 +70,7 @@ class SkyRun:
         self.entry = Entry(self, session.store)
         self._relay: Relay | None = None
         self._shown_at = 0.0
+        self._shown: Status | None = None
         self._future: concurrent.futures.Future = concurrent.futures.Future()
 
     # -- for users -------------------------------------------------------------------------
@@ -200,7 +203,11 @@ class SkyRun:
         link, engines = self.cluster.link, self.cluster.link.client._engines
         cap = int(self.session.config.browser_mb * 1e6)
         where = f"%sky logs {self.name or self.origin.number}"
-        self._relay = relay = Relay(self.display, self.ranks, cap, where)
+        display = self.display
+        if not self.trusted:
+            note_untrusted(self.session.store, self.id)
+            display = InertDisplay(display, self.id)
+        self._relay = relay = Relay(display, self.ranks, cap, where)
         self.cluster.running[self.id] = lambda: relay.shown
         self.session.codes.append(self.code)
         facts = {
@@ -216,6 +223,7 @@ class SkyRun:
             "inputs": sending.inline,
             "outputs": [[output.name, output.keep] for output in self.options.outputs],
             "env": sending.env,
+            "as_data": not self.trusted,
         }
         code = self.origin.numbered(self.code)
         self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
@@ -298,21 +306,20 @@ class SkyRun:
         row = self.cluster.row if self.cluster else None
         if self.cluster is not None and (why := self.cluster.link.away()):
             detail = f"reconnecting: {why}"
-        self.display.status(
-            Status(
-                stage=stage,
-                seconds=self.seconds,
-                cluster=row.name if row else None,
-                place=self.session.place(row) if row else None,
-                price=row.price if row else None,
-                cell_usd=self.entry.spent() if row else None,
-                notebook_usd=self.session.notebook_usd() if row else None,
-                detail=detail,
-                notes=tuple(self.notes),
-                run_id=self.id,
-                price_from=f"{row.price_source} {row.price_date}".strip() if row else "",
-            )
+        self._shown = Status(
+            stage=stage,
+            seconds=self.seconds,
+            cluster=row.name if row else None,
+            place=self.session.place(row) if row else None,
+            price=row.price if row else None,
+            cell_usd=self.entry.spent() if row else None,
+            notebook_usd=self.session.notebook_usd() if row else None,
+            detail=detail,
+            notes=tuple(self.notes),
+            run_id=self.id,
+            price_from=f"{row.price_source} {row.price_date}".strip() if row else "",
         )
+        self.display.status(self._shown)
         if self._relay is not None:
             self._relay.release()
 
@@ -337,3 +344,5 @@ class SkyRun:
         self.show(stage, force=True)
         if self._relay is not None:
             self._relay.finish()
+        if self.cluster is not None and self._shown is not None:
+            self.cluster.idleness.remember(self.display, self._shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -11,11 +12,12 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .. import budget, clouds
+from .. import budget
 from ..config import Sky
 from ..engines.journal import Journal
 from ..errors import SkyClusterLost, SkyError, SkyUsageError, suggest
@@ -26,11 +28,13 @@ from ..store import ClusterRow, RunRow, Store
 from . import transfer
 from .clusters import Cluster, Clusters
 from .display import Display, NoDisplay
+from .ending import Candidate, Outcome, candidates, end_all
 from .inputs import names_made
 from .reaper import Finding, reap
 from .relay import Relay
 from .request import CellOptions, Origin
 from .run import SkyRun
+from .untrusted import InertDisplay, is_untrusted
 
 USD_SECONDS = 1.0
 FOLLOWED = 10**9
@@ -86,7 +90,8 @@ class Session:
         for usd in self.config.asked:
             guard.set_budget(usd)
         self.config.on_budget, self.config.asked = guard.set_budget, ()
-        budget.configure(self.store, self.config.budget_usd_day)
+        if notice := budget.configure(self.store, self.config.budget_usd_day):
+            self.store.notices.append(notice)
         self.config.adopt_budget(budget.read(self.store).usd)
         guard.start()
 
@@ -139,6 +144,8 @@ class Session:
         An interrupt is for the run that is followed, as it was for the cell that started it.
         """
         cap, ranks = int(self.config.browser_mb * 1e6), range(cluster.row.nodes)
+        if not self.config.trust or is_untrusted(self.store, row.run_id):
+            display = InertDisplay(display, row.run_id)
         relay = Relay(display, ranks, cap, f"%sky logs {row.name or row.cell}")
         start, presses = row.shown, 0
         while True:
@@ -179,22 +186,43 @@ class Session:
         cluster, _ = self.clusters.obtain(resources, name, idle, lambda stage, detail: None)
         return cluster
 
-    def down(self, name: str = "all") -> dict[str, str]:
-        """End a cluster, or all clusters of this user; return where those were that ended.
+    def down(
+        self,
+        name: str | None = None,
+        everything: bool = False,
+        confirm: Callable[[list[Candidate]], None] = lambda others: None,
+    ) -> Outcome:
+        """End a cluster, those of this notebook, or all clusters of this user.
 
         Each is gone when this returns: its cloud has said so.
+
+        Parameters
+        ----------
+        name
+            The cluster; without one, those that this notebook started and nobody else uses.
+        everything
+            End all clusters, and machines that no cluster has.
+        confirm
+            Called with the clusters that others started or use, if there are any, before all are
+            ended; raises to end none.
+
+        Returns
+        -------
+        Outcome
+            What ended and what did not; its ``check`` raises when a cluster could not be ended.
         """
-        if name != "all":
+        if name is not None:
             row = self.clusters.down(name)
-            return {name: self.place(row)}
-        ended = {}
-        for row in self.clusters.reconcile():
-            ended[row.name] = self.place(row)
-            self.clusters.down(row.name)
-        for name, machines in self.clusters.orphans().items():
-            clouds.get(machines[0].cloud).terminate([machine.id for machine in machines])
-            ended[name] = f"{machines[0].cloud}, not in the store"
-        return ended
+            return Outcome(ended=((name, self.place(row)),))
+        found = candidates(self)
+        if everything:
+            if others := [one for one in found if one.concerns_others]:
+                confirm(others)
+            return end_all(self, found, strays=True)
+        own = [one for one in found if one.is_own]
+        used = [(one.row.name, f"used by {', '.join(one.users)}") for one in own if one.users]
+        outcome = end_all(self, [one for one in own if not one.users], strays=False)
+        return replace(outcome, spared=(*outcome.spared, *used))
 
     def reap(self, everywhere: bool = True) -> list[Finding]:
         """End machines that nobody needs: see `jupyter_sky.executor.reaper`."""
@@ -205,6 +233,23 @@ class Session:
         rows = self.clusters.reconcile()
         running = self.store.runs(status="running")
         return [(row, sum(run.cluster == row.name for run in running)) for row in rows]
+
+    def use(self, row: ClusterRow) -> dict[str, Any] | None:
+        """Ask the head of a cluster how it is used: see `jupyter_sky.engines.activity`.
+
+        Returns
+        -------
+        dict or None
+            None where it does not answer, or where to ask would take a new connection to another
+            machine.
+        """
+        live = self.clusters.connected.get(row.name)
+        with contextlib.suppress(SkyError, OSError, ValueError, KeyError):
+            if live is not None and not live.link.lost:
+                return live.link.head("use", timeout=2.0, patient=False)
+            if row.cloud == "local":
+                return _ask_aside(row, "use")
+        return None
 
     def cluster(self, name: str | None = None) -> Cluster:
         """Return a live cluster by name, or the only one of this notebook.
@@ -274,14 +319,14 @@ class Session:
         """Bring remote variables here under the same names; return the last one's value."""
         live, value = self.cluster(cluster), None
         for name in names:
-            described = live.link.ask(rank, "pack", name=name)
+            described = live.link.ask(rank, "pack", name=name, as_data=not self.config.trust)
             if described.get("missing"):
                 known = [entry[0] for entry in live.link.ask(rank, "names")["names"]]
                 raise SkyUsageError(
                     f"get: there is no variable {name!r} on {live.row.name}",
                     hint=suggest(name, known) if known else "it has none",
                 )
-            value = transfer.receive(live, rank, name, described)
+            value = transfer.receive(live, rank, name, described, trusted=self.config.trust)
             self.namespace[name] = value
         return value
 
@@ -387,7 +432,7 @@ class Session:
         self.config.on_budget = self.config._ask
         keep = self.lasting or (self.config.keep and self.store.durable)
         for name in [] if keep else list(self.clusters.started):
-            with contextlib.suppress(SkyError):
+            with contextlib.suppress(Exception):  # one that cannot be ended spares no other
                 self.clusters.down(name)
         for run in list(self.live.values()):
             run.let_go()
@@ -399,6 +444,17 @@ class Session:
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
         atexit.unregister(self.close)
+
+
+def _ask_aside(row: ClusterRow, op: str) -> dict[str, Any]:
+    """Ask the head of a cluster on this machine, without a notebook's connection to it."""
+    from ..engines.observer import Observer
+
+    observer = Observer(row.name, json.loads(Path(row.connection["file"]).read_text()))
+    try:
+        return observer.ask(op, timeout=2.0)
+    finally:
+        observer.close()
 
 
 def _entry_text(entry: dict[str, Any]) -> str:
@@ -414,6 +470,7 @@ def _entry_text(entry: dict[str, Any]) -> str:
 def _scratch(config: Sky) -> Path:
     """Let clusters live in a temporary directory: the data directory cannot be written."""
     config.data_dir = tempfile.mkdtemp(prefix="jupyter-sky-")
+    config.origins["data_dir"] = "a temporary folder, because the other cannot be used"
     return Path(config.data_dir)
 
 

@@ -9,6 +9,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..config import Sky
+from ..engines.data_values import KINDS, decode
 from ..engines.files import manifest
 from ..engines.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
 from ..errors import SkyTransferError
@@ -31,11 +33,18 @@ class RemoteValue:
     >>> model.fetch()  # doctest: +SKIP
     """
 
-    def __init__(self, cluster: Cluster, rank: int, name: str, described: dict[str, Any]) -> None:
-        self.cluster, self.rank, self.name = cluster, rank, name
-        self.ref: str = described["ref"]
-        self.type: str = described["type"]
-        self._repr: str = described["repr"]
+    def __init__(
+        self,
+        cluster: Cluster,
+        rank: int,
+        name: str,
+        described: dict[str, Any],
+        trusted: bool = True,
+    ) -> None:
+        self.cluster, self.rank, self.name, self.trusted = cluster, rank, name, trusted
+        self.ref = str(described["ref"])
+        self.type = str(described["type"])
+        self._repr = str(described["repr"])
         weakref.finalize(self, _release, cluster.link, rank, self.ref)
 
     def fetch(self, progress: Progress | None = None) -> Any:
@@ -48,11 +57,13 @@ class RemoteValue:
         SkyEngineLost
             The engine that held it is gone.
         """
-        link = self.cluster.link
-        described = link.ask(self.rank, "pack", name=self.name, ref=self.ref)
+        link, trusted = self.cluster.link, self.trusted and Sky.load().trust
+        packed = {"name": self.name, "ref": self.ref, "as_data": not trusted}
+        described = link.ask(self.rank, "pack", **packed)
         if why := described.get("unpicklable"):
-            raise SkyTransferError(why.splitlines()[0], hint="it stays on the cluster")
-        return receive(self.cluster, self.rank, self.name, described, progress)
+            hint = "it stays on the cluster" if trusted else _as_data_hint(self.name)
+            raise SkyTransferError(str(why).splitlines()[0], hint=hint)
+        return receive(self.cluster, self.rank, self.name, described, progress, trusted)
 
     def __repr__(self) -> str:
         return self._repr
@@ -113,27 +124,45 @@ def receive(
     name: str,
     described: dict[str, Any],
     progress: Progress | None = None,
+    trusted: bool = True,
 ) -> Any:
     """Return the value that an engine described, fetching it by chunks where it is large.
+
+    Parameters
+    ----------
+    trusted
+        Whether a pickle may be opened. Else only JSON, Arrow and NumPy data are: see
+        `jupyter_sky.engines.data_values`.
 
     Raises
     ------
     SkyTransferError
         It cannot be pickled there, or unpickled here; it stays on the engine.
     """
+    trusted = trusted and Sky.load().trust
     if described.get("missing"):
         raise SkyTransferError(f"-o {name}: the cell has not made a variable {name!r}")
     if why := described.get("unpicklable"):
-        raise SkyTransferError(
-            f"-o {name}: {why.splitlines()[0]}", hint=f"keep it on the cluster: -o {name}!"
-        )
+        hint = f"keep it on the cluster: -o {name}!" if trusted else _as_data_hint(name)
+        raise SkyTransferError(f"-o {name}: {str(why).splitlines()[0]}", hint=hint)
+    sizes = described.get("sizes")
+    if not isinstance(sizes, list) or not all(type(n) is int and n >= 0 for n in [0, *sizes]):
+        raise SkyTransferError(f"{name} cannot be opened here: its sizes are not numbers of bytes")
     if "inline" in described:
-        return _load(Parcel.from_inline(described), name)
+        return _load(Parcel.from_inline(described), name, trusted)
     try:
         parcel = _fetch(cluster, rank, described, progress)
     finally:
         release(cluster, rank, described)
-    return _load(parcel, name)
+    return _load(parcel, name, trusted)
+
+
+def _as_data_hint(name: str) -> str:
+    """Say how a value comes home from a machine that is not trusted."""
+    return (
+        f"from a machine that is not trusted only these come back: {KINDS}; convert it in the "
+        f"cell, or keep it on the cluster: -o {name}!"
+    )
 
 
 def _fetch(
@@ -170,9 +199,9 @@ def size_of(described: dict[str, Any]) -> int:
     return sum(described.get("sizes", ()))
 
 
-def _load(parcel: Parcel, name: str) -> Any:
+def _load(parcel: Parcel, name: str, trusted: bool) -> Any:
     try:
-        return parcel.load()
+        return parcel.load() if trusted else decode(parcel)
     except ModuleNotFoundError as error:
         raise SkyTransferError(
             f"{name} cannot be opened here: it needs the module {error.name!r}, which only the "
@@ -188,11 +217,12 @@ def _load(parcel: Parcel, name: str) -> Any:
 
 def sync(
     cluster: Cluster, ranks: Sequence[int], root: Path, paths: Sequence[str], progress: Progress
-) -> int:
-    """Bring files below `root` to the engines' working folders; return how many were sent."""
-    wanted, folder = manifest(root, paths), root.resolve()
+) -> list[str]:
+    """Bring files below `root` to the engines' working folders; return notes for the user."""
+    found, folder = manifest(root, paths), root.resolve()
+    wanted = found.files
     below = [(folder / path).resolve().relative_to(folder).as_posix() for path in paths]
-    link, sent = cluster.link, 0
+    link = cluster.link
     for rank in ranks:  # engines of one machine share one folder: the first one's fill does
         missing = link.ask(rank, "files", manifest=wanted)["missing"]
         total, done = sum(wanted[name][0] for name in missing), 0
@@ -208,5 +238,4 @@ def sync(
                     done += len(piece)
                     progress(done, total)
         link.ask(rank, "synced", manifest=wanted, written=missing, paths=below)
-        sent += len(missing)
-    return sent
+    return found.notes

@@ -114,6 +114,9 @@ class Watch:
     def _engine_lost(self, cell: Cell) -> SkyEngineLost:
         run = self.run
         assert run.cluster is not None
+        if gone := run.cluster.lost_nodes().get(cell.rank):
+            run.cluster.confirm()
+            return run.cluster.node_lost(cell.rank, gone, run.label)
         why = run.cluster.last_words(cell.rank)
         return SkyEngineLost(
             f"engine {cell.rank} of cluster {run.cluster.row.name} died while it ran {run.label}: "

@@ -84,6 +84,7 @@ _LABELS = {
     "dry_run": "Dry run",
     "retry_until_up": "Wait if full",
     "yes": "Large values",
+    "untrusted": "Data only",
     "instance_type": "Machine type",
 }
 _UNITS = {

@@ -14,14 +14,14 @@ from ..billing import billed_seconds
 from ..catalog import Catalog, Selection
 from ..config import Sky
 from ..errors import SkyError, SkyUsageError
-from ..executor.request import CellOptions
+from ..executor.request import CellOptions, with_settings
 from ..labels import OWN
 from ..ledger import cost, format_rate, format_usd
 from ..magics.options import parse_cell_line
 from ..offers import Offer
 from ..optimizer.candidates import WayOut, candidates, ways_out
 from ..quantities import format_duration
-from ..resources import Resources, parse_clouds
+from ..resources import Resources
 from .complete import Known
 from .line import Fields, Value, check
 
@@ -170,7 +170,7 @@ def match(
 def _answered(options: CellOptions, seconds: float | None, catalog: Catalog) -> Answer:
     """The answer to what has been understood, without the line that says it."""
     asked, notes = _with_settings(options)
-    # as the broker has it: the variables of a cell are not risked unasked
+    # as a launch has it: the variables of a cell are not risked unasked
     need = replace(asked, spot=False) if asked.spot is None else asked
     own, sold = _found(catalog, need)
     seconds = options.timeout if seconds is None else seconds
@@ -213,7 +213,7 @@ def whereabouts(
     >>> whereabouts(Fields({"cloud": "local"}))
     'would run here: this machine has what it asks for, and costs nothing'
     """
-    from ..provisioner import broker
+    from ..provisioner.placement import decide
 
     aliases = Sky.load().aliases if aliases is None else aliases
     if check(fields, aliases):
@@ -223,17 +223,16 @@ def whereabouts(
     if known and (words := _on_what_is_up(need, options.cluster or Sky.load().cluster, known)):
         return words
     try:
-        found = broker.first_choice(need)
+        found = decide(need)
     except SkyError as error:
         return _nowhere(need, error)
-    offer = found if isinstance(found, Offer) else found.tasks[0].offer
+    offer, price = found.offer, format_rate(found.price)
     if offer.cloud == "local":
         return "would run here: this machine has what it asks for, and costs nothing"
-    price = None if offer.price is None else offer.price * need.nodes
     if offer.cloud in OWN:
-        return f"would run on a machine of yours: {offer.place}, {format_rate(price)}"
+        return f"would run on a machine of yours: {offer.place}, {price}"
     why = "the best of the clouds that you have an account with"
-    return f"would run on {offer.place}, {format_rate(price)}: {why}"
+    return f"would run on {offer.place}, {price}: {why}"
 
 
 def _on_what_is_up(need: Resources, name: str, known: Known) -> str:
@@ -256,9 +255,11 @@ def _on_what_is_up(need: Resources, name: str, known: Known) -> str:
 
 
 def _nowhere(need: Resources, error: SkyError) -> str:
-    from ..provisioner import broker
+    from ..provisioner import placement
 
-    if broker.usable(need):
+    if why := clouds.never_launchable(need):
+        return f"cannot run yet: {why}"
+    if placement.usable(need):
         return f"cannot run now: {error.message.splitlines()[0]}"
     own = set(need.clouds or OWN) & set(OWN)
     why = ["this machine has less than that"] if own else []
@@ -273,25 +274,24 @@ def _nowhere(need: Resources, error: SkyError) -> str:
 
 def _with_settings(options: CellOptions) -> tuple[Resources, list[str]]:
     """The request with the limits of the settings, and which of them count."""
-    config, need, notes = Sky.load(), options.resources, []
-    if config.cloud and not need.clouds:
-        need = replace(need, clouds=parse_clouds(config.cloud, "Sky.cloud"))
+    asked, notes = options.resources, []
+    need = with_settings(asked, Sky.load())
+    if need.clouds != asked.clouds:
         notes.append(f"by your settings only {' or '.join(need.clouds)}")
-    if config.max_hourly_cost is not None and need.max_hourly_cost is None:
-        need = replace(need, max_hourly_cost=config.max_hourly_cost)
-        notes.append(f"by your settings at most {format_rate(config.max_hourly_cost)}")
+    if need.max_hourly_cost != asked.max_hourly_cost:
+        notes.append(f"by your settings at most {format_rate(need.max_hourly_cost)}")
     return need, notes
 
 
 def _found(catalog: Catalog, need: Resources) -> tuple[list[Offer], Selection]:
     """Offers of machines of one's own, and such as the catalog lists."""
-    from ..provisioner import broker
+    from ..provisioner import placement
 
     asked = need.clouds or OWN
     mine = {name: clouds.own_cloud(name).offers(need) for name in OWN if name in asked}
     own = candidates(need, [offer for offers in mine.values() for offer in offers])
     if not own:
-        _known(catalog, need, broker.own_offers(need))
+        _known(catalog, need, placement.own_offers(need))
     return own, catalog.filter(need)
 
 
@@ -325,8 +325,8 @@ def _place(offer: Offer, more: int, nodes: int, seconds: float | None) -> Place:
     price = None if offer.price is None else offer.price * nodes
     billed = None if seconds is None else billed_seconds(offer.cloud, seconds)
     notes = [offer.note] if offer.note else []
-    if offer.cloud not in clouds.launchable():
-        notes.append(f"machines of {offer.cloud} cannot be launched from here yet")
+    if why := clouds.why_not_launchable(offer):
+        notes.append(why)
     return Place(
         offer.cloud,
         offer.region,
@@ -353,12 +353,12 @@ def _lasts(limit: float | None, price: float | None) -> float | None:
 
 def _loosened(catalog: Catalog, need: Resources, spot: Place | None) -> Iterator[Loosen]:
     from ..catalog.explain import nearest
-    from ..provisioner import broker
+    from ..provisioner import placement
 
     if spot is not None:
         words = f"{spot.cloud} {spot.region} {spot.machine} is to be had as a spot machine only"
         yield Loosen(("spot",), f"{words}, at {format_rate(spot.price)}", {"spot": True})
-    for way in ways_out(need, [*broker.own_offers(need), *nearest(catalog, need)]):
+    for way in ways_out(need, [*placement.own_offers(need), *nearest(catalog, need)]):
         yield Loosen(way.labels, way.found, _values(way))
 
 

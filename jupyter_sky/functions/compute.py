@@ -11,7 +11,7 @@ from ..errors import SkyNoOffer, SkyUsageError, suggest
 from ..executor import session as sessions
 from ..resources import Resources
 from .lines import STANDALONE
-from .pool import Pool
+from .pool import Pool, refuse_untrusted
 from .specs import SELECTIONS, Allocation, Nodes, Options, Selection, Spec, Worker
 from .starting import Starter, best
 
@@ -42,11 +42,14 @@ class Compute:
     architecture
         ``x86_64`` or ``arm64``.
     allocation
-        ``spot-if-available``, ``spot``, ``on-demand`` or ``cheapest``.
+        Unless given, machines of one's own first, then rented ones on demand, as for a cell.
+        ``spot-if-available`` rents spot machines, and on demand when none can be had: it always
+        starts, and a warning says so. ``spot`` and ``on-demand`` take that market alone;
+        ``cheapest`` weighs all that there is by cost, interruptions of spot machines included.
     region
         In the cloud's own words.
     max_hourly_cost
-        Most USD/h that all nodes together may cost.
+        Most USD/h that all nodes together may cost, those that join later included.
     ttl
         Seconds (or ``"10m"``) after which the machines end by themselves when nobody is there.
     worker
@@ -150,8 +153,8 @@ class Compute:
             raise SkyUsageError(f"this Compute is up already, as {self._pool!r}")
         self.check()
         session = sessions.current()
-        resources, nodes, lease = self._choose(session)
-        start = Starter(session, resources, lease)
+        resources, nodes, spec = self._choose(session)
+        start = Starter(session, resources, spec.lease, spec.market)
         if reuse:
             cluster = start.found(self.name, nodes.ready)
         else:
@@ -160,6 +163,7 @@ class Compute:
 
     def check(self) -> None:
         """Raise what can be known to fail, before it costs a machine."""
+        refuse_untrusted()
         self._made = self._image()
         if self._made is not None:
             self._made.check()
@@ -220,24 +224,24 @@ class Compute:
 
     # -- where -------------------------------------------------------------------------------------
 
-    def _choose(self, session: Session) -> tuple[Resources, Nodes, float | None]:
-        """Return what is asked for of the alternative that is taken.
+    def _choose(self, session: Session) -> tuple[Resources, Nodes, Spec]:
+        """Return the alternative that is taken, and its request.
 
         Raises
         ------
         SkyNoOffer
             None of them can be had.
         """
-        found: list[tuple[float, Resources, Nodes, float | None]] = []
+        found: list[tuple[float, Resources, Nodes, Spec]] = []
         refusals: list[SkyNoOffer] = []
         for spec, nodes in zip(self.specs, self.nodes, strict=True):
             try:
-                resources, offer = best(spec, nodes)
+                resources, decision = best(spec, nodes)
             except SkyNoOffer as refusal:
                 refusals.append(refusal)
                 continue
-            price = float("inf") if offer.price is None else offer.price * nodes.started
-            found.append((price, resources, nodes, spec.lease))
+            price = float("inf") if decision.price is None else decision.price
+            found.append((price, resources, nodes, spec))
             if self.selection == "first":
                 break
         if not found:

@@ -59,11 +59,14 @@ class Dispatcher:
         self.hearing = Hearing(self)
         self.hold: Callable[[Node, Task, str], None] = lambda node, task, name: None
         """Brings a blob that a node lacks, and sends the task again."""
+        self.on_use: Callable[[], None] = lambda: None
+        """Called when calls come, and when some have ended."""
 
     # -- tasks come ------------------------------------------------------------------------------
 
     def submit(self, tasks: Iterable[Task]) -> None:
         """Take tasks, and send what there is room for."""
+        self.on_use()
         with self.lock:
             if self.closed:
                 raise SkyError(self.closed)
@@ -97,6 +100,12 @@ class Dispatcher:
     def waiting(self) -> int:
         """Return how many tasks wait for a node."""
         return len(self._queue)
+
+    def calls(self) -> int:
+        """Return how many tasks there are, those that wait and those that nodes have."""
+        with self.lock:
+            pinned = sum(len(node.pinned) for node in self.nodes.values())
+        return len(self._queue) + pinned + self.load()
 
     def load(self) -> int:
         """Return how many tasks nodes have now."""
@@ -240,6 +249,7 @@ class Dispatcher:
         return feed
 
     def end(self, batch: Batch) -> None:
+        self.on_use()
         batch.node.batches.pop(batch.id, None)
         batch.node.reserved = False
         self._recent.append((batch.node.link, batch.id))
@@ -289,13 +299,18 @@ class Dispatcher:
     def dismiss(self, link: Link) -> None:
         """Forget the nodes of a cluster; what waits for one of them waits in vain."""
         with self.lock:
-            for rank, node in list(self.nodes.items()):
-                if node.link is not link:
-                    continue
-                del self.nodes[rank]
-                for task in node.pinned:
-                    text = f"{task.call!r}: node {rank} has left the pool"
-                    self._fail(task, SkyTaskLost(text, hint="send it again"))
+            for node in list(self.nodes.values()):
+                if node.link is link:
+                    self.drop(node)
+            self._pump()
+
+    def drop(self, node: Node) -> None:
+        """Forget one node; what waits for it waits in vain."""
+        with self.lock:
+            self.nodes.pop(node.rank, None)
+            for task in node.pinned:
+                text = f"{task.call!r}: node {node.rank} has left the pool"
+                self._fail(task, SkyTaskLost(text, hint="send it again"))
             self._pump()
 
     def _gone(self, node: Node) -> None:

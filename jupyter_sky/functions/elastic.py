@@ -109,6 +109,7 @@ class Growth:
     def _add(self, count: int) -> None:
         if count < 1:
             return
+        count = self.start.affordable(count)
         self._serial += 1
         try:
             cluster = self.start(f"{self.pool.name}-{self._serial}", count)

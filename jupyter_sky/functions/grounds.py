@@ -1,14 +1,12 @@
-"""What an image is made of on a node: packages, and files kept by their content.
+"""What an image is made of on a node: packages of the system, of Python, and files.
 
-Below ``~/.cache/jupyter_sky``: ``env-KEY`` environments of packages, ``files/DIGEST`` the
-contents of files, ``trees/DIGEST`` folders that are made of them.
+Below ``~/.cache/jupyter_sky``: ``env-KEY`` environments of packages, and `file_cache`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
-import hashlib
 import importlib.util
 import os
 import shutil
@@ -16,80 +14,45 @@ import site
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engines import environment
-from ..engines.files import SKIPPED
+from ..engines import environment, file_cache
+from ..engines.file_cache import FileTree, Known, digest, home
+from ..engines.files import SKIPPED, is_secret, leads_below
 from ..errors import SkyBootstrapError, SkyUsageError
 
 if TYPE_CHECKING:
     from ..clouds.keeper import Node
 
 SHOWN_LINES = 12
-Known = dict[str, tuple[str, int]]
-"""Files by the path that they get: what is in them, by its digest, and their mode."""
 
 
-def digest(parts: Iterable[str | bytes]) -> str:
-    """Return sixteen digits that tell these parts from others."""
-    state = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        state.update(len(data).to_bytes(8, "big") + data)
-    return state.hexdigest()
+def included(root: Path, paths: Sequence[str], excludes: Sequence[str]) -> FileTree:
+    """Find the files that an image includes: each folder under its own name, with all below it.
 
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Files of this machine as they are to lie on a node."""
-
-    files: dict[str, Path]
-    known: Known
-
-    @classmethod
-    def of(cls, root: Path, paths: Sequence[str], excludes: Sequence[str]) -> Layout:
-        """Find files: each folder under its own name, with all below it.
-
-        Raises
-        ------
-        SkyUsageError
-            Something is not there, or two of them have one name.
-        """
-        files: dict[str, Path] = {}
-        for text in paths:
-            path = (root / Path(text).expanduser()).resolve()
-            if not path.exists():
+    Raises
+    ------
+    SkyUsageError
+        Something is not there, or two of them have one name.
+    """
+    files: dict[str, Path] = {}
+    for text in paths:
+        path = (root / Path(text).expanduser()).resolve()
+        if not path.exists():
+            raise SkyUsageError(
+                f"Image(includes={text!r}): there is no such file or folder in {root}"
+            )
+        for file, name in _below(path, excludes):
+            if files.setdefault(name, file) != file:
                 raise SkyUsageError(
-                    f"Image(includes={text!r}): there is no such file or folder in {root}"
+                    f"Image(includes=...): {files[name]} and {file} would both be {name}"
                 )
-            for file, name in _below(path, excludes):
-                if files.setdefault(name, file) != file:
-                    raise SkyUsageError(
-                        f"Image(includes=...): {files[name]} and {file} would both be {name}"
-                    )
-        known = {
-            name: (_of_file(file), file.stat().st_mode & 0o777) for name, file in files.items()
-        }
-        return cls(files, known)
-
-    @property
-    def digest(self) -> str:
-        """Tells this tree from every other."""
-        return tree_digest(self.known)
-
-    def read(self, wanted: str) -> bytes:
-        """Return the content of the files of a digest."""
-        name = next(name for name, (found, _) in self.known.items() if found == wanted)
-        return self.files[name].read_bytes()
-
-
-def tree_digest(known: Known) -> str:
-    """Tell a tree of files from every other."""
-    return digest(f"{name}\n{found}\n{mode:o}" for name, (found, mode) in sorted(known.items()))
+    return FileTree.of(files)
 
 
 def _below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, str]]:
@@ -106,52 +69,68 @@ def _below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, str]]:
         return
     for folder, names, files in os.walk(path):
         below = Path(folder).relative_to(path.parent).as_posix()
-        names[:] = sorted(n for n in names if n not in SKIPPED and not left_out(f"{below}/{n}"))
+        names[:] = sorted(
+            n for n in names if not (n in SKIPPED or is_secret(n) or left_out(f"{below}/{n}"))
+        )
         for name in sorted(files):
-            if not left_out(f"{below}/{name}") and Path(folder, name).is_file():
-                yield Path(folder, name), f"{below}/{name}"
-
-
-def _of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+            file = Path(folder, name)
+            if left_out(f"{below}/{name}") or not file.is_file():
+                continue
+            if is_secret(name) or (file.is_symlink() and not leads_below(file, path)):
+                warnings.warn(
+                    f"Image(includes=...) leaves out {below}/{name}: a key or password by its "
+                    "name, or a link that leads out of the folder; name it to send it",
+                    stacklevel=2,
+                )
+                continue
+            yield file, f"{below}/{name}"
 
 
 @cache
-def unresolvable(packages: tuple[str, ...]) -> str:
-    """Say why packages cannot be had, as far as that is known here; empty where it is not known."""
-    from ..provisioner.packed import uv_here
+def unresolvable(packages: tuple[str, ...], without: tuple[str, ...] = ()) -> str:
+    """Say why packages cannot be had, as far as that is known here; empty where it is not known.
 
-    try:
-        uv = uv_here()
-    except SkyBootstrapError:
-        return ""
+    Parameters
+    ----------
+    without
+        Names that no index is asked for, though packages depend on them.
+    """
+    from ..provisioner.uv import run_uv
+
     # nodes are Linux, or this machine: elsewhere what matters is whether it is to be had at all
     anywhere = [] if sys.platform == "linux" else ["--universal"]
-    compiled = subprocess.run(
-        [uv, "pip", "compile", "-q", "--no-header", "--python", sys.executable, *anywhere, "-"],
-        input="\n".join(packages),
-        capture_output=True,
-        text=True,
-        env=os.environ | {"NO_COLOR": "1"},
-    )
+    wanted = (str(Path(each).resolve()) if Path(each).exists() else each for each in packages)
+    with tempfile.TemporaryDirectory(prefix="sky-resolve-") as folder:
+        overrides = Path(folder) / "without.txt"
+        overrides.write_text(environment.overrides(without))
+        try:
+            compiled = run_uv(
+                *("compile", "-q", "--no-header", "--python", sys.executable, *anywhere),
+                *("--overrides", str(overrides), "-"),
+                input="\n".join(wanted),
+                env=os.environ | {"NO_COLOR": "1"},
+            )
+        except SkyBootstrapError:
+            return ""
     if compiled.returncode == 0 or "No solution found" not in compiled.stderr:
         return ""
-    if importlib.util.find_spec("pip"):  # it may know an index from files that uv does not read
-        dry = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "-q"]
-        if subprocess.run([*dry, *packages], capture_output=True).returncode == 0:
+    # it may know an index from files that uv does not read
+    if importlib.util.find_spec("pip") and not without:
+        dry = [sys.executable, "-P", "-m", "pip", "install", "--dry-run", "--ignore-installed"]
+        if subprocess.run([*dry, "-q", *packages], capture_output=True).returncode == 0:
             return ""
     return _last(compiled.stderr)
 
 
 @contextlib.contextmanager
-def packed(node: Node, packages: Sequence[str]) -> Iterator[Path]:
-    """Install packages for a node's kind of machine into a folder of this one."""
+def packed(node: Node, packages: Sequence[str]) -> Iterator[FileTree]:
+    """Install packages for a node's kind of machine into a folder of this one; give its files."""
     from ..provisioner.packed import install_here
 
     with tempfile.TemporaryDirectory(prefix="sky-packed-") as folder:
         install_here(node, Path(folder), packages)
-        yield Path(folder)
+        found = [path for path in Path(folder).rglob("*") if path.is_file()]
+        yield FileTree.of({path.relative_to(folder).as_posix(): path for path in found})
 
 
 def _last(text: str) -> str:
@@ -161,59 +140,26 @@ def _last(text: str) -> str:
 # -- on the node -----------------------------------------------------------------------------
 
 
-def home() -> Path:
-    """Return where things are kept on this machine."""
-    return Path.home() / ".cache" / "jupyter_sky"
-
-
-def missing(known: Known) -> list[str]:
-    """Return the digests of files whose content is not here."""
-    if (home() / "trees" / tree_digest(known)).exists():
-        return []
-    wanted = dict.fromkeys(found for found, _ in known.values())
-    return [each for each in wanted if not (home() / "files" / each).exists()]
-
-
-def keep(contents: dict[str, bytes]) -> None:
-    """Keep contents of files under their digests."""
-    folder = home() / "files"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name, data in contents.items():
-        if hashlib.blake2b(data, digest_size=16).hexdigest() != name:
-            raise SkyBootstrapError("a file has changed while it was sent", hint="try again")
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-            file.write(data)
-        os.replace(file.name, folder / name)
-
-
-def lay_out(known: Known, tree: str, packages: Sequence[str] = ()) -> str:
-    """Make a folder of files that are here, unless there is one; return its path.
-
-    With `packages` it is what they are installed as.
-    """
-    target = home() / "trees" / tree
-    if not target.exists():
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(dir=target.parent))
-        for name, (found, mode) in known.items():
-            path = work / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # a copy: what a function writes there must not change what is kept
-            shutil.copyfile(home() / "files" / found, path)
-            path.chmod(mode)
-        try:
-            work.rename(target)
-        except OSError:  # another engine of this machine was quicker
-            shutil.rmtree(work)
+def lay_out(known: Known, packages: Sequence[str] = ()) -> None:
+    """Make a folder of files that are here; with `packages` it is what they are installed as."""
+    target = file_cache.lay_out(known)
     if packages:
         link = home() / f"packed-{digest(sorted(packages))}"
         partial = link.with_suffix(f".{os.getpid()}")
         partial.symlink_to(target)
         partial.replace(link)
-    return str(target)
 
 
-def make(apt: Sequence[str], packages: Sequence[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Packages that an index is asked for: see `environment.ensure`."""
+
+    packages: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def make(apt: Sequence[str], asking: Asking) -> None:
     """Install what is not there yet.
 
     Raises
@@ -223,14 +169,16 @@ def make(apt: Sequence[str], packages: Sequence[str]) -> None:
     """
     if apt:
         _apt(apt)
-    if packages:
-        _packages(packages)
+    if asking.packages:
+        _packages(asking)
 
 
-def _packages(packages: Sequence[str]) -> str:
+def _packages(asking: Asking) -> str:
     """Return the folder that packages are installed in, here and now if need be."""
-    link = home() / f"packed-{digest(sorted(packages))}"
-    return str(link.resolve()) if link.exists() else environment.ensure(packages, what="image:")
+    link = home() / f"packed-{digest(sorted(asking.packages))}"
+    if link.exists():
+        return str(link.resolve())
+    return environment.ensure(asking.packages, "image:", asking.without, asking.settings)
 
 
 def _apt(packages: Sequence[str]) -> None:
@@ -290,14 +238,14 @@ class Setup:
     """
 
     env: dict[str, str]
-    packages: tuple[str, ...]
+    asking: Asking
     trees: tuple[str, ...]
 
     def __call__(self) -> None:
         os.environ.update(self.env)
         paths = [str(home() / "trees" / tree) for tree in self.trees]
-        if self.packages:
-            paths.append(_packages(self.packages))
+        if self.asking.packages:
+            paths.append(_packages(self.asking))
         for path in reversed(paths):
             _import_first(path)
         importlib.invalidate_caches()

@@ -14,10 +14,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ..engines import file_cache
+from ..engines.file_cache import FileTree
 from ..engines.package import minor_version
+from ..engines.platforms import Platform
 from ..errors import SkyBootstrapError, SkyError, SkyUsageError, SkyVersionError
+from ..package_names import check_package
 from . import grounds
-from .grounds import Layout, Setup
+from .grounds import Setup
+from .image_packages import ImagePackages, image_packages
 
 if TYPE_CHECKING:
     from ..clouds.keeper import Node
@@ -40,13 +45,16 @@ class Image:
         ``auto`` for this notebook's own minor version, or that version: functions and values
         travel between equal ones only.
     pip : sequence of str
-        Requirements, such as ``torch>=2.4``, beside what the node has.
+        Requirements, such as ``torch>=2.4``, beside what the node has. One that is installed here
+        from a folder, a repository or a private index is sent from here instead.
     apt : sequence of str
         Packages of the system (Debian, Ubuntu).
     env : mapping of str to str
         Environment variables, set before anything of yours is imported.
     includes : sequence of str
-        Folders and ``.py`` files of this machine, imported there by their own names.
+        Folders and ``.py`` files of this machine, imported there by their own names. Of folders,
+        keys and passwords (``.env``, ``*.pem``) and links that lead elsewhere are left out, with a
+        warning.
     excludes : sequence of str
         Patterns of names or paths that are left out, beside version control and caches.
     bootstrap_timeout : float
@@ -78,8 +86,7 @@ class Image:
                 f"Image(python={self.python!r}): not a version", hint='such as "auto" or "3.12"'
             )
         for package in self.pip:
-            if package.startswith("-"):
-                raise SkyUsageError(f"Image(pip={package!r}): an option, not a package")
+            check_package(package, "Image(pip=...)")
         for package in self.apt:
             if not _APT.fullmatch(package):
                 raise SkyUsageError(
@@ -119,19 +126,22 @@ class Image:
                 hint=f'python="auto", or a kernel of Python {self.python}',
             )
         self._layout()
-        if self.pip and (why := grounds.unresolvable(tuple(self.pip))):
+        asking = image_packages(self.pip).asking
+        if asking.packages and (why := grounds.unresolvable(asking.packages, asking.without)):
             raise SkyBootstrapError(
-                f"image: {' '.join(self.pip)} cannot be installed anywhere:\n{why}",
+                f"image: {' '.join(asking.packages)} cannot be installed anywhere:\n{why}",
                 hint="no machine was asked for",
             )
 
-    def _layout(self) -> Layout:
-        return Layout.of(Path.cwd(), self.includes, self.excludes)
+    def _layout(self) -> FileTree:
+        return grounds.included(Path.cwd(), self.includes, self.excludes)
 
     def setup(self) -> Setup:
         """Return what every new process of a node runs before its first call."""
+        packages = image_packages(self.pip)
         trees = [self._layout().digest] if self.includes else []
-        return Setup(dict(self.env), tuple(self.pip), tuple(trees))
+        trees += [package.tree.digest for package in packages.sent]
+        return Setup(dict(self.env), packages.without_credentials(), tuple(trees))
 
     # -- on nodes ----------------------------------------------------------------------------
 
@@ -147,35 +157,40 @@ class Image:
         """
         if self.pip:
             pool.cluster.equip()
-        layout, waiting = self._layout(), [*ranks]
+        layout, packages, waiting = self._layout(), image_packages(self.pip), [*ranks]
         begun: dict[Future[Any], int] = {}
         try:
             while waiting or begun:
                 at_once = waiting[:1] if not begun else waiting
                 for rank in at_once:
-                    begun[self._begin(pool, rank, layout)] = rank
+                    begun[self._begin(pool, rank, layout, packages)] = rank
                 waiting = [rank for rank in waiting if rank not in at_once]
                 patience = HEAD_START_SECONDS if waiting else None
                 done, _ = wait(begun, timeout=patience, return_when=FIRST_EXCEPTION)
                 for future in done:
                     self._settle(pool, begun.pop(future), future)
                 if waiting and not begun:  # one has been through: the others need no vanguard
-                    begun = {self._begin(pool, rank, layout): rank for rank in waiting}
+                    begun = {self._begin(pool, rank, layout, packages): rank for rank in waiting}
                     waiting = []
         finally:
             for future in begun:
                 future.cancel()
 
-    def _begin(self, pool: Pool, rank: int, layout: Layout) -> Future[Any]:
+    def _begin(
+        self, pool: Pool, rank: int, layout: FileTree, packages: ImagePackages
+    ) -> Future[Any]:
         """Send what a node lacks, and let it install the rest."""
         _send(pool, rank, layout)
-        pip = tuple(self.pip)
-        node = _offline(pool, rank) if pip else None
+        if any(package.is_compiled for package in packages.sent):
+            packages.check_platform(rank, pool.call_on(rank, Platform.here).result())
+        for package in packages.sent:
+            _send(pool, rank, package.tree)
+        node = _offline(pool, rank) if packages.asked else None
         if node is not None:
-            with grounds.packed(node, pip) as folder:
-                _send(pool, rank, Layout.of(folder, [p.name for p in folder.iterdir()], ()), pip)
+            with grounds.packed(node, packages.asked) as tree:
+                _send(pool, rank, tree, packages.asked)
         limit = self.bootstrap_timeout
-        return pool.call_on(rank, grounds.make, tuple(self.apt), pip, timeout=limit)
+        return pool.call_on(rank, grounds.make, tuple(self.apt), packages.asking, timeout=limit)
 
     def _settle(self, pool: Pool, rank: int, future: Future[Any]) -> None:
         try:
@@ -189,20 +204,20 @@ class Image:
             ) from None
 
 
-def _send(pool: Pool, rank: int, layout: Layout, pip: tuple[str, ...] = ()) -> None:
+def _send(pool: Pool, rank: int, layout: FileTree, pip: tuple[str, ...] = ()) -> None:
     """Bring files to a node, those of them that it has not."""
     if not layout.files:
         return
-    missing = pool.call_on(rank, grounds.missing, layout.known).result()
-    batch: dict[str, bytes] = {}
+    missing = pool.call_on(rank, file_cache.missing, layout.known).result()
+    paths, batch = layout.by_digest(), dict[str, bytes]()
     for digest in missing:
-        batch[digest] = layout.read(digest)
+        batch[digest] = paths[digest].read_bytes()
         if sum(map(len, batch.values())) > BATCH_BYTES:
-            pool.call_on(rank, grounds.keep, batch).result()
+            pool.call_on(rank, file_cache.keep, batch).result()
             batch = {}
     if batch:
-        pool.call_on(rank, grounds.keep, batch).result()
-    pool.call_on(rank, grounds.lay_out, layout.known, layout.digest, pip).result()
+        pool.call_on(rank, file_cache.keep, batch).result()
+    pool.call_on(rank, grounds.lay_out, layout.known, pip).result()
 
 
 def _offline(pool: Pool, rank: int) -> Node | None:

@@ -10,8 +10,9 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..config import Sky
 from ..engines.values import Parcel
-from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyUsageError
+from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
 from . import instance
 from .dispatch import Dispatcher
 from .nodes import Node
@@ -44,14 +45,26 @@ def active_pools() -> list[Pool]:
     return [pool for pool in reversed(_active) if not pool.link.lost]
 
 
+def refuse_untrusted() -> None:
+    """Raise SkyUsageError where machines are not trusted: results of calls are pickles."""
+    if not Sky.load().trust:
+        raise SkyUsageError(
+            "Sky.trust is False, and calls (>>, sky.Compute, sky.up) bring their results home as "
+            "pickles, which run code here when they are opened",
+            hint="use %%sky cells, whose -o and results then come back as data; or, for machines "
+            "that you trust: %config Sky.trust = True",
+        )
+
+
 def current() -> Pool:
     """Return the pool of the innermost ``with``, or the one that was brought up last.
 
     Raises
     ------
     SkyUsageError
-        There is none.
+        There is none, or machines are not trusted.
     """
+    refuse_untrusted()
     pool = active()
     if pool is None:
         raise SkyUsageError(
@@ -88,9 +101,12 @@ class Pool:
         worker: Worker | None = None,
         end: Callable[[Cluster], None] | None = None,
     ) -> None:
+        refuse_untrusted()
         self.cluster, self.worker = cluster, worker or Worker()
         self.id = f"{cluster.row.name}-{uuid.uuid4().hex[:6]}"
         self.facts: dict[str, Any] = {}
+        self.uses: list[Callable[[], str]] = []
+        """Each names a use of its nodes beside calls, such as tasks of Dask, if there is one."""
         self.closed = ""
         self._ended = False
         self.limit: float | None = None
@@ -102,6 +118,7 @@ class Pool:
         self._equipment = _no_equipment
         self._healing = threading.Lock()
         self._dispatcher = Dispatcher(self._describe, self._on_loss)
+        self._dispatcher.on_use = self._note_use
         self._ships = Ships(self._dispatcher)
         self.join(cluster)
         instance.commons(cluster)  # now: the thread that would answer must not have to wait for it
@@ -168,6 +185,7 @@ class Pool:
                     rank, cluster.link, place, slots, lane, engines[place], aside=bool(welcome)
                 )
             self._clusters.append(cluster)
+            cluster.link.pools.append(self.use)
         if welcome is not None:
             try:
                 welcome(self, ranks)
@@ -185,6 +203,8 @@ class Pool:
         with self._dispatcher.lock:
             if cluster in self._clusters:
                 self._clusters.remove(cluster)
+            if self.use in cluster.link.pools:
+                cluster.link.pools.remove(self.use)
             self._dispatcher.dismiss(cluster.link)
 
     def busy(self, cluster: Cluster) -> bool:
@@ -192,6 +212,19 @@ class Pool:
         with self._dispatcher.lock:
             nodes = self._dispatcher.nodes.values()
             return any(n.link is cluster.link and (n.batches or n.pinned) for n in nodes)
+
+    def use(self) -> str:
+        """Name what its nodes are used for now; empty when they are idle.
+
+        One node's work keeps them all: the clusters of a pool do not end one by one.
+        """
+        calls = self._dispatcher.calls()
+        named = [f"{calls} call{'' if calls == 1 else 's'}"] if calls else []
+        return ", ".join(named + [use for each in self.uses if (use := each())])
+
+    def _note_use(self) -> None:
+        for cluster in list(self._clusters):
+            cluster.link.used("a call")
 
     def look(self) -> None:
         """Notice nodes that are gone, before a call does."""
@@ -232,10 +265,15 @@ class Pool:
         if cluster is None or self.closed:
             return
         try:
-            while True:
+            while not self.closed:
                 with self._healing, contextlib.suppress(SkyEngineLost):  # slow, then, not gone
-                    cluster.heal([node.place])
-                    break
+                    try:
+                        cluster.heal([node.place])
+                        break
+                    except SkyNodeLost as lost:
+                        if lost.given_up:
+                            self._dispatcher.drop(node)
+                            return
             if cluster.link.lost:
                 raise SkyClusterLost(f"cluster {cluster.row.name} is gone")
         except SkyError as error:
@@ -371,6 +409,9 @@ class Pool:
             self._stack.close()
         finally:
             self._dispatcher.close(f"pool {self.name} was ended")
+            for cluster in self._clusters:
+                if self.use in cluster.link.pools:
+                    cluster.link.pools.remove(self.use)
             for cluster in reversed(self._clusters):
                 self._let_go(cluster)
 

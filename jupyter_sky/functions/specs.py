@@ -164,8 +164,10 @@ class Spec:
         Least of each node: vCPUs, GiB, GiB.
     architecture : str, optional
         ``x86_64`` or ``arm64``.
+    allocation : str, optional
+        ``spot-if-available``, ``spot``, ``on-demand`` or ``cheapest``; see `Compute`.
     max_hourly_cost : float, optional
-        Most USD/h for all nodes together.
+        Most USD/h for all nodes together, those that join later included.
 
     Examples
     --------
@@ -186,16 +188,21 @@ class Spec:
     ttl: float | str | None = None
 
     def __post_init__(self) -> None:
-        if self.allocation is not None and self.allocation.replace("_", "-") not in ALLOCATIONS:
+        if self.market is not None and self.market not in ALLOCATIONS:
             raise SkyUsageError(
                 f"allocation={self.allocation!r} is not known",
-                hint=suggest(self.allocation, ALLOCATIONS),
+                hint=suggest(self.market, ALLOCATIONS),
             )
         if isinstance(self.accelerator, str):
             known_accelerator(self.accelerator.partition(":")[0])
         self.resources(1)
         if self.ttl is not None and not (self.lease or 0) > 0:
             raise SkyUsageError(f"ttl={self.ttl!r}: seconds above 0, or like '10m'")
+
+    @property
+    def market(self) -> str | None:
+        """How spot machines count, as `ALLOCATIONS` spells it; None when nothing is said."""
+        return None if self.allocation is None else self.allocation.replace("_", "-")
 
     @property
     def cloud(self) -> str | None:

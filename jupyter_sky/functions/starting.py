@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import math
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..config import Sky
-from ..errors import SkyError, SkyNoOffer, SkyUsageError
+from ..errors import SkyNoOffer, SkyUsageError
 from ..executor import session as sessions
 from ..executor.launching import start
-from ..executor.request import CellOptions
-from ..offers import Offer
-from ..provisioner import broker
+from ..executor.request import CellOptions, with_settings
+from ..ledger import format_rate
+from ..provisioner.placement import Decision, decide
 from ..resources import Resources, parse_duration
 from .pool import Pool, active_pools
 from .specs import Nodes, Spec
@@ -25,10 +25,28 @@ if TYPE_CHECKING:
 
 
 class Starter:
-    """Starts and ends the clusters of one pool."""
+    """Starts and ends the clusters of one pool.
 
-    def __init__(self, session: Session, resources: Resources, lease: float | None) -> None:
+    Parameters
+    ----------
+    resources
+        The request, for as many nodes as the pool is to have at first; its price limit is that of
+        the pool as a whole.
+    allocation
+        How spot machines count, see `jupyter_sky.provisioner.placement.decide`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        resources: Resources,
+        lease: float | None,
+        allocation: str | None = None,
+    ) -> None:
         self.session, self.resources, self.lease = session, resources, lease
+        self.allocation = allocation
+        self.clusters: list[Cluster] = []
+        """Those that are up."""
         self.alive: Callable[[], None] = lambda: None
         """Raises when nobody wants what is being started any more."""
 
@@ -40,51 +58,80 @@ class Starter:
                 f"a cluster {name} is up already",
                 hint=f"use it: pool = sky.up({name!r}), or end it: sky.down({name!r})",
             )
-        asked = replace(self.resources, nodes=nodes)
-        known, idle = self.session.clusters, self.lease
-        cluster, _ = start(known, asked, name, idle, lambda *_: self.alive())
-        return cluster
+        asked, known = self._request(nodes), self.session.clusters
+        try:
+            cluster, notes = start(
+                known, asked, name, self.lease, lambda *_: self.alive(), allocation=self.allocation
+            )
+        except SkyNoOffer as error:
+            if self.clusters and self.resources.max_hourly_cost is not None:
+                limit = format_rate(self.resources.max_hourly_cost)
+                hint = f"the pool may cost {limit} as a whole, and {format_rate(self.price)} is up"
+                error.hint = f"{error.hint}\n{hint}" if error.hint else hint
+            raise
+        return self._started(cluster, notes)
 
     def found(self, name: str | None, nodes: int) -> Cluster:
         """Return a cluster that is up for this request; start one where there is none."""
-        asked = replace(self.resources, nodes=nodes)
-        cluster, _ = self.session.clusters.obtain(asked, name, self.lease, lambda *_: self.alive())
-        return cluster
+        cluster, notes = self.session.clusters.obtain(
+            self._request(nodes),
+            name,
+            self.lease,
+            lambda *_: self.alive(),
+            allocation=self.allocation,
+        )
+        return self._started(cluster, notes)
 
     def end(self, cluster: Cluster) -> None:
         """End a cluster; one that has ended already is no error."""
+        self.clusters = [one for one in self.clusters if one is not cluster]
         try:
             self.session.clusters.down(cluster.row.name)
         except SkyUsageError:
             pass
 
+    @property
+    def price(self) -> float:
+        """USD/h of what is up."""
+        return sum(one.row.price or 0.0 for one in self.clusters if not one.link.lost)
 
-def best(spec: Spec, nodes: Nodes) -> tuple[Resources, Offer]:
-    """Return the request of a spec, and the best offer for it."""
-    allocation = (spec.allocation or "spot-if-available").replace("_", "-")
-    markets = {
-        "spot": [True],
-        "on-demand": [False],
-        "cheapest": [True, False],
-        "spot-if-available": [True, None],
-    }[allocation]
-    refusal: SkyError | None = None
-    found: list[tuple[Resources, Offer]] = []
-    for spot in markets:
-        resources = spec.resources(nodes.started, spot)
-        try:
-            choice = broker.first_choice(resources)
-        except SkyNoOffer as error:
-            refusal = error
-            continue
-        offer = choice if isinstance(choice, Offer) else choice.tasks[0].offer
-        found.append((resources, offer))
-        if allocation != "cheapest":
-            break
-    if not found:
-        assert refusal is not None
-        raise refusal
-    return min(found, key=lambda one: math.inf if one[1].price is None else one[1].price)
+    def affordable(self, nodes: int) -> int:
+        """Return how many more nodes keep the pool's limit, at the price of those that are up.
+
+        One at least: a cheaper machine may still keep it, and else the refusal says why.
+        """
+        limit = self.resources.max_hourly_cost
+        up = sum(one.row.nodes for one in self.clusters if not one.link.lost)
+        if limit is None or not up or not self.price:
+            return nodes
+        each = self.price / up
+        return max(1, min(nodes, int((limit - self.price) / each + 1e-9)))
+
+    def _request(self, nodes: int) -> Resources:
+        """Return the request for more nodes: within what is left of the pool's limit.
+
+        Nodes that are still to come keep their share of it.
+        """
+        limit = self.resources.max_hourly_cost
+        if limit is None:
+            return replace(self.resources, nodes=nodes)
+        up = sum(one.row.nodes for one in self.clusters if not one.link.lost)
+        share = nodes / max(nodes, self.resources.nodes - up)
+        left = max(0.0, limit - self.price) * share
+        return replace(self.resources, nodes=nodes, max_hourly_cost=left)
+
+    def _started(self, cluster: Cluster, notes: list[str]) -> Cluster:
+        self.clusters.append(cluster)
+        if notes:
+            warnings.warn(f"{cluster.row.name}: {'; '.join(notes)}", stacklevel=4)
+        return cluster
+
+
+def best(spec: Spec, nodes: Nodes) -> tuple[Resources, Decision]:
+    """Return the request of a spec, with the settings' limits, and where it would go."""
+    spot = {"spot": True, "on-demand": False}.get(spec.market or "")
+    resources = with_settings(spec.resources(nodes.started, spot), Sky.load())
+    return resources, decide(resources, spec.market)
 
 
 _EQUIPMENT = {"worker", "image", "plugins", "options"}

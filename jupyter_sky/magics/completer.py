@@ -24,7 +24,7 @@ _VERBS: dict[str, tuple[str, ...]] = {
     "config": ("setting",),
     "cost": ("--by", "--since", "--csv"),
     "cancel": ("run",),
-    "down": ("cluster", "all", "--yes"),
+    "down": ("cluster", "all", "--all", "--yes"),
     "extend": ("cluster",),
     "get": ("remote-name",),
     "help": ("verb",),

@@ -157,6 +157,8 @@ _MATCHERS: dict[int, Any] = {}
 def load(shell: Any) -> None:
     """Register the magics, the completion and the settings with a shell."""
     settings = Sky.load(shell)
+    if settings.notice:
+        print(f"jupyter_sky: {settings.notice}")
     if settings not in shell.configurables:
         shell.configurables.append(settings)
     shell.register_magics(SkyMagics(shell))
@@ -181,7 +183,7 @@ def _reap_aside(settings: Sky) -> None:
     if any(Records(notes).unfinished()):
         quiet = subprocess.DEVNULL
         subprocess.Popen(
-            [sys.executable, "-m", "jupyter_sky.cli", "reap", "--here"],
+            [sys.executable, "-P", "-m", "jupyter_sky.cli", "reap", "--here"],
             env={**os.environ, "SKY_DATA_DIR": settings.data_dir},
             stdin=quiet,
             stdout=quiet,

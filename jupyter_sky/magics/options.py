@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from jupyter_sky.errors import SkyUsageError, suggest
 from jupyter_sky.executor.request import CellOptions, Input, Output
+from jupyter_sky.package_names import check_package
 from jupyter_sky.resources import Resources, parse_duration, parse_usd
 
 Kind = Literal["value", "names", "flag", "optional"]
@@ -132,6 +133,10 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, Complete], ...]] = {
             *("--retry-until-up", ""),
         ),
         ("--yes", "", "Send large values without asking.", "--yes", ""),
+        (
+            *("--untrusted", "", "Bring back data only, and nothing that can run here."),
+            *("--untrusted", ""),
+        ),
     ),
 }
 
@@ -196,7 +201,7 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         max_cost=parse_usd(given["max_cost"][0], "--max-cost") if "max_cost" in given else None,
         timeout=_seconds(given, "timeout"),
         idle=_seconds(given, "idle"),
-        pip=_names(given, "pip"),
+        pip=_packages(_names(given, "pip")),
         env=_variables(_names(given, "env")),
         sync=_names(given, "sync"),
         inputs=_inputs(_names(given, "input")),
@@ -207,6 +212,7 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         dry_run="dry_run" in given,
         retry_until_up="retry_until_up" in given,
         yes="yes" in given,
+        untrusted="untrusted" in given,
     )
 
 
@@ -354,6 +360,12 @@ def _seconds(given: _Given, dest: str) -> float | None:
 def _names(given: _Given, dest: str) -> tuple[str, ...]:
     items = [item for text in given.get(dest, ()) for item in names_in_list(text)]
     return tuple(dict.fromkeys(items))
+
+
+def _packages(packages: tuple[str, ...]) -> tuple[str, ...]:
+    for package in packages:
+        check_package(package, "--pip")
+    return packages
 
 
 def _either(given: _Given, yes: str, no: str) -> bool | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from ..engines.activity import notebook_name
 from ..errors import SkyUsageError, suggest
 
 
@@ -68,14 +69,35 @@ def _up(words: list[str]) -> Any:
 
 
 def _down(words: list[str]) -> Any:
+    from .confirmation import end
+
+    names, given = _flags(words, {"--yes": False, "--all": False}, "down")
+    name = _one(names, "down")
+    everything = "--all" in given or name == "all"
+    if "--all" in given and name not in (None, "all"):
+        raise SkyUsageError(
+            f"%sky down {name} --all: one or all?", hint=f"%sky down {name}, or %sky down --all"
+        )
+    outcome = end(
+        None if everything else name, everything, "--yes" in given, "%sky down --all --yes"
+    )
+    for each, place in outcome.ended:
+        print(f"ended: {each} ({place})")
+    for each, why in outcome.spared:
+        print(f"not ended: {each}: {why}" + ("" if everything else f"; %sky down {each} ends it"))
+    if not (outcome.ended or outcome.spared or outcome.failed):
+        print(_none_up(everything))
+    outcome.check()
+
+
+def _none_up(everything: bool) -> str:
     from ..executor import session as sessions
 
-    names, _ = _flags(words, {"--yes": False, "--all": False}, "down")
-    ended = sessions.current().down(_one(names, "down") or "all")
-    for name, place in ended.items():
-        print(f"ended: {name} ({place})")
-    if not ended:
-        print("no cluster is up")
+    others = [] if everything else sessions.current().store.live()
+    if not others:
+        return "no cluster is up"
+    names = ", ".join(f"{row.name} ({notebook_name(row.notebook)})" for row in others)
+    return f"no cluster of this notebook is up; of others: {names}. %sky down --all ends those, too"
 
 
 def _extend(words: list[str]) -> Any:
@@ -350,7 +372,12 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
     {
         "status": Verb(_status, "status [CLUSTER]", "clusters that are up", "status"),
         "up": Verb(_up, "up [OPTIONS]", "bring a cluster up", "up -c train --cpus 2"),
-        "down": Verb(_down, "down [CLUSTER|all]", "end a cluster, or all", "down train"),
+        "down": Verb(
+            _down,
+            "down [CLUSTER|--all] [--yes]",
+            "end a cluster, those of this notebook, or all",
+            "down train",
+        ),
         "extend": Verb(
             _extend,
             "extend [CLUSTER] TIME",

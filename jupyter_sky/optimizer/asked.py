@@ -16,6 +16,31 @@ from .problem import Objective
 _KINDS = ("cost", "time", "time_then_cost", "carbon")
 WEIGHTS = {"usd": "usd_weight", "hours": "hour_weight", "grams": "gram_weight"}
 
+AIMS = frozenset({"minimize", "deadline", "budget", "carbon_cap", "constraints", "recompute"})
+"""Settings of `plan` that say which plan is the best one."""
+MARKET = frozenset({"catalog", "offers", "own", "warm"})
+"""Settings of `plan` that say what can be had."""
+SETTINGS = AIMS | MARKET | {"solver", "presolve", "time_limit", "gap", "tracked"}
+
+
+def request_of(what: Any, settings: Mapping[str, Any]) -> tuple[Resources | None, dict[str, Any]]:
+    """The single request of what was given to `plan`, if it is one, and the settings without it.
+
+    Examples
+    --------
+    >>> request_of(None, {"cpus": "4", "deadline": "3h"})[1]
+    {'deadline': '3h'}
+    """
+    limits = {key: value for key, value in settings.items() if key in SETTINGS}
+    labels = {key: value for key, value in settings.items() if key not in SETTINGS}
+    if isinstance(what, Mapping) and not labels:
+        return Resources.parse(**what), limits
+    if isinstance(what, Resources) and not labels:
+        return what, limits
+    if what is None and labels:
+        return Resources.parse(**labels), limits
+    return None, dict(settings)
+
 
 def graph_of(what: Any, labels: Mapping[str, Any]) -> Graph:
     """The graph of what was given to `plan`."""

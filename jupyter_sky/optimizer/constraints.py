@@ -197,6 +197,29 @@ class Avoid(_OnOffers):
         return mask
 
 
+def merged(demands: Iterable[Any]) -> tuple[Any, ...]:
+    """The same demands with places that are avoided for one reason in one demand.
+
+    A launch adds one after each refusal; as demands of their own they would be too many to count
+    as the bits of a number.
+
+    Examples
+    --------
+    >>> gcp, aws = Avoid((Scope("capacity", "gcp"),)), Avoid((Scope("capacity", "aws"),))
+    >>> len(merged((gcp, Quota(8), aws))), len(merged((gcp, Quota(8), aws))[0].places)
+    (2, 2)
+    """
+    found: dict[Any, Any] = {}
+    for demand in demands:
+        key = (Avoid, demand.why, demand.tasks) if isinstance(demand, Avoid) else id(demand)
+        known = found.get(key)
+        if known is not None and isinstance(demand, Avoid):
+            places = tuple(dict.fromkeys((*known.places, *demand.places)))
+            demand = Avoid(places, demand.why, tasks=demand.tasks)
+        found[key] = demand
+    return tuple(found.values())
+
+
 # -- demands on several tasks ----------------------------------------------------------------
 
 

@@ -256,7 +256,13 @@ class Market:
             scale,
             tuple(found.services),
         )
-        return self._seen(pool) if found.service is None else pool
+        if found.service is not None:
+            return pool
+        seen = self._seen(pool)
+        if need.max_hourly_cost is None or not self.prices:
+            return seen
+        # a price that was seen may be above the limit that the listed one keeps
+        return seen.take(np.flatnonzero(seen.price * need.nodes <= need.max_hourly_cost))
 
     def _of_own(self, need: Resources, index: int) -> Pool:
         fits = [

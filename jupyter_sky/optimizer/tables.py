@@ -20,7 +20,7 @@ from ..offers import Offer
 from ..preemption.recomputation import Recompute, expected_runs
 from . import constraints, pareto
 from .concurrency import concurrent
-from .constraints import AtOnce, Custom, HourlyCeiling, Quota, Together, _OnOffers
+from .constraints import AtOnce, Avoid, Custom, HourlyCeiling, Quota, Together, _OnOffers
 from .market import Market
 from .pricing import Priced, Pricer
 from .problem import (
@@ -95,7 +95,7 @@ class Builder:
     def with_demands(self, *demands: Any) -> Builder:
         """The same with more demands; prices that are known are kept."""
         other = Builder(self.graph, self.market, (), self.recompute, self.warm)
-        other.demands = (*self.demands, *demands)
+        other.demands = constraints.merged((*self.demands, *demands))
         constraints.check(other.demands, self.graph)
         if other.pricer.shared == self.pricer.shared:
             other.pricer, other.notes = self.pricer, self.notes
@@ -110,8 +110,18 @@ class Builder:
         """Which offers of a task's whole pool a demand admits."""
         key = (demand, one.spec.needs)
         if key not in self._refused:
-            self._refused[key] = demand.allowed(self.market, one.pool)
+            self._refused[key] = self._allowed(demand, one)
         return self._refused[key]
+
+    def _allowed(self, demand: _OnOffers, one: Priced) -> Flags:
+        if isinstance(demand, Avoid) and len(demand.places) > 1:
+            # a launch adds one place after each refusal: the others are known already
+            before = replace(demand, places=demand.places[:-1])
+            known = self._refused.pop((before, one.spec.needs), None)
+            if known is not None:
+                last = replace(demand, places=demand.places[-1:])
+                return known & last.allowed(self.market, one.pool)
+        return demand.allowed(self.market, one.pool)
 
     # -- all tasks -----------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from ..errors import (
     SkyPreempted,
     SkyStoreError,
     SkyUnreachable,
+    SkyUsageError,
 )
 from ..offers import Offer
 from ..resources import format_duration
@@ -79,7 +80,11 @@ def provision(order: Launch, report: Report, launched: Launched = lambda _: None
         The place refuses, or did so lately.
     SkyClusterLost
         Machines came up, but no controller on them. They have been terminated.
+    SkyUsageError
+        Nothing here can launch such an offer.
     """
+    if why := clouds.why_not_launchable(order.offer):
+        raise SkyUsageError(f"{order.offer.place}: {why}")
     _skip_blocked(order.offer)
     try:
         return _bring_up(order, report, launched)
@@ -170,7 +175,9 @@ def _bring_up(order: Launch, report: Report, launched: Launched) -> Lease:
         # here, where an interrupt still gives back what has come up
         seconds = time.monotonic() - begun
         unbroken(lambda: observe("launched", order.offer, seconds=seconds))
-    except BaseException:
+    except BaseException as error:
+        if machines and isinstance(error, SkyError):
+            error.machines_came_up = True
         unbroken(lambda: cloud.terminate([machine.id for machine in machines]))
         raise
     return Lease(order, tuple(machines), connection)

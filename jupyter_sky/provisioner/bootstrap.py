@@ -20,7 +20,8 @@ from ..clouds.keeper import Node, failed
 from ..engines.package import Recipe, recipe, sources
 from ..errors import SkyBootstrapError, SkyClusterLost
 from ..together import at_once
-from .packed import packed, tar_option, uv_for
+from .packed import packed, tar_option
+from .uv import uv_for
 
 NEEDED_KB = 300_000
 """Free disk that a new environment needs: Python, its packages, and room to work."""

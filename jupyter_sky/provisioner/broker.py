@@ -8,34 +8,30 @@ across clouds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from .. import clouds
 from ..errors import (
     SkyClusterLost,
     SkyError,
     SkyNoCapacity,
     SkyNoOffer,
-    SkyPermission,
     SkyUnreachable,
     SkyUsageError,
 )
 from ..offers import Offer
-from ..optimizer.candidates import candidates, no_offer
 from ..resources import Resources, format_duration
 from ..tracker.blocks import block_seconds, scope
 from . import Report, cause_of, refused
-
-if TYPE_CHECKING:
-    from ..optimizer.planned import Plan
+from .placement import Decision, decide
 
 RETRY_SECONDS = (5.0, 300.0)
 """With ``--retry-until-up``: the shortest and the longest time until all places are asked again."""
 
 LOST = 3
-"""After so many machines that came up and were no use, it is told: each has cost something."""
+"""After so many launches of one stage that came up and were no use, the next stage is asked, or the
+error is told: each has cost something."""
 
 T = TypeVar("T")
 
@@ -46,11 +42,17 @@ class Attempt:
 
     offer: Offer
     error: SkyError
+    stage: str = ""
 
     @property
     def cause(self) -> str:
         """``capacity``, ``quota`` or ``transient``."""
         return cause_of(self.error)
+
+    @property
+    def came_up(self) -> bool:
+        """Whether machines came up, and so cost something."""
+        return self.error.machines_came_up or isinstance(self.error, SkyClusterLost)
 
     def __str__(self) -> str:
         first = self.error.message.splitlines()[0]
@@ -58,12 +60,38 @@ class Attempt:
         return first if first.startswith(place) else f"{place}: {first}"
 
 
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[T]):
+    """A launch that has come up.
+
+    Attributes
+    ----------
+    result
+        What the launch returned.
+    decision : Decision
+        Where it came up.
+    attempts : tuple of Attempt
+        The places that had refused before.
+    """
+
+    result: T
+    decision: Decision
+    attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences for the user: what was preferred and could not be had, and what refused."""
+        refusals = [summary(self.attempts, self.decision.offer)] if self.attempts else []
+        return [*self.decision.notes, *refusals]
+
+
 def place(
     need: Resources,
     launch: Callable[[Offer], T],
     report: Report,
     until_up: bool = False,
-) -> tuple[T, list[Attempt]]:
+    allocation: str | None = None,
+) -> Placed[T]:
     """Bring up what is needed at the best place that does not refuse.
 
     Parameters
@@ -75,11 +103,8 @@ def place(
         Called with ``placing`` and what is being tried.
     until_up
         When every place has refused, wait and ask again, without end.
-
-    Returns
-    -------
-    tuple
-        What `launch` returned, and the places that had refused before.
+    allocation
+        See `jupyter_sky.provisioner.placement.decide`.
 
     Raises
     ------
@@ -90,75 +115,25 @@ def place(
     """
     attempts: list[Attempt] = []
     report("placing", "")
-    choice = first_choice(need)
+    decision = decide(need, allocation)
     while True:
-        offer = choice if isinstance(choice, Offer) else choice.tasks[0].offer
+        offer = decision.offer
         if attempts:
             report("placing", f"{offer.place}, after {_count(attempts)}")
         try:
-            return launch(offer), attempts
+            return Placed(launch(offer), decision, tuple(attempts))
         except (SkyNoCapacity, SkyUnreachable, SkyClusterLost, SkyUsageError) as error:
-            attempts.append(Attempt(offer, error))
-            if offer.cloud == "local" or _is_no_matter_of_place(need, attempts):
+            attempts.append(Attempt(offer, error, decision.stage.kind))
+            if offer.cloud == "local" or _is_invalid(need, attempts):
                 raise
-        choice = _next(need, choice, attempts, report, until_up)
-
-
-def first_choice(need: Resources) -> Offer | Plan:
-    """Return where a request goes: an offer where nothing is to be decided, else a plan.
-
-    Raises
-    ------
-    SkyNoOffer
-        Nothing on sale meets the request; says which label stands in the way.
-    SkyPermission
-        Only clouds were asked for that cannot be used from here.
-    """
-    own = own_offers(need)
-    found = candidates(need, own)
-    free = bool(found) and found[0].price == 0
-    # nothing is cheaper than free, and machines of one's own are not taken back
-    renting = () if free else usable(need)
-    if not renting:
-        if not found:
-            raise _nothing(need, own)
-        if len(found) == 1:
-            return found[0]
-    from ..optimizer.plan import plan
-
-    if not renting:
-        return plan(need, offers=found)
-    asked = replace(
-        need,
-        clouds=(*renting, *dict.fromkeys(offer.cloud for offer in found)),
-        # a cell's variables live on its machine: it is not risked unasked
-        spot=False if need.spot is None else need.spot,
-    )
-    return plan(asked, own=found)
-
-
-def planned(need: Resources) -> Plan:
-    """Return the plan by which a request would be launched now."""
-    choice = first_choice(need)
-    if not isinstance(choice, Offer):
-        return choice
-    from ..optimizer.plan import plan
-
-    return plan(need, offers=[choice])
-
-
-def usable(need: Resources) -> tuple[str, ...]:
-    """Return the clouds that rent machines, are asked for, and have credentials here."""
-    return tuple(
-        name
-        for name in clouds.RENTED
-        if (not need.clouds or name in need.clouds) and clouds.is_ready(name)
-    )
-
-
-def own_offers(need: Resources) -> list[Offer]:
-    """Return what machines of one's own could do for a request."""
-    return [offer for name in clouds.OWN for offer in clouds.own_cloud(name).offers(need)]
+        following = _following(decision, attempts)
+        if following is None:
+            if decision.stage.kind in _worn_out(attempts):
+                raise attempts[-1].error
+            if not until_up:
+                raise _exhausted(attempts)
+            following = _asked_again(need, allocation, attempts, report)
+        decision = following
 
 
 def summary(attempts: Sequence[Attempt], offer: Offer) -> str:
@@ -167,37 +142,27 @@ def summary(attempts: Sequence[Attempt], offer: Offer) -> str:
     return f"on {offer.place} after {_count(attempts)}: {said}"
 
 
-def _nothing(need: Resources, own: Sequence[Offer]) -> SkyError:
-    renting = [name for name in need.clouds if name in clouds.RENTED]
-    if renting and set(need.clouds) <= set(renting):
-        found = clouds.get(renting[0]).check()  # it asks nobody: there are no credentials
-        return SkyPermission(
-            f"--cloud {','.join(need.clouds)}: {found.found}", hint=found.fix or "see %sky check"
-        )
-    return no_offer(need, own)
-
-
-def _next(
-    need: Resources,
-    choice: Offer | Plan | None,
-    attempts: list[Attempt],
-    report: Report,
-    until_up: bool,
-) -> Offer | Plan:
+def _following(decision: Decision, attempts: Sequence[Attempt]) -> Decision | None:
+    """Return what to ask after a refusal; None when nothing is left."""
     last = attempts[-1]
+    try:
+        if decision.stage.kind in _worn_out(attempts):
+            return decision.next_stage()
+        return decision.avoiding(scope(last.cause, refused(last.offer, last.error)))
+    except SkyNoOffer:
+        return None
+
+
+def _asked_again(
+    need: Resources, allocation: str | None, attempts: list[Attempt], report: Report
+) -> Decision:
+    """Wait until something can be asked again, and decide anew."""
     while True:
-        try:
-            if choice is not None and not isinstance(choice, Offer):
-                return choice.replan([scope(last.cause, refused(last.offer, last.error))])
-        except SkyNoOffer:
-            pass
-        if not until_up:
-            raise _exhausted(attempts)
         _pause(attempts, report)
         try:
-            return first_choice(need)
+            return decide(need, allocation, _worn_out(attempts))
         except SkyNoOffer:
-            choice = None  # all are blocked still
+            pass  # all are blocked still
 
 
 def _exhausted(attempts: Sequence[Attempt]) -> SkyError:
@@ -220,17 +185,24 @@ def _pause(attempts: Sequence[Attempt], report: Report) -> None:
         time.sleep(min(0.1, left))
 
 
-def _is_no_matter_of_place(need: Resources, attempts: Sequence[Attempt]) -> bool:
-    """Whether the next place would fail too.
+def _is_invalid(need: Resources, attempts: Sequence[Attempt]) -> bool:
+    """Whether the order itself is at fault, so that the next place would fail too.
 
-    Machines that came up and were lost, and orders that clouds call invalid (a type that is no
-    longer sold, or a disk that is too large), are tried elsewhere a few times only; not at all
-    where the user has named the type.
+    Orders that clouds call invalid (a type that is no longer sold, or a disk that is too large)
+    are tried elsewhere a few times only; not at all where the user has named the type, nor where a
+    machine of one's own says so: a mistake is no reason to rent one.
     """
-    if need.instance_type and isinstance(attempts[-1].error, SkyUsageError):
-        return True
-    kinds = (SkyClusterLost, SkyUsageError)
-    return sum(isinstance(attempt.error, kinds) for attempt in attempts) >= LOST
+    last = attempts[-1]
+    if not isinstance(last.error, SkyUsageError):
+        return False
+    invalid = sum(isinstance(attempt.error, SkyUsageError) for attempt in attempts)
+    return bool(need.instance_type) or last.stage == "own" or invalid >= LOST
+
+
+def _worn_out(attempts: Sequence[Attempt]) -> Collection[str]:
+    """Return the kinds of stages where launches have cost something in vain too often."""
+    paid = [attempt.stage for attempt in attempts if attempt.came_up]
+    return {kind for kind in paid if paid.count(kind) >= LOST}
 
 
 def _count(attempts: Sequence[Attempt]) -> str:

@@ -1,4 +1,4 @@
-"""What is made here for machines elsewhere: uv for their processors, and all that engines need.
+"""What is made here for machines elsewhere: all that engines need, packed.
 
 The packages of engines are installed into a folder of this machine, with the bytecode that a new
 machine would take longest to make, and packed once for each kind of machine.
@@ -26,6 +26,7 @@ from ..clouds.keeper import Node, failed
 from ..engines.package import recipe, sources
 from ..errors import SkyBootstrapError
 from ..ssh import Address
+from .uv import run_uv
 
 KEPT_ARCHIVES = 4
 """How many packed environments are kept on this machine."""
@@ -36,38 +37,6 @@ UNUSED = "".join(
     f"{name} ; python_version < '3'\n" for name in "debugpy jedi prompt_toolkit".split()
 )
 """More than half of all that IPython asks for; engines have no terminal and complete nothing."""
-
-
-def uv_here() -> str:
-    """Return the path of this machine's uv.
-
-    Raises
-    ------
-    SkyBootstrapError
-        There is none.
-    """
-    try:
-        from uv import find_uv_bin
-
-        return find_uv_bin()
-    except (ImportError, FileNotFoundError):
-        found = shutil.which("uv")
-    if found is None:
-        raise SkyBootstrapError(
-            "machines reached by SSH are made ready by uv, and it is not installed here",
-            hint='pip install "jupyter_sky[ssh]"',
-        )
-    return found
-
-
-def uv_for(node: Node) -> Path:
-    """Return a uv that runs on a node: this machine's, or one downloaded for it."""
-    here = (platform.system(), platform.machine())
-    if here == (node.system, node.machine) and node.libc == "gnu":
-        return Path(uv_here())
-    target = Path(tempfile.mkdtemp(prefix="sky-uv-"))
-    install_here(node, target, ["uv"])
-    return target / "bin" / "uv"
 
 
 def packed(node: Node) -> Path:
@@ -165,7 +134,7 @@ def _slim(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 def _compile(site: Path) -> None:
     """Add the bytecode of what engines import; without it they start later, that is all."""
-    command = [sys.executable, "-m", "jupyter_sky.provisioner.bytecode", str(site)]
+    command = [sys.executable, "-P", "-m", "jupyter_sky.provisioner.bytecode", str(site)]
     package = str(Path(__file__).parents[2])
     paths = [path for path in (package, os.environ.get("PYTHONPATH")) if path]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
@@ -190,14 +159,11 @@ def install_here(node: Node, target: Path, requirements: Sequence[str], *more: s
     """
     wanted = recipe(node.python, node.packages)
     libc = "unknown-linux-musl" if node.libc == "musl" else "unknown-linux-gnu"
-    outcome = subprocess.run(
-        [
-            *(uv_here(), "pip", "install", "-q", "--target", str(target), *more),
-            *("--python-platform", f"{node.machine}-{libc}", "--python-version", wanted.python),
-            *("--only-binary", ":all:", *requirements),
-        ],
-        capture_output=True,
-        text=True,
+    outcome = run_uv(
+        *("install", "-q", "--target", str(target.absolute()), *more),
+        *("--python-platform", f"{node.machine}-{libc}", "--python-version", wanted.python),
+        *("--only-binary", ":all:"),
+        requirements=requirements,
     )
     if outcome.returncode:
         raise failed(

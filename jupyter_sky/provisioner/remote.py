@@ -13,6 +13,7 @@ from typing import Any
 from .. import ssh
 from ..clouds.keeper import Node
 from ..engines.guardian import write_private
+from ..engines.logins import LOGIN_VARIABLE
 from ..engines.package import minor_version
 from ..engines.tunnel import Tunnel
 from ..errors import SkyClusterLost, SkyError
@@ -192,10 +193,10 @@ def open_tunnel(path: Path) -> Tunnel | None:
     SkyUnreachable
         The machine cannot be reached; says why.
     """
-    record = json.loads(path.read_text())
+    record = _record(path)
     if "node" not in record:
         return None
-    node = Node.load(record["node"])
+    node = _node(record, path)
     ssh.check_key(node.address)
 
     def explain(errors: str) -> SkyError:
@@ -207,12 +208,40 @@ def open_tunnel(path: Path) -> Tunnel | None:
         tunnel = None
     if tunnel is None:
         tunnel = Tunnel(record["cluster"], _way(node))
-    tunnel.lead_to(record["controller"], explain)
+    try:
+        tunnel.lead_to(record["controller"], explain)
+    except BaseException:
+        tunnel.close()
+        raise
     return tunnel
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """Read what is noted of a cluster; raise ValueError where that is no record."""
+    try:
+        record = json.loads(path.read_text())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(record, dict):
+        raise ValueError("not an object")
+    return record
+
+
+def _node(record: dict[str, Any], path: Path) -> Node:
+    try:
+        node = Node.load(record["node"])
+        texts = (record["cluster"], node.directory, node.environment)
+        if not all(isinstance(text, str) for text in texts) or "controller" not in record:
+            raise ValueError("not a record of a cluster")
+    except (TypeError, ValueError, KeyError, AttributeError):
+        raise SkyClusterLost(f"what is noted of a cluster cannot be read: {path}") from None
+    return node
 
 
 def shell_command(path: Path) -> str:
     """Return the command that opens a shell in a cluster's folder on its head node."""
-    node = Node.load(json.loads(path.read_text())["node"])
-    inside = f"cd {shlex.quote(node.directory)} && exec $SHELL -l"
+    node = _node(_record(path), path)
+    folder = shlex.quote(node.directory)
+    # the head knows by the variable for which cluster somebody is there: a login keeps it up
+    inside = f"cd {folder} && exec env {LOGIN_VARIABLE}={folder} $SHELL -l"
     return f"{ssh.manual(node.address).replace('ssh ', 'ssh -t ', 1)} {shlex.quote(inside)}"

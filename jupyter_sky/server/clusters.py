@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tornado.web
-
 from ..errors import SkyError, SkyUsageError
-from .handler import NotNow, SkyHandler
+from .handler import NotNow, SkyHandler, authorized
 
 if TYPE_CHECKING:
     from .desk import Desk
@@ -35,6 +33,7 @@ def down(desk: Desk, name: str) -> dict[str, Any]:
             desk.up(name)  # says why it is not
         # one of its own: several may be ended at once
         known = Clusters(session.store, session.notebook, session.id)
+        known.ender = "in the panel"
         try:
             ended = known.down(name)
         except SkyUsageError as error:
@@ -104,7 +103,7 @@ def log(desk: Desk, name: str) -> dict[str, Any]:
 class VitalsHandler(SkyHandler):
     """How busy its nodes are."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self, name: str) -> None:
         """Ask its head, which goes by nobody's looking."""
         self.desk.watchman.somebody_looks()
@@ -114,7 +113,7 @@ class VitalsHandler(SkyHandler):
 class DownHandler(SkyHandler):
     """Its end."""
 
-    @tornado.web.authenticated
+    @authorized
     async def post(self, name: str) -> None:
         """End it, and answer when it is gone."""
         await self.answer(down, self.desk, name)
@@ -123,7 +122,7 @@ class DownHandler(SkyHandler):
 class ExtendHandler(SkyHandler):
     """Its extension."""
 
-    @tornado.web.authenticated
+    @authorized
     async def post(self, name: str) -> None:
         """Keep it: ``{"time": "1h"}``."""
         await self.answer(lambda: extended(self.desk, name, self.body().get("time")))
@@ -132,7 +131,7 @@ class ExtendHandler(SkyHandler):
 class SshHandler(SkyHandler):
     """The way into it."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self, name: str) -> None:
         """Return the command."""
         await self.answer(ssh, self.desk, name)
@@ -141,7 +140,7 @@ class SshHandler(SkyHandler):
 class LogHandler(SkyHandler):
     """Its launch."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self, name: str) -> None:
         """Return its stages."""
         await self.answer(log, self.desk, name)

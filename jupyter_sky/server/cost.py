@@ -7,10 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tornado.web
-
 from ..errors import SkyError
-from .handler import SkyHandler
+from .handler import SkyHandler, authorized
 
 if TYPE_CHECKING:
     from ..bill import Bill
@@ -61,7 +59,7 @@ class _CostHandler(SkyHandler):
 class CostHandler(_CostHandler):
     """The bill."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self) -> None:
         """Answer as `Bill.to_dict` has it."""
         await self.answer(lambda: self.bill().to_dict())
@@ -70,7 +68,7 @@ class CostHandler(_CostHandler):
 class CsvHandler(_CostHandler):
     """The bill as a file."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self) -> None:
         """Answer all lines."""
         try:
@@ -85,12 +83,12 @@ class CsvHandler(_CostHandler):
 class BudgetHandler(SkyHandler):
     """The budget of the day."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self) -> None:
         """Answer how the day stands."""
         await self.answer(self._found)
 
-    @tornado.web.authenticated
+    @authorized
     async def put(self) -> None:
         """Set it: ``{"usd": 20}``, or null for no limit."""
         await self.answer(self._set)

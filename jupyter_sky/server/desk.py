@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .. import project_file
 from ..errors import SkyError
 from .handler import NotKnown, NotNow
 from .lookouts import Lookouts
@@ -45,6 +46,8 @@ class Desk:
 
     def __init__(self, server_app: Any, events: Any) -> None:
         self._app, self._events = server_app, events
+        self._own_settings = contextlib.ExitStack()
+        self._own_settings.enter_context(project_file.forbidden())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sky-server")
         self._lock = threading.Lock()
@@ -90,7 +93,7 @@ class Desk:
             return self._session
 
     def configure(self) -> None:
-        """Read the settings, those of the server's own configuration too."""
+        """Read the settings: environment and the server's own configuration, no project's file."""
         from ..config import Sky
 
         Sky.load(self._app)
@@ -116,6 +119,7 @@ class Desk:
 
                 sessions.close()
                 self._session = self._state = None
+        self._own_settings.close()
 
     # -- what is new -------------------------------------------------------------------------
 
@@ -178,6 +182,11 @@ class Desk:
         from .patrol import patrol
 
         self.see(**patrol(self.session, self.lookouts))
+        for row in self.session.store.clusters():
+            # a new connection to a machine elsewhere is for those who look at that cluster
+            if row.cloud == "local" or self.lookouts.open(row):
+                with contextlib.suppress(SkyError):
+                    self.ask(row, "use")
 
     def _tell(self) -> None:
         """Tell front ends that there are news."""
@@ -248,5 +257,6 @@ class Desk:
             self.watchman.patrol_soon()  # it may be gone
             raise
         if "idle_left" in answer:
-            self.told[row.name, row.created] = Told(answer["idle_left"], time.time())
+            left, users = answer["idle_left"], tuple(answer.get("users", ()))
+            self.told[row.name, row.created] = Told(left, time.time(), users)
         return answer

@@ -9,10 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tornado.web
-
-from .. import processes
-from .handler import SkyHandler
+from .handler import SkyHandler, authorized
 
 if TYPE_CHECKING:
     from ..executor.display import Stage, Status
@@ -79,7 +76,7 @@ def follow(desk: Desk, pages: Pages, run_id: str, page: str, fed: bool) -> dict[
 
     row = desk.run(run_id)
     about = desk.describe(row)
-    orphaned = row.ended is None and not processes.lived(row.owner_pid, row.started)
+    orphaned = row.ended is None and not row.is_watched()
     if orphaned and not fed and row.shown < FOLLOWED:
         # the next kernel need not show it: it stands where it belongs
         desk.session.store.beat_run(run_id, 0.0, FOLLOWED)
@@ -129,7 +126,7 @@ def _source(cluster: ClusterRow | None) -> str:
 class NotebookHandler(SkyHandler):
     """``GET notebook?path=``: the latest run of each of its cells."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self) -> None:
         """Answer for a notebook by its path below the server's root."""
         path = self.get_query_argument("path")
@@ -143,7 +140,7 @@ class FollowHandler(SkyHandler):
 
     pages = Pages()
 
-    @tornado.web.authenticated
+    @authorized
     async def post(self, run_id: str) -> None:
         """Take ``{"page", "fed"}``; answer ``{"writer", "over", "output"}``."""
 

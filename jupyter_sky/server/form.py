@@ -7,10 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tornado.web
-
 from ..errors import SkyStoreError, SkyUsageError, suggest
-from .handler import NotKnown, SkyHandler
+from .handler import NotKnown, SkyHandler, authorized
 
 if TYPE_CHECKING:
     from ..forms.complete import Known
@@ -19,12 +17,12 @@ if TYPE_CHECKING:
 class FormHandler(SkyHandler):
     """What a form asks while somebody types: ``POST form/match`` and the like."""
 
-    @tornado.web.authenticated
+    @authorized
     async def post(self, kind: str) -> None:
         """Answer a question of the form, see `jupyter_sky.forms.asking.answers`."""
         await self.answer(self._answered, kind, self.body)
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self, kind: str) -> None:
         """Answer a question whose parts are in the query; `fields` as JSON."""
         await self.answer(self._answered, kind, self._query)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import tornado.web
+from jupyter_server.auth import decorator
 from jupyter_server.base.handlers import APIHandler
 
 from ..errors import SkyBudget, SkyError, SkyNoOffer, SkyStoreError, SkyUsageError
@@ -34,11 +36,36 @@ _STATUS: tuple[tuple[type[SkyError], int], ...] = (
 """What a refusal is in HTTP; the first that fits."""
 
 
+AUTH_RESOURCE = "jupyter_sky"
+"""Name under which a server's authorizer is asked about clusters, runs and costs."""
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def authorized(method: Method) -> Method:
+    """Answer only users whom the server knows and whom its authorizer lets.
+
+    It is asked for the action of the HTTP verb: ``read`` for GET, ``write`` for all others.
+    """
+    checked: Any = tornado.web.authenticated(decorator.authorized(method))
+    checked.is_authorized = True
+    return checked
+
+
 class SkyHandler(APIHandler):
     """A handler that answers in JSON, and says what is wrong in words.
 
-    Every verb of a subclass is ``@tornado.web.authenticated``.
+    Every verb of a subclass is `authorized`; a class with another one cannot be defined.
     """
+
+    auth_resource = AUTH_RESOURCE
+
+    def __init_subclass__(cls) -> None:
+        """Refuse verbs that anybody could use."""
+        super().__init_subclass__()
+        for verb in cls.SUPPORTED_METHODS:
+            method = vars(cls).get(verb.lower())
+            if method is not None and not getattr(method, "is_authorized", False):
+                raise TypeError(f"{cls.__name__}.{verb.lower()} is not @authorized")
 
     _track_activity = False  # a panel that is open is no work: a hub may stop an idle server
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from dataclasses import dataclass, field
@@ -96,14 +95,16 @@ class Lookouts:
 
 
 def _open(found: _Lookout, row: ClusterRow) -> None:
+    from ..engines import connection_file
     from ..engines.observer import Observer
     from ..provisioner.remote import open_tunnel
 
     path = Path(row.connection["file"])
     try:
         found.tunnel = open_tunnel(path)
-        known = found.tunnel.connection if found.tunnel else json.loads(path.read_text())
-    except (OSError, ValueError):
+        tunnel = found.tunnel
+        known = tunnel.connection if tunnel else connection_file.read(path, row.name)
+    except (OSError, ValueError, TypeError, KeyError):
         raise SkyClusterLost(
             f"cluster {row.name} does not answer: what is noted of it cannot be read",
             hint=f"end what is left of it: %sky down {row.name}",

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import tornado.web
-
-from .handler import SkyHandler
+from .handler import SkyHandler, authorized
 
 LIMIT = 20
 _FLAGS = {"true": True, "false": False}
@@ -61,7 +59,7 @@ def _described(line: Any) -> dict[str, Any]:
 class OffersHandler(SkyHandler):
     """Offers."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self) -> None:
         """Answer ``?what=A100:8&spot=true&region=eu&limit=20``."""
         query = {name: self.get_query_argument(name) for name in self.request.query_arguments}

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 
-import tornado.web
-
 from ..errors import SkyError
-from .handler import SkyHandler
+from .handler import SkyHandler, authorized
 
 
 class StateHandler(SkyHandler):
@@ -19,7 +17,7 @@ class StateHandler(SkyHandler):
         """Return the cursor of the answer: it need not be computed of its text."""
         return self._etag
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self) -> None:
         """Answer from the store alone: no cloud and no cluster is asked."""
         try:

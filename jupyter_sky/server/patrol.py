@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import processes
 from ..errors import SkyError
 from .seen import orphan
 
@@ -63,7 +62,7 @@ def _ends(
     rows = {row.name: row for row in up}
     for run in session.store.runs(status="running", limit=None):
         row = rows.get(run.cluster)
-        if row is None or processes.lived(run.owner_pid, run.started):
+        if row is None or run.is_watched():
             continue
         if row.cloud != "local" and not lookouts.open(row):
             continue

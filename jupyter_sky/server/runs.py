@@ -8,11 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tornado.web
-
-from .. import processes
 from ..errors import SkyError
-from .handler import NotKnown, NotNow, SkyHandler
+from .handler import NotKnown, NotNow, SkyHandler, authorized
 from .replay import Entry, lines, outputs
 
 if TYPE_CHECKING:
@@ -41,7 +38,7 @@ def stop(desk: Desk, run_id: str) -> dict[str, Any]:
     if told["ended"] is not None:
         raise NotNow(f"run {run_id} has ended already: {told['status']}")
     desk.session.store.stop_run(run_id, WHO)
-    if processes.lived(row.owner_pid, row.started):
+    if row.is_watched():
         wait = HEED_SECONDS
     else:
         wait = 0.0
@@ -89,7 +86,7 @@ def _stop_there(desk: Desk, row: RunRow, op: str) -> None:
     if cluster is not None and cluster.state == "up" and row.nodes:
         why = f"it was stopped {WHO}"
         desk.ask(cluster, op, run=row.run_id, ranks=list(range(cluster.nodes)), why=why)
-    elif not processes.lived(row.owner_pid, row.started):
+    elif not row.is_watched():
         desk.session.store.close_run_at_beat(row.run_id, "cancelled" if not row.nodes else "lost")
 
 
@@ -124,8 +121,13 @@ def journal(desk: Desk, row: RunRow, since: int) -> tuple[list[Entry], int]:
 
 def printed(desk: Desk, run_id: str, since: int) -> dict[str, Any]:
     """Return what a run has printed, as outputs of a notebook."""
+    from ..config import Sky
+    from ..executor.untrusted import inert_entries, is_untrusted
+
     row = desk.run(run_id)  # before: what comes between the two is answered the next time
     entries, following = journal(desk, row, since)
+    if not Sky.load().trust or is_untrusted(desk.session.store, run_id):
+        entries = inert_entries(entries)
     found = outputs(entries)
     return {
         "outputs": found.shown,
@@ -145,7 +147,7 @@ def logged(desk: Desk, run_id: str, since: int) -> dict[str, Any]:
 class RunHandler(SkyHandler):
     """One run."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self, run_id: str) -> None:
         """Say how it is."""
         await self.answer(run, self.desk, run_id)
@@ -154,7 +156,7 @@ class RunHandler(SkyHandler):
 class StopHandler(SkyHandler):
     """Its end."""
 
-    @tornado.web.authenticated
+    @authorized
     async def post(self, run_id: str) -> None:
         """Ask for it; the state tells when it has come."""
         self.desk.watchman.somebody_looks()
@@ -164,7 +166,7 @@ class StopHandler(SkyHandler):
 class OutputsHandler(SkyHandler):
     """Its outputs."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self, run_id: str) -> None:
         """Return those from ``?since=N`` on, N the ``next`` of the answer before."""
         self.desk.watchman.somebody_looks()
@@ -174,7 +176,7 @@ class OutputsHandler(SkyHandler):
 class LogHandler(SkyHandler):
     """Its log."""
 
-    @tornado.web.authenticated
+    @authorized
     async def get(self, run_id: str) -> None:
         """Return its lines from ``?since=N`` on, N the ``next`` of the answer before."""
         self.desk.watchman.somebody_looks()

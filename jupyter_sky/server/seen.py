@@ -7,13 +7,35 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+FRESH_SECONDS = 60.0
+"""For how long a cluster that is used is taken to be used still."""
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a head said of a cluster, and when."""
+    """A head's last word of how its cluster is used.
+
+    Attributes
+    ----------
+    idle_left : float
+        Seconds after which the cluster ended if nobody used it.
+    at : float
+        When that was said, in unix seconds.
+    users : tuple of str
+        What kept it up then.
+    """
 
     idle_left: float
     at: float
+    users: tuple[str, ...] = ()
+
+    def left(self, now: float) -> float | None:
+        """Return the seconds until its end; None when that is no longer known.
+
+        A cluster that has outlived what its head said was used meanwhile.
+        """
+        left = self.at + self.idle_left - now
+        return left if left > 0 and (not self.users or now - self.at < FRESH_SECONDS) else None
 
 
 Tellings = dict[tuple[str, float], Told]
@@ -73,6 +95,7 @@ def orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:
         "created": min(machine.started for machine in found),
         "idle": 0.0,
         "idle_left": None,
+        "users": [],
         "lease_end": min((m.lease_end for m in found if m.lease_end is not None), default=None),
         "running": 0,
         "usd": None,

@@ -19,7 +19,7 @@ from ..ledger import run_usd
 from ..offers import Offer
 from ..processes import is_alive
 from ..store import IntervalRow, RunRow, Store
-from .seen import Seen, Tellings, midnight
+from .seen import FRESH_SECONDS, Seen, Tellings, Told, midnight
 
 RUNS = 100
 LOST_SECONDS = 86400.0
@@ -29,7 +29,9 @@ DOWN_SECONDS = 600.0
 _SHOWN = """
     SELECT id, name, state, cloud, region, instance_type, spot, price, nodes, resources, offer,
         machines, connection, notebook, created, idle, price_source, price_date, note, kept,
-        (SELECT max(last_beat) FROM intervals WHERE cluster_id = clusters.id) AS last_beat
+        renewed,
+        (SELECT max(ifnull(ended, last_beat)) FROM runs
+            WHERE runs.cluster = clusters.name AND runs.started >= clusters.created) AS last_run
     FROM clusters WHERE state IN ('starting', 'up') OR (
         ended > CASE state WHEN 'lost' THEN :lost ELSE :down END
         AND NOT EXISTS (SELECT 1 FROM clusters AS later
@@ -90,7 +92,7 @@ class State:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._db = store.database
+        self._store, self._db = store, store.database
         self._usd: dict[str, float | None] = {}
 
     def now(self, seen: Seen, told: Tellings) -> dict[str, Any]:
@@ -155,10 +157,7 @@ class State:
     # -- runs ------------------------------------------------------------------------------
 
     def _runs(self, now: float, seen: Seen) -> list[dict[str, Any]]:
-        going = self._db.read("SELECT * FROM runs WHERE ended IS NULL ORDER BY started DESC")
-        latest = self._db.read(f"SELECT * FROM runs ORDER BY started DESC LIMIT {RUNS}")
-        rows = {row["run_id"]: RunRow(**dict(row)) for row in (*going, *latest)}
-        return self._described(list(rows.values()), now, seen)
+        return self._described(self._store.latest_runs(RUNS), now, seen)
 
     def run(self, row: RunRow, seen: Seen) -> dict[str, Any]:
         """Return what is known of one run."""
@@ -206,14 +205,10 @@ def _cluster(
     if state == "up" and name in seen.ending:
         state = "ending"
     launcher = json.loads(row["connection"]) if state == "starting" else {}
-    if launcher and not is_alive(launcher.get("launcher", {})):
+    if launcher and not is_alive(launcher.get("launcher", {}), row["renewed"], now):
         note = "its notebook was killed while it launched it; end it to be sure that nothing is up"
-    idle_left = None
-    if state == "up":
-        ends = [row["kept"], (now if running else row["last_beat"] or row["created"]) + row["idle"]]
-        if said := told.get((name, row["created"])):
-            ends.append(said.at + said.idle_left)
-        idle_left = max(0.0, max(ends) - now)
+    said = told.get((name, row["created"]))
+    users = said.users if said and now - said.at < FRESH_SECONDS else ()
     taken = "name state cloud region instance_type nodes price price_source price_date notebook"
     return {
         **{key: row[key] for key in taken.split()},
@@ -221,13 +216,27 @@ def _cluster(
         "state": state,
         "where": _where(row["offer"], row["nodes"]),
         "spot": bool(row["spot"]),
-        "idle_left": idle_left,
+        "idle_left": _idle_left(row, now, said, running) if state == "up" else None,
+        "users": list(users),
         "lease_end": lease_end(row["machines"]),
         "running": running,
         "usd": usd,
         "note": note or None,
         "orphan": False,
     }
+
+
+def _idle_left(row: dict[str, Any], now: float, said: Told | None, running: int) -> float | None:
+    """Return the seconds until an unused cluster ends; None when that is not known.
+
+    Its head knows best; cells may have run since it was asked. A cluster that is still up after
+    all of that was used in another way.
+    """
+    last = now if running else max(row["last_run"] or 0.0, row["created"])
+    left = max(last + row["idle"] - now, row["kept"] - now)
+    if said and (told := said.left(now)):
+        left = max(left, told)
+    return left if left > 0 else None
 
 
 @lru_cache(maxsize=4096)

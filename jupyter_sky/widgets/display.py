@@ -35,6 +35,10 @@ class CellDisplay:
             self._shown = {"data": mimebundle(status), "metadata": marks(status)}
             self._show_status()
 
+    def remark(self, status: Status) -> None:
+        """Replace the status line of a cell that has ended."""
+        self.status(status)
+
     def _show_status(self) -> None:
         kind = "update_display_data" if self._visible else "display_data"
         self._visible = True
@@ -171,6 +175,9 @@ class PlainDisplay:
         """Print the last status only: lines above cannot be changed here."""
         if status.over:
             self._print(sys.stdout, to_text(status) + "\n")
+
+    def remark(self, status: Status) -> None:
+        """Print nothing: it would stand below what somebody else prints now."""
 
     def send(
         self,

@@ -20,6 +20,7 @@ export interface ICluster {
   created: number;
   idle: number;
   idle_left: number | null;
+  users: string[]; // what keeps it up now, beside cells: calls and logins, as its head said lately
   lease_end: number | null;
   running: number;
   usd: number | null;

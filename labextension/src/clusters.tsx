@@ -4,7 +4,7 @@ import React, { useEffect, useState } from 'react';
 
 import type { ICluster, IGpu, INode, IState, IVitals } from './api';
 import type { Deeds } from './deeds';
-import { clusterMark, ending, ratePlus, spentBy, todayLine, whyNot } from './facts';
+import { clusterMark, ending, endsSoon, ratePlus, spentBy, todayLine, whyNot } from './facts';
 import { Action, Empty, Facts, Mark, useSignal, useTick } from './parts';
 import { Spark } from './spark';
 import type { Watch } from './watch';
@@ -106,7 +106,9 @@ function Cluster(props: {
         </span>
         <span>{cluster.where}</span>
         <Facts facts={facts} />
-        <span className="jsky-Panel-quiet">{ending(cluster, state.at, now, _)}</span>
+        <span className={endsSoon(cluster, state.at, now) ? 'jsky-mod-warn' : 'jsky-Panel-quiet'}>
+          {ending(cluster, state.at, now, _)}
+        </span>
         {cluster.note ? <span className="jsky-Panel-note">{cluster.note}</span> : null}
       </button>
       {opened ? (

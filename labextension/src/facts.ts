@@ -3,6 +3,10 @@
 import type { ICluster, IRun, IState } from './api';
 import { clock, money, rate, span, Translate } from './words';
 
+// as in jupyter_sky/engines/activity.py
+const WARN_SECONDS = 120;
+const WARN_PART = 0.2;
+
 /** How a state is said and marked; the mark differs in shape, not in colour alone. */
 export interface IMark {
   word: string;
@@ -67,6 +71,8 @@ export function ending(cluster: ICluster, at: number, now: number, _: Translate)
   const words: string[] = [];
   if (cluster.running > 0) {
     words.push(cluster.running === 1 ? _('1 cell runs') : _('%1 cells run', cluster.running));
+  } else if (cluster.users.length) {
+    words.push(_('used by %1', cluster.users.join(', ')));
   } else if (cluster.idle_left !== null) {
     const left = cluster.idle_left - (now - at);
     words.push(left > 0 ? _('idle, ends in %1', clock(left)) : _('idle, ends now'));
@@ -78,6 +84,19 @@ export function ending(cluster: ICluster, at: number, now: number, _: Translate)
     words.push(left > 0 ? _('at the latest in %1', span(left, _)) : _('its time is over'));
   }
   return words.join(' · ');
+}
+
+/** Whether a cluster that nobody uses ends so soon that its users are to be warned. */
+export function endsSoon(cluster: ICluster, at: number, now: number): boolean {
+  if (cluster.state !== 'up' || cluster.running || cluster.users.length) return false;
+  const warn = Math.min(WARN_SECONDS, cluster.idle * WARN_PART);
+  return cluster.idle_left !== null && cluster.idle_left - (now - at) < warn;
+}
+
+/** The clusters whose end is worth a warning: what is free can be had again. */
+export function endingSoon(state: IState | null, now: number): ICluster[] {
+  if (!state) return [];
+  return state.clusters.filter(one => one.price !== 0 && endsSoon(one, state.at, now));
 }
 
 /** Why a deed cannot be done to a cluster now; empty when it can. */

@@ -29,6 +29,7 @@ export class RenderedCard extends Widget implements IRenderMime.IRenderer {
   }
 
   async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
+    this.trusted = model.trusted;
     const card = model.data[CARD] as unknown as Card;
     const before = this.card;
     this.card = card;
@@ -37,9 +38,12 @@ export class RenderedCard extends Widget implements IRenderMime.IRenderer {
     this.heard();
   }
 
-  /** The card, without buttons where the server has none of ours to answer them. */
+  /**
+   * The card, without buttons where the server has none of ours to answer them, and in a notebook
+   * that is not trusted: whoever made that may have written another run's id into it.
+   */
   private draw(): ReturnType<typeof drawCard> {
-    const served = this.sky.watch.problem?.kind !== 'missing';
+    const served = this.trusted && this.sky.watch.problem?.kind !== 'missing';
     if (this.drawn && served === this.served) return this.drawn;
     this.drawn?.dispose();
     this.served = served;
@@ -70,6 +74,7 @@ export class RenderedCard extends Widget implements IRenderMime.IRenderer {
 
   private card: Card | null = null;
   private served = true;
+  private trusted = false;
   /** The last state that was looked at: the clocks are compared when a new one comes. */
   private told: IState | null;
   private drawn: ReturnType<typeof drawCard> | null = null;

@@ -15,6 +15,7 @@ import { Signal } from '@lumino/signaling';
 import { Api } from './api';
 import { addCommands } from './commands';
 import { Deeds } from './deeds';
+import { warnOfIdle } from './idle';
 import { Panel } from './panel';
 import { StatusItem } from './statusbar';
 import { Tabs } from './tabs';
@@ -69,6 +70,7 @@ export const shell: JupyterFrontEndPlugin<ISky> = {
     app.shell.add(panel, 'left', { rank: 501 });
     restorer?.add(panel, panel.id);
     addCommands(app, sky, deeds, palette);
+    warnOfIdle(watch, one => deeds.extend(one), _);
     void heed(settings, { watch, tabs, statusBar, sky });
     void app.restored.then(() => watch.start());
     return sky;

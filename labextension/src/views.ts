@@ -81,7 +81,8 @@ export const views: JupyterFrontEndPlugin<void> = {
   requires: [ISky, IRenderMimeRegistry],
   activate: (_app: JupyterFrontEnd, sky: ISky, registry: IRenderMimeRegistry): void => {
     const factory: IRenderMime.IRendererFactory = {
-      safe: true, // what is in the notebook is shown as text, and asked about
+      // a view asks the server and has buttons: an untrusted notebook gets its static HTML
+      safe: false,
       mimeTypes: [VIEW],
       defaultRank: -10, // before HTML, and before widgets, whose models end with their kernel
       createRenderer: () => new RenderedView(sky)

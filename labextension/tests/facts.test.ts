@@ -2,6 +2,8 @@ import { describe, expect, it } from 'vitest';
 
 import {
   ending,
+  endingSoon,
+  endsSoon,
   gist,
   phase,
   ratePlus,
@@ -61,6 +63,22 @@ describe('the end of a cluster', () => {
     );
     expect(ending(cluster({ state: 'starting' }), AT, AT, _)).toBe('');
   });
+
+  it('names who keeps it up', () => {
+    const used = cluster({ users: ['2 calls of a.ipynb', 'login of ada (vim)'] });
+    expect(ending(used, AT, AT + 10, _)).toBe('used by 2 calls of a.ipynb, login of ada (vim)');
+  });
+
+  it('is warned of in the last fifth of the idle limit, two minutes at most', () => {
+    expect(endsSoon(cluster(), AT, AT + 579)).toBe(false);
+    expect(endsSoon(cluster(), AT, AT + 581)).toBe(true);
+    const short = cluster({ idle: 100, idle_left: 50 });
+    expect(endsSoon(short, AT, AT + 29)).toBe(false);
+    expect(endsSoon(short, AT, AT + 31)).toBe(true);
+    expect(endsSoon(cluster({ users: ['1 call of a.ipynb'] }), AT, AT + 690)).toBe(false);
+    expect(endsSoon(cluster({ running: 1 }), AT, AT + 690)).toBe(false);
+    expect(endsSoon(cluster({ idle_left: null }), AT, AT)).toBe(false);
+  });
 });
 
 describe('a deed that cannot be done', () => {
@@ -114,5 +132,21 @@ describe('a chart', () => {
       'CPU: 90 % now, 10 % to 90 % in the last 2 min'
     );
     expect(inWords('CPU', [null, null], say, 120)).toBe('CPU: not known yet');
+  });
+});
+
+describe('the warning of an idle cluster', () => {
+  it('is for what costs, ends soon and is not used', () => {
+    const clusters = [
+      cluster({ name: 'soon', idle_left: 100 }),
+      cluster({ name: 'later', idle_left: 700 }),
+      cluster({ name: 'free', idle_left: 100, price: 0 }),
+      cluster({ name: 'unknown', idle_left: 100, price: null }),
+      cluster({ name: 'used', idle_left: 100, users: ['1 call of a.ipynb'] })
+    ];
+    const names = (now: number) => endingSoon(state({ clusters }), now).map(one => one.name);
+    expect(names(AT)).toEqual(['soon', 'unknown']);
+    expect(names(AT + 600)).toEqual(['soon', 'later', 'unknown']);
+    expect(endingSoon(null, AT)).toEqual([]);
   });
 });

@@ -23,6 +23,7 @@ export function cluster(change: Partial<ICluster> = {}): ICluster {
     created: AT - 3600,
     idle: 1200,
     idle_left: 700,
+    users: [],
     lease_end: null,
     running: 0,
     usd: 2,

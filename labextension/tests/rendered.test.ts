@@ -19,7 +19,7 @@ class Watch {
   }
 }
 
-const model = (more = {}) => ({
+const model = (more = {}, trusted = true) => ({
   data: {
     [CARD]: {
       ...{ version: 1, run_id: 'r', stage: 'running', seconds: 41, at: Date.now() / 1000 },
@@ -28,7 +28,7 @@ const model = (more = {}) => ({
     }
   },
   metadata: {},
-  trusted: true,
+  trusted,
   setData: () => undefined
 });
 
@@ -85,5 +85,13 @@ describe('a card in a notebook', () => {
     watch.tell({ missing: true });
     expect(rendered.node.querySelectorAll('button').length).toBe(0);
     expect(text()).toContain('running 0:41');
+  });
+
+  it('has no buttons in a notebook that is not trusted', async () => {
+    await rendered.renderModel(model({}, false));
+    expect(rendered.node.querySelectorAll('button').length).toBe(0);
+    expect(text()).toContain('running 0:41');
+    await rendered.renderModel(model());
+    expect(rendered.node.querySelectorAll('button').length).toBe(2);
   });
 });

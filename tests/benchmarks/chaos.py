@@ -1,15 +1,20 @@
 """Launches under a hail of faults: does anything leak, does every cell end in words?
 
-    python tests/benchmarks/run.py clouds --launches 200 --seed 1
+    python tests/benchmarks/run.py clouds --launches 300 --seed 1
 
-Notebooks on three clouds of this machine launch clusters and run cells. At moments drawn from the
-seed, kernels, heads, engines and machines are killed, links are cut, the clouds' interfaces stop,
-lose answers, take requests twice, throttle and refuse. In the end everything of ours is gone from
-here, and nobody reaps: what is still up has to end by itself. Then
+Notebooks of users with one home folder, on three clouds of this machine, launch clusters and run
+cells, some on a cluster of the same name. At moments drawn from the seed one of the faults of
+`chaos_faults` strikes. In the end everything of ours is gone from here, and nobody reaps: what is
+still up has to end by itself. Then
 
+* ``chaos_faults`` counts the kinds of faults that were injected;
 * ``chaos_leaked`` counts machines that are up past their lease;
 * ``chaos_unexplained`` counts cells with neither their result nor a clear error;
-* ``chaos_unbilled`` counts machines that were seen up and of which no ledger has an interval.
+* ``chaos_unbilled`` counts machines that cost something and of which no ledger has an interval;
+* ``chaos_unbilled_units`` is the largest difference between what a cloud charges for a machine and
+  what the ledger has for it, in billing units of a minute;
+* ``double_launched`` counts machines launched twice for one order, and clusters of one name that
+  were up at the same time.
 
 A minute takes a second for machines and leases; SSH, kernels, engines and APIs are real.
 """
@@ -17,19 +22,16 @@ A minute takes a second for machines and leases; SSH, kernels, engines and APIs 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import re
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,20 +39,28 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+from chaos_faults import FAULTS, Fault, Unavailable, machines_in  # noqa: E402
+from chaos_home import Home, IsolatedNotebook  # noqa: E402
+from chaos_judge import Ledgers, Witness, doubles, leaked  # noqa: E402
 
 from tests.conftest import Notebook, Ran  # noqa: E402
 from tests.emulators.skies import Skies, skies  # noqa: E402
 
 CLOUDS = ("aws", "gcp", "azure")
-WORKERS = 3
+WORKERS = 4
 CELL_SECONDS = 150.0
+LEASE_SECONDS = 90.0
+SHARED = 0.3
+"""Share of the cells that run on a cluster whose name all users know."""
+CLOCK = Path(__file__).with_name("clock_jump")
 SETTINGS = {
     "SKY_LEASE": "90m",  # of a second each
     "SKY_SILENCE": "15s",
     "SKY_IDLE": "15s",
     "SKY_GCP_SERVICE_ACCOUNT": "default",  # else what powers itself off keeps its disk
-    "PYTHONPATH": str(ROOT),
+    "PYTHONPATH": os.pathsep.join([str(CLOCK), str(ROOT)]),
 }
 OURS = re.compile(r"jupyter_sky/(?!.*tests)")
 """In a traceback that a user sees: one of our own lines, and so no clear error."""
@@ -62,7 +72,11 @@ class Tally:
 
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     unexplained: list[str] = field(default_factory=list)
+    injected: set[str] = field(default_factory=set)
+    unavailable: dict[str, str] = field(default_factory=dict)
+    nodes: dict[str, int] = field(default_factory=dict)
     launches: int = 0
+    seed: int = 1
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, fault: str, outcome: str, words: str = "") -> None:
@@ -83,22 +97,43 @@ class Tally:
 class Worker:
     """A user with one notebook after the other, and bad luck.
 
-    Parameters
+    Attributes
     ----------
-    number
-        Which of the users it is; each has a data directory of its own.
+    name : str
+        Of the cluster of the present cell.
+    data : Path
+        The data directory of the present kernel.
+    clock : Path
+        Says how much the clock of its kernels is set wrong: see `clock_jump`.
+    while_ended : callable, optional
+        What a fault does while the present cluster is ended.
     """
 
-    def __init__(self, world: Skies, seed: int, number: int, home: Path, tally: Tally) -> None:
-        self.world, self.tally = world, tally
+    def __init__(self, world: Skies, seed: int, number: int, home: Home, tally: Tally) -> None:
+        self.world, self.home, self.tally, self.number = world, home, tally, number
         self.random = random.Random(f"{seed}/{number}")
-        self.data, self.folder = home / f"data{number}", home / f"notebooks{number}"
+        self.data, self.folder = home.data, home.root / f"notebooks{number}"
         self.folder.mkdir()
+        self.clock = home.root / f"clock{number}"
         self.book: Notebook | None = None
-        self.cloud, self.killed = "aws", False
+        self.own: list[Path] = []
+        self.cloud, self.name, self.killed, self.missed = "aws", "", False, False
+        self.while_ended: Callable[[], AbstractContextManager[None]] | None = None
         self._stop = threading.Event()
 
+    @property
+    def kernel_pid(self) -> int:
+        """The process of its kernel."""
+        assert self.book is not None
+        return self.book.manager.provisioner.pid  # type: ignore[union-attr]
+
+    @property
+    def isolated(self) -> bool:
+        """Whether its kernel has namespaces of its own."""
+        return self.home.isolated
+
     def work(self, launches: int) -> None:
+        """Run cells until there are none left."""
         while (number := self.tally.next(launches)) is not None:
             try:
                 self._one(number)
@@ -108,19 +143,15 @@ class Worker:
         self._kill_kernel()
 
     def _one(self, number: int) -> None:
-        book = self._kernel()
-        self.cloud = self.random.choice(CLOUDS)
-        fault = self.random.choice(sorted(FAULTS))
-        options = f"--cloud {self.cloud} --cpus 2 -c c{number}"
-        if fault == "machine taken back":
-            options += " --spot"
-        elif self.random.random() < 0.15:
-            options += " --nodes 2"
+        kind = self._drawn(number)
+        fault = FAULTS[kind]
+        options = self._options(number, fault)
+        book = self._kernel(number, fault)
         body = "import time\nprint('begun', flush=True)\ntime.sleep(3)\n6 * 7"
-        self.killed, begun = False, time.monotonic()
+        self.killed, self.while_ended, begun = False, None, time.monotonic()
         sent = book.send(f"%%sky {options}\n{body}")
         self._stop = threading.Event()
-        trouble = threading.Thread(target=self._trouble, args=(fault,))
+        trouble = threading.Thread(target=self._trouble, args=(kind, fault))
         trouble.start()
         ran: Ran | None = None
         try:
@@ -129,21 +160,72 @@ class Worker:
             self._stop.set()
             trouble.join()
         outcome, words = self._judged(ran)
-        self.tally.add(fault, outcome, f"{options}: {words}")
+        self.tally.add(kind, outcome, f"{options}: {words}")
         seconds = time.monotonic() - begun
-        asked = f"{number:4} {self.cloud:6} {fault:20} {options.partition(' -c ')[2]:15}"
-        line = f"{asked} {seconds:5.1f} s {outcome:14} {words}"
-        print(line, flush=True)
-        if self.killed:
-            self._kill_kernel()
-        elif self.random.random() < 0.5 and ran is not None:
-            book.run("%sky down --all", CELL_SECONDS)
+        asked = f"{number:4} {kind:20} {options:45}"
+        print(f"{asked} {seconds:5.1f} s {outcome:14} {words}", flush=True)
+        self._finish(fault, kind, ran)
 
-    def _kernel(self) -> Notebook:
+    def _drawn(self, number: int) -> str:
+        """Return the fault of a cell: each once before any comes again, in an order by chance."""
+        kinds = sorted(FAULTS)
+        turn, place = divmod(number - 1, len(kinds))
+        random.Random(f"{self.tally.seed}/{turn}").shuffle(kinds)
+        return kinds[place]
+
+    def _options(self, number: int, fault: Fault) -> str:
+        """Return the words of a cell's line."""
+        self.cloud, self.name = self.random.choice(CLOUDS), f"c{number}"
+        alone = bool(fault.options or fault.own_store)
+        if not alone and self.random.random() < SHARED:
+            self.name = f"shared-{self.cloud}"
+        options = f"--cloud {self.cloud} --cpus 2 -c {self.name} {fault.options}".rstrip()
+        if self.name == f"c{number}" and "--nodes" not in options and self.random.random() < 0.15:
+            options += " --nodes 2"
+        self.tally.nodes[self.name] = 2 if "--nodes" in options else 1
+        return options
+
+    def _finish(self, fault: Fault, kind: str, ran: Ran | None) -> None:
+        """End the cluster sometimes; kernels of special faults always."""
+        if self.while_ended is not None and not self.killed and ran is not None:
+            with self.while_ended():
+                self._end_cluster(kind)
+        elif not self.killed and ran is not None and self.random.random() < 0.5:
+            self._end_cluster("cluster ended")
+        if self.killed or fault.own_store or fault.env:
+            self._kill_kernel()
+        self.clock.unlink(missing_ok=True)
+
+    def _end_cluster(self, kind: str) -> None:
+        """Run ``%sky down``, after which the cluster has ended or a clear error says why not."""
+        assert self.book is not None
+        ran = self.book.run(f"%sky down {self.name}", CELL_SECONDS)
+        outcome, words = ("result", "") if ran.status == "ok" else self._judged(ran)
+        self.tally.add(kind, outcome, f"%sky down {self.name}: {words}")
+
+    def _kernel(self, number: int, fault: Fault) -> Notebook:
+        """Return its kernel; a new one where the fault needs another than it has."""
+        if fault.own_store or fault.env:
+            self._kill_kernel()
         if self.book is None:
-            env = {**self.world.env, **SETTINGS, "SKY_DATA_DIR": str(self.data)}
-            self.book = Notebook(self.folder, env, "chaos.ipynb")
+            self.data = self.home.own_data(number) if fault.own_store else self.home.data
+            self.own += [self.data] if fault.own_store else []
+            env = self.env() | {"SKY_CHAOS_CLOCK": str(self.clock)}
+            env |= fault.env() if fault.env else {}
+            kind = IsolatedNotebook if self.isolated else Notebook
+            self.book = kind(self.folder, env, "chaos.ipynb")
         return self.book
+
+    def env(self) -> dict[str, str]:
+        """Return the environment of its processes."""
+        return {**self.world.env, **SETTINGS, "SKY_DATA_DIR": str(self.data)}
+
+    def command_line(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start ``jupyter sky`` with some words."""
+        command = [sys.executable, "-m", "jupyter_sky.cli", *words]
+        log = (self.home.root / "commands.log").open("ab")
+        env = {**os.environ, **self.env()}
+        return subprocess.Popen(command, cwd=self.folder, env=env, stdout=log, stderr=log)
 
     def _collected(self, book: Notebook, sent: str) -> Ran | None:
         begun, ran = time.monotonic(), Ran()
@@ -167,11 +249,19 @@ class Worker:
             return "clear error", said
         return "unexplained", said + ran.traceback[-600:]
 
-    def _trouble(self, fault: str) -> None:
-        if self._stop.wait(self.random.uniform(*FAULTS[fault][1])):
+    def _trouble(self, kind: str, fault: Fault) -> None:
+        if self._stop.wait(self.random.uniform(*fault.after)):
             return
-        with contextlib.suppress(psutil.Error, ProcessLookupError, OSError):
-            FAULTS[fault][0](self)
+        self.missed = False
+        try:
+            fault.act(self)
+        except Unavailable as error:
+            self.tally.unavailable[kind] = str(error)
+        except (psutil.Error, OSError, subprocess.SubprocessError) as error:
+            print(f"{kind} was not injected: {type(error).__name__}: {error}", flush=True)
+        else:
+            if not self.missed:
+                self.tally.injected.add(kind)
 
     def _kill_kernel(self) -> None:
         if self.book is not None:
@@ -179,149 +269,50 @@ class Worker:
                 self.book.kill()
             self.book = None
 
-    # -- faults --------------------------------------------------------------------------------
+    # -- what faults are to hit --------------------------------------------------------------
 
-    def none(self) -> None:
-        """Nothing goes wrong."""
-
-    def kill_kernel(self) -> None:
-        assert self.book is not None
-        self.killed = True
-        os.kill(self.book.manager.provisioner.pid, signal.SIGKILL)  # type: ignore[union-attr]
-
-    def interrupt(self) -> None:
-        assert self.book is not None
-        self.book.interrupt()
-
-    def kill_head(self) -> None:
-        self._kill("jupyter_sky.engines.head")
-
-    def kill_engine(self) -> None:
-        self._kill("jupyter_sky.engines.engine")
-
-    def kill_guardian(self) -> None:
-        self._kill("guardian.py")
-
-    def cut_link(self) -> None:
-        self._kill("ssh ")
-
-    def stall_link(self) -> None:
-        stalled = self._met(lambda: self._processes("ssh "))
-        for process in stalled:
-            process.suspend()
-        time.sleep(3)
-        for process in stalled:
-            with contextlib.suppress(psutil.Error):
-                process.resume()
-
-    def lose_answers(self) -> None:
-        action = self.random.choice(["create", "describe", "remove"])
-        self.world.tell(self.cloud, "lose", action=action, times=self.random.choice([1, 1, 2, 6]))
-
-    def double_requests(self) -> None:
-        self.world.tell(self.cloud, "double", action="create")
-
-    def throttle(self) -> None:
-        self.world.tell(self.cloud, "throttle", action="create", times=2)
-
-    def refuse(self) -> None:
-        code = {
-            "aws": "InsufficientInstanceCapacity",
-            "gcp": "ZONE_RESOURCE_POOL_EXHAUSTED",
-            "azure": "SkuNotAvailable",
-        }[self.cloud]
-        self.world.tell(self.cloud, "refuse", code=code, times=self.random.choice([1, 3]))
-
-    def outage(self) -> None:
-        """The interfaces of all clouds stop for a while; machines go on."""
-        self.world.pause()
-        time.sleep(self.random.uniform(0.5, 4.0))
-        self.world.resume()
-
-    def take_back(self) -> None:
-        for machine in self._met(self._machines):
-            self.world.tell(self.cloud, "preempt", id=machine["id"], notice=0.3)
-
-    def power_cut(self) -> None:
-        """All processes of the machine at once, as when its power goes."""
-        for name in ("guardian.py", "jupyter_sky.engines"):
-            self._kill(name)
-
-    def _machines(self) -> list[dict[str, Any]]:
-        identity = self.data / "identity"
-        mine = identity.read_text() if identity.exists() else "nobody"
-        every = self.world.machines()
-        return [one for one in every if one["cloud"] == self.cloud and mine in str(one)]
-
-    def _met(self, look: Callable[[], list[Any]]) -> list[Any]:
+    def met(self, look: Callable[[], list[Any]]) -> list[Any]:
         """Look for what a fault is to hit until there is some, or the cell has ended."""
         while not (found := look()) and not self._stop.wait(0.1):
             pass
+        self.missed = not found
         return found
 
-    def _kill(self, word: str) -> None:
-        for process in self._met(lambda: self._processes(word)):
-            process.kill()
+    def machines(self) -> list[dict[str, Any]]:
+        """Return the machines of the present cluster, as their cloud has them."""
+        mine = re.compile(rf"\b{self.name}-[0-9a-f]{{8}}\b")
+        every = self.world.machines()
+        return [one for one in every if one["cloud"] == self.cloud and mine.search(str(one))]
 
-    def _processes(self, word: str) -> list[psutil.Process]:
-        """Processes of our clusters, here or on machines, by a word of their command line."""
-        tokens = [path.name for path in self.data.glob("machines/*")]
+    def noted_machines(self) -> list[dict[str, Any]]:
+        """Return the machines of clusters of the present name, as they are noted here."""
+        return machines_in(self.data.glob(f"machines/{self.name}-*/machines.json"))
+
+    def processes(self, word: str) -> list[psutil.Process]:
+        """Return processes of the present cluster, by a word of their command line.
+
+        Without a word, all that are on its machines.
+        """
+        tokens = [path.name for path in self.data.glob(f"machines/{self.name}-*")]
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                line = " ".join(process.cmdline())
-                if word in f"{line} " and any(token in line for token in tokens):
+                line = f"{' '.join(process.cmdline())} "
+                wanted = word in line if word else not line.startswith("ssh ")
+                if wanted and any(token in line for token in tokens):
                     found.append(process)
         return found
 
 
-Fault = tuple[Callable[[Worker], None], tuple[float, float]]
-FAULTS: dict[str, Fault] = {
-    # what happens, and between which seconds after the cell was sent; what is to be hit is awaited
-    "nothing": (Worker.none, (0, 0)),
-    "kernel killed": (Worker.kill_kernel, (0.2, 14)),
-    "interrupted": (Worker.interrupt, (0.2, 14)),
-    "head killed": (Worker.kill_head, (1, 12)),
-    "engine killed": (Worker.kill_engine, (1, 12)),
-    "guardian killed": (Worker.kill_guardian, (1, 12)),
-    "link cut": (Worker.cut_link, (1, 12)),
-    "link stalls": (Worker.stall_link, (1, 12)),
-    "answers lost": (Worker.lose_answers, (0, 1)),
-    "requests doubled": (Worker.double_requests, (0, 0.1)),
-    "throttled": (Worker.throttle, (0, 0.1)),
-    "places refuse": (Worker.refuse, (0, 0.1)),
-    "interfaces stop": (Worker.outage, (0.2, 12)),
-    "machine taken back": (Worker.take_back, (1, 10)),
-    "power cut": (Worker.power_cut, (1, 12)),
-}
-
-
-class Witness:
-    """Writes down every machine that is ever up, as the clouds themselves know it."""
-
-    def __init__(self, world: Skies) -> None:
-        self.world, self.seen = world, dict[str, dict[str, Any]]()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.3):
-            with contextlib.suppress(OSError):
-                for machine in self.world.machines():
-                    if machine["state"] != "PROVISIONING":  # may be refused yet, costs nothing
-                        self.seen[machine["id"]] = machine
-
-    def close(self) -> None:
-        self._over.set()
-        self._thread.join()
-
-
 def chaos(launches: int, seed: int) -> dict[str, float]:
     """Let users and faults loose; return the figures."""
-    home = Path(tempfile.mkdtemp(prefix="sky-chaos-"))
-    tally, begun = Tally(), time.monotonic()
-    with skies(*CLOUDS, minute=1.0) as world:
+    tally, begun = Tally(seed=seed), time.monotonic()
+    with contextlib.ExitStack() as stack:
+        home = Home({})
+        stack.callback(home.close)
+        world = stack.enter_context(skies(*CLOUDS, minute=1.0))
+        home.env = {**world.env, **SETTINGS}
+        home.open_panel()
         witness = Witness(world)
         workers = [Worker(world, seed, number, home, tally) for number in range(WORKERS)]
         threads = [threading.Thread(target=one.work, args=(launches,)) for one in workers]
@@ -329,81 +320,55 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
             thread.start()
         for thread in threads:
             thread.join()
-        up = len(world.machines())
-        leaked = _leaked(world)
+        home.close_panel()
+        up, left = len(world.machines()), leaked(world, LEASE_SECONDS + 30)
+        bills = witness.bills()
         witness.close()
-        for worker in workers:
-            _open_once_more(worker)
-        unbilled = _unbilled(witness.seen, [worker.data for worker in workers])
+        stores = [home.data, *(data for worker in workers for data in worker.own)]
+        for data in stores:
+            _open_once_more(home, data)
+        ledgers = Ledgers.read(stores)
+        unbilled, differences = ledgers.unbilled(bills), ledgers.differences(bills)
+        twice = doubles(bills, tally.nodes)
     minutes = (time.monotonic() - begun) / 60
-    _show(tally, seed, minutes, up, len(witness.seen), leaked, unbilled)
-    shutil.rmtree(home, ignore_errors=True)
+    apart = [f"{units:.2f} units: {words}" for units, words in differences if units > 1]
+    print(
+        f"{tally.launches} launches with seed {seed} in {minutes:.1f} min, {len(bills)} machines; "
+        f"{up} were up when all had left, {len(left)} after their leases; "
+        f"{len(unbilled)} in no ledger, {len(ledgers.bounded)} with a bill that is bounded"
+    )
+    _show(tally)
+    for words in [*tally.unexplained, *map(str, left), *unbilled, *apart, *twice]:
+        print(f"  {words}")
     return {
         "chaos_launches": tally.launches,
-        "chaos_machines": len(witness.seen),
-        "chaos_leaked": len(leaked),
+        "chaos_machines": len(bills),
+        "chaos_faults": len(tally.injected - {"nothing"}),
+        "chaos_leaked": len(left),
         "chaos_unexplained": len(tally.unexplained),
         "chaos_unbilled": len(unbilled),
+        "chaos_unbilled_units": differences[0][0] if differences else 0.0,
+        "double_launched": len(twice),
     }
 
 
-def _leaked(world: Skies) -> list[dict[str, Any]]:
-    """Wait until every lease has ended; return what is up all the same."""
-    deadline = time.monotonic() + 120  # the longest lease is 90 s
-    while machines := world.machines():
-        if time.monotonic() > deadline:
-            return machines
-        time.sleep(0.5)
-    return []
-
-
-def _open_once_more(worker: Worker) -> None:
+def _open_once_more(home: Home, data: Path) -> None:
     """Let the user come back and look: what ended meanwhile is entered in the ledger."""
-    env = {**os.environ, **worker.world.env, **SETTINGS, "SKY_DATA_DIR": str(worker.data)}
+    env = {**os.environ, **home.env, "SKY_DATA_DIR": str(data)}
     command = [sys.executable, "-m", "jupyter_sky.cli", "reap", "--here"]
-    subprocess.run(command, env=env, capture_output=True, timeout=120)
+    subprocess.run(command, cwd=home.root, env=env, capture_output=True, timeout=300)
 
 
-def _unbilled(seen: dict[str, dict[str, Any]], stores: list[Path]) -> list[str]:
-    """Return the machines of which no ledger has an interval that is over, and what is known."""
-    from jupyter_sky.store import Store
-
-    billed: set[str] = set()
-    known: dict[str, str] = {}
-    for data in stores:
-        store = Store.open(data)
-        closed = {(i.cluster, i.cluster_created) for i in store.intervals() if i.ended is not None}
-        for row in store.clusters(live_only=False):
-            ids = {machine["id"] for machine in row.machines}
-            if (row.name, row.created) in closed:
-                billed |= ids
-            known |= dict.fromkeys(ids, f"its cluster is {row.state}")
-        store.close()
-        for note in data.glob("machines/*/machines.json"):
-            record = json.loads(note.read_text())
-            for machine in record["machines"]:
-                words = f"note: ended {record.get('ended')}"
-                known[machine["id"]] = f"{known.get(machine['id'], 'in no store')}; {words}"
-    return [f"{name}: {known.get(name, 'not noted')}" for name in sorted(seen.keys() - billed)]
-
-
-def _show(
-    tally: Tally,
-    seed: int,
-    minutes: float,
-    up: int,
-    machines: int,
-    leaked: list[Any],
-    unbilled: list[str],
-) -> None:
+def _show(tally: Tally) -> None:
     kinds = ("result", "clear error", "kernel killed", "unexplained")
     print(f"{'fault':24}" + "".join(f"{kind:>15}" for kind in kinds))
     for fault in sorted({fault for fault, _ in tally.outcomes}):
         print(f"{fault:24}" + "".join(f"{tally.outcomes[fault, kind]:15}" for kind in kinds))
-    print(
-        f"{tally.launches} launches with seed {seed} in {minutes:.1f} min, {machines} machines; "
-        f"{up} were up when all had left, {len(leaked)} after their leases; "
-        f"{len(unbilled)} in no ledger"
-    )
-    for words in [*tally.unexplained, *map(str, leaked), *unbilled]:
-        print(f"  {words}")
+    for kind, why in sorted(tally.unavailable.items()):
+        print(f"{kind} cannot be injected here: {why}")
+    if missing := sorted(FAULTS.keys() - tally.injected - tally.unavailable.keys()):
+        print(f"not injected by chance: {', '.join(missing)}")
+
+
+if __name__ == "__main__":
+    print(chaos(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1))

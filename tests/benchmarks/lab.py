@@ -28,6 +28,7 @@ def say(text: str) -> None:
 
 def fill(data: Path, clusters: int, rows: int, runs: int) -> None:
     """A store with clusters that are up, each with a long history of prices, and many runs."""
+    from jupyter_sky import processes
     from jupyter_sky.offers import Offer
     from jupyter_sky.store import ClusterRow, RunRow, Store
 
@@ -87,7 +88,7 @@ def fill(data: Path, clusters: int, rows: int, runs: int) -> None:
             last_beat=started,
             status="running" if going else "ok",
             shown=0,
-            owner_pid=os.getpid(),
+            owner=json.dumps(processes.identity()),
             stage="running" if going else "done",
         )
         store.add_run(row)

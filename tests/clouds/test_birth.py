@@ -94,8 +94,9 @@ def test_an_order_is_noted_before_it_is_sent_and_until_its_end_is_confirmed(tmp_
     dead = processes.identity() | {"pid": 2**22 + 1}
     records.write("train-1", record | {"launching": dead})
     assert not is_launching(records.read("train-1"))
-    elsewhere = dead | {"host": "another"}
-    assert is_launching(record | {"launching": elsewhere}), "only that machine can tell"
+    elsewhere, now = dead | {"boot": "of another machine"}, time.time()
+    assert is_launching({"launching": elsewhere, "started": now}), "only that machine can tell"
+    assert not is_launching({"launching": elsewhere, "started": now - 3600}), "and not for ever"
     records.close("train-1", {"time": time.time()})
     assert list(records.unfinished()) == []
     old = time.time() - (KEEP_DAYS + 1) * 86400

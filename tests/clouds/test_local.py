@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from jupyter_sky import processes
 from jupyter_sky.clouds import Launch, get
 from jupyter_sky.clouds.local import _environment, machine_size
 from jupyter_sky.config import Sky
+from jupyter_sky.errors import SkyUnreachable
 from jupyter_sky.provisioner import unbroken
 from jupyter_sky.resources import Resources
 from tests.conftest import Notebook, part, processes_of, wait_until
@@ -90,10 +93,48 @@ def test_describe_terminate_and_mine(root: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_process_that_has_its_number_now_is_not_the_guardian(root: Path) -> None:
     ids = [machine.id for machine in cloud.launch(order())]
-    other = {"pid": os.getpid(), "born": 1.0}
+    other = processes.identity() | {"born": 1.0}
     (root / "train-1" / "guardian.json").write_text(json.dumps(other))
     assert [m.state for m in cloud.describe(ids)] == ["ended"]
     cloud.terminate(ids)  # and lives on
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"boot": "of another machine"},
+        {"boot": "of another machine", "host": "laptop.old-network.example"},
+        {"boot": ""},
+        {"pid": "1"},
+        {"born": None},
+        {"pid": -1},
+    ],
+)
+def test_pid_of_another_boot_is_never_signalled(root: Path, record: dict) -> None:
+    """A container with a kept home, a renamed machine, a shared home folder: same PIDs, others'."""
+    victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        ids = [machine.id for machine in cloud.launch(order())]
+        path = root / "train-1" / "guardian.json"
+        path.write_text(json.dumps(processes.identity(victim.pid) | record))
+        old = time.time() - 600
+        os.utime(path, (old, old))
+        assert [m.state for m in cloud.describe(ids)] == ["ended"]
+        cloud.terminate(ids)
+        assert victim.poll() is None
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+def test_cluster_on_another_machine_runs_while_it_shows_signs_of_life(root: Path) -> None:
+    ids = [machine.id for machine in cloud.launch(order())]
+    path = root / "train-1" / "guardian.json"
+    elsewhere = processes.identity() | {"boot": "of another machine", "host": "node-7"}
+    path.write_text(json.dumps(elsewhere))
+    assert [m.state for m in cloud.describe(ids)] == ["running"]
+    with pytest.raises(SkyUnreachable, match="train-1 on node-7"):
+        cloud.terminate(ids)
 
 
 def test_old_journals_are_deleted_and_live_ones_kept(root: Path) -> None:

@@ -30,7 +30,7 @@ from .server import Request, Response, _authority
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 CONTROLS = frozenset(
-    "double env expire_tokens groups lose machines preempt reboot refuse slow throttle "
+    "bills double env expire_tokens groups lose machines preempt reboot refuse slow throttle "
     "wrong_env".split()
 )
 """What another process may call, by ``POST /_sky/NAME``."""
@@ -130,6 +130,10 @@ class Arm(Scripted):
     def machines(self) -> list[dict[str, Any]]:
         """Machines that have not ended."""
         return self.state.machines()
+
+    def bills(self) -> list[dict[str, Any]]:
+        """Bills of all machines that ever were: see `Bills.listed`."""
+        return self.state.bills.listed()
 
     def groups(self) -> list[str]:
         """Resource groups that are there."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from .arm_bodies import Refused, check_machine
 from .arm_resources import Error, Resources, group_of, last, type_of
+from .bills import Bills
 from .server import Request, Response
 
 
@@ -48,6 +49,8 @@ class Machines(Resources):
         self.schedules: dict[str, float] = {}
         self._consoles: dict[str, str] = {}
         self._addresses = itertools.count(1)
+        self.bills = Bills("azure")
+        self._paid: dict[str, dict[str, str]] = {}
 
     # -- for tests ---------------------------------------------------------------------------
 
@@ -56,7 +59,7 @@ class Machines(Resources):
         with self._lock:
             return [
                 {
-                    "id": f"{group_of(one['id'])}/{one['name']}",
+                    "id": _id(one),
                     "tags": dict(one.get("tags") or {}),
                     "state": one["_power"],
                     "lease_end": float((one.get("tags") or {}).get("jupyter-sky-lease-end", 0)),
@@ -153,11 +156,46 @@ class Machines(Resources):
         self._all[disk_id.lower()] = self._new(disk_id, "disks", {"tags": made.get("tags")})
         self._make_interfaces(made, group)
         self._all[key] = made
+        self._bill(made)
         headers = self._begin(lambda: self._boot(made, later), retry_after, self.boot)
         shown = self._shown(made)
         if self.late_identity:
             shown["identity"].pop("principalId", None)
         return Response.json(shown, 201, **headers)
+
+    def _bill(self, made: dict[str, Any]) -> None:
+        """Open the bill of a machine: disk and address cost from now on, itself once it starts."""
+        about = made["properties"]
+        interfaces = about["networkProfile"]["networkInterfaces"]
+        ways = [
+            way
+            for one in interfaces
+            for way in self._all[one["id"].lower()]["properties"]["ipConfigurations"]
+        ]
+        addresses = [way["properties"].get("publicIPAddress", {}).get("id", "") for way in ways]
+        self._paid[_id(made)] = {
+            "machine": made["id"].lower(),
+            "disk": about["storageProfile"]["osDisk"]["managedDisk"]["id"].lower(),
+            "address": next((address.lower() for address in addresses if address), ""),
+        }
+        self.bills.begin(
+            _id(made),
+            "disk",
+            *(["address"] if any(addresses) else []),
+            tags=dict(made.get("tags") or {}),
+            instance_type=about["hardwareProfile"]["vmSize"],
+            region=made["location"],
+            zone=next(iter(made.get("zones") or ()), ""),
+            spot=about.get("priority") == "Spot",
+            disk_gib=float(about["storageProfile"]["osDisk"].get("diskSizeGB") or 30),
+        )
+
+    def _settle_bills(self) -> None:
+        """Close the bills of what is there no more; a machine that is off goes on to cost."""
+        for id, parts in self._paid.items():
+            gone = [part for part, path in parts.items() if path not in self._all]
+            if gone:
+                self.bills.end(id, *gone)
 
     def _make_interfaces(self, made: dict[str, Any], group: str) -> None:
         network = made["properties"]["networkProfile"]
@@ -197,6 +235,7 @@ class Machines(Resources):
                 return later
             number = next(self._addresses)
             made["_power"] = "starting"
+            self.bills.begin(_id(made), "machine")
             addresses = f"192.0.2.{number % 250 + 1}", ""
             host = self._launch(made) if self.fleet is not None else None
             if host is not None:
@@ -288,6 +327,7 @@ class Machines(Resources):
                     hosts.append(self._hosts.pop(path, None))
                     self._cascade(one)
                 self._all.pop(path, None)
+            self._settle_bills()
         for host in hosts:
             if host is not None:
                 host.kill()
@@ -343,3 +383,8 @@ class Machines(Resources):
         if text is None or "sig" not in request.query or "authorization" in request.headers:
             return Response(b"<Error><Code>AuthenticationFailed</Code></Error>", 403)
         return Response(text.encode(), 200, {"Content-Type": "text/plain"})
+
+
+def _id(machine: dict[str, Any]) -> str:
+    """The id by which tests know a machine: ``group/name``."""
+    return f"{group_of(machine['id'])}/{machine['name']}"

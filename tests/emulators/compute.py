@@ -42,7 +42,7 @@ CLOSED = {
 """Projects that exist and refuse, each with its code."""
 _ROOT = re.compile(r"/compute/v1/projects/([^/]+)(?:/(.*))?")
 _CONTROL = frozenset(
-    "called double expire lose machines outage power_off preempt reboot refuse slow "
+    "bills called double expire lose machines outage power_off preempt reboot refuse slow "
     "throttle wrong_env".split()
 )
 
@@ -168,6 +168,10 @@ class Compute(Scripted):
     def outage(self, seconds: float) -> None:
         """Do nothing and answer nothing for some seconds."""
         self._dark = time.monotonic() + seconds
+
+    def bills(self) -> list[dict[str, Any]]:
+        """Bills of all machines that ever were: see `Bills.listed`."""
+        return self.world.bills.listed()
 
     def machines(self) -> list[dict[str, Any]]:
         """Machines that are not gone; one that was powered off is kept, and costs its disk."""

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from . import compute_bodies as bodies
+from .bills import Bills
 from .compute_accounts import Accounts
 from .compute_bodies import Refused, invalid
 from .compute_errors import late
@@ -79,6 +80,7 @@ class World(Networks):
         self._hosts: dict[Key, Host] = {}
         self._limits: dict[Key, float] = {}
         self._addresses = itertools.count(10)
+        self.bills = Bills("gcp")
 
     def close(self) -> None:
         """End everything."""
@@ -233,6 +235,16 @@ class World(Networks):
                 "users": [machine["selfLink"]],
                 "zone": machine["zone"],
             }
+        self.bills.begin(
+            f"{key[0]}/{key[1]}",
+            "disk",
+            tags=_tags(machine),
+            instance_type=machine["machineType"].rpartition("/")[2],
+            region=key[0].rpartition("-")[0],
+            zone=key[0],
+            spot=machine["scheduling"].get("provisioningModel") == "SPOT",
+            disk_gib=float(self.disks[key]["sizeGb"]),
+        )
 
     def _built(self, key: Key, failure: dict[str, Any] | None) -> dict[str, Any] | None:
         with self.lock:
@@ -252,6 +264,7 @@ class World(Networks):
             for access in interface.get("accessConfigs", []):
                 access.update(natIP=public, kind="compute#accessConfig")
             machine.update(status="RUNNING", lastStartTimestamp=now())
+            self.bills.begin(f"{key[0]}/{key[1]}", "machine", "address")
             self._admit()
             self._limit(key, machine)
         return None
@@ -313,6 +326,7 @@ class World(Networks):
                 return
             if reason == "preempted":
                 self._operation(key[0], PREEMPTED, f"instances/{key[1]}", lambda: None)
+            self.bills.end(f"{key[0]}/{key[1]}", "machine", "address")
             delete = machine["scheduling"].get("instanceTerminationAction") == "DELETE"
             delete = delete and reason == "preempted"
             if not delete:
@@ -327,8 +341,10 @@ class World(Networks):
             self._limits.pop(key, None)
             if machine is None:
                 return
+            self.bills.end(f"{key[0]}/{key[1]}", "machine", "address")
             if machine["disks"][0].get("autoDelete"):
                 self.disks.pop(key, None)
+                self.bills.end(f"{key[0]}/{key[1]}", "disk")
             else:
                 self.disks[key]["users"] = []
             self._admit()
@@ -343,6 +359,7 @@ class World(Networks):
             words = f"The disk resource '{key[1]}' is already being used by '{users[0]}'"
             raise Refused(400, "resourceInUseByAnotherResource", words)
         del self.disks[key]
+        self.bills.end(f"{key[0]}/{key[1]}", "disk")
         return self._operation(key[0], "delete", f"disks/{key[1]}", lambda: None)
 
     def _admit(self) -> None:

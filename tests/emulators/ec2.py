@@ -137,6 +137,10 @@ class Ec2(Scripted):
         """Machines that cost money now, and so have not ended."""
         return self._account.machines()
 
+    def bills(self) -> list[dict[str, Any]]:
+        """Bills of all machines that ever were: see `Bills.listed`."""
+        return self._account.bills.listed()
+
     def preempt(self, id: str, notice: float = 0.0) -> None:
         """Take a spot machine back, so many seconds after its notice."""
         self._account.preempt(id, notice)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+from .bills import Bills
 from .ec2_moto import IMAGES, moto
 from .ec2_refusals import error, parameter
 from .server import Request, Response
@@ -56,6 +57,7 @@ class Account:
         self.moto, self.fleet, self.boot, self.minute = moto(), fleet, boot, minute
         self.number = str(next(_NUMBERS))
         self._lock = threading.RLock()
+        self.bills = Bills("aws")
         self._lives: dict[str, Life] = {}
         self._tokens: dict[tuple[str, str], tuple[dict[str, str], Response]] = {}
         self._launched = count()
@@ -258,11 +260,31 @@ class Account:
         if record.lifecycle == "spot":
             record.spot_instance_request_id = name.replace("i-", "sir-")
         self._lives[name] = life
+        self._bill(life)
         if self.fleet is not None:
             try:
                 self._power_on(life, base64.b64decode(form.get("UserData", "")).decode())
             except OSError:
                 self._end(life, "Server.InternalError")
+
+    def _bill(self, life: Life) -> None:
+        """Open the bill of an instance: its disk costs from now on, itself once it runs."""
+        record = life.record
+        volumes = [device.size for device in record.block_device_mapping.values() if device.size]
+        self.bills.begin(
+            self._id(life),
+            "disk",
+            tags={tag["key"]: tag["value"] for tag in record.get_tags()},
+            instance_type=record.instance_type,
+            region=life.region,
+            zone=record.placement.zone,
+            spot=record.lifecycle == "spot",
+            disk_gib=sum(map(float, volumes)),
+        )
+
+    @staticmethod
+    def _id(life: Life) -> str:
+        return f"{life.region}/{life.record.id}"
 
     def _power_on(self, life: Life, document: str) -> None:
         """Let a real machine stand behind an instance."""
@@ -314,6 +336,7 @@ class Account:
             with self._lock:
                 life.record.stop()
                 life.record._state.name, life.record._state.code = "stopped", 80
+                self.bills.end(self._id(life), "machine", "address")
 
     def _end(self, life: Life, code: str) -> None:
         with self._lock:
@@ -321,12 +344,18 @@ class Account:
                 return
             self.moto.backend("ec2")[self.number][life.region].terminate_instances([life.record.id])
             life.gone = time.time() + self.boot
+            # one that EC2 takes back in its first hour is not charged
+            taken = code == "Server.SpotInstanceTermination"
+            self.bills.end(self._id(life), waived=taken and self._is_new(life))
             who = "User initiated" if code.startswith("Client.User") else code
             when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S GMT")
             life.why = (code, f"{who} ({when})")
             self._mark(life)
             if life.host is not None:
                 life.host.kill()
+
+    def _is_new(self, life: Life) -> bool:
+        return time.time() - life.up < 60 * self.minute
 
     def _mark(self, life: Life) -> None:
         code, told = life.why
@@ -352,6 +381,7 @@ class Account:
                     if life.host is not None and not life.host.ready():
                         continue
                     life.record._state.name, life.record._state.code = "running", 16
+                    self.bills.begin(self._id(life), "machine", "address")
                     for nic in life.record.nics.values():
                         nic.public_ip = life.address
 

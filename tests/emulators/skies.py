@@ -33,11 +33,14 @@ class Skies:
     ----------
     clouds : dict
         For each cloud ``url`` and ``env``.
+    minute : float
+        Seconds that a minute takes for leases and schedules.
     """
 
     process: subprocess.Popen[str]
     clouds: dict[str, dict[str, Any]]
     authority: Path
+    minute: float = 60.0
 
     @property
     def env(self) -> dict[str, str]:
@@ -67,6 +70,16 @@ class Skies:
             for machine in self.tell(cloud, "machines")
         ]
 
+    def bills(self) -> list[dict[str, Any]]:
+        """What each cloud charges for each machine that ever was, each with its ``cloud``.
+
+        Times are real seconds, as in the ledger; leases and schedules alone go by `minute`. See
+        `tests.emulators.bills`: `Bills.listed` for what is in each, `units_apart` to compare.
+        """
+        return [
+            {**bill, "cloud": cloud} for cloud in self.clouds for bill in self.tell(cloud, "bills")
+        ]
+
     def pause(self) -> None:
         """No interface answers until `resume`."""
         os.kill(self.process.pid, signal.SIGSTOP)
@@ -86,7 +99,7 @@ def skies(*names: str, minute: float = 60.0) -> Iterator[Skies]:
     assert process.stdout is not None and process.stdin is not None
     try:
         said = json.loads(process.stdout.readline())
-        yield Skies(process, said["clouds"], Path(said["authority"]))
+        yield Skies(process, said["clouds"], Path(said["authority"]), minute)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGCONT)

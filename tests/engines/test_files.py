@@ -48,7 +48,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace
 
 def sync(root: Path, there: Workspace, *paths: str) -> tuple[list[str], list[str]]:
     """Bring files; return those that were sent and the modules that were forgotten."""
-    wanted = manifest(root, paths)
+    wanted = manifest(root, paths).files
     missing = there.missing(wanted)
     for name in missing:
         there.write(name, 0, wanted[name][2], [(root / name).read_bytes()])
@@ -56,10 +56,15 @@ def sync(root: Path, there: Workspace, *paths: str) -> tuple[list[str], list[str
 
 
 def test_the_manifest_leaves_out_what_is_made(root: Path) -> None:
-    assert list(manifest(root, ["src"])) == ["src/.hidden", "src/a.py", "src/sub/b.py"]
-    assert list(manifest(root, ["data.csv", "src/sub/"])) == ["data.csv", "src/sub/b.py"]
-    assert list(manifest(root, ["."])) == ["data.csv", "src/.hidden", "src/a.py", "src/sub/b.py"]
-    size, changed, mode = manifest(root, ["data.csv"])["data.csv"]
+    assert list(manifest(root, ["src"]).files) == ["src/.hidden", "src/a.py", "src/sub/b.py"]
+    assert list(manifest(root, ["data.csv", "src/sub/"]).files) == ["data.csv", "src/sub/b.py"]
+    assert list(manifest(root, ["."]).files) == [
+        "data.csv",
+        "src/.hidden",
+        "src/a.py",
+        "src/sub/b.py",
+    ]
+    size, changed, mode = manifest(root, ["data.csv"]).files["data.csv"]
     status = (root / "data.csv").stat()
     assert (size, changed, mode) == (8, status.st_mtime_ns, status.st_mode & 0o777)
 
@@ -73,6 +78,52 @@ def test_paths_outside_or_absent_are_refused(root: Path) -> None:
         manifest(root, ["link"])
     with pytest.raises(SkyUsageError, match="no such file or folder"):
         manifest(root, ["absent"])
+
+
+SECRETS = (
+    *(".env", ".env.local", "prod.env", "id_ed25519", "server.pem", ".netrc", "tls.key"),
+    *(".ssh/config", ".aws/credentials"),
+)
+
+
+def test_keys_and_passwords_are_left_out_and_named(root: Path) -> None:
+    for name in (*SECRETS, ".env.example", "id_ed25519.pub", "id_table.csv"):
+        path = root / "src" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("TOKEN=1")
+    found = manifest(root, ["src"])
+    assert set(found.files) == {
+        *("src/.hidden", "src/a.py", "src/sub/b.py"),
+        *("src/.env.example", "src/id_ed25519.pub", "src/id_table.csv"),
+    }
+    left_out = {f"src/{name.partition('/')[0]}" for name in SECRETS}
+    assert set(found.secrets) == left_out and not found.links
+    (note,) = found.notes
+    assert "src/.aws" in note and "and 6 more" in note and "--sync src/.aws" in note
+    for name in SECRETS:  # but whoever names one means it
+        assert list(manifest(root, [f"src/{name}"]).files) == [f"src/{name}"]
+        assert manifest(root, [f"src/{name}"]).notes == []
+    assert list(manifest(root, ["src/.aws"]).files) == ["src/.aws/credentials"]
+    both = manifest(root, ["src", "src/.env"])
+    assert "src/.env" in both.files and "src/.env" not in both.secrets
+
+
+def test_links_out_of_the_folder_are_not_followed(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "creds").write_text("s3cr3t")
+    (tmp_path / "more").mkdir()
+    (root / "src" / ".env").write_text("TOKEN=1")
+    for name, target in (
+        ("creds", tmp_path / "creds"),
+        ("more", tmp_path / "more"),
+        ("innocent.txt", root / "src" / ".env"),
+        ("data.csv", root / "data.csv"),
+        ("gone", root / "absent"),
+    ):
+        (root / "src" / name).symlink_to(target)
+    found = manifest(root, ["src"])
+    assert found.links == ["src/creds", "src/innocent.txt", "src/more"]
+    assert set(found.files) == {"src/.hidden", "src/a.py", "src/sub/b.py", "src/data.csv"}
+    assert "src/creds, src/innocent.txt, src/more: symbolic links" in found.notes[1]
 
 
 def test_only_what_differs_is_sent(root: Path, there: Workspace) -> None:

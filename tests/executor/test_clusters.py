@@ -8,7 +8,7 @@ import pytest
 
 from jupyter_sky import clouds
 from jupyter_sky.offers import Offer
-from jupyter_sky.provisioner import broker
+from jupyter_sky.provisioner import placement
 from jupyter_sky.resources import Resources
 
 
@@ -21,10 +21,10 @@ def test_among_several_offers_the_optimizer_chooses(
         Offer("ssh", "rack", name, 8, 32, price=price)
         for name, price in (("old", 0.40), ("new", 0.15), ("borrowed", 0.90))
     ]
-    monkeypatch.setattr(broker, "own_offers", lambda resources: here)
+    monkeypatch.setattr(placement, "own_offers", lambda resources: here)
     monkeypatch.setattr(clouds, "RENTED", ())
-    choice = broker.first_choice(Resources.parse(cpus="4+"))
-    assert not isinstance(choice, Offer) and choice.tasks[0].offer.instance_type == "new"
-    monkeypatch.setattr(broker, "own_offers", lambda resources: here[:1])
-    choice = broker.first_choice(Resources())
-    assert isinstance(choice, Offer) and choice.instance_type == "old"
+    choice = placement.decide(Resources.parse(cpus="4+"))
+    assert choice.planned is not None and choice.offer.instance_type == "new"
+    monkeypatch.setattr(placement, "own_offers", lambda resources: here[:1])
+    choice = placement.decide(Resources())
+    assert choice.planned is None and choice.offer.instance_type == "old"

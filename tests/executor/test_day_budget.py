@@ -111,6 +111,63 @@ def test_it_holds_when_the_notebook_is_gone(
         Sky._instance = before
 
 
+def test_it_holds_when_no_process_of_ours_lives(start: Any, host: SshHost) -> None:
+    """The controller itself ends the cluster, and its running cell, at the deadline it was told."""
+    book = start()
+    assert book.run("import jupyter_sky.budget as _b; _b.GRACE_SECONDS = 1").status == "ok"
+    assert book.run("%%sky --cloud ssh --idle 1h\nkept = 41").status == "ok"
+    most = spent_today(start.data) + 12
+    assert book.run(f"%config Sky.budget_usd_day = {most}").status == "ok"
+    book.send(LOOP)
+    book.wait_output("begun")
+    time.sleep(2.5)  # a heartbeat
+    book.kill()
+    begun = time.monotonic()
+    wait_until(lambda: not host.held(), 30, "the cluster goes on")
+    assert 2 < time.monotonic() - begun < 16
+    again = start("again.ipynb")
+    assert again.run("%sky status").status == "ok"
+    store = Store.open(start.data)
+    (row,) = store.clusters(live_only=False)
+    assert (row.state, row.note) == ("down", "the day's budget is spent")
+    bill = Ledger(store).cluster_usd(row.name)
+    assert bill is not None and bill < most + 1 + 4, "little more than the grace"
+    store.close()
+
+
+def test_raising_the_budget_elsewhere_moves_the_deadline(
+    start: Any, host: SshHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel is dead, a server lives: what runs goes on once there is more money."""
+    book = start()
+    assert book.run("import jupyter_sky.budget as _b; _b.GRACE_SECONDS = 1").status == "ok"
+    assert book.run("%%sky --cloud ssh --idle 1h\nkept = 41").status == "ok"
+    most = spent_today(start.data) + 25
+    assert book.run(f"%config Sky.budget_usd_day = {most}").status == "ok"
+    book.send(LOOP)
+    book.wait_output("begun")
+    time.sleep(2.5)
+    book.kill()
+    from jupyter_sky.config import Sky
+    from jupyter_sky.executor import deadlines
+
+    monkeypatch.setattr(budget, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(deadlines, "SILENT_SECONDS", 3.0)
+    monkeypatch.setenv("SKY_DATA_DIR", str(start.data))
+    before = Sky._instance
+    Sky.clear_instance()
+    try:
+        watching = Session({}, "server", lasting=True, everywhere=True)
+        budget.write(watching.store, most + 20, "the Cost panel")
+        time.sleep(most - spent_today(start.data) + 4)
+        assert host.held(), "the old deadline has ended it"
+        wait_until(lambda: not host.held(), 30, "the new deadline does not hold")
+        watching.close()
+    finally:
+        Sky.clear_instance()
+        Sky._instance = before
+
+
 def test_what_configuration_says_and_what_the_panel_says(start: Any, fresh: Any) -> None:
     fresh.data.mkdir(exist_ok=True)
     book = fresh("one.ipynb", SKY_BUDGET_USD_DAY="20")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from jupyter_sky.executor.clusters import Clusters
 from jupyter_sky.ledger import Ledger
 from jupyter_sky.store import RunRow, Store
 from tests.conftest import Notebook, wait_until
-from tests.test_store import CLUSTER, RUN
+from tests.test_store import CLUSTER, GONE, MINE, RUN
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_a_cell_that_waits_for_its_cluster_is_seen_stopped_and_not_billed(
     assert (only(store, "held").status, only(store, "held").stage) == ("cancelled", "cancelled")
     ran = notebook.run("held.result()")
     assert ran.ename == "SkyCancelled" and ran.evalue == "held was stopped in the browser"
-    store.drop_cluster("slow", CLUSTER.created)
+    store.drop_cluster(store.cluster("slow").id)
     assert store.runs() == [] and Ledger(store).summary("cell") == []
 
 
@@ -92,14 +93,21 @@ def test_a_cell_that_is_over_at_once_is_written_when_it_is_over(
 def test_a_kernel_that_was_killed_while_its_cell_waited_leaves_it_lost(tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     waiting = replace(RUN, status="waiting", nodes=0, started=time.time())
-    mine = processes.identity()["pid"]
-    store.begin_run(replace(waiting, run_id="here", owner_pid=mine))
-    store.begin_run(replace(waiting, run_id="gone", owner_pid=2**22 + 1))
-    store.begin_run(replace(waiting, run_id="another", owner_pid=mine, started=1000.0))
+    mine = processes.identity()
+    store.begin_run(replace(waiting, run_id="here", owner=MINE))
+    store.begin_run(replace(waiting, run_id="gone", owner=GONE))
+    reused = json.dumps(mine | {"born": mine["born"] - 1000.0})
+    store.begin_run(replace(waiting, run_id="another", owner=reused))
+    foreign = json.dumps(mine | {"boot": "of another machine"})
+    now = time.time()
+    store.begin_run(replace(waiting, run_id="far", owner=foreign, last_beat=now))
+    store.begin_run(replace(waiting, run_id="silent", owner=foreign, last_beat=now - 600.0))
     Clusters(store, "a.ipynb", "s").forget_unsent()
     assert {run.run_id: run.status for run in store.runs(unsent=True)} == {
         "here": "waiting",
         "gone": "lost",
-        "another": "lost",  # its number was given to another process since
+        "another": "lost",  # its PID was given to another process since
+        "far": "waiting",
+        "silent": "lost",  # nothing has been heard of its kernel on the other machine
     }
     store.close()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.engines.kernel import describe_error
+from jupyter_sky.engines.values import Parcel
 from jupyter_sky.executor.failures import RemoteFailure, advice, rebuild
 
 
@@ -119,6 +120,78 @@ def test_a_class_that_cannot_be_derived_from() -> None:
 
 def test_a_reply_without_a_description() -> None:
     assert str(rebuild({"ename": "Odd", "evalue": "text"}, 0, {})) == "text"
+
+
+class Touch:
+    """A pickle that makes a file when it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.path,))
+
+
+def test_error_is_never_unpickled(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    pickled = Parcel.of({"args": (Touch(canary),)}).inline()
+    data = {"classes": [["builtins", "ValueError"]], "args": [pickled], "dict": {"a": pickled}}
+    for described in (pickled | data, pickled | {"classes": data["classes"]}):
+        reply = {"ename": "ValueError", "evalue": "text", "sky": {"error": described}}
+        found = rebuild(reply, 0, {})
+        assert isinstance(found, ValueError) and str(found) == "text"
+    assert not canary.exists()
+
+
+def test_error_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "harmful.py").write_text(
+        "from pathlib import Path\nPath(__file__).with_name('canary').touch()\n"
+        "class Boom(ValueError): pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    described = {"classes": [["harmful", "Boom"], ["builtins", "ValueError"]]}
+    reply = {"ename": "Boom", "evalue": "text", "sky": {"error": described}}
+    assert isinstance(rebuild(reply, 0, {}), ValueError)
+    assert not (tmp_path / "canary").exists()
+    import harmful  # pyright: ignore[reportMissingImports]
+
+    assert isinstance(rebuild(reply, 0, {}), harmful.Boom)
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"classes": "nonsense"},
+        {"classes": [["builtins"], [1, 2, 3], None, ["os", "system"], ["builtins", "print"]]},
+        {"classes": [["builtins", "OSError"]], "args": {"a": 1}, "dict": [], "more": "x"},
+        {"classes": [["builtins", "OSError"]], "args": [1, None, {"inline": "%"}]},
+        {"classes": [], "dict": {"__class__": {"text": "x"}, "_render_traceback_": {"text": "x"}}},
+        {"args": [{"error": {"args": [{"error": {"classes": 7}}]}}]},
+        ["not", "a", "mapping"],
+    ],
+)
+def test_malformed_description(described: Any) -> None:
+    reply = {"ename": "O\0dd <b>", "evalue": "text", "traceback": [1], "sky": {"error": described}}
+    found = rebuild(reply, 0, {})
+    assert type(found).__name__ == "RemoteError" and str(found) == "text"
+    assert found._render_traceback_() == ["1"]  # type: ignore[attr-defined]
+
+
+def test_what_is_not_data_comes_as_text() -> None:
+    error: Any = ValueError(Path("/a"), [1], object)
+    error.plain, error.path = 7, Path("/b")
+    found: Any = travelled(error)
+    assert found.args == ("/a", [1], "<class 'object'>") and str(found) == str(error)
+    assert found.plain == 7 and getattr(found, "path", None) in (None, "/b")
+
+
+def test_group_keeps_its_exceptions() -> None:
+    deep = ExceptionGroup("all", [KeyError("k"), ExceptionGroup("in", [OSError(2, "two")])])
+    found = travelled(deep)
+    assert isinstance(found, ExceptionGroup) and isinstance(found.exceptions[0], KeyError)
+    inner = found.exceptions[1]
+    assert isinstance(inner, ExceptionGroup) and isinstance(inner.exceptions[0], FileNotFoundError)
+    assert (inner.exceptions[0].errno, str(inner.exceptions[0])) == (2, "[Errno 2] two")
 
 
 @pytest.mark.parametrize(

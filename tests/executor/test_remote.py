@@ -345,3 +345,27 @@ def test_two_nodes(start: Callable[..., Notebook], hosts: list[SshHost]) -> None
     assert "ended" in book.run("%sky down all").stdout
     nothing_left(hosts[0])
     nothing_left(hosts[1])
+
+
+def test_silent_node_costs_only_its_own_variables(
+    start: Callable[..., Notebook], hosts: list[SshHost]
+) -> None:
+    book = start(*(host.toml(name, price=1) for host, name in zip(hosts, ("a", "b"), strict=True)))
+    assert book.run("%%sky --cloud ssh --nodes 2\nkept = 41").status == "ok"
+    (silent,) = [host for host in hosts if host.part("nurse")]
+    sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
+    book.wait_output("begun")
+    (nurse,) = silent.part("nurse")
+    nurse.suspend()
+    lost = book.collect(sent, 30)
+    assert lost.ename == "SkyNodeLost", lost
+    assert "node 1 of cluster" in lost.evalue and "not answered for 10 s" in lost.evalue
+    assert book.run("%%sky --on 0\nkept").result == "41", "the other node goes on"
+    nurse.resume()
+    wait_until(lambda: len(silent.part("engine")) == 1, 10)
+    again = book.run("%%sky\nprint('kept' in globals())", 40)
+    assert again.stdout.count("False") == again.stdout.count("True") == 1, again
+    assert book.run("%%sky --on 0\nkept").result == "41"
+    assert "ended" in book.run("%sky down").stdout
+    for host in hosts:
+        nothing_left(host)

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.clouds.local import machine_size
 from jupyter_sky.store import Store
 from tests.conftest import Notebook, wait_until
-from tests.emulators.hosts import USABLE
+from tests.emulators.hosts import USABLE, SshHost
 from tests.emulators.loopback import Loopback, loopback
 
 pytestmark = [
@@ -111,6 +112,34 @@ def test_two_nodes_bring_their_outputs_home_and_are_seen_to_go(
     assert interval.ended is not None and interval.price == pytest.approx(row.price)
 
 
+def test_own_machines_that_are_taken_burst_to_the_cloud(
+    start: Callable[..., Notebook], cloud: Loopback
+) -> None:
+    """More memory than this machine has: the box of one's own has it, and one slot."""
+    memory = machine_size()[1] + 8
+    ask = f"%%sky --memory {memory:g}+"
+    host = SshHost(61)
+    try:
+        one, two = start("one.ipynb"), start("two.ipynb")
+        hosts = Path(start.data) / "hosts.toml"  # type: ignore[attr-defined]
+        hosts.write_text(host.toml("box", memory=4096))
+        first = one.run(f"{ask}\n6 * 7", LAUNCH_SECONDS)
+        assert first.result == "42" and "ssh pool box" in first.status_line, first
+        assert cloud.machines() == []
+        refused = two.run(f"{ask} --cloud ssh\n1", LAUNCH_SECONDS)
+        assert refused.ename == "SkyNoCapacity" and "taken" in refused.evalue
+        assert cloud.machines() == [], "who restricts it to machines of one's own pays nothing"
+        second = two.run(f"{ask}\n6 * 7", LAUNCH_SECONDS)
+        assert second.result == "42" and len(cloud.machines()) == 1, second
+        said = "no machine of your own could take it: a machine is rented, $"
+        assert said in second.status_line and "aws " in second.status_line, second.status_line
+        for book in (one, two):
+            book.run("%sky down --all --yes")
+        assert cloud.machines() == []
+    finally:
+        host.close()
+
+
 def test_a_spot_machine_is_taken_back_and_the_next_cell_has_another(
     start: Callable[..., Notebook], cloud: Loopback
 ) -> None:
@@ -157,7 +186,7 @@ def test_the_reaper_runs_by_itself_when_a_notebook_is_opened(
     book.kill()
     store = Store.open(start.data)  # type: ignore[attr-defined]
     (row,) = store.clusters()
-    store.set_cluster_state(row.name, "down", time.time())  # as after a crash in the middle
+    store.end_cluster(row.id, "down", time.time())  # as after a crash in the middle
     store.close()
     start("another.ipynb")
     gone(cloud)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from jupyter_sky.engines.observer import Observer
 from jupyter_sky.executor.session import FOLLOWED
 from jupyter_sky.store import Store
 from tests.conftest import Notebook, nothing_left, part, processes_of, statuses, wait_until
@@ -150,7 +152,6 @@ def test_a_cluster_whose_notebook_is_gone_ends_by_itself(fresh: Any) -> None:
     assert book.run(
         f"{line}kept = 41; import subprocess; subprocess.Popen(['sleep', '600'])"
     ).status
-    time.sleep(3.0)  # an idle cluster whose notebook lives stays
     assert book.run(f"{line}kept").result == "41"
     book.crash()
     killed = time.time()
@@ -165,6 +166,58 @@ def test_a_cluster_whose_notebook_is_gone_ends_by_itself(fresh: Any) -> None:
     assert interval.ended == pytest.approx(end["time"], abs=0.01), "billed to its end, not to now"
     again = book.run(f"{line}kept")
     assert again.ename == "NameError"
+
+
+def test_an_open_notebook_does_not_keep_an_idle_cluster(fresh: Any) -> None:
+    book: Notebook = fresh()
+    assert book.run("%%sky --idle 5s\nkept = 41").status == "ok"
+    used = time.time()
+    while time.time() - used < 3.0:  # small cells that print nothing, and values, are uses
+        assert book.run("%%sky\nkept += 0").status == "ok"
+        book.run("x = 1")
+        assert book.run("%sky put x").status == "ok"
+        time.sleep(0.3)
+    last = time.time()
+    assert nothing_left(fresh.data, 12) > 3.0
+    (end,) = ended(fresh.data)
+    assert end["reason"] == "idle" and 4.0 < end["time"] - last < 9.0
+    time.sleep(2.0)
+    warned = status_lines(book)
+    assert any("nobody uses analysis-" in line and "it ends at" in line for line in warned), warned
+    assert "ended at" in warned[-1] and "the next cell starts another" in warned[-1]
+    after = book.run("%%sky\nkept")
+    assert after.ename == "NameError", "it is another cluster"
+    assert "has ended (idle); its variables are gone" in after.status_line
+
+
+def status_lines(book: Notebook) -> list[str]:
+    """What the status line of cells that have ended says now, by messages that come late."""
+    late = list(book.strays)
+    while True:
+        try:
+            late.append(book.client.get_iopub_msg(timeout=0.5))
+        except queue.Empty:
+            break
+    kinds = [m for m in late if m["header"]["msg_type"] == "update_display_data"]
+    return [m["content"]["data"].get("text/plain", "") for m in kinds]
+
+
+def test_a_kernel_that_calls_keeps_the_cluster_and_one_that_waits_does_not(fresh: Any) -> None:
+    book: Notebook = fresh()
+    book.run("import time\nimport jupyter_sky as sky")
+    assert book.run("pool = sky.up(cpus=1, idle='3s')").status == "ok"
+    assert book.run("@sky.function\ndef nap(s):\n    time.sleep(s)\n    return s").status == "ok"
+    sent = book.send("import time; (nap(8) >> pool)")
+    time.sleep(5.0)
+    row = Store.open(fresh.data).clusters()[0]
+    observer = Observer(row.name, json.loads(Path(row.connection["file"]).read_text()))
+    assert observer.ask("use")["users"] == ["1 call of analysis.ipynb"]
+    observer.close()
+    assert book.collect(sent, 20).result == "8"
+    left = nothing_left(fresh.data, 9)
+    assert left > 1.5
+    gone = book.run("nap(0) >> pool")
+    assert gone.ename == "SkyClusterLost" and "nobody used it for" in gone.evalue, gone
 
 
 def test_the_next_cell_says_that_the_old_cluster_has_ended(fresh: Any) -> None:
@@ -420,6 +473,5 @@ def test_a_cluster_is_few_processes_and_does_not_grow_with_its_cells(fresh: Any)
         time.sleep(0.2)
         ran = book.run("%%sky\nprint(1)")
         assert ran.status == "ok", ran.evalue
-    time.sleep(0.5)
-    assert size() <= before
+    wait_until(lambda: size() <= before, what="the journal is closed a second after its cell")
     assert len(processes_of(fresh.data)) == 4

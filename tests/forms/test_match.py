@@ -21,7 +21,7 @@ from tests.test_store import CLUSTER
 def alone(monkeypatch, tmp_path):
     """No files of this user, no accounts of clouds."""
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr("jupyter_sky.provisioner.broker.usable", lambda need: ())
+    monkeypatch.setattr("jupyter_sky.provisioner.placement.usable", lambda need: ())
     Sky.clear_instance()
     yield
     Sky.clear_instance()
@@ -81,7 +81,7 @@ def test_without_an_account_it_says_so():
 
 
 def test_with_an_account_it_is_where_a_launch_would_go(monkeypatch):
-    monkeypatch.setattr("jupyter_sky.provisioner.broker.usable", lambda need: ("aws",))
+    monkeypatch.setattr("jupyter_sky.provisioner.placement.usable", lambda need: ("aws",))
     words = whereabouts(Fields({"gpus": "V100:1"}))
     assert (
         words.startswith("would run on aws ") and "p3.2xlarge, $" in words and " spot" not in words

@@ -7,15 +7,21 @@ import pickle
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jupyter_sky.engines import file_cache
+from jupyter_sky.engines.file_cache import FileTree
 from jupyter_sky.errors import SkyBootstrapError, SkyUsageError, SkyVersionError
 from jupyter_sky.functions import grounds
-from jupyter_sky.functions.grounds import Layout
+from jupyter_sky.functions.grounds import included
 from jupyter_sky.functions.image import Image
+from jupyter_sky.package_sync import plan
+from jupyter_sky.package_sync.indexes import IndexSettings
+from tests.test_package_sync import Index, install
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -49,7 +55,7 @@ def test_it_is_a_value() -> None:
         for image in (
             Image(),
             Image(pip=["a", "b"]),
-            Image(pip=["a b"]),
+            Image(pip=["ab"]),
             Image(apt=["a", "b"]),
             Image(env={"A": "1"}),
             Image(env={"A": "2"}),
@@ -67,6 +73,9 @@ def test_it_is_a_value() -> None:
         ({"pip": "torch"}, ["not a list", "pip=['torch']"]),
         ({"pip": [3]}, ["3 is not a text"]),
         ({"pip": ["--index-url x"]}, ["an option"]),
+        ({"pip": ["numpy\n--index-url x"]}, ["an option"]),
+        ({"pip": ["-e ."]}, ["an option"]),
+        ({"pip": ["acme @ file:///acme"]}, ["a file: address"]),
         ({"apt": ["ffmpeg; rm"]}, ["not the name of a package"]),
         ({"env": ["A"]}, ["not a mapping"]),
         ({"env": {"A B": "1"}}, ["'A B' is not the name of a variable"]),
@@ -123,41 +132,52 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def laid_out(layout: Layout) -> Path:
+def laid_out(layout: FileTree) -> Path:
     """Bring a layout to this machine as `Image.bootstrap` does."""
-    for digest in grounds.missing(layout.known):
-        grounds.keep({digest: layout.read(digest)})
-    return Path(grounds.lay_out(layout.known, layout.digest))
+    for digest in file_cache.missing(layout.known):
+        file_cache.keep({digest: layout.by_digest()[digest].read_bytes()})
+    return Path(file_cache.lay_out(layout.known))
 
 
 def test_folders_and_files_have_their_own_names(project: Path) -> None:
-    layout = Layout.of(project, ["mine", "tool.py"], ["*.tmp", "data/"])
+    layout = included(project, ["mine", "tool.py"], ["*.tmp", "data/"])
     assert sorted(layout.files) == ["mine/__init__.py", "mine/run.sh", "tool.py"]
     there = laid_out(layout)
     assert (there / "tool.py").read_text() == "TOOL = 1\n"
     assert (there / "mine/run.sh").stat().st_mode & 0o777 == 0o755
 
 
+def test_secrets_and_links_that_lead_elsewhere_are_not_included(project: Path) -> None:
+    (project / "mine" / ".env").write_text("TOKEN=1")
+    (project / "mine" / "host").symlink_to("/etc/hostname")
+    with pytest.warns(UserWarning, match=r"leaves out mine/(\.env|host)"):
+        layout = included(project, ["mine"], [])
+    assert {"mine/.env", "mine/host"}.isdisjoint(layout.files) and "mine/run.sh" in layout.files
+    assert ".env" in included(project, ["mine/.env"], []).files, "whoever names it means it"
+
+
 def test_only_what_has_changed_is_sent(project: Path) -> None:
-    first = Layout.of(project, ["mine", "tool.py"], [])
+    first = included(project, ["mine", "tool.py"], [])
     old = laid_out(first)
-    assert grounds.missing(first.known) == []
+    assert file_cache.missing(first.known) == []
     (project / "tool.py").write_text("TOOL = 2\n")
     os.utime(project / "mine/__init__.py")  # touched, and the same
-    second = Layout.of(project, ["mine", "tool.py"], [])
-    assert [second.read(d) for d in grounds.missing(second.known)] == [b"TOOL = 2\n"]
+    second = included(project, ["mine", "tool.py"], [])
+    assert [second.by_digest()[d].read_bytes() for d in file_cache.missing(second.known)] == [
+        b"TOOL = 2\n"
+    ]
     new = laid_out(second)
     assert (old / "tool.py").read_text() == "TOOL = 1\n", "who runs with the old one keeps it"
     assert (new / "tool.py").read_text() == "TOOL = 2\n"
     (new / "tool.py").write_text("spoilt")
-    assert (grounds.home() / "files" / second.known["tool.py"][0]).read_text() == "TOOL = 2\n"
+    assert (file_cache.home() / "files" / second.known["tool.py"][0]).read_text() == "TOOL = 2\n"
 
 
 def test_what_was_damaged_on_its_way_is_not_kept(project: Path) -> None:
-    layout = Layout.of(project, ["tool.py"], [])
+    layout = included(project, ["tool.py"], [])
     with pytest.raises(SkyBootstrapError, match="changed while it was sent"):
-        grounds.keep({layout.known["tool.py"][0]: b"something else"})
-    assert grounds.missing(layout.known)
+        file_cache.keep({layout.known["tool.py"][0]: b"something else"})
+    assert file_cache.missing(layout.known)
 
 
 def test_two_things_of_one_name(project: Path, tmp_path: Path) -> None:
@@ -165,7 +185,7 @@ def test_two_things_of_one_name(project: Path, tmp_path: Path) -> None:
     other.parent.mkdir()
     other.write_text("")
     with pytest.raises(SkyUsageError, match=r"would both be tool\.py"):
-        Layout.of(project, ["tool.py", str(other)], [])
+        included(project, ["tool.py", str(other)], [])
 
 
 def test_a_process_that_is_set_up(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +208,52 @@ def test_a_process_that_is_set_up(project: Path, monkeypatch: pytest.MonkeyPatch
     assert outcome.stdout == "mine/__init__.py 1 jax\n", outcome.stderr
 
 
+# -- packages ------------------------------------------------------------------------------------
+
+
+def test_a_private_package_of_an_image_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setattr(plan, "settings_here", lambda: IndexSettings("https://a:s3cr3t@b.c/simple"))
+    install(
+        site, "acme-secret", requires=("xxhash",), direct_url={"url": "file:///a", "dir_info": {}}
+    )
+    asked = list[str]()
+    monkeypatch.setattr(grounds, "unresolvable", lambda packages, _: asked.extend(packages) or "")
+    image = Image(pip=["acme-secret", "packaging>=20"])
+    image.check()
+    assert sorted(asked) == ["packaging>=20", f"xxhash=={metadata.version('xxhash')}"]
+    setup = image.setup()
+    assert setup.asking.packages == tuple(asked) and len(setup.trees) == 1
+    assert b"s3cr3t" not in pickle.dumps(setup), "only the installer gets credentials"
+    with pytest.raises(SkyUsageError, match=r"acme-secret 1\.4\.2 is installed here"):
+        Image(pip=["acme-secret==2.0"]).check()
+
+
+def test_no_index_is_asked_for_private_needs_of_a_public_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("uv")
+    canary = Index()
+    monkeypatch.setenv("UV_DEFAULT_INDEX", canary.address)
+    for name in ("UV_INDEX", "UV_FIND_LINKS", "UV_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    needs = tmp_path / "open"
+    needs.mkdir()
+    (needs / "pyproject.toml").write_text(
+        '[project]\nname = "open-tool"\nversion = "1"\ndependencies = ["acme-fork"]\n'
+    )
+    try:
+        assert "acme-fork" in grounds.unresolvable((str(needs),))
+        assert canary.asked.count("acme-fork") == 1
+        assert grounds.unresolvable((str(needs),), ("acme-fork",)) == ""
+        assert canary.asked.count("acme-fork") == 1
+    finally:
+        canary.close()
+
+
 # -- packages of the system -----------------------------------------------------------------------
 
 DEBIAN = pytest.mark.skipif(not Path("/usr/bin/apt-get").exists(), reason="needs apt-get")
@@ -196,7 +262,7 @@ DEBIAN = pytest.mark.skipif(not Path("/usr/bin/apt-get").exists(), reason="needs
 @DEBIAN
 def test_what_the_system_has_is_not_installed_again() -> None:
     begun = time.monotonic()
-    grounds.make(["coreutils", "dpkg"], [])
+    grounds.make(["coreutils", "dpkg"], grounds.Asking())
     assert time.monotonic() - begun < 1
 
 
@@ -204,7 +270,7 @@ def test_what_the_system_has_is_not_installed_again() -> None:
 @pytest.mark.slow
 def test_a_package_that_the_system_has_not() -> None:
     with pytest.raises(SkyBootstrapError) as caught:
-        grounds.make(["surely-no-such-package-9"], [])
+        grounds.make(["surely-no-such-package-9"], grounds.Asking())
     if os.geteuid() == 0:
         assert "Unable to locate package surely-no-such-package-9" in str(caught.value)
     else:

@@ -67,7 +67,7 @@ def run(store: Store, number: int, name: str, kind: str, hours: float, status: s
             **{"run_id": f"r{number}", "notebook": "n", "session": "s", "cell": number},
             **{"name": name, "cluster": cluster, "code": "", "price": 1.0, "nodes": 1},
             **{"started": 0.0, "ended": None, "last_beat": 0.0, "status": "running"},
-            **{"shown": 0, "owner_pid": 1},
+            **{"shown": 0},
         )
     )
     store.end_run(f"r{number}", status, hours * 3600)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ import pytest
 from jupyter_sky import clouds, tracker
 from jupyter_sky.clouds import Launch, Machine
 from jupyter_sky.clouds.rented import RentedCloud, records_of
-from jupyter_sky.config import Sky
 from jupyter_sky.errors import (
     SkyNoCapacity,
     SkyNoOffer,
@@ -22,36 +19,11 @@ from jupyter_sky.errors import (
 )
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import broker, observe, refused
+from jupyter_sky.provisioner.placement import decide, planned, usable
 from jupyter_sky.resources import Resources
 from tests.emulators.ec2 import Ec2
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def account() -> Iterator[Ec2]:
-    cloud = Ec2()
-    yield cloud
-    cloud.close()
-
-
-@pytest.fixture
-def aws(
-    account: Ec2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Ec2, RentedCloud]]:
-    """An account with nothing in it, and a fresh connection to it."""
-    account.reset()
-    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
-    for name, value in account.env().items():
-        monkeypatch.setenv(name, value)
-    Sky.clear_instance()
-    clouds.get.cache_clear()
-    monkeypatch.delitem(__import__("sys").modules, "jupyter_sky.clouds.aws", raising=False)
-    cloud = clouds.get("aws")
-    assert isinstance(cloud, RentedCloud)
-    yield account, cloud
-    clouds.get.cache_clear()
-    Sky.clear_instance()
 
 
 def order(offer: Offer, need: Resources) -> Launch:
@@ -65,7 +37,8 @@ def bring(need: Resources, **options: Any) -> tuple[tuple[Offer, list[Machine]],
     def launch(offer: Offer) -> tuple[Offer, list[Machine]]:
         return offer, clouds.get(offer.cloud).launch(order(offer, need))
 
-    return broker.place(need, launch, lambda stage, detail: None, **options)
+    placed = broker.place(need, launch, lambda stage, detail: None, **options)
+    return placed.result, list(placed.attempts)
 
 
 NEED = Resources.parse(cloud="aws", cpus="4+", memory="8+")
@@ -166,7 +139,7 @@ def test_lost_answers_leave_one_machine_or_none(
     monkeypatch.setattr("jupyter_sky.clouds.asking.FIRST_WAIT_SECONDS", 0.02)
     account, cloud = aws
     account.lose("create", times=times)
-    offer = broker.planned(NEED).tasks[0].offer
+    offer = planned(NEED)[0].tasks[0].offer
     if times == 1:
         (machine,) = cloud.launch(order(offer, NEED))
         assert [one["id"] for one in account.machines()] == [machine.id]
@@ -202,10 +175,8 @@ def test_until_up_asks_all_again_after_a_while(
     def launch(offer: Offer) -> list[Machine]:
         return clouds.get("aws").launch(order(offer, need))
 
-    machines, attempts = broker.place(
-        need, launch, lambda stage, detail: shown.append(detail), until_up=True
-    )
-    assert len(attempts) == 2 and len(machines) == 1
+    placed = broker.place(need, launch, lambda stage, detail: shown.append(detail), until_up=True)
+    assert len(placed.attempts) == 2 and len(placed.result) == 1
     assert any("all asked again in 0:0" in detail for detail in shown)
 
 
@@ -232,24 +203,23 @@ def test_without_credentials_the_error_says_how_to_get_some(
     for name in account.env().keys() - account.wrong_env("none").keys():
         monkeypatch.delenv(name)
     with pytest.raises(SkyPermission) as caught:
-        broker.first_choice(NEED)
+        decide(NEED)
     assert "--cloud aws: no credentials" in caught.value.message
     assert "AWS_ACCESS_KEY_ID" in (caught.value.hint or "")
-    assert broker.usable(Resources()) == ()
+    assert usable(Resources()) == ()
 
 
 def test_machines_of_ones_own_come_first_and_nothing_is_asked(
     aws: tuple[Ec2, RentedCloud],
 ) -> None:
     account, _ = aws
-    choice = broker.first_choice(Resources.parse(cpus="1"))
-    assert isinstance(choice, Offer) and choice.cloud == "local"
+    assert decide(Resources.parse(cpus="1")).offer.cloud == "local"
     assert account.calls == []
     with pytest.raises(SkyNoOffer):
-        broker.first_choice(Resources.parse(cpus="100000"))
+        decide(Resources.parse(cpus="100000"))
 
 
 def test_spot_machines_are_for_those_who_ask(aws: tuple[Ec2, RentedCloud]) -> None:
-    assert not broker.planned(NEED).tasks[0].offer.spot
+    assert not planned(NEED)[0].tasks[0].offer.spot
     spot = Resources.parse(cloud="aws", cpus="4+", spot=True)
-    assert broker.planned(spot).tasks[0].offer.spot
+    assert planned(spot)[0].tasks[0].offer.spot

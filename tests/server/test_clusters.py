@@ -19,7 +19,7 @@ from jupyter_sky.server.desk import Desk
 from jupyter_sky.store import Store
 from tests.conftest import Notebook, part
 from tests.server.conftest import Refused
-from tests.test_store import CLUSTER, RUN
+from tests.test_store import CLUSTER, GONE, RUN
 
 
 @pytest.fixture
@@ -61,7 +61,9 @@ async def test_the_life_of_a_cluster(ask: Any, desk: Desk, book: Notebook, store
         return told if len(told["nodes"]) == 2 and told["nodes"][1]["cpu"] else None
 
     told = await until(sampled)
-    assert told["period"] > 0 and told["running"] == [] and 590 < told["idle_left"] <= 600
+    while told["running"]:  # what a quick cell prints last may come up to a second after it
+        told = await ask("clusters", "train", "vitals")
+    assert told["period"] > 0 and 590 < told["idle_left"] <= 600
     for rank, node in enumerate(told["nodes"]):
         assert node["rank"] == rank and node["host"] and node["gpus"] == []
         assert 0 < node["memory"][-1] < node["memory_total"]
@@ -78,9 +80,8 @@ async def test_the_life_of_a_cluster(ask: Any, desk: Desk, book: Notebook, store
     assert (await ask("clusters", "train", "extend", body={"time": "1h"}))["idle_left"] > 3595
     (shown,) = (await ask("state"))["clusters"]
     assert 3590 < shown["idle_left"] <= 3600
-    assert (
-        "kept 1h" in book.run("%sky status").result or "kept 59" in book.run("%sky status").result
-    )
+    status = book.run("%sky status").result
+    assert "kept, ends in 1h" in status or "kept, ends in 59:" in status, status
     for body, said in (
         ({"time": "soon"}, "soon"),
         ({}, "1h"),
@@ -95,7 +96,8 @@ async def test_the_life_of_a_cluster(ask: Any, desk: Desk, book: Notebook, store
     assert ended["ended"] == "train" and "local" in ended["place"]
     assert store.clusters() == [] and len(desk.lookouts) == 0
     (shown,) = (await ask("state"))["clusters"]
-    assert (shown["state"], shown["note"], shown["idle_left"]) == ("down", "it was ended", None)
+    by_panel = "it was ended in the panel"
+    assert (shown["state"], shown["note"], shown["idle_left"]) == ("down", by_panel, None)
     for path in (("vitals",), ("down", {}), ("extend", {"time": "1h"}), ("ssh",)):
         asking = ask("clusters", "train", path[0], body=path[1] if len(path) > 1 else None)
         assert "it was ended" in await refused(asking, 409)
@@ -251,7 +253,9 @@ async def test_a_stray_of_the_same_name_is_told_apart(
     ask: Any, desk: Desk, book: Notebook, store: Store, data: Path
 ) -> None:
     assert book.run("%%sky -c train\n1").status == "ok"
-    store.set_cluster_state("train", "down", time.time())  # as after a crash in the middle
+    store.end_cluster(
+        store.cluster("train").id, "down", time.time()
+    )  # as after a crash in the middle
     book.run("%reload_ext jupyter_sky")
     assert book.run("%%sky -c train\n1").status == "ok"
     assert len(part(data, "guardian")) == 2
@@ -324,7 +328,7 @@ async def test_what_is_noted_of_a_cluster_may_be_gone(ask: Any, store: Store) ->
 
 
 async def test_a_waiting_cell_of_a_dead_kernel_is_closed_by_a_stop(ask: Any, store: Store) -> None:
-    waiting = replace(RUN, status="waiting", nodes=0, cluster="", owner_pid=2**22 + 1)
+    waiting = replace(RUN, status="waiting", nodes=0, cluster="", owner=GONE)
     store.begin_run(waiting)
     assert (await ask("runs", "r1", "stop", body={}))["run"]["status"] == "cancelled"
 

@@ -33,7 +33,7 @@ def fill(store: Any) -> float:
     put_cluster(store, "train", 2.0, now - HOUR)
     put_cluster(store, "rack", None, now - HOUR, notebook="b.ipynb", cloud="ssh")
     put_cluster(store, "old", 1.0, now - 80 * HOUR, cloud="gcp")
-    store.set_cluster_state("old", "down", now - 79 * HOUR)
+    store.end_cluster(store.cluster("old").id, "down", now - 79 * HOUR)
     put_run(store, "r1", "train", 2.0, now - HOUR / 2, now - HOUR / 4)
     return now
 

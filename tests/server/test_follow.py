@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from jupyter_sky.server.follow import LEASE_SECONDS, Pages
 from jupyter_sky.store import RunRow, Store
 from jupyter_sky.widgets.statusline import CARD
 from tests.server.conftest import Refused
-from tests.test_store import CLUSTER, RUN
+from tests.test_store import CLUSTER, GONE, MINE, RUN
 
 OFFER = {"cloud": "aws", "region": "us-east-1", "instance_type": "g5.xlarge"}
 OFFER |= {"vcpus": 4, "memory": 16}
@@ -24,7 +23,7 @@ OFFER |= {"vcpus": 4, "memory": 16}
 def run(store: Store, run_id: str, age: float = 60.0, **other: Any) -> RunRow:
     now = time.time()
     values = {"run_id": run_id, "started": now - age, "last_beat": now, "cell_id": "c1"}
-    values |= {"status": "running", "stage": "running", "ended": None, "owner_pid": os.getpid()}
+    values |= {"status": "running", "stage": "running", "ended": None, "owner": MINE}
     row = replace(RUN, **{**values, **other})
     store.begin_run(row)
     return row
@@ -106,7 +105,7 @@ async def test_every_end_has_its_word(ask: Any, store: Store, status: str, word:
 
 async def test_the_next_kernel_is_told_that_a_page_shows_it(ask: Any, store: Store) -> None:
     run(store, "mine", age=0.0)  # after its kernel was born, which is this process
-    run(store, "orphan", owner_pid=2**22 - 3)
+    run(store, "orphan", owner=GONE)
     for page, fed in (("a", True), ("b", False)):
         for run_id in ("mine", "orphan"):
             await ask("runs", run_id, "follow", body={"page": page, "fed": fed})

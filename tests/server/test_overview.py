@@ -20,7 +20,7 @@ from jupyter_sky.billing import BILLING, billed_seconds, billed_sql
 from jupyter_sky.ledger import Ledger, sum_usd
 from jupyter_sky.server.desk import Desk
 from jupyter_sky.server.news import SCHEMA
-from jupyter_sky.server.seen import Seen, midnight
+from jupyter_sky.server.seen import Seen, Told, midnight
 from jupyter_sky.server.state import State
 from jupyter_sky.store import ClusterRow, Store
 from tests.server.conftest import Refused
@@ -43,7 +43,7 @@ def cluster(name: str, age: float = 3600.0, **more: Any) -> ClusterRow:
 
 def put(store: Store, row: ClusterRow) -> ClusterRow:
     store.put_cluster(row)
-    store.open_interval(row.name, row.price, row.created)
+    store.open_interval(row.id, row.price, row.created)
     return row
 
 
@@ -93,12 +93,32 @@ async def test_an_idle_cluster_counts_down_and_is_kept_as_long_as_it_was_asked(
     ask: Any, store: Store
 ) -> None:
     row = put(store, cluster("train", 500.0, idle=600.0))
-    store.beat("train", row.created + 100.0)
+    store.beat(row.id, time.time())  # a notebook is connected, and that is no use
+    (shown,) = (await ask("state"))["clusters"]
+    assert shown["idle_left"] == pytest.approx(100.0, abs=5)
+    started = row.created + 50.0
+    store.begin_run(replace(RUN, cluster="train", started=started))
+    store.end_run(RUN.run_id, "ok", row.created + 100.0)
     (shown,) = (await ask("state"))["clusters"]
     assert shown["idle_left"] == pytest.approx(200.0, abs=5)
-    store.keep_cluster("train", time.time() + 3600.0)
+    store.keep_cluster(store.cluster("train").id, time.time() + 3600.0)
     (shown,) = (await ask("state"))["clusters"]
     assert shown["idle_left"] == pytest.approx(3600.0, abs=5)
+
+
+async def test_used_cluster_says_what_keeps_it_up(ask: Any, desk: Desk, store: Store) -> None:
+    row = put(store, cluster("train", 5000.0, idle=600.0))
+    (shown,) = (await ask("state"))["clusters"]
+    assert (shown["idle_left"], shown["users"]) == (None, []), "it was used, we do not know how"
+    desk.told["train", row.created] = Told(600.0, time.time() - 1, ("2 calls of a.ipynb",))
+    (shown,) = (await ask("state"))["clusters"]
+    assert shown["users"] == ["2 calls of a.ipynb"] and shown["idle_left"] > 590
+    desk.told["train", row.created] = Told(600.0, time.time() - 100, ("2 calls of a.ipynb",))
+    (shown,) = (await ask("state"))["clusters"]
+    assert (shown["idle_left"], shown["users"]) == (None, []), "that was long ago"
+    desk.told["train", row.created] = Told(600.0, time.time() - 100)
+    (shown,) = (await ask("state"))["clusters"]
+    assert shown["idle_left"] == pytest.approx(500.0, abs=5)
 
 
 async def test_what_has_ended_is_shown_for_a_while_with_the_reason(ask: Any, store: Store) -> None:
@@ -111,7 +131,7 @@ async def test_what_has_ended_is_shown_for_a_while_with_the_reason(ask: Any, sto
         ("again", "lost", 100.0, "preempted"),
     ):
         put(store, cluster(name, 100_000.0))
-        store.set_cluster_state(name, state, now - ago, note)
+        store.end_cluster(store.cluster(name).id, state, now - ago, note)
     put(store, cluster("again", 50.0))
     shown = {c["name"]: (c["state"], c["note"]) for c in (await ask("state"))["clusters"]}
     assert shown == {
@@ -180,16 +200,17 @@ def test_sums_are_those_of_the_ledger(store: Store) -> None:
     begun = now - 3 * 86400
     clouds = ("aws", "lambda", "verda", "azure")
     for number in range(40):
-        row = cluster(f"c{number % 30}", cloud=clouds[number % 4], price=rng.random())
         at = begun + number * 5000
-        store.put_cluster(replace(row, created=at))
+        row = cluster(f"c{number % 30}", cloud=clouds[number % 4], price=rng.random())
+        row = replace(row, created=at)
+        store.put_cluster(row)
         for _ in range(rng.randrange(1, 6)):
-            store.open_interval(row.name, rng.choice([None, 1.0, 2.5]) if number > 20 else 1.0, at)
+            store.open_interval(row.id, rng.choice([None, 1.0, 2.5]) if number > 20 else 1.0, at)
             at += rng.random() * 4000
         if number % 5 == 0:
-            store.add_spend(row.name, "egress", None if number == 15 else 0.25, at)
+            store.add_spend(row.id, "egress", None if number == 15 else 0.25, at)
         if number < 30:
-            store.set_cluster_state(row.name, "down", at)
+            store.end_cluster(row.id, "down", at)
         run = replace(RUN, run_id=f"r{number}", cluster=row.name, started=at - 2000, price=9.0)
         store.begin_run(run)
         if number % 3:

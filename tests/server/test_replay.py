@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jupyter_sky.executor.untrusted import inert_entries
 from jupyter_sky.server import replay
 from jupyter_sky.server.replay import Journals, lines, outputs
 
@@ -137,3 +138,16 @@ def test_a_line_that_the_disk_has_cut_is_counted_and_not_shown(tmp_path: Path) -
     entries, following = Journals().read(path, 0)
     assert following == 3 and shown(*entries) == ["0 2 "]
     assert [found["text"] for found in lines(entries)] == ["0 ", "2 "]
+
+
+def test_entries_of_untrusted_runs_are_text_and_pictures() -> None:
+    data = {"text/html": "<script>", "text/plain": "5", "image/svg+xml": "<svg onload=x()>"}
+    content = {"data": data, "metadata": {"isolated": True}, "transient": {"display_id": "a"}}
+    entries = [
+        {"type": "display_data", "rank": 0, "content": content},
+        {"type": "stream", "rank": 0, "content": {"name": "stdout", "text": "said"}},
+        {"type": "execute_result", "rank": 0, "content": {"data": "nonsense"}},
+    ]
+    shown = outputs(inert_entries(entries)).shown
+    assert [out.get("data", out.get("text")) for out in shown] == [{"text/plain": "5"}, "said", {}]
+    assert "script" not in str(shown) and "isolated" not in str(shown)

@@ -142,7 +142,7 @@ def put_old_cluster(folder: Path) -> None:
     """What the first version wrote of a cluster, and of an hour of it."""
     values = {f.name: getattr(CLUSTER, f.name) for f in fields(CLUSTER)}
     values |= {name: json.dumps(values[name]) for name in ("offer", "machines", "connection")}
-    del values["note"], values["kept"]
+    del values["note"], values["kept"], values["renewed"]
     names = ", ".join(values)
     marks = ", ".join(f":{name}" for name in values)
     with closing(sqlite3.connect(folder / "sky.db")) as db, db:

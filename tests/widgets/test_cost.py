@@ -123,7 +123,7 @@ def test_in_a_notebook_it_is_live_and_can_be_read_where_nothing_is(
     assert VIEW not in static and "late" in static["text/plain"]
     assert again["update"] and again["display_id"] == how["display_id"]
     wait_until(lambda: module._ticker._thread is None)
-    store.close_interval("late", NOON + 1)
+    store.end_cluster(store.cluster("late").id, "down", NOON + 1)
     assert len(view.state["bill"]["lines"]) == 3
 
 
@@ -132,7 +132,7 @@ def test_it_is_told_what_is_new_and_the_rest_now_and_then(
 ) -> None:
     cost = made()
     first = cost.bill
-    store.beat("train", NOON + 60)
+    store.beat(store.cluster("train").id, NOON + 60)
     cost.refresh()
     assert cost.bill is first, "a heartbeat is no news"
     store.set_setting("budget_usd_day", '{"usd": 3}')

@@ -47,7 +47,7 @@ def begin(session: Session, run_id: str = "17-ab", **other: Any) -> RunRow:
             **{"run_id": run_id, "notebook": session.notebook, "session": "gone", "cell": 7},
             **{"name": None, "cluster": "train", "code": "print(1)", "price": None, "nodes": 2},
             **{"started": 100.0, "ended": None, "last_beat": 100.0, "status": "running"},
-            **{"shown": 0, "owner_pid": 1},
+            **{"shown": 0},
             **other,
         }
     )

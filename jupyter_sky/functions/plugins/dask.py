@@ -88,6 +88,7 @@ def _start(pool: Pool) -> Client:
 
     made = SkyClient(f"tls://127.0.0.1:{near}", security=security, set_as_default=False)
     pool.defer(lambda: _close(made))
+    pool.uses.append(lambda: _tasks(made))
     _ranks[made] = {*ranks}
     made.wait_for_workers(len(ranks), timeout=START_SECONDS)
     return made
@@ -110,6 +111,12 @@ def _start_workers(pool: Pool, ranks: list[int]) -> None:
     ]
     for future in futures:
         future.result()
+
+
+def _tasks(known: Any) -> str:
+    """Name the tasks that Dask has not done, as far as its client here knows: nobody is asked."""
+    pending = sum(state.status == "pending" for state in list(known.futures.values()))
+    return f"{pending} task{'' if pending == 1 else 's'} of Dask" if pending else ""
 
 
 def _close(known: Any) -> None:

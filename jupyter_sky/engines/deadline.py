@@ -1,0 +1,48 @@
+"""The time at which a cluster ends because the day's money is spent, in use or not.
+
+Notebooks and servers say how much longer it lasts, again and again, while any of them lives. The
+controller counts on its own clock, which goes on while a machine sleeps and is not set by anybody.
+"""
+
+from __future__ import annotations
+
+import time
+
+REASON = "the day's budget is spent"
+"""Why a cluster has ended, for its records."""
+
+
+class Deadline:
+    """A time of this machine's clock, or none.
+
+    Examples
+    --------
+    >>> deadline = Deadline()
+    >>> deadline.is_over()
+    False
+    >>> deadline.set(0.0)
+    >>> deadline.is_over()
+    True
+    """
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+
+    def set(self, seconds: float | None) -> None:
+        """Move it to so many seconds from now; None takes it away."""
+        self._at = None if seconds is None else _clock() + float(seconds)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until then; None without a deadline."""
+        return None if self._at is None else self._at - _clock()
+
+    def is_over(self) -> bool:
+        """Whether it has passed."""
+        return self._at is not None and _clock() >= self._at
+
+
+def _clock() -> float:
+    """Seconds since some moment, sleep of the machine included where it can be known."""
+    boottime = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boottime is None else time.clock_gettime(boottime)

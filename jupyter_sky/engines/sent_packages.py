@@ -1,0 +1,39 @@
+"""Packages that a notebook has sent to an engine as files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from . import file_cache
+from .file_cache import FileReceiver, Known, tree_digest
+from .files import Workspace
+
+
+class SentPackages:
+    """Folders of an engine's import path that packages were sent to, each by the package's name.
+
+    Attributes
+    ----------
+    digests : dict of str to str
+        What each package is made of, by its name.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+        self.receiver = FileReceiver()
+        self.digests: dict[str, str] = {}
+        self._folders: dict[str, str] = {}
+
+    def use(self, packages: Mapping[str, Known]) -> None:
+        """Import packages from their files, in place of what they were before."""
+        self.receiver.finish(digest for known in packages.values() for digest, _ in known.values())
+        for name, known in packages.items():
+            folder, old = file_cache.lay_out(known), self._folders.get(name)
+            if folder == old:
+                continue
+            if old is not None:
+                sys.path[:] = [path for path in sys.path if path != old]
+                self.workspace.forget_below(old)
+            self.workspace.add_paths([folder])
+            self._folders[name], self.digests[name] = folder, tree_digest(known)

@@ -1,0 +1,89 @@
+"""Deadlines of clusters that no notebook is connected to: until when the day's money lasts.
+
+A notebook that is connected says it with every heartbeat. Where none is, whichever guard lives
+says it, so that a budget that was raised lets what runs go on, and one that was lowered ends it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..budget import Verdict, lasts_until
+from ..store import ClusterId, ClusterRow
+
+if TYPE_CHECKING:
+    from .clusters import Clusters
+
+_log = logging.getLogger(__name__)
+
+SILENT_SECONDS = 10.0
+"""A cluster of which no notebook has recorded a heartbeat for so long is told by others."""
+MOVED_SECONDS = 5.0
+"""A deadline that has moved by less than this is not told again."""
+
+
+class Deadlines:
+    """What one process has told of deadlines to clusters that it is not connected to."""
+
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+        self._told: dict[ClusterId, float | None] = {}
+        self._telling: set[ClusterId] = set()
+
+    def renew(self, verdict: Verdict) -> None:
+        """Tell each cluster that costs something and hears from nobody, where it is news."""
+        until = lasts_until(verdict)
+        if until is None and not any(self._told.values()):
+            return  # there never was a deadline, as far as is known here
+        heard = {one.cluster_id: one.last_beat for one in self._clusters.store.intervals()}
+        for row in self._clusters.store.clusters():
+            silent = verdict.at - heard.get(row.id, 0.0) > SILENT_SECONDS
+            if not row.price or not silent or row.id in self._telling:
+                continue
+            if row.id in self._told and _is_near(self._told[row.id], until):
+                continue
+            self._telling.add(row.id)
+            threading.Thread(
+                target=self._tell, args=(row, until), name=f"sky-deadline-{row.name}", daemon=True
+            ).start()
+
+    def _tell(self, row: ClusterRow, until: float | None) -> None:
+        try:
+            left = None if until is None else max(0.0, until - time.time())
+            _ask(row, left)
+            self._told[row.id] = until
+        except Exception:  # what is not reached keeps its old deadline; tried again soon
+            _log.info("%s was not told its deadline", row.name, exc_info=True)
+        finally:
+            self._telling.discard(row.id)
+
+
+def _is_near(old: float | None, new: float | None) -> bool:
+    if old is None or new is None:
+        return old is new
+    return abs(old - new) < MOVED_SECONDS
+
+
+def _ask(row: ClusterRow, left: float | None) -> None:
+    """Tell the controller of a cluster over a connection for this alone."""
+    from ..engines import connection_file
+    from ..engines.observer import Observer
+    from ..provisioner.remote import open_tunnel
+
+    path = Path(row.connection["file"])
+    tunnel = open_tunnel(path)
+    try:
+        observer = Observer(
+            row.name, tunnel.connection if tunnel else connection_file.read(path, row.name)
+        )
+        try:
+            observer.ask("deadline", left=left)
+        finally:
+            observer.close()
+    finally:
+        if tunnel:
+            tunnel.close()

@@ -1,0 +1,77 @@
+"""Packages of an image: those that a node asks an index for, and those that are sent from here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..engines.platforms import Platform
+from ..errors import SkyBootstrapError
+from ..package_names import without_credentials
+from ..package_sync.contents import SentPackage, is_supported
+from .grounds import Asking
+
+HINT = "bring a wheel that fits by its path there, or its modules: Image(includes=[...])"
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePackages:
+    """How nodes get the packages of an image.
+
+    Attributes
+    ----------
+    asking : Asking
+        Requirements with the index settings of this machine, credentials included.
+    sent : tuple of SentPackage
+        Packages that no index is asked for.
+    """
+
+    asking: Asking
+    sent: tuple[SentPackage, ...] = ()
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The requirements that an index is asked for."""
+        return self.asking.packages
+
+    def without_credentials(self) -> Asking:
+        """Return what tells the environment on a node, where it has been made already."""
+        given = self.asking.settings.items()
+        settings = {name: without_credentials(value) for name, value in given}
+        return replace(self.asking, settings=settings)
+
+    def check_platform(self, rank: int, there: Platform) -> None:
+        """Raise SkyBootstrapError where compiled packages cannot be imported on a node."""
+        here = Platform.here()
+        for package in self.sent:
+            if not is_supported(package, there, here):
+                raise SkyBootstrapError(
+                    f"image: {package} is compiled for {package.made_for}, node {rank} is "
+                    f"{there.name}; it is private here, so no index is asked for it",
+                    hint=HINT,
+                )
+
+
+def image_packages(pip: Sequence[str]) -> ImagePackages:
+    """Find out how nodes get the packages that an image names.
+
+    Raises
+    ------
+    SkyUsageError
+        Another version is asked for of a package that no index is asked for.
+    SkyBootstrapError
+        It cannot be told which files belong to a package that must be sent.
+    """
+    from ..package_sync.plan import plan_named
+
+    if not pip:
+        return ImagePackages(Asking())
+    plan = plan_named(pip)
+    for package in plan.sent:
+        if not package.files:
+            raise SkyBootstrapError(
+                f"image: {package} is private here, and it is not recorded which files it has",
+                hint=HINT,
+            )
+    packages = tuple(plan.requirements.values())
+    return ImagePackages(Asking(packages, plan.dropped, dict(plan.environment)), plan.sent)

@@ -1,0 +1,59 @@
+"""The question before clusters end that others started or use."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from ..errors import SkyCancelled, SkyUsageError
+from ..executor import session as sessions
+
+if TYPE_CHECKING:
+    from ..executor.ending import Candidate, Outcome
+
+
+def end(name: str | None, everything: bool, yes: bool, how: str) -> Outcome:
+    """End clusters by `Session.down`, after asking where that is needed.
+
+    Parameters
+    ----------
+    yes
+        Do not ask.
+    how
+        What to write so that nobody is asked, for those who cannot be.
+    """
+    session = sessions.current()
+    if name is None and not everything and session.everywhere:
+        names = [row.name for row in session.store.live()]
+        if names:
+            raise SkyUsageError(
+                f"which cluster? Up now: {', '.join(names)}",
+                hint="jupyter sky down NAME, or jupyter sky down --all",
+            )
+
+    def confirm(others: list[Candidate]) -> None:
+        listed = "\n".join(f"  {one}" for one in others)
+        answer = _ask(f"Not yours alone:\n{listed}\nEnd all clusters, these too? [y/N] ")
+        if answer is None:
+            raise SkyUsageError(
+                f"these clusters are not this notebook's alone:\n{listed}",
+                hint=f"end your own: %sky down; or all of them: {how}",
+            )
+        if answer.strip().lower() not in ("y", "yes"):
+            raise SkyCancelled("no cluster was ended")
+
+    return session.down(name, everything, (lambda others: None) if yes else confirm)
+
+
+def _ask(question: str) -> str | None:
+    """Ask the user; None where there is nobody who could answer."""
+    from IPython import get_ipython  # type: ignore[attr-defined]
+    from IPython.core.error import StdinNotImplementedError
+
+    shell = get_ipython()
+    if getattr(shell, "kernel", None) is None and not (sys.stdin and sys.stdin.isatty()):
+        return None
+    try:
+        return input(question)
+    except (StdinNotImplementedError, EOFError):
+        return None

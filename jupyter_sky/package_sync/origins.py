@@ -1,0 +1,129 @@
+"""The origin of an installed distribution: may its name be asked of an index, and of which?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from .indexes import IndexSettings
+
+INSTALLERS = {"conda", "pdm", "pip", "poetry", "uv"}
+"""Installers that take a package from an index (or channel) where ``direct_url.json`` is not."""
+PUBLIC_CHANNELS = {"conda.anaconda.org/conda-forge", "repo.anaconda.com/pkgs/main"}
+
+
+class Origin(Enum):
+    """Where a machine elsewhere gets a package from."""
+
+    PUBLIC = "asked of the default index, under the name that is known there"
+    INDEX = "asked of the private index that this machine is set up with"
+    SENT = "sent from here"
+
+
+@dataclass(frozen=True, slots=True)
+class InstallRecord:
+    """Recorded facts of how a distribution was installed.
+
+    Attributes
+    ----------
+    direct_url : dict or None
+        As PEP 610 has it; empty where it cannot be read.
+    marked_private : bool
+        Whether it has a classifier that begins with ``Private ::``.
+    channel : str
+        The conda channel that it came from.
+    """
+
+    name: str
+    installer: str = ""
+    direct_url: dict[str, Any] | None = None
+    marked_private: bool = False
+    channel: str = ""
+
+    @property
+    def source(self) -> Path | None:
+        """The folder that an editable installation points to."""
+        found = self.direct_url or {}
+        info = found.get("dir_info")
+        if not isinstance(info, dict) or not info.get("editable"):
+            return None
+        return path_of(str(found.get("url", "")))
+
+
+def path_of(address: str) -> Path | None:
+    """Return the path that a file address names."""
+    from urllib.request import url2pathname
+
+    parts = urlsplit(address)
+    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
+
+
+def record_of(found: metadata.Distribution) -> InstallRecord:
+    """Read how a distribution was installed."""
+    from packaging.utils import canonicalize_name
+
+    text = found.read_text("direct_url.json")
+    direct: dict[str, Any] | None = None
+    if text is not None:
+        try:
+            loaded = json.loads(text)
+        except ValueError:
+            loaded = None
+        direct = loaded if isinstance(loaded, dict) else {}
+    words = (found.read_text("INSTALLER") or "").split()
+    installer = words[0].lower() if words else ""
+    name = canonicalize_name(found.metadata["Name"])
+    classifiers = found.metadata.get_all("Classifier") or []
+    private = any(str(each).startswith("Private ::") for each in classifiers)
+    channel = _channel(name) if installer == "conda" else ""
+    return InstallRecord(name, installer, direct, private, channel)
+
+
+def _channel(name: str) -> str:
+    """Return the conda channel of a package of this environment, if its record is found."""
+    for path in Path(sys.prefix, "conda-meta").glob(f"{name}-*.json"):
+        try:
+            record = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue
+        if isinstance(record, dict) and record.get("name") == name:
+            parts = urlsplit(str(record.get("channel", "")))
+            folders = [part for part in parts.path.split("/") if part]
+            if folders and folders[-1] in ("noarch", str(record.get("subdir"))):
+                folders.pop()
+            return "/".join([parts.netloc, *folders])
+    return ""
+
+
+def origin_of(
+    record: InstallRecord,
+    settings: IndexSettings,
+    has: Callable[[str, str, bool], bool | None],
+) -> Origin:
+    """Decide where a machine gets a distribution from; the rule is in the package's docstring.
+
+    Parameters
+    ----------
+    has
+        Says whether a private place has a name, or None if that cannot be found out; its last
+        argument says whether the place is an index.
+    """
+    if record.direct_url is not None or record.marked_private:
+        return Origin.SENT
+    if record.installer not in INSTALLERS:
+        return Origin.SENT
+    if record.installer == "conda":  # its packages are in no index of pip's
+        return Origin.PUBLIC if record.channel in PUBLIC_CHANNELS else Origin.SENT
+    if not settings.is_public:
+        return Origin.INDEX if settings.environment() else Origin.SENT
+    for place in settings.private_sources:
+        if has(place, record.name, place in settings.extra) is not False:
+            return Origin.SENT
+    return Origin.PUBLIC

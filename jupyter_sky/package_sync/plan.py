@@ -1,0 +1,285 @@
+"""Which packages a machine must get so that modules can be imported there as they are here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
+from importlib import metadata
+from types import MappingProxyType
+
+from ..errors import SkyUsageError
+from ..package_names import requirement_name
+from .contents import SentPackage, package_files, provides
+from .indexes import IndexSettings, read_settings
+from .lookup import Lookup
+from .origins import InstallRecord, Origin, origin_of, record_of
+
+LOOKUPS = 8
+"""How many names are looked up at once in indexes of this machine."""
+OURS = "jupyter-sky"
+"""Is on every engine, as it is here."""
+_lookup = Lookup()
+
+
+@dataclass(frozen=True, slots=True)
+class PackagePlan:
+    """Packages for a machine.
+
+    Attributes
+    ----------
+    requirements : dict of str to str
+        ``name==version`` of packages that are asked of an index, by name.
+    sent : tuple of SentPackage
+        Packages that are sent from here. One without files cannot be sent.
+    dropped : tuple of str
+        Names of sent packages that a package of an index depends on: no index is asked for them.
+    environment : dict of str to str
+        Variables for the installer there: index settings, with credentials.
+    """
+
+    requirements: Mapping[str, str] = field(default_factory=dict)
+    sent: tuple[SentPackage, ...] = ()
+    dropped: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def distributions_of(modules: Iterable[str]) -> dict[str, str]:
+    """Return the installed distribution that each module comes from; others are left out.
+
+    Examples
+    --------
+    >>> distributions_of(["numpy", "sys", "nowhere"])
+    {'numpy': 'numpy'}
+    """
+    found: dict[str, str] = {}
+    for module in modules:
+        if name := _owner(module):
+            found[module] = name
+    return found
+
+
+def _owner(module: str) -> str:
+    from packaging.utils import canonicalize_name
+
+    if module in sys.stdlib_module_names:
+        return ""
+    declared = _declared(_environment()).get(module)
+    if declared:
+        return canonicalize_name(declared[0])
+    for found, record in _editables(_environment()):
+        if provides(found, record, module):
+            return record.name
+    return ""
+
+
+def _environment() -> tuple[tuple[str, int], ...]:
+    """Tell the state of the folders of packages: it changes when one is installed or removed."""
+    known: list[tuple[str, int]] = []
+    for entry in sys.path:
+        try:
+            known.append((entry, os.stat(entry or ".").st_mtime_ns))
+        except OSError:
+            continue
+    return tuple(known)
+
+
+@lru_cache(maxsize=1)
+def _declared(_state: tuple[tuple[str, int], ...]) -> dict[str, list[str]]:
+    names = metadata.packages_distributions()
+    return {name: sorted(set(found)) for name, found in names.items()}
+
+
+@lru_cache(maxsize=1)
+def _editables(
+    _state: tuple[tuple[str, int], ...],
+) -> list[tuple[metadata.Distribution, InstallRecord]]:
+    found = [(each, record_of(each)) for each in metadata.distributions() if _is_direct(each)]
+    return [(each, record) for each, record in found if record.source is not None]
+
+
+def _is_direct(found: metadata.Distribution) -> bool:
+    return found.read_text("direct_url.json") is not None
+
+
+@cache
+def settings_here() -> IndexSettings:
+    """Return the index settings of this machine, read once."""
+    return read_settings()
+
+
+def origin(name: str, settings: IndexSettings | None = None) -> Origin | None:
+    """Return where a machine gets an installed distribution from; None if it is not installed."""
+    found = _distribution(name)
+    if found is None:
+        return None
+    return origin_of(record_of(found), settings or settings_here(), _lookup.has)
+
+
+def _distribution(name: str) -> metadata.Distribution | None:
+    try:
+        return metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def plan_packages(
+    names: Iterable[str],
+    modules: Iterable[str] = (),
+    *,
+    extras: Mapping[str, Iterable[str]] = MappingProxyType({}),
+    settings: IndexSettings | None = None,
+    send_all: bool = False,
+) -> PackagePlan:
+    """Plan how a machine gets installed distributions, with all that they depend on.
+
+    Parameters
+    ----------
+    names
+        Normalized names of distributions.
+    modules
+        Top-level modules that are imported of them.
+    extras
+        Extras that are asked for of some.
+    send_all
+        Send packages that only a private index here has, which has not helped.
+    """
+    settings = settings or settings_here()
+    roots = [*dict.fromkeys(names)]
+    needs = _closure((name, frozenset(extras.get(name, ()))) for name in roots)
+    origins = _origins(needs, settings)
+    if send_all:
+        origins = {
+            name: Origin.SENT if each is Origin.INDEX else each for name, each in origins.items()
+        }
+    sent = {name for name, each in origins.items() if each is Origin.SENT} - {OURS}
+    asked = {name for name in roots if name not in sent}
+    asked |= {need for name in sent for need in needs[name] if need not in sent} - {OURS}
+    dropped = {need for name, found in needs.items() if name not in sent for need in found} & sent
+    return PackagePlan(
+        {name: f"{name}=={_version(name)}" for name in sorted(asked)},
+        tuple(_contents(name, tuple(sorted(modules))) for name in sorted(sent)),
+        tuple(sorted(dropped)),
+        settings.environment(public_only=True),
+    )
+
+
+def _closure(roots: Iterable[tuple[str, frozenset[str]]]) -> dict[str, set[str]]:
+    """Return installed distributions with what each needs of those that are installed."""
+    needs: dict[str, set[str]] = {}
+    waiting = [*roots]
+    seen = set[tuple[str, frozenset[str]]]()
+    while waiting:
+        name, extras = waiting.pop()
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        if (found := _distribution(name)) is None:
+            continue
+        wanted = dict(_requires(found, extras))
+        needs.setdefault(name, set()).update(each for each in wanted if _distribution(each))
+        waiting += wanted.items()
+    return needs
+
+
+def _requires(
+    found: metadata.Distribution, extras: frozenset[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield what a distribution requires here, with the extras that it requires of it."""
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    for text in found.requires or ():
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            continue
+        marker = wanted.marker
+        if marker is None or any(marker.evaluate({"extra": each}) for each in ("", *extras)):
+            yield canonicalize_name(wanted.name), frozenset(wanted.extras)
+
+
+def _origins(names: Iterable[str], settings: IndexSettings) -> dict[str, Origin]:
+    """Find the origins of distributions side by side: each may cost an answer of an index."""
+    found: dict[str, Origin] = {}
+
+    def find(name: str) -> None:
+        found[name] = origin(name, settings) or Origin.SENT
+
+    with ThreadPoolExecutor(LOOKUPS) as workers:
+        list(workers.map(find, names))
+    return found
+
+
+def _version(name: str) -> str:
+    return metadata.version(name)
+
+
+def _contents(name: str, modules: Iterable[str]) -> SentPackage:
+    found = metadata.distribution(name)
+    return package_files(found, record_of(found), modules)
+
+
+def split_requirements(
+    packages: Iterable[str], settings: IndexSettings | None = None
+) -> tuple[list[str], list[str]]:
+    """Split packages that a user names into those to be asked for, and names of those to be sent.
+
+    Returns
+    -------
+    tuple of list of str
+        Requirements, files and addresses as they are; normalized names.
+
+    Raises
+    ------
+    SkyUsageError
+        Another version is asked for of a package that no index is asked for.
+    """
+    from packaging.requirements import Requirement
+
+    asked: list[str] = []
+    sent: list[str] = []
+    for package in packages:
+        name = requirement_name(package)
+        if not name or origin(name, settings) is not Origin.SENT:
+            asked.append(package)
+        elif Requirement(package).specifier.contains(_version(name), prereleases=True):
+            sent.append(name)
+        elif _is_direct(metadata.distribution(name)):
+            raise SkyUsageError(
+                f"{package}: {name} {_version(name)} is installed here, from a folder, an archive "
+                "or a repository, and no index is asked for that name",
+                hint=f"name it without a version to send what is here, or a wheel of it by its "
+                f"path: ./{name.replace('-', '_')}.whl",
+            )
+        else:
+            asked.append(package)
+    return asked, sent
+
+
+def plan_named(packages: Iterable[str], settings: IndexSettings | None = None) -> PackagePlan:
+    """Plan how a machine gets packages that a user names, with all that they depend on here.
+
+    Raises
+    ------
+    SkyUsageError
+        Another version is asked for of a package that no index is asked for.
+    """
+    from packaging.requirements import Requirement
+
+    settings, packages = settings or settings_here(), [*packages]
+    asked, sent = split_requirements(packages, settings)
+    names = {requirement_name(package) for package in asked} - {""}
+    given = {name: package for package in packages if (name := requirement_name(package))}
+    extras = {name: Requirement(package).extras for name, package in given.items()}
+    roots = [*sent, *filter(_distribution, names)]
+    plan = plan_packages(roots, extras=extras, settings=settings)
+    more = {name: pin for name, pin in plan.requirements.items() if name not in names}
+    return replace(
+        plan,
+        requirements={**{package: package for package in asked}, **more},
+        environment=settings.environment(),
+    )

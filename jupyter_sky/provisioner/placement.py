@@ -1,0 +1,383 @@
+"""The decision where a request goes: the same for form, dry run, plan, launch and pools.
+
+Machines of one's own come first. Where none of them can take the request, or they refuse, machines
+are rented (bursting: section 6 of the SkyPilot paper, NSDI 2023), unless the request names clouds
+of one's own alone. Rented machines are on demand unless spot machines were asked for. Offers that
+nothing can launch from here are planned against and never chosen for a launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from .. import clouds
+from ..errors import SkyError, SkyNoOffer, SkyPermission
+from ..ledger import format_rate
+from ..offers import Offer
+from ..optimizer.candidates import candidates, no_offer
+from ..resources import Resources
+
+if TYPE_CHECKING:
+    from ..optimizer.planned import Alternative, Plan
+    from ..tracker.blocks import Scope
+
+_NEXT = 3  # places beside the one that would be taken
+
+_SHOWN = 100  # offers that are looked at to explain why none of them can be launched
+
+StageKind = Literal["own", "spot", "on demand", "any market"]
+PASSED: dict[StageKind, str] = {
+    "own": "no machine of your own could take it: a machine is rented",
+    "spot": "no spot machine could be had: it is on demand",
+}
+"""Sentences about the stages that had nothing, or refused, before the one that is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Offers that are equally welcome; a request goes to the best of them.
+
+    Attributes
+    ----------
+    kind : str
+        Machines of one's own, or the market of rented ones.
+    need : Resources
+        The request, with the clouds and the market of this stage.
+    own : tuple of Offer
+        Offers of one's own machines that meet it.
+    """
+
+    kind: StageKind
+    need: Resources
+    own: tuple[Offer, ...] = ()
+
+    def choose(self, settings: Mapping[str, Any]) -> tuple[Offer, Plan | None]:
+        """Return the best offer, and the plan where there was something to decide.
+
+        Parameters
+        ----------
+        settings
+            Of the plan, see `plan`.
+
+        Raises
+        ------
+        SkyNoOffer
+            There is none.
+        """
+        if self.kind == "own" and len(self.own) == 1:
+            return self.own[0], None
+        try:
+            found = self.plan(**settings)
+        except SkyNoOffer:
+            if self.kind != "own":
+                self._explain_unlaunchable()
+            raise
+        return found.tasks[0].offer, found
+
+    def _explain_unlaunchable(self) -> None:
+        """Raise SkyNoOffer with the reason where all that meets the request cannot be launched."""
+        from ..catalog import load
+
+        places: dict[str, str] = {}
+        for offer in load().filter(self.need).offers(_SHOWN):
+            if not (why := clouds.why_not_launchable(offer)):
+                return
+            places.setdefault(why, offer.place)
+        if places:
+            words = "; ".join(f"{place}: {why}" for why, place in places.items())
+            raise SkyNoOffer(words, hint=_hint(self.need))
+
+    def plan(self, **settings: Any) -> Plan:
+        """Return the plan of this stage, by settings of `jupyter_sky.optimizer.plan.plan`."""
+        from ..optimizer.launchable import Launchable
+        from ..optimizer.plan import plan
+
+        if self.kind == "own":
+            return plan(self.need, offers=self.own, **settings)
+        constraints = (*settings.pop("constraints", ()), Launchable())
+        return plan(self.need, own=self.own, constraints=constraints, **settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The place of a request that is about to be launched.
+
+    Attributes
+    ----------
+    need : Resources
+        The request as it was made.
+    offer : Offer
+        Where it goes.
+    stage : Stage
+        What the offer is one of.
+    later : tuple of Stage
+        What is asked when all of the stage have refused.
+    passed : tuple of str
+        Kinds of stages that had nothing, or refused.
+    planned : Plan, optional
+        The plan that the offer is of; None where nothing was to be decided.
+    """
+
+    need: Resources
+    offer: Offer
+    stage: Stage
+    later: tuple[Stage, ...] = ()
+    passed: tuple[StageKind, ...] = ()
+    planned: Plan | None = None
+
+    @property
+    def price(self) -> float | None:
+        """USD/h of all nodes; None when unknown."""
+        return None if self.offer.price is None else self.offer.price * self.need.nodes
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what was preferred and could not be had, with the price of what is."""
+        words = [PASSED[kind] for kind in self.passed if kind in PASSED]
+        return (f"{', and '.join(words)}, {format_rate(self.price)}",) if words else ()
+
+    def plan(self) -> Plan:
+        """Return the plan that it is of."""
+        from ..optimizer.plan import plan
+
+        return self.planned or plan(self.need, offers=[self.offer])
+
+    def avoiding(self, refused: Scope) -> Decision:
+        """Return the next best decision, once a place has refused.
+
+        Raises
+        ------
+        SkyNoOffer
+            Nothing is left.
+        """
+        if self.planned is not None:
+            try:
+                found = self.planned.replan([refused])
+                return replace(self, offer=found.tasks[0].offer, planned=found)
+            except SkyNoOffer:
+                pass
+        return self.next_stage()
+
+    def next_stage(self) -> Decision:
+        """Return the decision without the stage that it is of.
+
+        Raises
+        ------
+        SkyNoOffer
+            There is no other, or nothing in it.
+        """
+        if not self.later:
+            raise SkyNoOffer("nothing else can take it")
+        return _first(self.need, self.later, (*self.passed, self.stage.kind), {})
+
+
+def decide(
+    need: Resources,
+    allocation: str | None = None,
+    without: Collection[str] = (),
+    **settings: Any,
+) -> Decision:
+    """Decide where a request goes.
+
+    Parameters
+    ----------
+    need
+        The request, with what the settings limit.
+    allocation
+        For a request that names no market, how spot machines count: ``spot-if-available`` asks for
+        them first, ``cheapest`` weighs both markets and one's own machines by their cost alone.
+    without
+        Kinds of stages to leave out.
+    **settings
+        Of `jupyter_sky.optimizer.plan.plan`.
+
+    Raises
+    ------
+    SkyNoOffer
+        Nothing on sale meets the request, or nothing that can be launched; says what stands in
+        the way.
+    SkyPermission
+        Only clouds were asked for that cannot be used from here.
+    """
+    found = candidates(need, own_offers(need))
+    if not found and (why := clouds.never_launchable(need)):
+        raise SkyNoOffer(f"{need.command_line()}: {why}", hint=_hint(need))
+    stages = [stage for stage in _stages(need, found, allocation) if stage.kind not in without]
+    if not stages:
+        raise _nothing(need, own_offers(need))
+    return _first(need, stages, (), settings)
+
+
+def planned(need: Resources, **settings: Any) -> tuple[Plan, tuple[str, ...]]:
+    """Return the plan of a launch, and what to know of it.
+
+    Where nothing can be launched, it is a plan for the best on sale, and the notes say why.
+
+    Parameters
+    ----------
+    **settings
+        Of `jupyter_sky.optimizer.plan.plan`. With an aim or limits of its own, a plan weighs one's
+        own machines and those that can be rented against each other.
+    """
+    from ..optimizer.asked import AIMS
+
+    try:
+        if not settings.keys() & AIMS:
+            decision = decide(need, **settings)
+            return decision.plan(), decision.notes
+        own = own_offers(need)
+        joint = _joint(need, candidates(need, own), usable(need), _market(need))
+        if joint is None:
+            raise _nothing(need, own)
+        return joint.plan(**settings), ()
+    except (SkyNoOffer, SkyPermission) as error:
+        if need.clouds and set(need.clouds) <= set(clouds.OWN):
+            raise
+        refusal = error
+    found = _on_sale(need, **settings)
+    return found, tuple(launch_notes(found, refusal))
+
+
+def with_next(found: Plan, need: Resources) -> Plan:
+    """Return the plan with the next places: its own alternatives, then those of the catalog."""
+    told = {one.offer.place: one for one in found.alternatives()}
+    if len(told) < _NEXT:
+        told = {one.offer.place: one for one in _listed(found, need)} | told
+    told.pop(found.tasks[0].offer.place, None)
+    nearest = sorted(told.values(), key=lambda one: (one.usd, one.hours))
+    return replace(found, alternatives_=tuple(nearest[:_NEXT]))
+
+
+def _listed(found: Plan, need: Resources) -> list[Alternative]:
+    """Return what the clouds would ask, beside a plan of what can be launched from here."""
+    from ..optimizer.planned import Alternative
+
+    try:
+        best = _on_sale(need)
+    except SkyError:  # the catalog has nothing for it, as for --cloud local
+        return []
+    (one,) = best.tasks
+    usd, hours = best.usd - found.usd, best.hours - found.hours
+    gco2 = best.gco2 - found.gco2
+    first = Alternative(one.task, "in the clouds", one.offer, one.nodes, usd, hours, gco2)
+    return [
+        first,
+        *(
+            replace(other, usd=other.usd + usd, hours=other.hours + hours, gco2=other.gco2 + gco2)
+            for other in best.alternatives()
+        ),
+    ]
+
+
+def _on_sale(need: Resources, **settings: Any) -> Plan:
+    """Return the plan for all that the catalog has, whether it can be launched or not."""
+    from ..optimizer.plan import plan
+
+    return plan(replace(need, spot=_market(need)), **settings)
+
+
+def launch_notes(plan: Plan, error: SkyNoOffer | SkyPermission | None = None) -> list[str]:
+    """Return sentences on what of a plan cannot be launched from here, and why.
+
+    Parameters
+    ----------
+    error
+        Why a launch of it would be refused.
+    """
+    notes: list[str] = []
+    for offer in {placed.offer.place: placed.offer for placed in plan.tasks}.values():
+        if why := clouds.why_not_launchable(offer):
+            notes.append(f"{offer.place}: {why}")
+        elif not clouds.is_ready(offer.cloud):
+            said = error.message.splitlines()[0] if isinstance(error, SkyPermission) else ""
+            notes.append(f"{offer.cloud}: cannot launch here yet: {said or 'see %sky check'}")
+    if error is not None and not notes:
+        notes.append(f"a launch would be refused now: {error.message.splitlines()[0]}")
+    return notes
+
+
+def usable(need: Resources) -> tuple[str, ...]:
+    """Return the clouds that rent machines, are asked for, and have credentials here."""
+    return tuple(
+        name
+        for name in clouds.RENTED
+        if (not need.clouds or name in need.clouds) and clouds.is_ready(name)
+    )
+
+
+def own_offers(need: Resources) -> list[Offer]:
+    """Return what machines of one's own could do for a request."""
+    return [offer for name in clouds.OWN for offer in clouds.own_cloud(name).offers(need)]
+
+
+# -- stages ------------------------------------------------------------------------------------
+
+
+def _market(need: Resources) -> bool:
+    """Whether rented machines are spot machines: variables live there, so never unasked."""
+    return bool(need.spot)
+
+
+def _stages(need: Resources, found: Sequence[Offer], allocation: str | None) -> list[Stage]:
+    """Return what may be asked for a request, the preferred first."""
+    renting = usable(need)
+    if allocation == "cheapest" and need.spot is None:
+        joint = _joint(need, found, renting, None)
+        return [] if joint is None else [joint]
+    stages = [Stage("own", need, tuple(found))] if found else []
+    if renting:
+        first = allocation == "spot-if-available" and need.spot is None
+        markets = (True, False) if first else (_market(need),)
+        for spot in markets:
+            kind: StageKind = "spot" if spot else "on demand"
+            stages.append(Stage(kind, replace(need, clouds=renting, spot=spot)))
+    return stages
+
+
+def _joint(
+    need: Resources, found: Sequence[Offer], renting: tuple[str, ...], spot: bool | None
+) -> Stage | None:
+    """Return one stage of all that can be launched; None where there is nothing."""
+    if not renting:
+        return Stage("own", need, tuple(found)) if found else None
+    names = (*renting, *dict.fromkeys(offer.cloud for offer in found))
+    return Stage("any market", replace(need, clouds=names, spot=spot), tuple(found))
+
+
+def _first(
+    need: Resources,
+    stages: Sequence[Stage],
+    passed: tuple[StageKind, ...],
+    settings: Mapping[str, Any],
+) -> Decision:
+    """Decide for the first stage that has something."""
+    refusal: SkyNoOffer | None = None
+    for index, stage in enumerate(stages):
+        try:
+            offer, found = stage.choose(settings)
+        except SkyNoOffer as error:
+            refusal, passed = error, (*passed, stage.kind)
+            continue
+        return Decision(need, offer, stage, tuple(stages[index + 1 :]), passed, found)
+    assert refusal is not None, "there is a stage at least"
+    raise refusal
+
+
+def _nothing(need: Resources, own: Sequence[Offer]) -> SkyNoOffer | SkyPermission:
+    renting = [name for name in need.clouds if name in clouds.RENTED]
+    if renting and set(need.clouds) <= set(renting):
+        found = clouds.get(renting[0]).check()  # it asks nobody: there are no credentials
+        return SkyPermission(
+            f"--cloud {','.join(need.clouds)}: {found.found}", hint=found.fix or "see %sky check"
+        )
+    return no_offer(need, own)
+
+
+def _hint(need: Resources) -> str:
+    prices = f"its prices: %sky plan {need.command_line()}"
+    if not need.service:
+        return prices
+    bare = " ".join(["%%sky", replace(need, service=()).command_line(), "--pip pyspark"])
+    return f"{prices}; Spark on a bare machine: {' '.join(bare.split())}"

@@ -1,0 +1,96 @@
+"""The uv executable: this machine's own, or a pinned one for machines of another kind."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..clouds.keeper import Node
+from ..errors import SkyBootstrapError
+
+VERSION = "0.13.9"
+SHA256 = (
+    "5435c5ce14a56431208ca0996416d310f1598e8c2c8ba707688985a16bb82dbe",  # aarch64
+    "d7f459fe4fd247d830351c75686d3996ace3c6f3f728eb0e85a30b7ada0cef19",  # x86_64, glibc
+    "2c45530751517d6c3bbc69a19473f6effe47cce047bede01ffd8af7ea7b36b25",  # x86_64, musl
+)
+"""Digests of that version's wheels for Linux, from its release on PyPI."""
+
+
+def uv_here() -> str:
+    """Return the path of this machine's uv.
+
+    Raises
+    ------
+    SkyBootstrapError
+        There is none.
+    """
+    try:
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    except (ImportError, FileNotFoundError):
+        found = shutil.which("uv")
+    if found is None:
+        raise SkyBootstrapError(
+            "machines reached by SSH are made ready by uv, and it is not installed here",
+            hint='pip install "jupyter_sky[ssh]"',
+        )
+    return found
+
+
+def run_uv(
+    *words: str, requirements: Sequence[str] = (), **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run uv with some requirements, and return how it ended.
+
+    It runs in the home folder: uv takes indexes from a uv.toml or pyproject.toml of the folder that
+    it runs in and of those above, and whoever made the open folder does not say who is asked.
+    """
+    wanted = (str(Path(each).resolve()) if Path(each).exists() else each for each in requirements)
+    command = [uv_here(), "pip", *words, *wanted]
+    return subprocess.run(command, capture_output=True, text=True, cwd=Path.home(), **more)
+
+
+def uv_for(node: Node) -> Path:
+    """Return a uv that runs on a node: this machine's, or a pinned one that is kept here.
+
+    Raises
+    ------
+    SkyBootstrapError
+        It cannot be downloaded, or what comes is not what was released.
+    """
+    here = (platform.system(), platform.machine())
+    if here == (node.system, node.machine) and node.libc == "gnu":
+        return Path(uv_here())
+    folder = Path.home() / ".cache" / "jupyter_sky" / "uv"
+    path = folder / f"uv-{VERSION}-{node.machine}-{node.libc}"
+    if not path.exists():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            _download(node, Path(work))
+            (Path(work) / "target" / "bin" / "uv").replace(path)
+    return path
+
+
+def _download(node: Node, work: Path) -> None:
+    """Install the pinned uv for a node's kind of machine below a folder, checking its digest."""
+    wanted = work / "requirements.txt"
+    wanted.write_text(f"uv=={VERSION} {' '.join(f'--hash=sha256:{each}' for each in SHA256)}\n")
+    libc = "unknown-linux-musl" if node.libc == "musl" else "unknown-linux-gnu"
+    outcome = run_uv(
+        *("install", "-q", "--no-deps", "--only-binary", ":all:"),
+        *("--require-hashes", "--target", str(work / "target")),
+        *("--python-platform", f"{node.machine}-{libc}", "-r", str(wanted)),
+    )
+    if outcome.returncode:
+        raise SkyBootstrapError(
+            f"uv {VERSION} for {node.host} ({node.machine}, {node.libc}) cannot be downloaded:\n"
+            + outcome.stderr.strip()[-1000:],
+            hint=f"install uv on {node.host}, or check this machine's package index",
+        )

@@ -1,0 +1,152 @@
+"""Idle clusters: which uses keep one up, who is named, how long is left."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_sky.engines import logins
+from jupyter_sky.engines.activity import Activity, warn_seconds
+from jupyter_sky.engines.logins import Login
+from tests.conftest import wait_until
+from tests.engines.test_head import Lab, lab  # noqa: F401
+
+
+def beat(it: Lab, **more: Any) -> dict[str, Any]:
+    return it.head.answer({"op": "beat", "notebook": "a.ipynb", **more})
+
+
+def test_connected_notebook_keeps_nothing(lab: Callable[..., Lab]) -> None:  # noqa: F811
+    it = lab(idle=0.5)
+    begun = time.monotonic()
+    it.tick_until(lambda: beat(it) and it.ended, 4)
+    assert 0.4 < time.monotonic() - begun < 2.0
+    assert it.reason() == "idle"
+
+
+def test_use_told_by_a_notebook_keeps_the_cluster(lab: Callable[..., Lab]) -> None:  # noqa: F811
+    it = lab(idle=0.6)
+    until = time.monotonic() + 1.2
+    while time.monotonic() < until:
+        beat(it, ago=None, what="", uses="2 calls")
+        it.head.tick()
+        time.sleep(0.02)
+    assert not it.ended
+    told = it.head.answer({"op": "vitals"})
+    assert told["users"] == ["2 calls of a.ipynb"]
+    beat(it, ago=0.4, what="cell 3", uses="")
+    told = it.head.answer({"op": "vitals"})
+    assert told["users"] == [] and told["last_use"]["what"] == "2 calls of a.ipynb"
+    beat(it, ago=0.0, what="cell 3", uses="")
+    told = it.head.answer({"op": "vitals"})
+    assert told["last_use"]["what"] == "cell 3 of a.ipynb" and told["last_use"]["ago"] < 0.1
+    assert 0.5 < told["idle_left"] <= 0.6
+    it.tick_until(lambda: it.ended, 2)
+
+
+def test_running_cell_is_named_as_the_user(lab: Callable[..., Lab]) -> None:  # noqa: F811
+    it = lab(idle=0.3)
+    it.begin("r", cell=7, notebook="/home/ada/train.ipynb", name=None)
+    time.sleep(0.5)
+    it.head.tick()
+    assert not it.ended
+    told = beat(it)
+    assert told["users"] == ["cell 7 of train.ipynb"]
+    assert told["idle_left"] == pytest.approx(0.3, abs=0.05)
+
+
+def test_heartbeat_changes_the_idle_limit_and_hears_what_is_left(
+    lab: Callable[..., Lab],  # noqa: F811
+) -> None:
+    it = lab(idle=60)
+    assert 59 < beat(it)["idle_left"] <= 60
+    assert beat(it, idle=5.0)["idle_left"] <= 5
+    assert it.head.answer({"op": "extend", "seconds": 100.0})["idle_left"] > 99
+    assert it.head.answer({"op": "extend", "seconds": 1.0})["idle_left"] <= 5, "the last one counts"
+
+
+def test_login_keeps_the_cluster_as_long_as_it_is_used(
+    lab: Callable[..., Lab],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logins, "LOOK_SECONDS", 0.0)
+    shells = [Login("ada", "pts/3", 0.0, "vim")]
+    monkeypatch.setattr(logins, "find_logins", lambda directory: shells)
+    it = lab(idle=0.4)
+    it.head._logins.enabled = True  # as on a machine that can be logged in to
+    until = time.monotonic() + 0.8
+    while time.monotonic() < until:
+        it.head.tick()
+        time.sleep(0.02)
+    assert not it.ended
+    assert beat(it)["users"] == ["login of ada (vim)"]
+    shells[:] = [Login("ada", "pts/3", 3600.0, "")]
+    it.tick_until(lambda: it.ended, 2)
+
+
+def test_last_use_is_the_latest_whatever_the_order() -> None:
+    uses = Activity(100.0, 1000.0)
+    uses.note("a cell", 1050.0)
+    uses.note("a login", 1020.0)
+    assert (uses.last, uses.last_what, uses.left(1060.0)) == (1050.0, "a cell", 90.0)
+    uses.keep(1300.0)
+    assert uses.left(1060.0) == 240.0
+    uses.keep(1070.0)
+    assert uses.left(1060.0) == 90.0
+    uses.beat("b.ipynb", 1060.0, None, "", "")
+    assert uses.last_what == "a cell" and uses.connected(1061.0) == {"b.ipynb": ""}
+    assert uses.connected(1080.0) == {}, "it has not been heard of"
+
+
+def test_warning_comes_in_the_last_fifth_but_not_before_two_minutes() -> None:
+    assert (warn_seconds(10.0), warn_seconds(600.0), warn_seconds(36_000.0)) == (2.0, 120.0, 120.0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="terminals are looked up on Linux only")
+def test_shell_at_a_terminal_is_found_with_its_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real terminal and a real shell; only the name of its parent is not an SSH server's."""
+    monkeypatch.setattr(logins, "_is_sshd", lambda pid: pid == os.getpid())
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.environ[logins.LOGIN_VARIABLE] = str(tmp_path)
+        os.execvp("sh", ["sh", "-i"])
+    try:
+        monkeypatch.setattr(logins, "_TERMINALS", Path(os.path.dirname(_terminal(pid))))
+        wait_until(lambda: len(logins.find_logins(str(tmp_path))) == 1, 5)
+        (login,) = logins.find_logins(str(tmp_path))
+        assert login.command == "" and login.idle < 30
+        assert logins.find_logins(str(tmp_path / "another")) == []
+        os.write(fd, b"sleep 30\n")
+        wait_until(lambda: logins.find_logins(str(tmp_path))[0].command == "sleep", 5)
+        assert logins.find_logins(str(tmp_path))[0].idle == 0.0
+    finally:
+        os.kill(pid, 9)
+        os.close(fd)
+        os.waitpid(pid, 0)
+    assert logins.find_logins(str(tmp_path)) == []
+
+
+def _terminal(pid: int) -> str:
+    return wait_for(lambda: os.readlink(f"/proc/{pid}/fd/0"))
+
+
+def wait_for(value: Callable[[], str]) -> str:
+    found: list[str] = []
+    wait_until(lambda: found.append(value()) or "/pts/" in found[-1], 5)
+    return found[-1]
+
+
+def test_processes_without_a_terminal_are_no_logins() -> None:
+    with subprocess.Popen(["sleep", "5"], start_new_session=True) as process:
+        assert all(login.terminal.startswith("pts/") for login in logins.find_logins())
+        process.kill()

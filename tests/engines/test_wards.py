@@ -1,0 +1,97 @@
+"""Nodes of a cluster as the head hears them: silent, back, given up. Over real sockets."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+from jupyter_sky.engines import wards
+from jupyter_sky.engines.wards import REJOIN_SECONDS, SILENCE_SECONDS, Wards
+from tests.conftest import wait_until
+
+
+class Node:
+    """The other end: a socket that says what a nurse says."""
+
+    def __init__(self, known: dict[str, str], rank: int) -> None:
+        self.rank = rank
+        self.socket = zmq.Context.instance().socket(zmq.DEALER)
+        self.socket.linger = 0
+        self.socket.curve_publickey, self.socket.curve_secretkey = zmq.curve_keypair()
+        self.socket.curve_serverkey = known["serverkey"].encode()
+        self.socket.connect(known["url"])
+
+    def speak(self, serial: int = 1, code: int | None = None) -> None:
+        state: dict[str, Any] = {"rank": self.rank, "serial": serial, "pid": 1, "cell": None}
+        state |= {"code": code, "words": "", "verdict": "", "met": True, "vitals": None}
+        self.socket.send(json.dumps(state).encode())
+
+    def orders(self) -> list[str]:
+        found = []
+        while self.socket.poll(200):
+            found.append(json.loads(self.socket.recv())["op"])
+        return found
+
+
+@pytest.fixture
+def made() -> Iterator[tuple[Wards, list[Node]]]:
+    it = Wards("127.0.0.1", [1, 2])
+    nodes = [Node(it.known, 1), Node(it.known, 2)]
+    yield it, nodes
+    for node in nodes:
+        node.socket.close()
+    it._socket.close(linger=0)
+
+
+def hear(it: Wards, nodes: list[Node]) -> None:
+    for node in nodes:
+        node.speak()
+    heard = {node.rank for node in nodes}
+
+    def there() -> bool:
+        it.listen(lambda rank, vitals: None)
+        now = time.monotonic()
+        return all(rank in it._there and now - it._heard[rank] < 1.0 for rank in heard)
+
+    wait_until(there, 5)
+
+
+def test_silent_node_is_lost_and_one_that_is_back_is_taken_in(
+    made: tuple[Wards, list[Node]],
+) -> None:
+    it, nodes = made
+    hear(it, nodes)
+    assert it.newly_lost() == [] and it.missing() == ""
+    it._heard[2] -= SILENCE_SECONDS + 1
+    assert it.newly_lost() == [2] and it.newly_lost() == [], "it is told once"
+    assert it.returned() == []
+    hear(it, nodes)
+    assert it.returned() == [2] and it.returned() == []
+    assert it.newly_lost() == [] and it.newly_given_up() == []
+
+
+def test_node_that_stays_away_is_given_up_and_sent_home(made: tuple[Wards, list[Node]]) -> None:
+    it, nodes = made
+    hear(it, nodes)
+    nodes[1].orders()
+    it._heard[2] -= REJOIN_SECONDS + 1
+    assert it.newly_lost() == [2] and it.newly_given_up() == [2]
+    nodes[1].speak()
+    wait_until(lambda: it.listen(lambda rank, vitals: None) or "leave" in nodes[1].orders(), 5)
+    assert it.returned() == [] and it.newly_lost() == [] and it.newly_given_up() == []
+
+
+def test_node_that_never_came_is_missing(
+    made: tuple[Wards, list[Node]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it, nodes = made
+    hear(it, nodes[:1])
+    assert it.missing() == ""
+    monkeypatch.setattr(wards, "ARRIVAL_SECONDS", 0.0)
+    assert it.missing().startswith("node 2 has not come up")
+    assert it.newly_lost() == [], "it was never there"

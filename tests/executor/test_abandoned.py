@@ -1,0 +1,130 @@
+"""Launches whose process was killed, looked at only when their machines had ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from jupyter_sky import clouds
+from jupyter_sky.clouds import Launch, Machine
+from jupyter_sky.clouds.birth import BOOT_SECONDS
+from jupyter_sky.clouds.rented import records_of
+from jupyter_sky.config import Sky
+from jupyter_sky.executor.clusters import Clusters
+from jupyter_sky.executor.reaper import reap
+from jupyter_sky.store import ClusterRow, Store
+from tests.clouds import aws_cases, gcp_orders
+from tests.clouds.aws_cases import account_fixture, driver_fixture, ec2_fixture  # noqa: F401
+from tests.conftest import wait_until
+from tests.emulators.compute import Compute
+from tests.emulators.ec2 import Ec2
+
+pytest_plugins = ["tests.clouds.gcp_fixtures"]
+DEAD = {"pid": 0, "born": 0.0}
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Iterator[Clusters]:
+    store = Store.open(tmp_path)
+    yield Clusters(store, "a.ipynb", "kernel")
+    store.close()
+
+
+def put(known: Clusters, order: Launch, began: float, machines: list[Machine]) -> ClusterRow:
+    """What a killed process has left in the store; the bill is open if machines are noted."""
+    offer = order.offer
+    row = ClusterRow(
+        name=order.cluster,
+        state="starting",
+        cloud=offer.cloud,
+        region=offer.region,
+        instance_type=offer.instance_type,
+        spot=False,
+        price=1.0,
+        nodes=1,
+        resources="",
+        offer=asdict(offer),
+        machines=[],
+        connection={"token": order.token, "launcher": DEAD},
+        notebook="a.ipynb",
+        created=began,
+        idle=600,
+        price_source="aws",
+        price_date="2026-11-20",
+    )
+    known.store.put_cluster(row)
+    if machines:
+        row = replace(row, machines=[asdict(machine) for machine in machines])
+        known.store.record_launch(row, began)
+    return row
+
+
+def launched(cloud: str, order: Launch) -> list[Machine]:
+    """Launch, as by a process that is killed at the answer."""
+    machines = clouds.rented_cloud(cloud).launch(order)
+    records = records_of()
+    records.write(order.token, records.read(order.token) | {"launching": DEAD})
+    return machines
+
+
+def forget_answer(order: Launch) -> None:
+    """Leave the note as it was before the cloud answered."""
+    records = records_of()
+    records.write(order.token, records.read(order.token) | {"machines": []})
+
+
+@pytest.mark.parametrize("noted", ["in the store", "in a file", "nowhere"])
+def test_ended_machine_of_a_killed_launch_is_billed(ec2: Ec2, known: Clusters, noted: str) -> None:
+    order = aws_cases.order()
+    machines = launched("aws", order)
+    began = machines[0].started
+    put(known, order, began - 0.5, machines if noted == "in the store" else [])
+    if noted == "nowhere":
+        forget_answer(order)
+    aws_cases.running(aws_cases.AwsDriver(), machines)
+    ec2.power_off(machines[0].id)
+    wait_until(lambda: not ec2.machines())
+    ended = time.time()
+    time.sleep(2.0)
+    reap(known, everywhere=False)
+    (bill,) = known.store.intervals()
+    assert bill.ended is not None and bill.ended < ended + 1.0  # EC2 tells whole seconds
+    assert not bill.bounded
+    assert bill.started <= began and known.store.live() == []
+
+
+def test_launch_that_never_reached_ec2_costs_nothing(ec2: Ec2, known: Clusters) -> None:
+    order = aws_cases.order()
+    ec2.refuse("InsufficientInstanceCapacity")
+    with pytest.raises(Exception, match="capacity"):
+        launched("aws", order)
+    records = records_of()
+    note = {name: value for name, value in records.read(order.token).items() if name != "ended"}
+    records.write(order.token, note | {"launching": DEAD})
+    put(known, order, time.time(), [])
+    reap(known, everywhere=False)
+    assert known.store.intervals() == [] and known.store.live() == []
+
+
+@pytest.mark.usefixtures("own_data")
+def test_bill_is_bounded_where_the_cloud_has_forgotten(compute: Compute, known: Clusters) -> None:
+    order = gcp_orders.order("train-0a1b2c3d")
+    order = replace(order, owner=clouds.records.identity(Path(Sky.load().data_dir)))
+    machines = launched("gcp", order)
+    forget_answer(order)
+    sent = time.time() - 2 * BOOT_SECONDS
+    records = records_of()
+    records.write(order.token, records.read(order.token) | {"sent": sent})
+    put(known, order, sent - 1, [])
+    wait_until(lambda: [one["state"] for one in compute.machines()] == ["RUNNING"])
+    clouds.rented_cloud("gcp").driver.remove([machine.id for machine in machines])
+    wait_until(lambda: not compute.machines())
+    reap(known, everywhere=False)
+    (bill,) = known.store.intervals()
+    assert bill.bounded and bill.started == sent and bill.ended is not None
+    assert bill.ended - bill.started == BOOT_SECONDS  # on its own it lived no longer
+    assert known.store.live() == []

@@ -1,0 +1,264 @@
+"""Several notebooks, a reaper and a Jupyter server on one store."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_sky import budget, clouds, processes
+from jupyter_sky.clouds import Machine
+from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.executor.clusters import Clusters
+from jupyter_sky.executor.launching import await_other
+from jupyter_sky.executor.reaper import reap
+from jupyter_sky.offers import Offer
+from jupyter_sky.processes import FOREIGN_SECONDS
+from jupyter_sky.store import ClusterRow, Store
+
+OFFER = Offer("aws", "us-east-1", "p5.48xlarge", 192, 2048, price=98.32)
+FOREIGN = {"pid": os.getpid(), "born": 1.0, "boot": "of another machine", "host": "old-name.lan"}
+
+
+class ListedCloud:
+    """A cloud of one machine, which notes what it is asked to end."""
+
+    name = "aws"
+
+    def __init__(self) -> None:
+        self.listed: list[Machine] = []
+        self.ended: list[str] = []
+
+    def mine(self, everywhere: bool = False) -> list[Machine]:
+        return list(self.listed)
+
+    def describe(self, ids: list[str]) -> list[Machine]:
+        return [machine for machine in self.listed if machine.id in ids]
+
+    def terminate(self, ids: list[str]) -> None:
+        self.ended += ids
+
+    def settle(self) -> None:
+        pass
+
+    def leftovers(self, *_: Any) -> list[str]:
+        return []
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> ListedCloud:
+    cloud = ListedCloud()
+    monkeypatch.setattr(clouds, "get", lambda name: cloud)
+    monkeypatch.setattr(clouds, "rented_cloud", lambda name: cloud)
+    monkeypatch.setattr(clouds, "launchable", lambda: ("aws",))
+    return cloud
+
+
+@pytest.fixture
+def known(own_data: None, tmp_path: Path) -> Iterator[Clusters]:
+    """A notebook's clusters."""
+    store = Store.open(tmp_path)
+    yield Clusters(store, "a.ipynb", "kernel")
+    store.close()
+
+
+@pytest.fixture
+def other(own_data: None, tmp_path: Path) -> Iterator[Clusters]:
+    """The same store as another process has it, such as the Jupyter server."""
+    store = Store.open(tmp_path)
+    yield Clusters(store, "Jupyter server", "server")
+    store.close()
+
+
+def machine(name: str = "us-east-1/i-1", token: str = "train-1", **more: Any) -> Machine:
+    return Machine(name, "aws", "train", 0, "running", time.time() - 60, token=token, **more)
+
+
+def cluster(created: float, state: str = "up", *machines: Machine, **more: Any) -> ClusterRow:
+    values: dict[str, Any] = {
+        "name": "train",
+        "state": state,
+        "cloud": "aws",
+        "region": "us-east-1",
+        "instance_type": "p5.48xlarge",
+        "spot": False,
+        "price": 98.32,
+        "nodes": 1,
+        "resources": "",
+        "offer": asdict(OFFER),
+        "machines": [asdict(one) for one in machines],
+        "connection": {"token": "train-1"},
+        "notebook": "a.ipynb",
+        "created": created,
+        "idle": 600.0,
+        "price_source": "",
+        "price_date": "",
+    }
+    return ClusterRow(**(values | more))
+
+
+def test_late_end_of_a_cluster_leaves_the_next_of_its_name_alone(
+    known: Clusters, other: Clusters, cloud: ListedCloud
+) -> None:
+    """The server's SSH to the dead machine takes time; by then there is a new cluster."""
+    now = time.time()
+    old = cluster(now - 3600, "up", machine("us-east-1/i-old"))
+    known.store.put_cluster(old)
+    known.store.record_launch(old, now - 3600)
+    gone = replace(machine("us-east-1/i-old"), state="ended", ended=now - 60, reason="idle")
+    assert known.bury(old, gone)
+    new = cluster(now, "starting")
+    known.store.put_cluster(new)
+    new = replace(new, machines=[asdict(machine("us-east-1/i-new"))])
+    known.store.record_launch(new, now)
+    known.store.put_cluster(replace(new, state="up"))
+
+    assert not other.bury(old, gone)
+    assert [row.id for row in known.store.clusters()] == [new.id]
+    spans = {row.cluster_created: row.ended for row in known.store.intervals("train")}
+    assert spans == {old.created: now - 60, new.created: None}
+    assert budget.judge(known.store).rate.usd == 98.32
+    assert "us-east-1/i-new" in known.needed()[0]
+
+
+def test_reaper_leaves_what_is_launched_while_it_lists(
+    known: Clusters, other: Clusters, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mine(everywhere: bool = False) -> list[Machine]:  # 17 regions take their time
+        launcher = processes.identity()
+        connection = {"token": "fresh-1", "launcher": launcher}
+        other.store.put_cluster(cluster(time.time(), "starting", connection=connection))
+        return [machine("us-east-1/i-fresh", "fresh-1"), machine("us-east-1/i-stray", "other-1")]
+
+    monkeypatch.setattr(cloud, "mine", mine)
+    found = reap(known)
+    assert cloud.ended == ["us-east-1/i-stray"]
+    assert [finding.what for finding in found] == ["us-east-1/i-stray"]
+
+
+def test_orphans_are_not_what_comes_up_while_clouds_are_listed(
+    known: Clusters, other: Clusters, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mine(everywhere: bool = False) -> list[Machine]:
+        other.store.put_cluster(cluster(time.time(), "up", machine("us-east-1/i-fresh")))
+        return [machine("us-east-1/i-fresh")]
+
+    monkeypatch.setattr(cloud, "mine", mine)
+    assert known.orphans() == {}
+
+
+def test_what_runs_is_billed_up_to_the_last_look(
+    known: Clusters, other: Clusters, cloud: ListedCloud
+) -> None:
+    """Its kernel died long ago; the server has just seen it running."""
+    now = time.time()
+    row = cluster(now - 36_000, "up", machine())
+    known.store.put_cluster(row)
+    known.store.record_launch(row, now - 36_000)
+    known.store.beat(row.id, now - 35_700)
+    cloud.listed = [machine()]
+    assert [up.name for up in other.reconcile()] == ["train"]
+    assert known.store.intervals()[0].last_beat == pytest.approx(time.time(), abs=5)
+
+
+@pytest.mark.parametrize(("lease_end", "ended"), [(None, 0.0), (-7200.0, -7200.0), (7200.0, 0.0)])
+def test_end_that_nobody_saw_is_bounded_from_above(
+    known: Clusters, cloud: ListedCloud, lease_end: float | None, ended: float
+) -> None:
+    now = time.time()
+    lost = machine(lease_end=None if lease_end is None else now + lease_end)
+    row = cluster(now - 36_000, "up", lost)
+    known.store.put_cluster(row)
+    known.store.record_launch(row, now - 36_000)
+    known.store.beat(row.id, now - 35_700)
+    cloud.listed = [replace(lost, state="ended", reason="the cloud no longer knows it")]
+    assert known.reconcile() == []
+    (interval,) = known.store.intervals()
+    assert interval.bounded and interval.ended == pytest.approx(now + ended, abs=5)
+
+
+def test_cloud_that_cannot_be_asked_is_no_sign_of_life(known: Clusters, cloud: ListedCloud) -> None:
+    now = time.time()
+    row = cluster(now - 3600, "up", machine())
+    known.store.put_cluster(row)
+    known.store.record_launch(row, now - 3600)
+    cloud.listed = [machine(reason="its interface does not answer")]
+    assert [up.name for up in known.reconcile()] == ["train"]
+    assert known.store.intervals()[0].last_beat == now - 3600
+
+
+def test_launch_noted_on_another_machine_is_waited_for_and_not_for_ever(
+    known: Clusters, cloud: ListedCloud
+) -> None:
+    """After a change of the host's name, or in a home folder that machines share."""
+    now = time.time()
+    connection = {"token": "train-1", "launcher": FOREIGN}
+    row = cluster(now - 900, "starting", connection=connection, renewed=now)
+    known.store.put_cluster(row)
+    said: list[str] = []
+
+    def report(stage: str, detail: str) -> None:
+        said.append(detail)
+        if len(said) == 3:  # its last sign of life is long ago by now
+            db = known.store.database
+            sql = "UPDATE clusters SET renewed = ?"
+            db.write((sql, (now - FOREIGN_SECONDS - 1,)))
+
+    with pytest.raises(SkyUsageError, match=r"launched by a\.ipynb \(process \d+ on old-name\.lan"):
+        known.down("train")
+    cloud.listed = [machine()]
+    await_other(known, "train", report)
+    assert len(said) == 3 and "old-name.lan" in said[0]
+    assert cloud.ended == ["us-east-1/i-1"]
+    (interval,) = known.store.intervals()
+    assert interval.ended is not None and known.store.live() == []
+
+
+def test_launch_that_others_gave_up_gives_its_machines_back(
+    known: Clusters, other: Clusters, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A laptop sleeps while it launches; another process takes the launch for abandoned."""
+    from jupyter_sky.errors import SkyClusterLost
+    from jupyter_sky.executor import launching
+    from jupyter_sky.provisioner import Lease
+    from jupyter_sky.resources import Resources
+
+    def provision(order: Any, report: Any, launched: Any) -> Lease:
+        (row,) = other.store.starting()
+        other.store.end_cluster(row.id, "down", time.time(), "its notebook was killed")
+        try:
+            launched([machine()])
+        except BaseException:
+            cloud.terminate(["us-east-1/i-1"])  # as the provisioner does
+            raise
+        raise AssertionError
+
+    monkeypatch.setattr(launching, "provision", provision)
+    monkeypatch.setattr(launching.broker, "place", lambda need, launch, *_: (launch(OFFER), []))
+    with pytest.raises(SkyClusterLost, match="ended by another process"):
+        launching.start(known, Resources(), "train", 60.0, lambda stage, detail: None)
+    assert cloud.ended == ["us-east-1/i-1"] and known.store.live() == []
+    assert all(row.ended is not None for row in known.store.intervals())
+
+
+def test_paid_launch_is_refused_where_it_cannot_be_recorded(
+    tmp_path: Path, own_data: None, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jupyter_sky.errors import SkyStoreError
+    from jupyter_sky.executor import launching
+    from jupyter_sky.resources import Resources
+
+    (tmp_path / "file").write_text("in the way")
+    store = Store.open(tmp_path / "file" / "sky")
+    known = Clusters(store, "a.ipynb", "kernel")
+    launched: list[Any] = []
+    monkeypatch.setattr(launching, "provision", lambda *args: launched.append(args))
+    monkeypatch.setattr(launching.broker, "place", lambda need, launch, *_: (launch(OFFER), []))
+    with pytest.raises(SkyStoreError, match="not started unrecorded"):
+        launching.start(known, Resources(), "train", 60.0, lambda stage, detail: None)
+    assert launched == []

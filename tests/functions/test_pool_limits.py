@@ -1,0 +1,105 @@
+"""The price limit of a pool holds for all of its clusters together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import jupyter_sky as sky
+from jupyter_sky.config import Sky
+from jupyter_sky.errors import SkyNoOffer
+from jupyter_sky.executor import session as sessions
+from jupyter_sky.functions import starting
+from jupyter_sky.functions.starting import Starter
+from jupyter_sky.offers import Offer
+from jupyter_sky.provisioner import placement
+from jupyter_sky.provisioner.placement import decide
+from jupyter_sky.resources import Resources
+from tests.conftest import wait_until
+
+PRICE = 1.0
+Started = list[tuple[int, float]]
+
+
+@pytest.fixture
+def priced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Starter]]:
+    """Pools of machines for $1/h each, whose clusters come up at once."""
+    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    sessions.close()
+    Sky.clear_instance()
+    machine = Offer("ssh", "pool", "box", 4, 16, price=PRICE)
+    monkeypatch.setattr(placement, "own_offers", lambda need: [machine])
+
+    def start(known: Any, need: Resources, name: str, *_: Any, **__: Any) -> Any:
+        decision = decide(need)  # which refuses what is too dear
+        row = SimpleNamespace(name=name, nodes=need.nodes, price=decision.price)
+        return SimpleNamespace(row=row, link=SimpleNamespace(lost=False)), []
+
+    monkeypatch.setattr(starting, "start", start)
+
+    def pool(limit: float | None, nodes: int) -> Starter:
+        need = Resources.parse(nodes=str(nodes), max_hourly_cost=limit)
+        return Starter(sessions.current(), need, None)
+
+    yield pool
+    sessions.close()
+    Sky.clear_instance()
+
+
+def test_growth_stops_at_the_limit_of_the_whole_pool(priced: Callable[..., Starter]) -> None:
+    start = priced(limit=4.0, nodes=2)
+    start("p", 2)
+    assert start.affordable(10) == 2
+    start("p-2", start.affordable(10))
+    assert start.price == 4.0
+    with pytest.raises(SkyNoOffer) as refusal:
+        start("p-3", start.affordable(10))
+    assert "$4.00/h as a whole, and $4.00/h is up" in (refusal.value.hint or "")
+
+
+def test_nodes_that_join_later_keep_their_share_of_the_limit(
+    priced: Callable[..., Starter],
+) -> None:
+    start = priced(limit=3.0, nodes=4)
+    with pytest.raises(SkyNoOffer):
+        start("p", 1)  # the other three would not keep it
+    start = priced(limit=4.0, nodes=4)
+    start("p", 1)
+    start("p-2", 3)
+    assert start.price == 4.0
+
+
+def test_what_has_ended_or_is_lost_no_longer_counts(priced: Callable[..., Starter]) -> None:
+    start = priced(limit=2.0, nodes=1)
+    first, second = start("p", 1), start("p-2", 1)
+    assert start.affordable(1) == 1
+    with pytest.raises(SkyNoOffer):
+        start("p-3", 1)
+    second.link.lost = "it is gone"
+    start("p-3", 1)
+    start.clusters.remove(first)
+    start("p-4", 1)
+
+
+def test_without_a_limit_all_are_asked_for(priced: Callable[..., Starter]) -> None:
+    start = priced(limit=None, nodes=1)
+    start("p", 1)
+    assert start.affordable(10) == 10
+
+
+@pytest.mark.slow
+def test_free_machines_grow_under_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    sessions.close()
+    Sky.clear_instance()
+    try:
+        with sky.Compute(nodes=sky.Nodes(min=2, desired=1), max_hourly_cost=0.01) as pool:
+            wait_until(lambda: pool.ranks == [0, 1], 30, "the other has joined")
+    finally:
+        sessions.close()
+        Sky.clear_instance()

@@ -1,0 +1,304 @@
+"""Where requests go: one's own machines first, spot only when asked, nothing that cannot launch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jupyter_sky as sky
+from jupyter_sky import clouds, tracker
+from jupyter_sky.catalog import load
+from jupyter_sky.clouds import Launch
+from jupyter_sky.clouds.rented import RentedCloud
+from jupyter_sky.config import Sky
+from jupyter_sky.errors import (
+    SkyClusterLost,
+    SkyError,
+    SkyNoCapacity,
+    SkyNoOffer,
+    SkyPreempted,
+    SkyUnreachable,
+    SkyUsageError,
+)
+from jupyter_sky.executor import launching
+from jupyter_sky.executor import session as sessions
+from jupyter_sky.functions.specs import Nodes, Spec
+from jupyter_sky.functions.starting import best
+from jupyter_sky.ledger import format_rate
+from jupyter_sky.magics import verbs
+from jupyter_sky.magics.dryrun import dry_run
+from jupyter_sky.magics.options import parse_cell_line
+from jupyter_sky.offers import Offer
+from jupyter_sky.provisioner import broker, placement, provision
+from jupyter_sky.provisioner.placement import decide
+from jupyter_sky.resources import Resources
+from jupyter_sky.tracker import Place
+from tests.emulators.ec2 import Ec2
+
+BOX = Offer("ssh", "pool", "box", 64, 256, price=0.0, source="hosts.toml")
+DEAR = Offer("ssh", "pool", "dear", 64, 256, price=9.0, source="hosts.toml")
+BIG = Resources.parse(cpus="64+")
+"""More than the machine of the tests has."""
+
+
+@pytest.fixture
+def accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials for the three clouds, as far as anybody asks before a launch."""
+    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    Sky.clear_instance()
+    monkeypatch.setattr(clouds, "is_ready", lambda name: name in clouds.launchable())
+
+
+def have(monkeypatch: pytest.MonkeyPatch, *own: Offer) -> None:
+    """List machines of one's own."""
+    monkeypatch.setattr(placement, "own_offers", lambda need: list(own))
+
+
+def quiet(stage: str, detail: str) -> None:
+    """Report nothing."""
+
+
+def refusing(*clouds_refusing: str, error: type[SkyError] = SkyNoCapacity) -> Callable[..., Offer]:
+    """Make a launch that fails on some clouds."""
+
+    def launch(offer: Offer) -> Offer:
+        if offer.cloud in clouds_refusing:
+            raise error(f"{offer.place}: its slot is taken")
+        return offer
+
+    return launch
+
+
+# -- machines of one's own ---------------------------------------------------------------------
+
+
+def test_own_machines_come_first_even_with_a_price(
+    accounts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have(monkeypatch, DEAR)
+    assert decide(BIG).offer is DEAR, "the clouds have cheaper ones"
+
+
+def test_own_machines_that_are_taken_burst_to_clouds(
+    accounts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have(monkeypatch, BOX, DEAR)
+    placed = broker.place(BIG, refusing("ssh"), quiet)
+    assert placed.result.cloud in clouds.RENTED and not placed.result.spot
+    assert [attempt.offer for attempt in placed.attempts] == [BOX, DEAR]
+    said = "; ".join(placed.notes)
+    assert "no machine of your own could take it: a machine is rented, $" in said
+    assert format_rate(placed.decision.price) in said and "its slot is taken" in said
+
+
+@pytest.mark.parametrize("named", [("ssh",), ("ssh", "local")])
+def test_a_request_for_own_machines_never_rents(
+    accounts: None, monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...]
+) -> None:
+    have(monkeypatch, BOX, DEAR)
+    need = Resources.parse(cpus="64+", cloud=",".join(named))
+    with pytest.raises(SkyNoCapacity, match="slot is taken"):
+        broker.place(need, refusing("ssh"), quiet)
+
+
+def test_the_setting_of_own_clouds_never_rents(
+    accounts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Sky.load().cloud = "ssh"
+    have(monkeypatch, BOX)
+    options = parse_cell_line("--cpus 64+", {}).with_defaults(Sky.load())
+    with pytest.raises(SkyNoCapacity):
+        broker.place(options.resources, refusing("ssh"), quiet)
+
+
+def test_a_mistake_about_an_own_machine_does_not_rent_one(
+    accounts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have(monkeypatch, BOX)
+    with pytest.raises(SkyUsageError):
+        broker.place(BIG, refusing("ssh", error=SkyUsageError), quiet)
+
+
+def test_a_burst_keeps_the_price_limit(accounts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    have(monkeypatch, BOX)
+    need = Resources.parse(cpus="64+", max_hourly_cost="0.01")
+    with pytest.raises(SkyNoCapacity, match="slot is taken"):
+        broker.place(need, refusing("ssh"), quiet)
+
+
+# -- spot machines -----------------------------------------------------------------------------
+
+
+def test_pools_take_what_a_cell_takes(accounts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The free machine here, and where it is too small one on demand."""
+    _, here = best(Spec(vcpus=1), Nodes(1))
+    assert here.offer.cloud == "local"
+    _, rented = best(Spec(vcpus=64), Nodes(1))
+    assert rented.offer == decide(BIG).offer and not rented.offer.spot
+    _, asked = best(Spec(vcpus=64, allocation="spot-if-available"), Nodes(1))
+    assert asked.offer.spot
+
+
+def test_pools_keep_the_settings(accounts: None) -> None:
+    Sky.load().cloud = "gcp"
+    Sky.load().max_hourly_cost = 0.5
+    _, found = best(Spec(vcpus=1), Nodes(2))
+    assert found.offer.cloud == "gcp"
+    with pytest.raises(SkyNoOffer, match="max-hourly-cost"):
+        best(Spec(vcpus=64), Nodes(1))
+
+
+def test_spot_if_available_asks_on_demand_when_every_spot_place_has_refused(
+    aws: tuple[Ec2, RentedCloud],
+) -> None:
+    account, _ = aws
+    numbers = itertools.count()
+    need = Resources.parse(cloud="aws", instance_type="g5.xlarge", region="us-east-1")
+    spots = sum(offer.spot for offer in load().filter(need).offers())
+    assert spots >= 4
+    account.refuse("InsufficientInstanceCapacity", times=spots)
+
+    def launch(offer: Offer) -> Offer:
+        order = Launch(f"t-{next(numbers):08x}", "t", offer, need, 60.0, "me-1", "a.ipynb")
+        clouds.get("aws").launch(order)
+        return offer
+
+    placed = broker.place(need, launch, quiet, allocation="spot-if-available")
+    assert len(placed.attempts) == spots and all(one.offer.spot for one in placed.attempts)
+    assert not placed.result.spot and len(account.machines()) == 1
+    assert f"it is on demand, {format_rate(placed.result.price)}" in placed.notes[0]
+
+
+def test_spot_alone_is_never_replaced_by_on_demand(accounts: None) -> None:
+    need = Resources.parse(cloud="aws", instance_type="g5.xlarge", region="us-east-1", spot=True)
+    with pytest.raises(SkyNoCapacity, match="every place"):
+        broker.place(need, refusing("aws"), quiet, allocation="spot")
+
+
+def test_spot_machines_that_are_lost_at_once_lead_to_on_demand(accounts: None) -> None:
+    """Each has cost something: after a few the next market is asked."""
+    lost: list[Offer] = []
+
+    def launch(offer: Offer) -> Offer:
+        if offer.spot:
+            lost.append(offer)
+            raise SkyPreempted("taken back while it started")
+        return offer
+
+    need = Resources.parse(cloud="aws", cpus="4+")
+    placed = broker.place(need, launch, quiet, allocation="spot-if-available")
+    assert len(lost) == broker.LOST and not placed.result.spot
+
+
+def test_a_hundred_refusals_are_not_the_end(accounts: None) -> None:
+    asked: list[str] = []
+
+    def launch(offer: Offer) -> Offer:
+        asked.append(offer.place)
+        if len(asked) <= 100:
+            raise SkyNoCapacity("none left")
+        return offer
+
+    placed = broker.place(Resources.parse(cloud="aws", cpus="64+"), launch, quiet)
+    assert len(placed.attempts) == 100 and len(set(asked)) == 101, "no place is asked twice"
+
+
+# -- until up ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [SkyClusterLost, SkyUnreachable])
+def test_until_up_does_not_pay_for_attempts_without_end(
+    accounts: None, monkeypatch: pytest.MonkeyPatch, error: type[SkyError]
+) -> None:
+    monkeypatch.setattr(broker, "RETRY_SECONDS", (0.0, 0.0))
+    asked: list[Offer] = []
+
+    def launch(offer: Offer) -> Offer:
+        asked.append(offer)
+        failure = error("the machine came up, and was no use")
+        failure.machines_came_up = True
+        assert len(asked) < 20, "it goes on and on"
+        raise failure
+
+    need = Resources.parse(cloud="aws", instance_type="g5.xlarge", zone="us-east-1a")
+    with pytest.raises(error):
+        broker.place(need, launch, quiet, until_up=True)
+    assert len(asked) == broker.LOST
+
+
+# -- what cannot be launched -------------------------------------------------------------------
+
+UNLAUNCHABLE = {
+    "--gpus tpu-v3-8": "slices of TPUs cannot be launched from here yet",
+    "--cloud gcp --region us-central2": "slices of TPUs cannot be launched from here yet",
+    "--service spark==3.5.*": "managed services can be planned and priced",
+    "--cloud aws --service emr": "managed services can be planned and priced",
+    "--cloud lambda": "machines of lambda cannot be launched from here yet",
+}
+
+
+@pytest.mark.parametrize(("line", "why"), UNLAUNCHABLE.items())
+def test_what_cannot_be_launched_is_planned_with_the_reason_and_never_launched(
+    accounts: None, line: str, why: str
+) -> None:
+    options = parse_cell_line(line, {})
+    with pytest.raises(SkyNoOffer) as refusal:
+        broker.place(options.resources, lambda offer: offer, quiet)
+    assert why in refusal.value.message and "%sky plan" in (refusal.value.hint or "")
+    plan = verbs.call(["plan", *line.split()])
+    assert any(why in note for note in plan.notes) and plan.tasks[0].offer.price
+    assert why in str(dry_run("1", options))
+
+
+def test_a_graph_is_planned_against_all_and_says_what_cannot_be_launched(accounts: None) -> None:
+    task = sky.Task("train").set_resources(gpus="tpu-v3-8").set_time_estimator("1h")
+    with sky.Dag("pipeline") as pipeline:
+        pipeline.add(task)
+    plan = sky.plan(pipeline)
+    assert plan["train"].offer.gpu == "tpu-v3-8"
+    assert any("slices of TPUs cannot be launched" in note for note in plan.notes)
+
+
+def test_the_last_step_before_a_cloud_refuses_what_it_cannot_launch(accounts: None) -> None:
+    """Whoever chose the offer: nothing is sent, so nothing costs."""
+    offer = Offer("aws", "us-east-1", "m5.xlarge", 4, 16, price=0.24, service="emr")
+    order = Launch("t-1", "t", offer, Resources(), 60.0, "me-1", "a.ipynb")
+    with pytest.raises(SkyUsageError, match="managed services"):
+        provision(order, quiet)
+
+
+def test_a_managed_service_is_refused_before_a_pool_or_cluster_costs(
+    accounts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError("it was launched")
+
+    monkeypatch.setattr(launching._Start, "run", never)
+    sessions.close()
+    try:
+        with pytest.raises(SkyNoOffer, match="managed services"):
+            sky.up("spark", service="emr", cloud="aws")
+    finally:
+        sessions.close()
+
+
+# -- prices ------------------------------------------------------------------------------------
+
+
+def test_a_spot_price_that_has_risen_past_the_limit_is_not_chosen(accounts: None) -> None:
+    """The tracker has seen a newer price than the catalog's."""
+    labels = {"cloud": "aws", "instance_type": "g5.xlarge", "zone": "us-east-1a", "nodes": "2"}
+    first = decide(Resources.parse(**labels, spot=True))
+    assert first.price is not None
+    limit = f"{first.price * 1.01:.6f}"
+    limited = Resources.parse(**labels, spot=True, max_hourly_cost=limit)
+    assert decide(limited).offer == first.offer
+    tracker.observe("price", Place.of(first.offer), usd=(first.offer.price or 0) * 1.5)
+    with pytest.raises(SkyNoOffer):
+        decide(limited)
+    seen = decide(Resources.parse(**labels, spot=True))
+    assert seen.price == pytest.approx(first.price * 1.5)
