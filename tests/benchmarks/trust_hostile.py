@@ -298,22 +298,22 @@ BY_ROOT = [
 """Only root can give files away."""
 
 JUPYTER = """
-import json, subprocess, sys, time, urllib.request
+import json, socket, subprocess, sys, time, urllib.request
+with socket.create_server(("127.0.0.1", 0)) as taken:
+    port = taken.getsockname()[1]
 extension = "{'jupyter_sky': True}"
 server = subprocess.Popen(
-    [sys.executable, "-P", "-m", "jupyter_server", "--port=0", "--allow-root", "--no-browser",
+    [sys.executable, "-P", "-m", "jupyter_server", f"--port={port}", "--allow-root", "--no-browser",
      "--IdentityProvider.token=t", f"--ServerApp.jpserver_extensions={extension}"],
     stderr=subprocess.PIPE, text=True)
 try:
-    address = ""
     for line in server.stderr:
         if "http://127.0.0.1" in line:
-            address = line[line.index("http://127.0.0.1"):].split("/?")[0].strip()
             break
     for _ in range(8):
-        asked = urllib.request.Request(address + "/jupyter-sky/state?token=t")
-        told = json.load(urllib.request.urlopen(asked, timeout=20))
         time.sleep(0.5)
+        address = f"http://127.0.0.1:{port}/jupyter-sky/state?token=t"
+        told = json.load(urllib.request.urlopen(address, timeout=20))
     print("clusters", [cluster["name"] for cluster in told["clusters"]])
 finally:
     server.terminate()
