@@ -297,9 +297,37 @@ BY_ROOT = [
 ]
 """Only root can give files away."""
 
+JUPYTER = """
+import json, socket, subprocess, sys, time, urllib.request
+with socket.create_server(("127.0.0.1", 0)) as taken:
+    port = taken.getsockname()[1]
+extension = "{'jupyter_sky': True}"
+server = subprocess.Popen(
+    [sys.executable, "-P", "-m", "jupyter_server", f"--port={port}", "--allow-root", "--no-browser",
+     "--IdentityProvider.token=t", f"--ServerApp.jpserver_extensions={extension}"],
+    stderr=subprocess.PIPE, text=True)
+try:
+    for line in server.stderr:
+        if "http://127.0.0.1" in line:
+            break
+    for _ in range(8):
+        time.sleep(0.5)
+        address = f"http://127.0.0.1:{port}/jupyter-sky/state?token=t"
+        told = json.load(urllib.request.urlopen(address, timeout=20))
+    print("clusters", [cluster["name"] for cluster in told["clusters"]])
+finally:
+    server.terminate()
+    server.wait()
+"""
 FAR = {"interface": "tcp://127.0.0.2"}
 
 # -- data directories ----------------------------------------------------------------------------
+
+
+def _opened(here: Scene) -> None:
+    prepare(here.folder / "notes", here.evil.port, guardian=identity(here.sleeper.pid), name="bad")
+    here.project(f'data_dir = "{here.folder}/notes"')
+    here.run("-c", JUPYTER)
 
 
 def _relative(here: Scene) -> None:
@@ -387,6 +415,7 @@ def _not_a_store(here: Scene) -> None:
 
 
 DATA = [
+    Try("a folder in which a Jupyter server is opened", _opened, "bad", "clusters []"),
     Try("relative data_dir with a prepared store", _relative, expected="relative path"),
     Try("data_dir that everybody may write", _writable, expected="everybody may write"),
     Try("data_dir that is a link to such", _symlinked, expected="everybody may write"),
@@ -567,6 +596,7 @@ def hostile() -> dict[str, float]:
     if os.name == "posix" and os.getuid() == 0:
         tries += BY_ROOT
     lock, left, effects = threading.Lock(), list(enumerate(tries)), dict[str, list[str]]()
+    judged = list[str]()
 
     def work(folder: Path) -> None:
         while True:
@@ -574,7 +604,11 @@ def hostile() -> dict[str, float]:
                 if not left:
                     return
                 number, each = left.pop(0)
-            found = judge(each, folder / f"try-{number}")
+            try:
+                found = judge(each, folder / f"try-{number}")
+            except Exception as error:
+                found = [f"it could not be tried: {type(error).__name__}: {error}"]
+            judged.append(each.name)
             print(f"{each.name}: {'; '.join(found) or 'no effect'}", file=sys.stderr, flush=True)
             if found:
                 effects[each.name] = found
@@ -585,7 +619,8 @@ def hostile() -> dict[str, float]:
             thread.start()
         for thread in threads:
             thread.join()
-    return {"hostile_folders": len(tries), "hostile_effects": len(effects)}
+    assert len(judged) == len(tries) == len(set(judged))
+    return {"hostile_folders": len(judged), "hostile_effects": len(effects)}
 
 
 def main(**_: object) -> dict[str, float]:

@@ -8,7 +8,7 @@ import json
 import pickle
 import threading
 import time
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +100,6 @@ def prepare(
     told = {"run_id": run, "notebook": "a.ipynb", "session": "s", "cell": 1, "name": None}
     told |= {"cluster": name, "code": "", "price": 0.0, "nodes": 1, "started": now, "ended": None}
     told |= {"last_beat": now, "status": "running", "shown": 0}
-    # of a process that is no more; how it is named has changed, and nothing here depends on it
-    owner = {"owner_pid": 999999, "owner": {}}
-    known = {each.name for each in fields(RunRow)}
-    told |= {each: value for each, value in owner.items() if each in known}
     store.begin_run(RunRow(**told))
     store.close()
     (home / "guardian.json").write_text(json.dumps(guardian or identity()))
