@@ -32,6 +32,8 @@ DISK_GIB = 50.0
 """Boot disk where none is asked for: a Deep Learning image alone is about 40."""
 
 
+_SECOND_TIMER = "systemd-run --on-active={seconds}s shutdown -P now || shutdown -P +{minutes}"
+"""By systemd's clock since boot; ``shutdown`` itself would go by the time of day."""
 NEXT = "next_host"
 """File with the host key that follows the first one."""
 SETTLE_SECONDS = 120.0
@@ -108,8 +110,7 @@ def user_data(
     ending
         Shell commands by which it ends itself, run before it is powered off.
     """
-    # a second timer; where a machine must do more than power off it would only be in the way
-    timer = [] if ending else [["shutdown", "-P", f"+{math.ceil(lease / 60)}"]]
+    timer = _SECOND_TIMER.format(seconds=math.ceil(lease), minutes=math.ceil(lease / 60))
     document = {
         "ssh_deletekeys": True,
         "ssh_pwauth": False,  # port 22 may be open to all
@@ -125,7 +126,8 @@ def user_data(
             }
         ],
         "write_files": machine_lease.files(user, lease=lease, silence=silence, ending=ending),
-        "runcmd": [*timer, ["sh", machine_lease.EACH_BOOT]],
+        # where a machine must do more than power off, the second timer would only be in the way
+        "runcmd": [*([] if ending else [timer]), ["sh", machine_lease.EACH_BOOT]],
     }
     return "#cloud-config\n" + json.dumps(document, indent=1)
 

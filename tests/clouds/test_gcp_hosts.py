@@ -13,6 +13,7 @@ import pytest
 
 from jupyter_sky.clouds import deletion
 from jupyter_sky.clouds.base import patient
+from jupyter_sky.clouds.birth import NEXT
 from jupyter_sky.clouds.gcp import GcpDriver
 from jupyter_sky.clouds.records import identity
 from jupyter_sky.clouds.rented import RentedCloud
@@ -176,6 +177,10 @@ def test_machine_ends_itself_when_credentials_are_revoked(real: Compute) -> None
     cloud.nodes(machines)
     (host,) = fleet.hosts()
     assert host.booted(20)
+    folder = cloud.folder(machines)
+    first = (folder / "host.pub").read_text().split()[1]
+    until(lambda: first not in (folder / "known_hosts").read_text(), 20)
+    assert not (folder / NEXT).exists(), "its second private host key is its own alone"
     real.refuse("forbidden", action="remove")
     with pytest.raises(SkyPermission) as raised:
         cloud.terminate([machines[0].id])

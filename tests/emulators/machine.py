@@ -72,6 +72,7 @@ class Machine:
         self.units = units.Units(folder, self.run, self.say)
         self._document: Any = None
         self._sshd_pid = 0
+        self._restarting = threading.Lock()
         self._guest: Any = None
 
     def boot(self) -> None:
@@ -113,6 +114,10 @@ class Machine:
 
     def reboot(self) -> None:
         """Lose all processes and what is in memory, and come up again with what is enabled."""
+        with self._restarting:
+            self._reboot()
+
+    def _reboot(self) -> None:
         self.say("Restarting.")
         if self._power:
             self._power.cancel()
@@ -184,6 +189,7 @@ class Machine:
             "shutdown": shutdown,
             "poweroff": "#!/bin/sh\nexec shutdown -P now\n",
             "halt": "#!/bin/sh\nexec shutdown -P now\n",
+            "systemd-run": "#!/bin/sh\necho there is no systemd here >&2\nexit 1\n",
             "reboot": "#!/bin/sh\nexec shutdown -r now\n",
             "systemctl": units.SYSTEMCTL % {"requests": requests, "units": self.units.folder},
         }
