@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from .. import clouds
+from .. import clouds, tracker
 from ..clouds import Machine
 from ..engines.activity import notebook_name
 from ..errors import SkyClusterLost, SkyError, SkyStoreError, SkyUsageError
@@ -325,7 +325,20 @@ class Clusters:
             up.append(row)
             if all(machine.state == "running" and not machine.reason for machine in machines):
                 self.store.beat(row.id, time.time())  # billed up to here, whoever looks next
+                self._reprice(row)
         return up
+
+    def _reprice(self, row: ClusterRow) -> None:
+        """Bill a spot cluster at the price that the tracker has seen since it was last priced."""
+        offer, now = Offer(**row.offer), time.time()
+        if not row.spot or offer.service or offer.price is None or row.price is None:
+            return
+        with suppress(SkyError):
+            seen = tracker.price(offer, now)
+            since = [one.started for one in self.store.intervals(row.name) if one.ended is None]
+            if seen is not None and since and seen.at > max(since):
+                disks = row.price - (offer.price or 0.0) * row.nodes
+                self.store.change_price(row.id, seen.usd * row.nodes + disks, now)
 
     def needed(self) -> tuple[set[str], set[str]]:
         """Return the machines of clusters that are up, and the orders that somebody launches.
