@@ -36,6 +36,11 @@ def planned(need: Resources, **settings: Any) -> tuple[Plan, tuple[str, ...]]:
         Of `jupyter_sky.optimizer.plan.plan`. With an aim or limits of its own, a plan weighs one's
         own machines and those that can be rented against each other.
     """
+    found, notes = _planned(need, settings)
+    return replace(found, name=need.command_line()), notes  # as it was written
+
+
+def _planned(need: Resources, settings: dict[str, Any]) -> tuple[Plan, tuple[str, ...]]:
     from ..optimizer.asked import AIMS
 
     try:

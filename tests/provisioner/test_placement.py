@@ -147,6 +147,24 @@ def test_pools_take_what_a_cell_takes(accounts: None, monkeypatch: pytest.Monkey
     assert asked.offer.spot
 
 
+def test_the_cheapest_allocation_weighs_own_machines_and_both_markets(
+    accounts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have(monkeypatch, DEAR)
+    _, rented = best(Spec(vcpus=64, allocation="cheapest"), Nodes(1))
+    assert rented.offer.cloud in clouds.RENTED and rented.offer.price < 9.0
+    have(monkeypatch, BOX)
+    _, free = best(Spec(vcpus=64, allocation="cheapest"), Nodes(1))
+    assert free.offer is BOX
+
+
+def test_a_setting_of_the_plan_alone_changes_nothing(accounts: None) -> None:
+    made = sky.plan(cpus="64+", tracked=False)
+    assert made.tasks[0].offer == decide(BIG).offer and made.name == "--cpus 64+"
+    soon = sky.plan(cpus="64+", minimize="time", deadline="2h")
+    assert not soon.tasks[0].offer.spot and soon.tasks[0].offer.cloud in clouds.RENTED
+
+
 def test_pools_keep_the_settings(accounts: None) -> None:
     Sky.load().cloud = "gcp"
     Sky.load().max_hourly_cost = 0.5
