@@ -142,7 +142,7 @@ def failover(refusals: int) -> float:
     return seconds
 
 
-def main(quick: bool, launches: int = 200, seed: int = 1) -> dict:
+def main(quick: bool, launches: int = 300, seed: int = 1) -> dict:
     from chaos import chaos
 
     figures = tunnel(quick)
