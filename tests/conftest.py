@@ -18,6 +18,7 @@ from jupyter_client.manager import KernelManager
 
 from jupyter_sky.config import Sky
 from jupyter_sky.store import Store
+from tests.leaks import nothing_left as nothing_left_of
 
 WAIT = 60.0
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -223,6 +224,28 @@ def clean(data: Path) -> None:
 def interruptible() -> None:
     """A shell that runs the tests in the background has told them to ignore interrupts."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_begun: list[tuple[float, str]] = []
+"""When each test of the present file began."""
+
+
+@pytest.fixture(autouse=True)
+def noted(request: pytest.FixtureRequest) -> None:
+    """Know which test ran when, to name the one that leaves something behind."""
+    _begun.append((time.time(), request.node.name))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Fail a test file after which a process, thread, socket or folder of it is left."""
+    _begun[:] = [(time.time(), "the fixtures of the file")]
+
+    def started(at: float) -> str:
+        return [name for begun, name in _begun if begun <= at + 0.02][-1:][0]
+
+    with nothing_left_of(tmp_path_factory.getbasetemp(), started):
+        yield
 
 
 @pytest.fixture(scope="session")

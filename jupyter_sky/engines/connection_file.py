@@ -48,10 +48,11 @@ def checked(found: Any, cluster: str, interface: str = LOOPBACK) -> dict[str, An
     if not isinstance(found, Mapping):
         raise _refused(cluster, "it is not a JSON object")
     key, curve = found.get("key"), found.get("curve_serverkey")
-    if not isinstance(key, str) or not key:
-        raise _refused(cluster, "it has no key, and messages must be signed")
     if curve is not None and not (isinstance(curve, str) and re.fullmatch(r"[!-~]{40}|", curve)):
         raise _refused(cluster, "its curve_serverkey is not a key")
+    # ipyparallel signs nothing where CURVE encrypts and authenticates, as between nodes
+    if not isinstance(key, str) or not (key or curve):
+        raise _refused(cluster, "it has no key, and messages must be signed or encrypted")
     if interface == LOOPBACK and found.get("interface") != LOOPBACK:
         raise _refused(cluster, f"it names the address {found.get('interface')!r:.80}")
     for name in PORTS:

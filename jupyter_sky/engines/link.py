@@ -74,6 +74,10 @@ class Link:
             self.client = QuietClient(known, timeout=timeout)
         except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
             raise SkyClusterLost(f"cluster {cluster} does not answer") from error
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise SkyClusterLost(
+                f"what answers for cluster {cluster} is no controller of its: {error}"
+            ) from error
         # both are kept short by us, not by ipyparallel, which never forgets a message's id
         self.client.history = _Forgetful()
         self.client.on_widget = lambda: self.used("a widget")

@@ -16,6 +16,7 @@ from .. import clouds
 from ..clouds import Machine
 from ..errors import SkyError
 from .launching import ABANDONED, abandon
+from .recovery import recover_rows
 
 if TYPE_CHECKING:
     from .clusters import Clusters
@@ -56,6 +57,7 @@ def reap(known: Clusters, everywhere: bool = True) -> list[Finding]:
         Ask in all regions of all clouds with credentials, not only where something was launched.
     """
     found: list[Finding] = []
+    recover_rows(known)
     for row in known.store.starting():
         if not row.is_being_launched():
             why = ABANDONED

@@ -13,6 +13,8 @@ still up has to end by itself. Then
 * ``chaos_unbilled`` counts machines that cost something and of which no ledger has an interval;
 * ``chaos_unbilled_units`` is the largest difference between what a cloud charges for a machine and
   what the ledger has for it, in billing units of a minute;
+* ``over_budget_usd`` is the largest sum by which a cloud's bill has passed a day's budget and what
+  its stated grace costs;
 * ``double_launched`` counts machines launched twice for one order, and clusters of one name that
   were up at the same time.
 
@@ -41,6 +43,7 @@ import psutil
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
+from chaos_budget import Miser  # noqa: E402
 from chaos_faults import FAULTS, Fault, Unavailable, machines_in  # noqa: E402
 from chaos_home import Home, IsolatedNotebook  # noqa: E402
 from chaos_judge import Ledgers, Witness, doubles, leaked  # noqa: E402
@@ -316,7 +319,9 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
         witness = Witness(world)
         workers = [Worker(world, seed, number, home, tally) for number in range(WORKERS)]
         threads = [threading.Thread(target=one.work, args=(launches,)) for one in workers]
-        for thread in threads:
+        misers = [Miser(world, home, 10**6 + number, bool(number)) for number in range(2)]
+        threads += [miser.start() for miser in misers]
+        for thread in threads[:WORKERS]:
             thread.start()
         for thread in threads:
             thread.join()
@@ -324,7 +329,11 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
         up, left = len(world.machines()), leaked(world, LEASE_SECONDS + 30)
         bills = witness.bills()
         witness.close()
-        stores = [home.data, *(data for worker in workers for data in worker.own)]
+        stores = [
+            home.data,
+            *(miser.data for miser in misers),
+            *(data for worker in workers for data in worker.own),
+        ]
         for data in stores:
             _open_once_more(home, data)
         ledgers = Ledgers.read(stores)
@@ -338,6 +347,8 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
         f"{len(unbilled)} in no ledger, {len(ledgers.bounded)} with a bill that is bounded"
     )
     _show(tally)
+    for miser in misers:
+        print(f"budget: {miser.words}")
     for words in [*tally.unexplained, *map(str, left), *unbilled, *apart, *twice]:
         print(f"  {words}")
     return {
@@ -348,6 +359,7 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
         "chaos_unexplained": len(tally.unexplained),
         "chaos_unbilled": len(unbilled),
         "chaos_unbilled_units": differences[0][0] if differences else 0.0,
+        "over_budget_usd": max(miser.over_usd for miser in misers),
         "double_launched": len(twice),
     }
 

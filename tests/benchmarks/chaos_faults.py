@@ -153,8 +153,8 @@ def refuse(worker: Worker) -> None:
 
 def revoke(worker: Worker) -> None:
     """Let the cloud accept the credentials no more, for a few requests."""
-    for action in ("describe", "remove", "create"):
-        code, times = REVOKED[worker.cloud], worker.random.choice([2, 5])
+    for action, times in {"describe": 4, "remove": 4, "create": 1}.items():
+        code = REVOKED[worker.cloud]
         worker.world.tell(worker.cloud, "refuse", code=code, action=action, times=times)
 
 

@@ -132,9 +132,9 @@ def failover(refusals: int) -> float:
                 return clouds.get("aws").launch(order)
 
             begun = time.perf_counter()
-            _, attempts = broker.place(need, launch, lambda stage, detail: None)
+            placed = broker.place(need, launch, lambda stage, detail: None)
             seconds = time.perf_counter() - begun - account.answering
-            assert len(attempts) == refusals
+            assert len(placed.attempts) == refusals
     finally:
         account.close()
         Sky.clear_instance()
@@ -142,7 +142,7 @@ def failover(refusals: int) -> float:
     return seconds
 
 
-def main(quick: bool, launches: int = 200, seed: int = 1) -> dict:
+def main(quick: bool, launches: int = 300, seed: int = 1) -> dict:
     from chaos import chaos
 
     figures = tunnel(quick)

@@ -27,7 +27,7 @@ if __name__ == "__main__":
     parser.add_argument("--instances", metavar="DIR", help="solve the instances of this folder")
     parser.add_argument("--data", metavar="DIR", help="judge on the data files of this folder")
     parser.add_argument("--reading", choices=["paper", "strict"], help="whether a failure counts")
-    parser.add_argument("--launches", type=int, metavar="N", help="of the chaos, 200 unless given")
+    parser.add_argument("--launches", type=int, metavar="N", help="of the chaos, 300 unless given")
     parser.add_argument("--seed", type=int, metavar="N", help="of the chaos, 1 unless given")
     options = {key: value for key, value in vars(parser.parse_args()).items() if value is not None}
     print(json.dumps(run(**options)), flush=True)

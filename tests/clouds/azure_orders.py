@@ -34,9 +34,11 @@ def use(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
 def an_azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arm]:
     """Run an Azure that this process uses meanwhile."""
     arm = Arm()
-    use(arm.env(), monkeypatch)
-    yield arm
-    arm.close()
+    try:
+        use(arm.env(), monkeypatch)
+        yield arm
+    finally:
+        arm.close()
 
 
 def an_order(token: str = TOKEN, nodes: int = 1, owner: str = OWNER, **offer: Any) -> Launch:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky import clouds
+from jupyter_sky import clouds, processes
 from jupyter_sky.clouds import Launch, Machine
-from jupyter_sky.clouds.birth import BOOT_SECONDS
+from jupyter_sky.clouds.machine_lease import BOOT_SECONDS
 from jupyter_sky.clouds.rented import records_of
 from jupyter_sky.config import Sky
 from jupyter_sky.executor.clusters import Clusters
@@ -128,3 +128,33 @@ def test_bill_is_bounded_where_the_cloud_has_forgotten(compute: Compute, known: 
     assert bill.bounded and bill.started == sent and bill.ended is not None
     assert bill.ended - bill.started == BOOT_SECONDS  # on its own it lived no longer
     assert known.store.live() == []
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_noted_launch_that_the_store_does_not_know_is_ended_and_billed(
+    ec2: Ec2, known: Clusters, up: bool
+) -> None:
+    order = aws_cases.order()
+    order = replace(order, owner=clouds.records.identity(Path(Sky.load().data_dir)))
+    machines = launched("aws", order)
+    aws_cases.running(aws_cases.AwsDriver(), machines)
+    if not up:
+        ec2.power_off(machines[0].id)
+    reap(known, everywhere=False)
+    wait_until(lambda: not ec2.machines())
+    (bill,) = known.store.intervals()
+    assert bill.cluster == "train" and bill.ended is not None and not bill.bounded
+    assert bill.started <= machines[0].started and known.store.live() == []
+    reap(known, everywhere=False)
+    assert len(known.store.intervals()) == 1
+
+
+def test_noted_launch_does_not_take_the_name_of_a_live_cluster(ec2: Ec2, known: Clusters) -> None:
+    order = aws_cases.order()
+    launched("aws", order)
+    other = put(known, replace(order, token="train-new"), time.time(), [])
+    mine = processes.identity()
+    known.store.put_cluster(replace(other, connection={"token": "train-new", "launcher": mine}))
+    reap(known, everywhere=False)
+    assert [bill.cluster for bill in known.store.intervals()] == [order.token]
+    assert [row.id for row in known.store.starting()] == [other.id]

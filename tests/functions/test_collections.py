@@ -50,6 +50,8 @@ def steward() -> Iterator[Steward]:
     threading.Thread(target=tick, daemon=True).start()
     yield made
     ended.set()
+    for listener in made._sockets.values():
+        listener.close()
     if made._process is not None:
         made._process.kill()
         made._process.wait()

@@ -1,0 +1,66 @@
+"""Rows for orders that are noted in files and that the store does not know.
+
+The store may have been corrupt and begun anew, or a row been dropped because a cloud could not be
+asked whether anything had come up. Notes of orders are files of their own, written before a launch:
+from them the bill is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..clouds.records import is_launching
+from ..clouds.rented import records_of
+from ..errors import SkyStoreError
+from ..offers import Offer
+from ..store import ClusterRow
+
+if TYPE_CHECKING:
+    from .clusters import Clusters
+
+
+def recover_rows(known: Clusters) -> list[ClusterRow]:
+    """Enter orders of processes that are gone, and that the store does not know; return them.
+
+    They are entered as launches that nobody is at any more, which are then abandoned.
+    """
+    rows = known.store.clusters(live_only=False)
+    tokens = {row.connection.get("token", "") for row in rows}
+    found = []
+    for token, record in list(records_of().unfinished()):
+        if token in tokens or is_launching(record):
+            continue
+        row = _row(token, record)
+        try:
+            known.store.put_cluster(row)
+        except SkyStoreError:  # another cluster has that name now
+            row = replace(row, name=token)
+            known.store.put_cluster(row)
+        found.append(row)
+    return found
+
+
+def _row(token: str, record: Mapping[str, Any]) -> ClusterRow:
+    """Make the row that a launch would have put."""
+    offer, nodes = Offer(**record["offer"]), max(1, len(record["machines"]))
+    return ClusterRow(
+        name=record["cluster"],
+        state="starting",
+        cloud=offer.cloud,
+        region=offer.region,
+        instance_type=offer.instance_type,
+        spot=offer.spot,
+        price=None if offer.price is None else offer.price * nodes,
+        nodes=nodes,
+        resources="",
+        offer=record["offer"],
+        machines=[],
+        connection={"token": token},
+        notebook=record["notebook"],
+        created=record["started"],
+        idle=0.0,
+        price_source=offer.source,
+        price_date=offer.date,
+    )

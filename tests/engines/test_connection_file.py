@@ -1,0 +1,28 @@
+"""Which files of controllers are accepted: their messages are signed, or encrypted by CURVE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_sky.engines.connection_file import LOOPBACK, PORTS, checked
+from jupyter_sky.errors import SkyClusterLost
+
+CURVE = "a" * 40
+
+
+def connection(**more: Any) -> dict[str, Any]:
+    ports = {name: 40000 + number for number, name in enumerate(PORTS)}
+    return {**ports, "key": "secret", "interface": LOOPBACK, **more}
+
+
+def test_clusters_of_several_nodes_have_a_curve_key_alone() -> None:
+    found = checked(connection(key="", curve_serverkey=CURVE), "train")
+    assert found["key"] == "" and found["curve_serverkey"] == CURVE
+
+
+@pytest.mark.parametrize("curve", [None, "", "short", 7])
+def test_messages_without_any_protection_are_refused(curve: Any) -> None:
+    with pytest.raises(SkyClusterLost, match="train is refused"):
+        checked(connection(key="", curve_serverkey=curve), "train")
