@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -91,8 +92,11 @@ def test_compute_engine_bills_disks_of_machines_that_are_off(compute: Compute) -
 def test_azure_bills_machines_that_are_off_until_they_are_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    azures = azure_orders.an_azure(monkeypatch)
-    arm: Arm = next(azures)
+    with contextmanager(azure_orders.an_azure)(monkeypatch) as arm:
+        _check_azure(arm)
+
+
+def _check_azure(arm: Arm) -> None:
     driver = AzureDriver()
     (machine,) = azure_orders.launch(driver, azure_orders.an_order())
     wait_until(lambda: bill_of(arm, machine.id)["began"] is not None)
@@ -106,7 +110,6 @@ def test_azure_bills_machines_that_are_off_until_they_are_deleted(
     time.sleep(0.02)
     assert gone["ended"] is not None and gone == bill_of(arm, machine.id)
     assert gone["disk_seconds"] >= gone["seconds"] and gone["address_seconds"] > 0
-    azures.close()
 
 
 @pytest.mark.slow
