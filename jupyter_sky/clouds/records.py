@@ -95,9 +95,12 @@ class Records:
 
     def unfinished(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield orders whose machines are not known to have ended."""
+        return ((token, record) for token, record in self.all() if "ended" not in record)
+
+    def all(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield all orders that are noted."""
         for path in sorted(self.root.glob(f"*/{FILE}")):
-            record = self.read(path.parent.name)
-            if record and "ended" not in record:
+            if record := self.read(path.parent.name):
                 yield path.parent.name, record
 
     def _forget_old(self) -> None:

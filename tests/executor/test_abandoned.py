@@ -183,3 +183,16 @@ def test_end_that_a_full_disk_lets_nobody_note(ec2: Ec2, known: Clusters) -> Non
     clouds.rented_cloud("aws").terminate([machine.id for machine in machines])
     assert not ec2.machines()
     assert [token for token, _ in records_of().unfinished()] == [order.token]  # looked at again
+
+
+def test_noted_launch_that_has_ended_is_billed_though_its_store_was_lost(
+    ec2: Ec2, known: Clusters
+) -> None:
+    machines = launched("aws", aws_cases.order())
+    clouds.rented_cloud("aws").terminate([machine.id for machine in machines])
+    ended = time.time()
+    for _ in range(2):
+        reap(known, everywhere=False)
+    (bill,) = known.store.intervals()
+    assert bill.started == machines[0].started and bill.ended is not None
+    assert abs(bill.ended - ended) < 1 and known.store.live() == []
