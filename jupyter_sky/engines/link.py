@@ -22,7 +22,7 @@ from typing import Any
 import zmq
 from ipyparallel import error as ipp_error
 
-from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyVersionError
+from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyTimeout, SkyVersionError
 from .client import ANSWER_SECONDS, Message, QuietClient, Sink
 from .journal import KEPT
 
@@ -317,11 +317,26 @@ class Link:
     # -- waiting ---------------------------------------------------------------------------
 
     def wait(self, future: Future, timeout: float | None = None) -> Any:
-        """Return a future's result; raise SkyClusterLost when the cluster is declared lost."""
+        """Return a future's result.
+
+        Raises
+        ------
+        SkyClusterLost
+            The cluster is declared lost meanwhile.
+        SkyTimeout
+            There is no answer within `timeout` seconds.
+        """
         if not future.done():
             self._waiting.add(future)
             try:
                 return _patiently(future, timeout)
+            except FutureTimeout:
+                if future.done():
+                    raise
+                raise SkyTimeout(
+                    f"cluster {self.cluster} has not answered within {timeout:g} s",
+                    hint="its machines may be cut off, or busy: run the cell again",
+                ) from None
             finally:
                 self._waiting.discard(future)
         return future.result()
