@@ -216,6 +216,7 @@ def test_a_kernel_that_calls_keeps_the_cluster_and_one_that_waits_does_not(fresh
     assert book.collect(sent, 20).result == "8"
     left = nothing_left(fresh.data, 9)
     assert left > 1.5
+    time.sleep(3.0)  # until this kernel has heard of it
     gone = book.run("nap(0) >> pool")
     assert gone.ename == "SkyClusterLost" and "nobody used it for" in gone.evalue, gone
 
