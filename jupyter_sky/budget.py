@@ -1,8 +1,9 @@
 """The budget of a day: what it is, how much of it is spent, and what follows.
 
 One budget for all notebooks of a user: it is kept in the store, where every process reads it. What
-was set last by hand counts, from whichever notebook or panel; what configuration says (pyproject,
-environment) counts until then. The day is the local one, and all that the store has is counted in.
+was set last by hand counts, from whichever notebook or panel; until then the lowest that any
+configuration of a user has said. A project's file can say nothing about it. The day is the local
+one, and all that the store has is counted in.
 """
 
 from __future__ import annotations

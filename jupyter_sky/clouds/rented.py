@@ -148,6 +148,14 @@ class RentedCloud:
             return []
         return self.ask(lambda: self.driver.ended(token, record["region"], sent))
 
+    def recorded_end(self, token: str) -> dict[str, Any]:
+        """Return ``time`` and ``reason`` of the end of an order, as noted here; empty if it is not.
+
+        Its reason is ``stopped`` where it was ended from here, and the cloud has confirmed it.
+        """
+        ended = records_of().read(token).get("ended")
+        return ended if isinstance(ended, dict) else {}
+
     # -- from machines to nodes --------------------------------------------------------------
 
     def nodes(self, machines: Sequence[Machine], say: Say = patient) -> list[Node]:
