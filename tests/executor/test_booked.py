@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,8 @@ def test_what_leaves_a_cloud_is_booked(known: Clusters) -> None:
     wait_until(known.store.spend)
     (spend,) = known.store.spend()
     usd = catalog.load().egress("gcp/us-central1", "internet", 2.0006).usd
-    assert spend.usd == pytest.approx(usd) and spend.usd > 0.1 and spend.what == "egress of 2 GB"
+    assert spend.usd is not None and spend.usd > 0.1
+    assert spend.usd == pytest.approx(usd) and spend.what == "egress of 2 GB"
     local = Egress(replace(row, cloud="local"), known.store)
     local.add(10**10)
     time.sleep(0.1)
@@ -120,7 +122,7 @@ def test_what_ran_while_nobody_looked_is_billed(known: Clusters, compute: Comput
 def test_an_unseen_end_is_no_later_than_the_lease(known: Clusters, compute: Compute) -> None:
     row = up(known)
     lease_end = time.time() + 0.5
-    machine = row.machines[0] | {"lease_end": lease_end}
+    machine: dict[str, Any] = row.machines[0] | {"lease_end": lease_end}
     known.store.put_cluster(replace(row, machines=[machine]))
     zone, _, name = machine["id"].partition("/")
     compute.world._gone((zone, name))
