@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 
 from .billing import billed_seconds
 from .labels import OWN
-from .ledger import Amount, cost, interval_seconds
+from .ledger import Amount, billed_span, cost, interval_seconds
+from .money import exact_cost, from_usd, to_usd
 from .resources import format_duration
 from .store import ClusterRow, IntervalRow, RunRow, SpendRow
 from .yardstick import Yardstick
@@ -100,24 +101,26 @@ def spent(
     until: float,
 ) -> Amount:
     """What was billed between two moments: machines, idle or not, and what is not by the hour."""
-    total, unknown, running = 0.0, dict[str, None](), False
+    total, unknown, unsure = 0, dict[str, None](), False
     for row in intervals:
-        seconds = interval_seconds(row, now, since, until)
-        if not seconds:
+        start, end = billed_span(row, now, since, until)
+        if end <= start:
             continue
-        running |= row.ended is None and row.price != 0
-        if row.price is None:
+        unsure |= (row.ended is None or row.bounded) and row.price != 0
+        exact = exact_cost(row.price, start, end)
+        if exact is None:
             unknown[row.cluster] = None
         else:
-            total += row.price * seconds / 3600
+            total += exact
     for item in spend:
         if not since <= item.at < until:
             continue
-        if item.usd is None:
+        exact = from_usd(item.usd)
+        if exact is None:
             unknown[item.cluster] = None
         else:
-            total += item.usd
-    return Amount(total, tuple(unknown), running)
+            total += exact
+    return Amount(to_usd(total) or 0.0, tuple(unknown), unsure)
 
 
 def rate(intervals: Iterable[IntervalRow]) -> Amount:
@@ -198,7 +201,8 @@ def forecast(
     ends = max(now + left + cluster.idle, cluster.kept)
     if cluster.kept == ends:
         idle = "then kept, as it was asked to be"
-    lasts, so_far = ends - interval.started, now - interval.started
+    begun = interval.started if interval.begun is None else interval.begun
+    lasts, so_far = ends - begun, now - begun
     more = billed_seconds(interval.cloud, lasts) - billed_seconds(interval.cloud, so_far)
     usd = cost(interval.price, more)
     if usd is None:

@@ -24,7 +24,7 @@ from .account import (
     savings,
     spent,
 )
-from .billing import LONGEST_UNIT
+from .billing import LONGEST_UNIT, UNBOOKED
 from .budget import Verdict
 from .errors import SkyUsageError, suggest
 from .ledger import By, Ledger, LedgerLine, format_rate, format_usd
@@ -136,8 +136,15 @@ class Bill:
         if compared:
             said.append(f"Saved against {DEFAULT_CHOICE}:")
             said += [f"{one.cluster}: {one.against}" for one in compared[:10]]
+        if self.verdict.rents:
+            said.append(f"Not booked: {UNBOOKED}.")
         if unknown := self.verdict.rate.unknown:
             said.append(f"No price is known of {', '.join(unknown)}: sums leave that out.")
+        if any(line.bounded for line in self.lines):
+            said.append(
+                "At most: nobody saw it end, and its cloud no longer says when. It is billed to "
+                "the end of its lease, or to when it was first seen gone."
+            )
         moment = datetime.fromtimestamp(self.at).strftime("%Y-%m-%d %H:%M:%S")
         said.append(f"As of {moment}. est.: something in it still runs, or is yet to come.")
         return said
@@ -162,7 +169,7 @@ class Bill:
             "savings": [asdict(one) for one in self.savings[:MOST_LINES]],
             "default_choice": DEFAULT_CHOICE,
             "budget": budget_dict(day),
-            "lines": [asdict(line) | {"label": short(line.what)} for line in shown],
+            "lines": [_line_dict(line) for line in shown],
             "more": len(self.lines) - len(shown),
         }
 
@@ -187,7 +194,7 @@ class Bill:
                     f"{line.seconds:.3f}",
                     _exact(line.price),
                     _exact(line.usd),
-                    "yes" if line.estimated else "no",
+                    "yes" if line.estimated else "at most" if line.bounded else "no",
                     _harmless(line.source),
                     line.date,
                 ]
@@ -308,9 +315,15 @@ def text_row(line: LedgerLine) -> tuple[str, str, str, str, str]:
         short(line.what),
         format_elapsed(line.seconds),
         format_rate(line.price),
-        format_usd(line.usd) + (" (running, est.)" if line.estimated else ""),
+        format_usd(line.usd) + (f" ({line.mark})" if line.mark else ""),
         f"{line.source} {line.date}".strip(),
     )
+
+
+def _line_dict(line: LedgerLine) -> dict[str, Any]:
+    fields = asdict(line) | {"label": short(line.what)}
+    del fields["exact"]  # more digits than a number has in JSON
+    return fields
 
 
 def _latest(clusters: list[ClusterRow]) -> list[ClusterRow]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from .labels import OWN
+
 BILLING: dict[str, tuple[float, float]] = {
     "aws": (1.0, 60.0),
     "azure": (1.0, 0.0),
@@ -19,6 +21,40 @@ BILLING: dict[str, tuple[float, float]] = {
 
 LONGEST_UNIT = max(least for pair in BILLING.values() for least in pair)
 """A machine that ended longer ago than this is not billed any more, seconds."""
+
+
+DISK_USD_PER_GIB_MONTH = 0.10
+"""Assumed for a disk of a size that was asked for: near what the large clouds take for SSDs."""
+MONTH_HOURS = 730.5
+UNBOOKED = (
+    "boot disks of no size that was asked for, public IPv4 addresses, traffic between nodes and "
+    "what cells send elsewhere"
+)
+"""What rented machines cost besides, and neither plans nor the ledger know."""
+
+
+def disk_usd_h(gib: float) -> float:
+    """USD/h for a disk of a rented machine, for plans and for the ledger.
+
+    Examples
+    --------
+    >>> round(disk_usd_h(500), 4)
+    0.0684
+    """
+    return gib * DISK_USD_PER_GIB_MONTH / MONTH_HOURS
+
+
+def cluster_price(price: float | None, cloud: str, nodes: int, disk_gib: float) -> float | None:
+    """USD/h of all nodes with their disks; None where the price of a machine is not known.
+
+    Examples
+    --------
+    >>> cluster_price(1.0, "aws", 2, 730.5), cluster_price(0.0, "local", 1, 500)
+    (2.2, 0.0)
+    """
+    if price is None:
+        return None
+    return (price + (0.0 if cloud in OWN else disk_usd_h(disk_gib))) * nodes
 
 
 def billed_seconds(cloud: str, seconds: float) -> float:

@@ -1,8 +1,9 @@
 """The budget of a day: what it is, how much of it is spent, and what follows.
 
 One budget for all notebooks of a user: it is kept in the store, where every process reads it. What
-was set last by hand counts, from whichever notebook or panel; what configuration says (pyproject,
-environment) counts until then. The day is the local one, and all that the store has is counted in.
+was set last by hand counts, from whichever notebook or panel; until then the lowest that any
+configuration of a user has said. A project's file can say nothing about it. The day is the local
+one, and all that the store has is counted in.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .account import local_day, rate, spent
-from .billing import LONGEST_UNIT
+from .billing import LONGEST_UNIT, UNBOOKED
 from .errors import SkyBudget, SkyUsageError
+from .labels import OWN
 from .ledger import Amount, format_rate, format_usd
 from .store import Store
 
@@ -72,6 +74,8 @@ class Verdict:
         When this was found, unix seconds.
     ends : float or None
         When the clusters that cost something are ended, unless the budget is raised.
+    rents : bool
+        Whether machines of clouds are billed on that day: they cost more than what is booked.
 
     Examples
     --------
@@ -88,6 +92,7 @@ class Verdict:
     resets: float
     at: float
     ends: float | None = None
+    rents: bool = False
 
     @property
     def share(self) -> float | None:
@@ -122,15 +127,18 @@ class Verdict:
         if self.state in ("ok", "warn") and self.share is not None:
             parts[0] = f"{math.floor(100 * self.share + 1e-6)} % of today's budget is spent"
             parts[0] += f": {format_usd(self.spent.usd)} of {whole}"
-        if unseen := self.unseen:
-            parts.append(unseen)
+        if names := ", ".join(dict.fromkeys(self.spent.unknown + self.rate.unknown)):
+            parts.append(f"it cannot see {names}, of unknown price")
         return "; ".join(parts)
 
     @property
     def unseen(self) -> str:
         """What the budget cannot see; empty when it sees everything."""
-        names = ", ".join(dict.fromkeys(self.spent.unknown + self.rate.unknown))
-        return f"it cannot see {names}, of unknown price" if names else ""
+        names = list(dict.fromkeys(self.spent.unknown + self.rate.unknown))
+        parts = [f"{', '.join(names)}, of unknown price"] if names else []
+        if self.rents:
+            parts.append(UNBOOKED)
+        return f"it cannot see {', nor '.join(parts)}" if parts else ""
 
 
 def read(store: Store) -> Budget:
@@ -214,6 +222,7 @@ def judge(store: Store, now: float | None = None) -> Verdict:
         last,
         now,
         _ends(store, day),
+        any(row.cloud not in OWN for row in intervals),
     )
 
 

@@ -122,7 +122,7 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
     from .executor.request import with_settings
     from .optimizer.asked import MARKET, request_of
     from .optimizer.plan import plan as decide
-    from .provisioner.placement import launch_notes, planned, with_next
+    from .provisioner.preview import launch_notes, planned, with_next
 
     request, limits = request_of(what, settings)
     if request is None or limits.keys() & MARKET:

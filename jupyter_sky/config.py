@@ -247,9 +247,9 @@ class Sky(SingletonConfigurable):
             check_private(settings.data_dir, "data_dir")
         except (TraitError, SkyUsageError) as error:
             cls.clear_instance()
-            raise SkyUsageError(
-                f"configuration of Sky: {error}", hint=getattr(error, "hint", None)
-            ) from error
+            hint = getattr(error, "hint", None)
+            text = error.message if isinstance(error, SkyUsageError) else error
+            raise SkyUsageError(f"configuration of Sky: {text}", hint=hint) from error
         settings.origins = (
             dict.fromkeys(project, str(file.path))
             | {name: f"environment variable {_variable(name)}" for name in environment}

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
 from .billing import LONGEST_UNIT, billed_seconds
+from .money import exact_cost, from_usd, to_usd, total
 from .store import ClusterRow, IntervalRow, RunRow, SpendRow, Store
 
 _HOUR = 3600.0
@@ -43,6 +44,10 @@ class LedgerLine:
         True while something still runs: it is billed up to now.
     source, date : str
         Where the prices come from, and of when they are.
+    bounded : bool
+        Whether nobody saw something in it end: it cost that much at the most.
+    exact : int or None
+        The cost as `jupyter_sky.money` counts it: lines add up however a bill is cut.
     """
 
     what: str
@@ -54,6 +59,13 @@ class LedgerLine:
     estimated: bool
     source: str
     date: str
+    bounded: bool = False
+    exact: int | None = None
+
+    @property
+    def mark(self) -> str:
+        """How sure the cost is, in a word; empty for one that is certain."""
+        return "running, est." if self.estimated else "at most" if self.bounded else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,7 @@ class Amount:
     unknown : tuple of str
         Names of the clusters whose part is not known.
     estimated : bool
-        Whether something in it still runs, or is yet to come.
+        Whether something in it still runs, is yet to come, or was not seen to end.
 
     Examples
     --------
@@ -148,61 +160,86 @@ def cost(price: float | None, seconds: float) -> float | None:
     return None if price is None else price * max(0.0, seconds) / _HOUR
 
 
+def billed_until(row: IntervalRow, now: float) -> float:
+    """When the billing of an interval ends; an open one ends now.
+
+    A machine is billed in whole units of time, and no less than a least one, from its start to its
+    end: the last interval of a cluster has what that adds, whatever its prices were before.
+    """
+    ended = max(row.started, now if row.ended is None else row.ended)
+    if not row.is_last:
+        return ended
+    begun = row.started if row.begun is None else row.begun
+    return max(ended, begun + billed_seconds(row.cloud, ended - begun))
+
+
+def billed_span(
+    row: IntervalRow, now: float, since: float = -math.inf, until: float = math.inf
+) -> tuple[float, float]:
+    """First and last moment of an interval that are billed between `since` and `until`."""
+    start = max(row.started, since)
+    return start, max(start, min(billed_until(row, now), until))
+
+
 def interval_seconds(
     row: IntervalRow, now: float, since: float = -math.inf, until: float = math.inf
 ) -> float:
-    """Seconds of an interval that are billed between `since` and `until`; see `interval_line`."""
-    lasted = max(0.0, (now if row.ended is None else row.ended) - row.started)
-    ended = row.started + billed_seconds(row.cloud, lasted)
-    return max(0.0, min(ended, until) - max(row.started, since))
+    """Seconds of an interval that are billed between `since` and `until`; see `billed_until`."""
+    start, end = billed_span(row, now, since, until)
+    return end - start
 
 
 def interval_line(
     row: IntervalRow, now: float, since: float = -math.inf, until: float = math.inf
 ) -> LedgerLine:
-    """What an interval cost between `since` and `until`; an open one ends now.
-
-    It ends where its cloud's billing does: after whole units of time, and no fewer than a least
-    one.
-    """
-    lasted = max(0.0, (now if row.ended is None else row.ended) - row.started)
-    ended = row.started + billed_seconds(row.cloud, lasted)
-    start, end = max(row.started, since), min(ended, until)
-    seconds = max(0.0, end - start)
+    """What an interval cost between `since` and `until`; see `billed_until`."""
+    start, end = billed_span(row, now, since, until)
+    exact = exact_cost(row.price, start, end) if end > start else 0
     return LedgerLine(
         what=row.cluster,
         started=start,
         ended=end,
-        seconds=seconds,
+        seconds=end - start,
         price=row.price,
-        usd=cost(row.price, seconds) if seconds else 0.0,
+        usd=to_usd(exact),
         estimated=row.ended is None,
         source=row.price_source,
         date=row.price_date,
+        bounded=row.bounded,
+        exact=exact,
     )
 
 
 def run_usd(run: RunRow, now: float, intervals: Iterable[IntervalRow] = ()) -> float | None:
-    """What a run cost.
-
-    The `intervals` of its cluster tell when the price changed meanwhile. The price at which the
-    run began stands for time that they do not cover.
+    """What a run cost: see `run_exact`.
 
     Examples
     --------
     >>> run_usd(run, now=run.started + 3600)  # at 0.526 USD/h  # doctest: +SKIP
     0.526
     """
-    ended = now if run.ended is None else run.ended
-    pieces = [
-        interval_line(row, ended, run.started, ended)
-        for row in intervals
-        if row.started < ended and (row.ended is None or row.ended + LONGEST_UNIT > run.started)
-    ]
-    uncovered = ended - run.started - sum(piece.seconds for piece in pieces)
+    return to_usd(run_exact(run, now, intervals))
+
+
+def run_exact(run: RunRow, now: float, intervals: Iterable[IntervalRow] = ()) -> int | None:
+    """What a run cost, as an exact amount: the time that it ran, without rounding to units.
+
+    The `intervals` of its cluster tell when the price changed meanwhile. The price at which the
+    run began stands for time that they do not cover.
+    """
+    ended = max(run.started, now if run.ended is None else run.ended)
+    parts: list[int | None] = []
+    uncovered = ended - run.started
+    for row in intervals:
+        start = max(row.started, run.started)
+        end = ended if row.ended is None else min(row.ended, ended)
+        if end > start:
+            parts.append(exact_cost(row.price, start, end))
+            uncovered -= end - start
     # Below a microsecond it is rounding of the clock, which must not make a cost unknown.
-    rest = cost(run.price, uncovered) if uncovered > 1e-6 else 0.0
-    return sum_usd([*(piece.usd for piece in pieces), rest])
+    if uncovered > 1e-6:
+        parts.append(exact_cost(run.price, 0.0, uncovered))
+    return total(parts)
 
 
 def days(start: float, end: float) -> Iterator[tuple[str, float, float]]:
@@ -219,16 +256,19 @@ def days(start: float, end: float) -> Iterator[tuple[str, float, float]]:
 def merge(what: str, lines: Iterable[LedgerLine]) -> LedgerLine:
     """Add lines up under one name."""
     ordered = sorted(lines, key=lambda line: line.ended)
+    exact = total([line.exact for line in ordered])
     return LedgerLine(
         what=what,
         started=min(line.started for line in ordered),
         ended=ordered[-1].ended,
         seconds=sum(line.seconds for line in ordered),
         price=next((line.price for line in reversed(ordered) if line.seconds), None),
-        usd=sum_usd(line.usd for line in ordered),
+        usd=to_usd(exact),
         estimated=any(line.estimated for line in ordered),
         source=", ".join(dict.fromkeys(line.source for line in ordered if line.source)),
         date=max(line.date for line in ordered),
+        bounded=any(line.bounded for line in ordered),
+        exact=exact,
     )
 
 
@@ -255,25 +295,26 @@ class Ledger:
         if cluster is None:
             return 0.0
         lines = [
-            interval_line(row, _now(now))
+            interval_line(row, _now(now)).exact
             for row in self._store.intervals(name)
             if row.cluster_created == cluster.created
         ]
-        extra = [row.usd for row in self._store.spend(name) if row.at >= cluster.created]
-        return sum_usd([*(line.usd for line in lines), *extra])
+        spend = self._store.spend(name)
+        extra = [from_usd(row.usd) for row in spend if row.at >= cluster.created]
+        return to_usd(total([*lines, *extra]))
 
     def notebook_usd(self, notebook: str, now: float | None = None) -> float | None:
         """The cost of a notebook: see `summary`."""
         lines = self._by_notebook(_now(now), -math.inf, notebook).get(notebook, [])
-        return sum_usd(line.usd for line in lines)
+        return to_usd(total([line.exact for line in lines]))
 
     def notebook_amount(self, notebook: str, now: float | None = None) -> Amount:
         """What is known of the cost of a notebook, and the clusters of which it is not known."""
         lines = self._by_notebook(_now(now), -math.inf, notebook).get(notebook, [])
         return Amount(
-            sum(line.usd or 0.0 for line in lines),
-            tuple(dict.fromkeys(line.what for line in lines if line.usd is None)),
-            any(line.estimated and line.price != 0 for line in lines),
+            to_usd(sum(line.exact or 0 for line in lines)) or 0.0,
+            tuple(dict.fromkeys(line.what for line in lines if line.exact is None)),
+            any((line.estimated or line.bounded) and line.price != 0 for line in lines),
         )
 
     def summary(
@@ -306,7 +347,9 @@ class Ledger:
             if line.ended >= line.started:
                 yield row, line
         for row in self._store.spend(notebook=notebook, since=since):
-            yield row, LedgerLine(row.what, row.at, row.at, 0.0, None, row.usd, False, "", "")
+            exact = from_usd(row.usd)
+            about = (row.what, row.at, row.at, 0.0, None, row.usd, False, "", "")
+            yield row, LedgerLine(*about, exact=exact)
 
     def _by_cluster(self, now: float, since: float) -> dict[str, list[LedgerLine]]:
         return _group((row.cluster, line) for row, line in self._bills(now, since))
@@ -345,11 +388,11 @@ class Ledger:
         clusters = {row.name: row for row in self._store.clusters(live_only=False)}
         for run in runs:
             late = run if run.started >= since else replace(run, started=since)
-            usd = run_usd(late, now, intervals.get(run.cluster, ()))
-            yield run, _run_line(late, now, usd, clusters.get(run.cluster))
+            exact = run_exact(late, now, intervals.get(run.cluster, ()))
+            yield run, _run_line(late, now, exact, clusters.get(run.cluster))
 
 
-def _run_line(run: RunRow, now: float, usd: float | None, cluster: ClusterRow | None) -> LedgerLine:
+def _run_line(run: RunRow, now: float, exact: int | None, cluster: ClusterRow | None) -> LedgerLine:
     ended = max(run.started, now if run.ended is None else run.ended)
     return LedgerLine(
         what=run.run_id,
@@ -357,18 +400,20 @@ def _run_line(run: RunRow, now: float, usd: float | None, cluster: ClusterRow | 
         ended=ended,
         seconds=ended - run.started,
         price=run.price,
-        usd=usd,
+        usd=to_usd(exact),
         estimated=run.ended is None,
         source=cluster.price_source if cluster else "",
         date=cluster.price_date if cluster else "",
+        exact=exact,
     )
 
 
 def _part(line: LedgerLine, start: float, end: float) -> LedgerLine:
     if not line.seconds:
         return line
-    usd = cost(line.price, end - start)
-    return replace(line, started=start, ended=end, seconds=end - start, usd=usd)
+    exact = exact_cost(line.price, start, end)
+    seconds = end - start
+    return replace(line, started=start, ended=end, seconds=seconds, usd=to_usd(exact), exact=exact)
 
 
 def _group(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:

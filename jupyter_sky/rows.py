@@ -85,6 +85,8 @@ class IntervalRow:
     price_source: str
     price_date: str
     bounded: bool = False  # nobody saw it end: `ended` is the latest time that it can have been
+    begun: float | None = None  # when its cluster began to be billed, where that was earlier
+    is_last: bool = True  # of its cluster: with it end the billing units
 
     @property
     def cluster_id(self) -> ClusterId:

@@ -47,6 +47,9 @@ _CORRECT = (
     "UPDATE intervals SET ended = MAX(started, :at), bounded = 0 WHERE id = (SELECT id FROM "
     f"intervals WHERE cluster_id = {_ID} ORDER BY started DESC LIMIT 1) AND ended > :at"
 )
+_SAME = "SELECT {} FROM intervals AS other WHERE other.cluster_id = intervals.cluster_id"
+_BEGUN = f"({_SAME.format('min(started)')})"
+_IS_LAST = f"NOT EXISTS ({_SAME.format('1')} AND other.started > intervals.started)"
 _END_RUNS = (
     "UPDATE runs SET status = 'lost', stage = 'lost', ended = last_beat WHERE cluster = :name "
     "AND status = 'running' AND started >= :created AND session != :session "
@@ -368,11 +371,12 @@ class Store:
         sql = (
             "SELECT name AS cluster, created AS cluster_created, notebook, cloud, "
             "intervals.price AS price, started, last_beat, intervals.ended AS ended, price_source, "
-            "price_date, bounded FROM intervals JOIN clusters ON clusters.id = cluster_id "
+            f"price_date, bounded, {_BEGUN} AS begun, {_IS_LAST} AS is_last "
+            "FROM intervals JOIN clusters ON clusters.id = cluster_id "
             f"{_OF} AND ifnull(intervals.ended, 9e99) >= ? ORDER BY started"
         )
         rows = self._db.read(sql, (cluster, notebook, since))
-        return [IntervalRow(*row[:-1], bounded=bool(row["bounded"])) for row in rows]
+        return [_interval(row) for row in rows]
 
     # -- spend ----------------------------------------------------------------------------------
 
@@ -500,6 +504,12 @@ class Store:
     def changes(self) -> str:
         """A word that is another one as soon as any process has written something."""
         return self._db.changes()
+
+
+def _interval(row: sqlite3.Row) -> IntervalRow:
+    values = dict(row)
+    values |= {name: bool(values[name]) for name in ("bounded", "is_last")}
+    return IntervalRow(**values)
 
 
 def _taken(name: str) -> SkyStoreError:

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from .billing import cluster_price
 from .labels import OWN, in_area, is_area
 from .ledger import format_rate
 from .offers import Offer
@@ -95,8 +96,9 @@ def measure(need: Resources, offer: Offer) -> Yardstick | None:
     if _is_free(offer):
         return None
     catalog, nodes = load(), need.nodes
+    disk = need.disk.value if need.disk else 0.0
     same = _same_on_demand(catalog, offer)
-    on_demand = None if same is None else same * nodes
+    on_demand = cluster_price(same, offer.cloud, nodes, disk)
     here = catalog.region(CLOUD, REGION)
     area = need.region if need.region and is_area(need.region) else ""
     if area and not in_area(area, here.country, here.jurisdiction):
@@ -109,7 +111,8 @@ def measure(need: Resources, offer: Offer) -> Yardstick | None:
         return Yardstick(on_demand, why=f"{CLOUD} {REGION} sells nothing that meets the request")
     many = f"{nodes} x " if nodes > 1 else ""
     place = f"{many}{usual.cloud} {usual.region} {usual.instance_type}"
-    return Yardstick(on_demand, usual.price * nodes, place, usual.source, usual.date)
+    default = cluster_price(usual.price, usual.cloud, nodes, disk)
+    return Yardstick(on_demand, default, place, usual.source, usual.date)
 
 
 class Measuring:

@@ -25,6 +25,7 @@ from jupyter_sky.package_sync.plan import (
     distributions_of,
     plan_named,
     plan_packages,
+    served_here_alone,
     split_requirements,
 )
 
@@ -203,7 +204,7 @@ def test_settings_of_pip_and_uv_count_together(
         "  https://download.pytorch.org/whl\ntrusted-host = pypi.acme.com\n"
     )
     (no_settings / "uv.toml").write_text(
-        'find-links = ["/opt/wheels"]\n'
+        'find-links = ["/srv/wheels"]\n'
         '[[index]]\nname = "inner"\nurl = "https://inner.acme.com/simple"\n'
     )
     monkeypatch.setenv("UV_INDEX_INNER_USERNAME", "bob")
@@ -213,17 +214,17 @@ def test_settings_of_pip_and_uv_count_together(
     assert set(found.private_sources) >= {
         "https://bob:p%40ss@inner.acme.com/simple",
         "https://ada:s3cr3t@pypi.acme.com/simple",
-        "/opt/wheels",
+        "/srv/wheels",
     }
     assert "s3cr3t" not in repr(found) and "p%40ss" not in repr(found)
     passed = found.environment()
     assert "https://ada:s3cr3t@pypi.acme.com/simple" in passed["UV_INDEX"]
-    assert "UV_DEFAULT_INDEX" not in passed and "/opt/wheels" not in str(passed)
+    assert "UV_DEFAULT_INDEX" not in passed and "/srv/wheels" not in str(passed)
     assert found.environment(public_only=True) == {
         "UV_INDEX": "https://download.pytorch.org/whl",
         "PIP_EXTRA_INDEX_URL": "https://download.pytorch.org/whl",
     }
-    assert set(found.kept_back) >= {"/opt/wheels", "pip trusted-host"}
+    assert set(found.kept_back) >= {"/srv/wheels", "pip trusted-host"}
 
 
 def test_a_private_default_index_is_alone(
@@ -347,6 +348,24 @@ def test_what_an_index_package_needs_of_private_ones_is_not_asked_for(site: Path
     assert [*found.requirements.values()] == ["open-tool==1.4.2"]
     assert [str(each) for each in found.sent] == ["acme-fork 1.4.2"]
     assert found.dropped == ("acme-fork",)
+
+
+def test_what_this_machine_alone_serves_is_known(tmp_path: Path) -> None:
+    index = Index("acme-tool")
+    (tmp_path / "acme_wheel-1.0-py3-none-any.whl").touch()
+    try:
+        settings = IndexSettings(extra=(index.address.replace("//", "//ada:s3cr3t@"),))
+        assert served_here_alone(["acme_tool>=1", "./x.whl", "numpy"], settings) == {
+            "acme-tool": index.address
+        }
+        assert served_here_alone(["acme-tool"], IndexSettings(index.address)) == {
+            "acme-tool": index.address
+        }
+    finally:
+        index.close()
+    settings = IndexSettings(find_links=(str(tmp_path),))
+    assert served_here_alone(["acme-wheel", "numpy"], settings) == {"acme-wheel": str(tmp_path)}
+    assert served_here_alone(["numpy"], CORPORATE) == {}
 
 
 def test_extras_that_a_user_names_count(site: Path) -> None:

@@ -240,6 +240,10 @@ class Own(Cloud, Protocol):
         """List what bears on a request (it need not satisfy it)."""
         ...
 
+    def slots(self, resources: Resources, offer: Offer) -> int | None:
+        """Return how many nodes there can be of an offer, used or not; None without a limit."""
+        ...
+
 
 Made = Callable[[Sequence[Machine]], None]
 

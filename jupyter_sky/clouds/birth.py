@@ -2,6 +2,8 @@
 
 The document is for cloud-init, which Ubuntu's images of all clouds have. The host key is made here
 and pinned before the machine exists, so nobody can stand in between, not even at first contact.
+Whoever may read the machine's user data can read that key too: the first command on the machine
+brings another one, which is the only one that is pinned as soon as the machine shows it.
 
 A machine ends by itself: see `jupyter_sky.clouds.machine_lease`.
 """
@@ -11,9 +13,16 @@ from __future__ import annotations
 import json
 import math
 import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+from .. import ssh
 from ..config import Sky
+from ..errors import SkyUnreachable
 from ..resources import parse_duration
 from ..ssh import Address
 from . import machine_lease
@@ -21,6 +30,15 @@ from .base import TAGS, Birth, Launch
 
 DISK_GIB = 50.0
 """Boot disk where none is asked for: a Deep Learning image alone is about 40."""
+
+
+_SECOND_TIMER = "systemd-run --on-active={seconds}s shutdown -P now || shutdown -P +{minutes}"
+"""By systemd's clock since boot; ``shutdown`` itself would go by the time of day."""
+NEXT = "next_host"
+"""File with the host key that follows the first one."""
+SETTLE_SECONDS = 120.0
+"""How long a machine has to show it."""
+_pinning = threading.Lock()
 
 
 def birth(order: Launch, folder: Path, ending: str, now: float) -> Birth:
@@ -37,6 +55,7 @@ def birth(order: Launch, folder: Path, ending: str, now: float) -> Birth:
     """
     settings = Sky.load()
     ours, theirs = _key(folder / "id"), _key(folder / "host")
+    _key(folder / NEXT)
     disk = max(DISK_GIB, order.resources.disk.value if order.resources.disk else 0.0)
     document = user_data(
         settings.login,
@@ -91,8 +110,7 @@ def user_data(
     ending
         Shell commands by which it ends itself, run before it is powered off.
     """
-    # a second timer; where a machine must do more than power off it would only be in the way
-    timer = [] if ending else [["shutdown", "-P", f"+{math.ceil(lease / 60)}"]]
+    timer = _SECOND_TIMER.format(seconds=math.ceil(lease), minutes=math.ceil(lease / 60))
     document = {
         "ssh_deletekeys": True,
         "ssh_pwauth": False,  # port 22 may be open to all
@@ -108,7 +126,8 @@ def user_data(
             }
         ],
         "write_files": machine_lease.files(user, lease=lease, silence=silence, ending=ending),
-        "runcmd": [*timer, ["sh", machine_lease.EACH_BOOT]],
+        # where a machine must do more than power off, the second timer would only be in the way
+        "runcmd": [*([] if ending else [timer]), ["sh", machine_lease.EACH_BOOT]],
     }
     return "#cloud-config\n" + json.dumps(document, indent=1)
 
@@ -118,12 +137,65 @@ def address(folder: Path, host: str) -> Address:
     settings = Sky.load()
     path = folder / "known_hosts"
     found = Address(settings.login, host, settings.ssh_port, str(folder / "id"), str(path))
-    public = " ".join((folder / "host.pub").read_text().split()[:2])
-    line = f"{found.known_as} {public}\n"
-    if not path.exists() or line not in path.read_text():
-        with path.open("a") as file:
-            file.write(line)
+    lines = [_pinned(found, folder / name) for name in ("host", NEXT)]
+    with _pinning:
+        known = path.read_text() if path.exists() else ""
+        if not any(line in known for line in lines if line):
+            path.write_text(known + "".join(lines))
     return found
+
+
+def _pinned(address: Address, key: Path) -> str:
+    """Return the line of a file of known hosts for a key; empty if there is none."""
+    public = key.with_name(f"{key.name}.pub")
+    if not public.exists():
+        return ""
+    return f"{address.known_as} {' '.join(public.read_text().split()[:2])}\n"
+
+
+def next_host_key(folder: Path) -> str:
+    """Return the private host key that an order's machines are to be given, while it is here."""
+    path = folder / NEXT
+    return path.read_text() if path.exists() else ""
+
+
+def settle_host_keys(
+    folder: Path, addresses: Sequence[Address], ended: Callable[[], bool] = lambda: False
+) -> bool:
+    """Wait until machines show their next host key; forget the first one of each that does.
+
+    Parameters
+    ----------
+    ended
+        Whether nobody has use for the machines any more.
+
+    Returns
+    -------
+    bool
+        Whether all have done so within `SETTLE_SECONDS`.
+    """
+    only = folder / "known_hosts.next"
+    only.write_text("".join(_pinned(address, folder / NEXT) for address in addresses))
+    left, last = list(addresses), time.monotonic() + SETTLE_SECONDS
+    while left and time.monotonic() < last and not ended():
+        for address in list(left):
+            with suppress(SkyUnreachable):
+                # a connection of its own: one that is open was made with the first key
+                ssh.run(replace(address, known_hosts=str(only)), ":", timeout=20)
+                _forget(folder, address)
+                left.remove(address)
+        if left:
+            time.sleep(1.0)
+    (folder / NEXT).unlink(missing_ok=True)  # it is theirs
+    return not left
+
+
+def _forget(folder: Path, address: Address) -> None:
+    path, first = folder / "known_hosts", _pinned(address, folder / "host")
+    with _pinning:
+        partial = path.with_name("known_hosts.partial")
+        partial.write_text(path.read_text().replace(first, ""))
+        partial.replace(path)
 
 
 def _key(path: Path) -> str:

@@ -22,6 +22,10 @@ from ..together import at_once
 BOOT_SECONDS = 900
 """A slot is given back when its cluster has not been started for so long."""
 GRACE_SECONDS = 8
+_END_MACHINE = """
+lease=${JUPYTER_SKY_LEASE:-/run/jupyter-sky}
+[ -d "$lease" ] && : >"$lease/end"
+"""
 TOOLS = """
 for tool in flock mkfifo setsid stat timeout; do
   command -v "$tool" >/dev/null || { echo "there is no $tool" >&2; exit 69; }
@@ -126,7 +130,7 @@ def _script() -> str:
     return TOOLS + Path(__file__).with_name("keeper.sh").read_text()
 
 
-def take(node: Node, note: dict[str, Any]) -> Node:
+def take(node: Node, note: dict[str, Any], host_key: str = "") -> Node:
     """Take a slot of a machine, and look what is there; the same again gives the same one.
 
     Parameters
@@ -135,6 +139,8 @@ def take(node: Node, note: dict[str, Any]) -> Node:
         What is known of it so far.
     note
         Left beside it: whose it is, for those who find it.
+    host_key
+        Private host key that a rented machine shows from now on.
 
     Raises
     ------
@@ -146,7 +152,7 @@ def take(node: Node, note: dict[str, Any]) -> Node:
     wanted = recipe(node.python, node.packages)
     words = (node.token, str(node.slots), str(BOOT_SECONDS), json.dumps(note))
     look = (node.exports(), wanted.key, wanted.python, node.python)
-    answer = ssh.run(node.address, _script(), *words, *look)
+    answer = ssh.run(node.address, _script(), *words, *look, host_key)
     where = f"{node.host} ({node.address.name})"
     if answer.code == 75:
         some = "its slot is" if node.slots == 1 else f"all {node.slots} slots are"
@@ -231,3 +237,16 @@ def end(nodes: Sequence[Node]) -> None:
             ssh.run(node.address, _END, *words, timeout=GRACE_SECONDS + 20)
 
     at_once([partial(one, node) for node in nodes])
+
+
+def end_machines(nodes: Sequence[Node]) -> list[str]:
+    """Let rented machines end themselves, where their cloud cannot be asked to; return which do."""
+
+    def one(node: Node) -> bool:
+        try:
+            return ssh.run(node.address, _END_MACHINE, timeout=20).code == 0
+        except SkyUnreachable:
+            return False
+
+    told = at_once([partial(one, node) for node in nodes])
+    return [node.host for node, heard in zip(nodes, told, strict=True) if heard]

@@ -1,9 +1,10 @@
 # Takes a slot of this machine for a cluster, and reports what the machine has.
 #
-#   sh -c "$(cat keeper.sh)" sky TOKEN SLOTS SECONDS NOTE SETTINGS KEY VERSION PYTHON
+#   sh -c "$(cat keeper.sh)" sky TOKEN SLOTS SECONDS NOTE SETTINGS KEY VERSION PYTHON HOST_KEY
 #
 # SETTINGS is shell text of the machine's owner. KEY names the environment that engines need, with
-# a Python of a minor VERSION: the owner's PYTHON, or any.
+# a Python of a minor VERSION: the owner's PYTHON, or any. HOST_KEY is of rented machines alone: the
+# key that is to follow the one that they were born with, for lease.sh to install.
 #
 # Exit codes: 73 no folder can be made, 75 every slot is taken, 77 the slots are another user's. That the tools are there has been
 # seen before (69 if not): `TOOLS` in keeper.py.
@@ -12,7 +13,7 @@
 # order to go on and gives up without it; with it, it becomes the cluster's guardian. However that
 # ends, the kernel lets go of the lock.
 umask 077
-token=$1 slots=$2 seconds=$3 note=$4 settings=$5 key=$6 version=$7 python=$8
+token=$1 slots=$2 seconds=$3 note=$4 settings=$5 key=$6 version=$7 python=$8 host_key=$9
 read -r system name machine <<END
 $(uname -s -n -m)
 END
@@ -28,6 +29,10 @@ if [ -L "$locks" ] || ! [ -w "$locks" ] || ! [ -x "$locks" ]; then
   exit 77
 fi
 directory=$runs/$token
+if [ -n "$host_key" ]; then
+  printf '%s\n' "$host_key" >"$base/host_key.partial" &&
+    mv "$base/host_key.partial" "$base/host_key"
+fi
 
 exec 7>"$base/lock" || exit 73
 flock 7
@@ -65,7 +70,8 @@ if ! [ -d "$directory" ]; then
   printf %s "$note" >"$directory/note"
   echo "$this" >"$directory/boot"
   lease=${JUPYTER_SKY_LEASE:-/run/jupyter-sky} # of a rented machine, which ends with its cluster
-  [ -d "$lease" ] && end=$lease/end || end=
+  # at first contact it may not be there yet
+  { [ -d "$lease" ] || [ -n "$host_key" ]; } && end=$lease/end || end=
   printf '{"record": "%s", "remove": ["%s", "%s"], "end": "%s"}' \
     "$base/ended/$token.json" "$directory" "$locks/$slot" "$end" >"$directory/leave.json"
   exec 8>"$directory/alive"

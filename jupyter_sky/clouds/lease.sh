@@ -8,6 +8,7 @@ pause=2
 lease=/run/jupyter-sky            # the cluster's, who renews it there
 boot=/run/jupyter-sky-boot        # root's, of this boot
 kept=/var/lib/jupyter-sky         # root's, over restarts
+handed=@HOME@/.cache/jupyter_sky/host_key
 
 up() { cut -d. -f1 /proc/uptime; }
 clock() { date +%s; }
@@ -25,7 +26,7 @@ iptables -w -C OUTPUT $rule 2>/dev/null || iptables -w -I OUTPUT $rule 2>/dev/nu
 
 begin() { # what is left, at the first start in this boot
   left=$lease_seconds now=$(clock) deadline='' written=''
-  read -r deadline written <"$kept/lease" 2>/dev/null
+  read -r deadline written 2>/dev/null <"$kept/lease"
   if number "$deadline" && number "$written"; then
     [ "$now" -lt "$written" ] && now=$written # it was set back: how long it was off is not known
     left=$((deadline - now))
@@ -38,9 +39,22 @@ note() { # where nothing can be written the old note stays
     mv "$kept/lease.partial" "$kept/lease"
 }
 
+# The host key that this machine was born with can be read by whoever may read its user data. The
+# one that follows it came by SSH.
+change_host_key() {
+  key=/etc/ssh/ssh_host_ed25519_key
+  if (umask 077 && head -c 4096 "$handed" >"$boot/host_key") &&
+    ssh-keygen -y -P '' -f "$boot/host_key" >"$boot/host_key.pub" 2>/dev/null; then
+    cat "$boot/host_key" >$key.new && chmod 600 $key.new &&
+      mv $key.new $key && cp "$boot/host_key.pub" $key.pub && chmod 644 $key.pub
+    systemctl reload ssh || systemctl reload sshd
+  fi
+  rm -f "$boot/host_key" "$boot/host_key.pub" "$handed"
+} >/dev/null 2>&1
+
 [ -s "$boot/times" ] || begin
 read -r born last <"$boot/times"
-if ! number "$born" || ! number "$last"; then # /run is full, say
+if ! number "$born" || ! number "$last"; then # what is in memory is full, say
   born=$(up) last=$((born + lease_seconds))
 fi
 heard='' noted=-60
@@ -51,6 +65,7 @@ while sleep "$pause"; do
     note
   fi
   [ "$now" -ge "$last" ] && break
+  [ -s "$handed" ] && change_host_key
   renewed=$(head -c 20 "$lease/renewed" 2>/dev/null)
   if number "$renewed" && [ "$renewed" -le "$now" ]; then
     heard=$renewed

@@ -126,6 +126,10 @@ class LocalCloud:
             )
         ]
 
+    def slots(self, resources: Resources, offer: Offer) -> int | None:
+        """Return how many nodes there may be: as many as are asked for, they share the machine."""
+        return None
+
     def launch(self, order: Launch, tick: Tick = patient) -> list[Machine]:
         """Make the cluster's directory; its processes start with its head."""
         root = _root()

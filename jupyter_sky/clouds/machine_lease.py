@@ -13,6 +13,8 @@ boot, and started again if it is killed. A machine ends
 - ``silence`` seconds after a restart, if a cluster had begun on it;
 - half an hour after a boot, if none had ever begun;
 - when ``/run/jupyter-sky/end`` is made, as its cluster has ended.
+
+The same script installs the host key that follows the one of its birth: see `birth`.
 """
 
 from __future__ import annotations
@@ -70,6 +72,7 @@ def files(user: str, *, lease: float, silence: float, ending: str) -> list[dict[
     """
     values = {
         "@USER@": shlex.quote(user),
+        "@HOME@": shlex.quote("/root" if user == "root" else f"/home/{user}"),
         "@LEASE@": str(math.ceil(lease)),
         "@SILENCE@": str(math.ceil(silence)),
         "@BOOT@": str(BOOT_SECONDS),

@@ -6,8 +6,10 @@ have come up. Nothing here is a secret but the keys, which only this user can re
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -55,7 +57,12 @@ class Records:
         self.root = root
 
     def folder(self, token: str) -> Path:
-        """Return the folder of an order."""
+        """Return the folder of an order.
+
+        A token may come from a tag, which others can write: it must not lead elsewhere.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", token):
+            token = f"unnamed-{hashlib.blake2b(token.encode(), digest_size=8).hexdigest()}"
         return self.root / token
 
     def open(self, token: str, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,7 +129,6 @@ def identity(data_dir: Path) -> str:
     It is written on machines, so that only who launched them takes them for their own.
     """
     import getpass
-    import re
 
     path = data_dir / "identity"
     if not path.exists():

@@ -152,6 +152,14 @@ class RentedCloud:
             return []
         return self.ask(lambda: self.driver.ended(token, record["region"], sent))
 
+    def recorded_end(self, token: str) -> dict[str, Any]:
+        """Return ``time`` and ``reason`` of the end of an order, as noted here; empty if it is not.
+
+        Its reason is ``stopped`` where it was ended from here, and the cloud has confirmed it.
+        """
+        ended = records_of().read(token).get("ended")
+        return ended if isinstance(ended, dict) else {}
+
     # -- from machines to nodes --------------------------------------------------------------
 
     def nodes(self, machines: Sequence[Machine], say: Say = patient) -> list[Node]:
@@ -166,6 +174,7 @@ class RentedCloud:
         folder = self.folder(machines)
         note = {"cluster": machines[0].cluster, "owner": machines[0].owner}
         note |= {"started": machines[0].started}
+        host_key = birth.next_host_key(folder)
 
         def one(machine: Machine) -> Node:
             where = birth.address(folder, machine.address)
@@ -176,15 +185,22 @@ class RentedCloud:
                 address=where,
                 private=machine.private,
             )
-            return self._answered(machine, node, note, ended)
+            return self._answered(machine, node, note, host_key, ended)
 
-        for machine in machines:
-            birth.address(folder, machine.address)  # one after the other: they share a file
+        addresses = [birth.address(folder, machine.address) for machine in machines]
         say("first contact")
         nodes = at_once(
             [partial(one, machine) for machine in machines], lambda: say("first contact"), ended
         )
         self._note(machines[0].token, nodes=[asdict(node) for node in nodes], launching=None)
+        if host_key:
+            over = partial(_is_over, machines[0].token)
+            threading.Thread(
+                target=birth.settle_host_keys,
+                args=(folder, addresses, over),
+                name="jupyter-sky-host-keys",
+                daemon=True,
+            ).start()
         return nodes
 
     def taken(self, machines: Sequence[Machine]) -> list[Node]:
@@ -224,13 +240,18 @@ class RentedCloud:
             wait = min(wait * 1.3, 3.0)
 
     def _answered(
-        self, machine: Machine, node: Node, note: dict[str, Any], ended: threading.Event
+        self,
+        machine: Machine,
+        node: Node,
+        note: dict[str, Any],
+        host_key: str,
+        ended: threading.Event,
     ) -> Node:
         """Take a slot as soon as there is an answer by SSH, a while after the machine runs."""
         begun = time.monotonic()
         while not ended.is_set():
             try:
-                return keeper.take(node, note)
+                return keeper.take(node, note, host_key)
             except SkyUnreachable as error:
                 passed = time.monotonic() - begun
                 if passed > UP_SECONDS or ("another host key" in error.message and passed > 60):
@@ -289,7 +310,7 @@ class RentedCloud:
         try:
             missing = _bring_home(mine)
         finally:  # whatever is in the way of a log, an interrupt too, the machine is ended
-            self._end(ids)
+            self._end_or_tell(ids, mine)
         for token, record in mine.items():
             if all(machine["id"] in ids for machine in record["machines"]):
                 end = {"time": time.time(), "reason": "stopped", "missing": missing.get(token, "")}
@@ -338,6 +359,26 @@ class RentedCloud:
                 regions.add(record["region"])
         self.leftovers(regions)
 
+    def _end_or_tell(self, ids: Sequence[str], orders: dict[str, dict[str, Any]]) -> None:
+        """End machines; where the cloud does not let us any more, let them end themselves.
+
+        Raises
+        ------
+        SkyError
+            Their end is not confirmed; says what becomes of them.
+        """
+        try:
+            self._end(ids)
+        except SkyError as error:
+            nodes = [Node.load(node) for each in orders.values() for node in each.get("nodes", ())]
+            told = keeper.end_machines([node for node in nodes if node.host in ids])
+            ends = max((each.get("lease_end", 0.0) for each in orders.values()), default=0.0)
+            said = f"{error.message.rstrip('.')}. {_meanwhile(ids, told, ends)}"
+            error.message, error.args = said, (said,)
+            again = "once the cloud can be asked again, %sky reap confirms it"
+            error.hint = f"{error.hint}\n{again}" if error.hint else again
+            raise
+
     def _end(self, ids: Sequence[str]) -> None:
         """Ask for the end of machines until the cloud says that they have ended."""
         begun, wait, left = time.monotonic(), 0.1, list(ids)
@@ -359,6 +400,25 @@ class RentedCloud:
 def records_of() -> Records:
     """Return the notes of what was launched on clouds that rent machines."""
     return Records(Path(Sky.load().data_dir) / "machines")
+
+
+def _meanwhile(ids: Sequence[str], told: Sequence[str], ends: float) -> str:
+    """Say in a sentence what becomes of machines whose cloud cannot be asked to end them."""
+    left = [name for name in ids if name not in told]
+    if not left:
+        return f"{', '.join(told)} was told by SSH to end itself, and does so within a minute"
+    lease = time.strftime("%Y-%m-%d %H:%M", time.localtime(ends)) if ends else "an unknown time"
+    some = f"{', '.join(told)} was told by SSH to end itself; " if told else ""
+    return (
+        f"{some}{', '.join(left)} may still be up and billed: it ends by itself when nobody renews "
+        f"it, and at {lease} at the latest, which is the end of its lease"
+    )
+
+
+def _is_over(token: str) -> bool:
+    """Whether the machines of an order have ended."""
+    record = records_of().read(token)
+    return not record or "ended" in record
 
 
 def _bring_home(orders: dict[str, dict[str, Any]]) -> dict[str, str]:

@@ -55,6 +55,11 @@ class SshCloud:
         """Offer slots, those of one size under one name; by its own name if that is asked for."""
         return list(_groups(resources))
 
+    def slots(self, resources: Resources, offer: Offer) -> int | None:
+        """Return how many slots there are of an offer, taken or not; None for one not of here."""
+        group = _group(resources, offer)
+        return sum(host.slots for host in group) if group else None
+
     def launch(self, order: Launch, tick: Tick = patient) -> list[Machine]:
         """Take a slot for each node, of as many machines as there are, or take none."""
         records, token = _records(), order.token
@@ -241,8 +246,12 @@ def _kind(offer: Offer) -> str:
 
 def _places(order: Launch) -> list[PoolHost]:
     """Return the machines that have slots of the kind ordered."""
-    groups = _groups(order.resources)
-    return next((group for offer, group in groups.items() if offer.place == order.offer.place), [])
+    return _group(order.resources, order.offer)
+
+
+def _group(resources: Resources, offer: Offer) -> list[PoolHost]:
+    groups = _groups(resources)
+    return next((group for one, group in groups.items() if one.place == offer.place), [])
 
 
 def _take(hosts: Sequence[PoolHost], order: Launch, note: Any) -> Iterable[Node]:

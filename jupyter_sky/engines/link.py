@@ -68,16 +68,23 @@ class Link:
         self.away: Callable[[], str] = lambda: ""
         """Says why the connection is down, while it is and heals."""
         try:
-            known = connection_file
+            known, folder = connection_file, None
             if not isinstance(known, dict):
+                folder = known.parent
                 known = files.read(known, cluster)
-            self.client = QuietClient(known, timeout=timeout)
+            self.client = QuietClient(known, timeout=timeout, folder=folder)
         except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
             raise SkyClusterLost(f"cluster {cluster} does not answer") from error
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise SkyClusterLost(
+                f"what answers for cluster {cluster} is no controller of its: {error}"
+            ) from error
         # both are kept short by us, not by ipyparallel, which never forgets a message's id
         self.client.history = _Forgetful()
         self.client.on_widget = lambda: self.used("a widget")
         self._lost = threading.Event()
+        self.gone = ""
+        """That it is lost, and why, once it has been declared so."""
         self._waiting: set[Future] = set()
         self._requests: set[Future] = set()
         self.used_at: float | None = None
@@ -114,7 +121,7 @@ class Link:
             No answer within `timeout` seconds.
         """
         if self._lost.is_set():
-            raise SkyClusterLost(f"cluster {self.cluster} is gone")
+            raise SkyClusterLost(self.gone)
         client: Any = self.client
         future = client._send(client._query_stream, "sky_request", content={"op": op, **content})
         while True:
@@ -345,8 +352,9 @@ class Link:
         self, reason: str, hint: str | None = None, kind: type[SkyError] = SkyClusterLost
     ) -> None:
         """Declare the cluster lost: whoever waits for it is told, by an error of a kind."""
+        self.gone = f"cluster {self.cluster} is gone: {reason}"
         self._lost.set()
-        error = kind(f"cluster {self.cluster} is gone: {reason}", hint=hint)
+        error = kind(self.gone, hint=hint)
         for hearer in list(self.client.hearers.values()):
             hearer(error)
         self.client.hearers.clear()

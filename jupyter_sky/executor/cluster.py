@@ -21,6 +21,7 @@ from ..provisioner.remote import open_tunnel
 from ..resources import format_duration
 from ..store import ClusterRow, Store
 from ..together import at_once
+from .egress import Egress
 from .idleness import Idleness
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Cluster:
             self.link.away = lambda: "" if tunnel.up else tunnel.reason or "connecting"
         self.money_left: Callable[[], float | None] = lambda: None
         """Tells for how many seconds the day's money lasts; None for ever."""
+        self.egress = Egress(row, store)
         self.paths: set[str] = set()
         self._equipped = threading.Event()
         self.running: dict[str, Callable[[], int]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import threading
 import time
@@ -11,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from .. import clouds
+from .. import clouds, tracker
 from ..clouds import Machine
 from ..engines.activity import notebook_name
 from ..errors import SkyClusterLost, SkyError, SkyStoreError, SkyUsageError
@@ -290,6 +291,7 @@ class Clusters:
         bool
             Whether this process was the first.
         """
+        seen = recorded_end(row) if gone is not None else math.inf  # before it is noted anew
         if gone is not None:  # what is left of it is of no use
             with suppress(SkyError):
                 clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
@@ -298,7 +300,7 @@ class Clusters:
         wanted = reason in EXPECTED or reason.startswith(ENDED)
         state = "lost" if gone is not None and not wanted else "down"
         known = gone.ended if gone else time.time()
-        ended = known if known is not None else latest_end(row, time.time())
+        ended = known if known is not None else min(latest_end(row, time.time()), seen)
         first = self.store.end_cluster(
             row.id, state, ended, reason, bounded=known is None, session=self.session
         )
@@ -325,7 +327,20 @@ class Clusters:
             up.append(row)
             if all(machine.state == "running" and not machine.reason for machine in machines):
                 self.store.beat(row.id, time.time())  # billed up to here, whoever looks next
+                self._reprice(row)
         return up
+
+    def _reprice(self, row: ClusterRow) -> None:
+        """Bill a spot cluster at the price that the tracker has seen since it was last priced."""
+        offer, now = Offer(**row.offer), time.time()
+        if not row.spot or offer.service or offer.price is None or row.price is None:
+            return
+        with suppress(SkyError):
+            seen = tracker.price(offer, now)
+            since = [one.started for one in self.store.intervals(row.name) if one.ended is None]
+            if seen is not None and since and seen.at > max(since):
+                disks = row.price - (offer.price or 0.0) * row.nodes
+                self.store.change_price(row.id, seen.usd * row.nodes + disks, now)
 
     def needed(self) -> tuple[set[str], set[str]]:
         """Return the machines of clusters that are up, and the orders that somebody launches.
@@ -373,6 +388,17 @@ def _has_ended(name: str, why: str) -> str:
 def _ended_ones(machines: Sequence[Machine]) -> list[Machine | None]:
     """Return the machines that have ended; one that nobody knows where there are none at all."""
     return [m for m in machines if m.state == "ended"] if machines else [None]
+
+
+def recorded_end(row: ClusterRow) -> float:
+    """Return when a process here saw that a cluster had ended; infinity where none noted it.
+
+    That process may have been killed before it closed the account.
+    """
+    if row.cloud not in clouds.RENTED:
+        return math.inf
+    ended = clouds.rented_cloud(row.cloud).recorded_end(row.connection.get("token", ""))
+    return float(ended.get("time") or math.inf)
 
 
 def latest_end(row: ClusterRow, now: float) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import clouds, processes, reservations
+from ..billing import cluster_price
 from ..clouds import Launch, Machine
 from ..clouds.birth import lease_seconds
 from ..clouds.records import identity
@@ -173,6 +174,7 @@ def _begun(machines: Iterable[Machine]) -> float:
 def _row(known: Clusters, order: Launch, named: bool) -> ClusterRow:
     """What the store knows of a cluster before it is launched."""
     offer, nodes, now = order.offer, order.resources.nodes, time.time()
+    disk = order.resources.disk
     return ClusterRow(
         name=order.cluster,
         state="starting",
@@ -180,7 +182,7 @@ def _row(known: Clusters, order: Launch, named: bool) -> ClusterRow:
         region=offer.region,
         instance_type=offer.instance_type,
         spot=offer.spot,
-        price=None if offer.price is None else offer.price * nodes,
+        price=cluster_price(offer.price, offer.cloud, nodes, disk.value if disk else 0.0),
         nodes=nodes,
         resources=order.resources.command_line(),
         offer=asdict(offer),

@@ -22,6 +22,7 @@ from ..package_sync.plan import (
     distributions_of,
     plan_named,
     plan_packages,
+    served_here_alone,
     settings_here,
     split_requirements,
 )
@@ -43,6 +44,12 @@ def install_named(run: SkyRun, packages: Sequence[str]) -> None:
             _install(run, run.ranks, PackagePlan({each: each for each in asked}))
         return
     plan = plan_named(packages)
+    asked = [each for name, each in plan.requirements.items() if name == each]
+    for name, place in served_here_alone(asked, settings_here()).items():
+        run.notes.append(
+            f"--pip {name}: {place} has it here, and the machine asks its own index; to send what "
+            "is here, install it here first"
+        )
     try:
         _carry_out(run, run.ranks, plan, packages, _sent_to_all(run) if plan.sent else {})
     except SkyError as error:

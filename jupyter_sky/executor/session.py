@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from .. import budget
 from ..config import Sky
@@ -37,6 +38,8 @@ from .run import SkyRun
 from .untrusted import InertDisplay, is_untrusted
 
 USD_SECONDS = 1.0
+KEPT_RUNS = 10
+"""How many named or background runs are kept for those who ask for them by name."""
 FOLLOWED = 10**9
 """How much of a run is shown once a page shows all of it below the run's own cell."""
 
@@ -78,7 +81,9 @@ class Session:
         self.clusters = Clusters(self.store, notebook, self.id)
         self._share_budget()
         self.live: dict[str, SkyRun] = {}
-        self.named: dict[str, SkyRun] = {}
+        # a run holds its value: of those that nobody else holds only the latest are kept
+        self.named: WeakValueDictionary[str, SkyRun] = WeakValueDictionary()
+        self._latest: deque[SkyRun] = deque(maxlen=KEPT_RUNS)
         self.codes: deque[str] = deque(maxlen=100)
         self._journals: dict[Path, Journal] = {}
         self._usd: tuple[float, float | None] = (0.0, 0.0)
@@ -113,6 +118,8 @@ class Session:
         run.notes += self._news()
         if run.name:
             self.named[run.name] = run
+        if run.name or options.background:
+            self._latest.append(run)
         if options.background:
             self.named.setdefault(str(origin.number if origin else 0), run)
             run.start()

@@ -185,6 +185,7 @@ def _fetch(
         reply["buffers"].clear()  # now, not when the garbage collector comes by
         if progress:
             progress(done, total)
+    cluster.egress.add(total)
     return parcel
 
 
@@ -202,6 +203,10 @@ def size_of(described: dict[str, Any]) -> int:
 def _load(parcel: Parcel, name: str, trusted: bool) -> Any:
     try:
         return parcel.load() if trusted else decode(parcel)
+    except SkyTransferError as error:
+        raise SkyTransferError(
+            f"{name} cannot be opened here: {error.message}", hint=_as_data_hint(name)
+        ) from None
     except ModuleNotFoundError as error:
         raise SkyTransferError(
             f"{name} cannot be opened here: it needs the module {error.name!r}, which only the "

@@ -19,7 +19,7 @@ from ..labels import OWN
 from ..ledger import cost, format_rate, format_usd
 from ..magics.options import parse_cell_line
 from ..offers import Offer
-from ..optimizer.candidates import WayOut, candidates, ways_out
+from ..optimizer.candidates import WayOut, ways_out
 from ..quantities import format_duration
 from ..resources import Resources
 from .complete import Known
@@ -171,7 +171,7 @@ def _answered(options: CellOptions, seconds: float | None, catalog: Catalog) -> 
     """The answer to what has been understood, without the line that says it."""
     asked, notes = _with_settings(options)
     # as a launch has it: the variables of a cell are not risked unasked
-    need = replace(asked, spot=False) if asked.spot is None else asked
+    need = replace(asked, spot=bool(asked.spot))
     own, sold = _found(catalog, need)
     seconds = options.timeout if seconds is None else seconds
     spot = None
@@ -287,9 +287,7 @@ def _found(catalog: Catalog, need: Resources) -> tuple[list[Offer], Selection]:
     """Offers of machines of one's own, and such as the catalog lists."""
     from ..provisioner import placement
 
-    asked = need.clouds or OWN
-    mine = {name: clouds.own_cloud(name).offers(need) for name in OWN if name in asked}
-    own = candidates(need, [offer for offers in mine.values() for offer in offers])
+    own, _ = placement.own_candidates(need)
     if not own:
         _known(catalog, need, placement.own_offers(need))
     return own, catalog.filter(need)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import SkyCancelled, SkyError
+from ..provisioner.broker import LOST
 from .specs import Nodes, Options
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class Growth:
         self._quiet: dict[str, float] = {}
         self._busy_since: float | None = None
         self._not_before = 0.0
+        self._vain = 0
         self._over = threading.Event()
         self._serial = 1
         self._thread = threading.Thread(target=self._go, name="sky-growth", daemon=True)
@@ -113,11 +116,31 @@ class Growth:
         self._serial += 1
         try:
             cluster = self.start(f"{self.pool.name}-{self._serial}", count)
-            self.pool.join(cluster, self.welcome)
         except SkyError as error:
-            self.trouble, self._not_before = error, time.monotonic() + AGAIN_SECONDS
+            self._failed(error, error.machines_came_up)
+            return
+        try:
+            self.pool.join(cluster, self.welcome)
+        except BaseException as error:
+            self.start.end(cluster)  # it costs, and is no use
+            if not isinstance(error, SkyError):
+                raise
+            self._failed(error, True)
             return
         self._joined.append(cluster)
+        self._vain = 0
+
+    def _failed(self, error: SkyError, came_up: bool) -> None:
+        """Wait before nodes are asked for again, or give up: those that came up have cost."""
+        self.trouble, self._not_before = error, time.monotonic() + AGAIN_SECONDS
+        self._vain += came_up
+        if self._vain >= LOST:
+            self._not_before = math.inf
+            warnings.warn(
+                f"pool {self.pool.name} stays at {len(self.pool.ranks)} nodes: {LOST} times others "
+                f"came up and were no use ({error.message.splitlines()[0]})",
+                stacklevel=2,
+            )
 
     def _shrink(self, now: float) -> None:
         self._joined = [cluster for cluster in self._joined if cluster in self.pool.clusters]

@@ -11,7 +11,7 @@ from ..executor.request import CellOptions
 from ..offers import Offer
 from ..optimizer.plan import plan
 from ..optimizer.planned import Plan
-from ..provisioner.placement import planned, with_next
+from ..provisioner.preview import planned, with_next
 from ..widgets.dryrun import DryRun
 
 
@@ -35,8 +35,11 @@ def _planned(session: Any, options: CellOptions) -> tuple[Plan, tuple[str, ...]]
     """Where it would run, and what is to be known of that."""
     need = options.resources
     for row in session.clusters._found(need, options.cluster):
-        # all of its nodes are paid for, however many the cell asks for
-        up = plan(replace(need, nodes=row.nodes), offers=(), warm=[Offer(**row.offer)])
+        # as its account has it: all of its nodes are paid for, however many the cell asks for
+        price = None if row.price is None else row.price / row.nodes
+        offer = replace(Offer(**row.offer), price=price)
+        whole = replace(need, nodes=row.nodes, max_hourly_cost=None)  # it is up: that was kept
+        up = replace(plan(whole, offers=(), warm=[offer]), name=need.command_line())
         return with_next(up, need), (f"on cluster {row.name}, which is up",)
     found, notes = planned(need)
     return with_next(found, need), notes

@@ -15,10 +15,6 @@ from .problem import Floats
 SPIN_UP_HOURS = 2 / 60
 """Assumed from the order of a machine to its first work, where the tracker has timed no launch."""
 
-DISK_USD_PER_GIB_MONTH = 0.10
-"""Assumed for a disk of a size that was asked for: near what the large clouds take for SSDs."""
-MONTH_HOURS = 730.5
-
 VCPU_WATTS, GIB_WATTS = 2.1, 0.392
 """Of a half busy vCPU, and of memory: coefficients of the Cloud Carbon Footprint project."""
 POWER_USE = {"aws": 1.135, "azure": 1.185, "gcp": 1.10}

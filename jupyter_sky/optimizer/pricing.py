@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..billing import DISK_USD_PER_GIB_MONTH, disk_usd_h
 from ..errors import SkyUsageError, suggest
 from ..graph import Constant, Data, Spec
 from ..labels import OWN
@@ -225,10 +226,10 @@ class Pricer:
         sizes = np.array([need.disk.value if need.disk else 0.0 for need in spec.needs])
         if not sizes.any():
             return np.zeros(len(first))
-        rate = facts.DISK_USD_PER_GIB_MONTH
+        rate = DISK_USD_PER_GIB_MONTH
         self.notes[f"disks are assumed to cost ${rate:.2f} per GiB and month"] = None
         own = np.array([cloud in OWN for cloud in self.clouds], bool)
-        usd = sizes[pool.need[first]] * rate / facts.MONTH_HOURS
+        usd = np.array([disk_usd_h(size) for size in sizes])[pool.need[first]]
         return np.where(own[self.cloud_of[pool.site[first]]], 0.0, usd)
 
     def _power(self, pool: Pool, first: Ints, each_offer: bool) -> Floats:

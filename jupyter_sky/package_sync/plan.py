@@ -12,9 +12,9 @@ from importlib import metadata
 from types import MappingProxyType
 
 from ..errors import SkyUsageError
-from ..package_names import requirement_name
+from ..package_names import requirement_name, without_credentials
 from .contents import SentPackage, package_files, provides
-from .indexes import IndexSettings, read_settings
+from .indexes import IndexSettings, is_public, is_reachable, read_settings
 from .lookup import Lookup
 from .origins import InstallRecord, Origin, origin_of, record_of
 
@@ -258,6 +258,22 @@ def split_requirements(
         else:
             asked.append(package)
     return asked, sent
+
+
+def served_here_alone(packages: Iterable[str], settings: IndexSettings) -> dict[str, str]:
+    """Return packages that an index or folder of this machine alone has, with its address.
+
+    Another machine does not reach it, and asks its own index for a package of the same name.
+    """
+    places = [each for each in (settings.default, *settings.private_sources) if each]
+    indexes = {settings.default, *settings.extra}
+    found: dict[str, str] = {}
+    for place in [each for each in places if not is_public(each) and not is_reachable(each)]:
+        for package in packages:
+            name = requirement_name(package)
+            if name and _lookup.has(place, name, place in indexes):
+                found.setdefault(name, without_credentials(place))
+    return found
 
 
 def plan_named(packages: Iterable[str], settings: IndexSettings | None = None) -> PackagePlan:

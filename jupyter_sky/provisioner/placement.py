@@ -13,17 +13,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import clouds
-from ..errors import SkyError, SkyNoOffer, SkyPermission
+from ..errors import SkyNoOffer, SkyPermission
 from ..ledger import format_rate
 from ..offers import Offer
 from ..optimizer.candidates import candidates, no_offer
 from ..resources import Resources
 
 if TYPE_CHECKING:
-    from ..optimizer.planned import Alternative, Plan
+    from ..optimizer.planned import Plan
     from ..tracker.blocks import Scope
 
-_NEXT = 3  # places beside the one that would be taken
 
 _SHOWN = 100  # offers that are looked at to explain why none of them can be launched
 
@@ -201,101 +200,14 @@ def decide(
     SkyPermission
         Only clouds were asked for that cannot be used from here.
     """
-    found = candidates(need, own_offers(need))
-    if not found and (why := clouds.never_launchable(need)):
+    found, small = own_candidates(need)
+    if not found and not small and (why := clouds.never_launchable(need)):
         raise SkyNoOffer(f"{need.command_line()}: {why}", hint=_hint(need))
     stages = [stage for stage in _stages(need, found, allocation) if stage.kind not in without]
     if not stages:
-        raise _nothing(need, own_offers(need))
-    return _first(need, stages, (), settings)
-
-
-def planned(need: Resources, **settings: Any) -> tuple[Plan, tuple[str, ...]]:
-    """Return the plan of a launch, and what to know of it.
-
-    Where nothing can be launched, it is a plan for the best on sale, and the notes say why.
-
-    Parameters
-    ----------
-    **settings
-        Of `jupyter_sky.optimizer.plan.plan`. With an aim or limits of its own, a plan weighs one's
-        own machines and those that can be rented against each other.
-    """
-    from ..optimizer.asked import AIMS
-
-    try:
-        if not settings.keys() & AIMS:
-            decision = decide(need, **settings)
-            return decision.plan(), decision.notes
-        own = own_offers(need)
-        joint = _joint(need, candidates(need, own), usable(need), _market(need))
-        if joint is None:
-            raise _nothing(need, own)
-        return joint.plan(**settings), ()
-    except (SkyNoOffer, SkyPermission) as error:
-        if need.clouds and set(need.clouds) <= set(clouds.OWN):
-            raise
-        refusal = error
-    found = _on_sale(need, **settings)
-    return found, tuple(launch_notes(found, refusal))
-
-
-def with_next(found: Plan, need: Resources) -> Plan:
-    """Return the plan with the next places: its own alternatives, then those of the catalog."""
-    told = {one.offer.place: one for one in found.alternatives()}
-    if len(told) < _NEXT:
-        told = {one.offer.place: one for one in _listed(found, need)} | told
-    told.pop(found.tasks[0].offer.place, None)
-    nearest = sorted(told.values(), key=lambda one: (one.usd, one.hours))
-    return replace(found, alternatives_=tuple(nearest[:_NEXT]))
-
-
-def _listed(found: Plan, need: Resources) -> list[Alternative]:
-    """Return what the clouds would ask, beside a plan of what can be launched from here."""
-    from ..optimizer.planned import Alternative
-
-    try:
-        best = _on_sale(need)
-    except SkyError:  # the catalog has nothing for it, as for --cloud local
-        return []
-    (one,) = best.tasks
-    usd, hours = best.usd - found.usd, best.hours - found.hours
-    gco2 = best.gco2 - found.gco2
-    first = Alternative(one.task, "in the clouds", one.offer, one.nodes, usd, hours, gco2)
-    return [
-        first,
-        *(
-            replace(other, usd=other.usd + usd, hours=other.hours + hours, gco2=other.gco2 + gco2)
-            for other in best.alternatives()
-        ),
-    ]
-
-
-def _on_sale(need: Resources, **settings: Any) -> Plan:
-    """Return the plan for all that the catalog has, whether it can be launched or not."""
-    from ..optimizer.plan import plan
-
-    return plan(replace(need, spot=_market(need)), **settings)
-
-
-def launch_notes(plan: Plan, error: SkyNoOffer | SkyPermission | None = None) -> list[str]:
-    """Return sentences on what of a plan cannot be launched from here, and why.
-
-    Parameters
-    ----------
-    error
-        Why a launch of it would be refused.
-    """
-    notes: list[str] = []
-    for offer in {placed.offer.place: placed.offer for placed in plan.tasks}.values():
-        if why := clouds.why_not_launchable(offer):
-            notes.append(f"{offer.place}: {why}")
-        elif not clouds.is_ready(offer.cloud):
-            said = error.message.splitlines()[0] if isinstance(error, SkyPermission) else ""
-            notes.append(f"{offer.cloud}: cannot launch here yet: {said or 'see %sky check'}")
-    if error is not None and not notes:
-        notes.append(f"a launch would be refused now: {error.message.splitlines()[0]}")
-    return notes
+        raise too_few_slots(need, small) if small else no_place(need, own_offers(need))
+    passed: tuple[StageKind, ...] = ("own",) if small and not found else ()
+    return _first(need, stages, passed, settings)
 
 
 def usable(need: Resources) -> tuple[str, ...]:
@@ -312,10 +224,30 @@ def own_offers(need: Resources) -> list[Offer]:
     return [offer for name in clouds.OWN for offer in clouds.own_cloud(name).offers(need)]
 
 
+def own_candidates(need: Resources) -> tuple[list[Offer], list[Offer]]:
+    """Return the offers of one's own that meet a request, and such as have too few slots for it."""
+    found: list[Offer] = []
+    small: list[Offer] = []
+    for offer in candidates(need, own_offers(need)):
+        slots = clouds.own_cloud(offer.cloud).slots(need, offer)
+        (found if slots is None or slots >= need.nodes else small).append(offer)
+    return found, small
+
+
+def too_few_slots(need: Resources, small: Sequence[Offer]) -> SkyNoOffer:
+    there = [
+        f"{clouds.own_cloud(one.cloud).slots(need, one)} slots of {one.place}" for one in small
+    ]
+    return SkyNoOffer(
+        f"--nodes {need.nodes}: there are {', '.join(there)} in all",
+        hint="take fewer nodes, list more machines, or allow clouds: see %sky check",
+    )
+
+
 # -- stages ------------------------------------------------------------------------------------
 
 
-def _market(need: Resources) -> bool:
+def wants_spot(need: Resources) -> bool:
     """Whether rented machines are spot machines: variables live there, so never unasked."""
     return bool(need.spot)
 
@@ -324,19 +256,19 @@ def _stages(need: Resources, found: Sequence[Offer], allocation: str | None) -> 
     """Return what may be asked for a request, the preferred first."""
     renting = usable(need)
     if allocation == "cheapest" and need.spot is None:
-        joint = _joint(need, found, renting, None)
-        return [] if joint is None else [joint]
+        both = joint(need, found, renting, None)
+        return [] if both is None else [both]
     stages = [Stage("own", need, tuple(found))] if found else []
     if renting:
         first = allocation == "spot-if-available" and need.spot is None
-        markets = (True, False) if first else (_market(need),)
+        markets = (True, False) if first else (wants_spot(need),)
         for spot in markets:
             kind: StageKind = "spot" if spot else "on demand"
             stages.append(Stage(kind, replace(need, clouds=renting, spot=spot)))
     return stages
 
 
-def _joint(
+def joint(
     need: Resources, found: Sequence[Offer], renting: tuple[str, ...], spot: bool | None
 ) -> Stage | None:
     """Return one stage of all that can be launched; None where there is nothing."""
@@ -365,7 +297,7 @@ def _first(
     raise refusal
 
 
-def _nothing(need: Resources, own: Sequence[Offer]) -> SkyNoOffer | SkyPermission:
+def no_place(need: Resources, own: Sequence[Offer]) -> SkyNoOffer | SkyPermission:
     renting = [name for name in need.clouds if name in clouds.RENTED]
     if renting and set(need.clouds) <= set(renting):
         found = clouds.get(renting[0]).check()  # it asks nobody: there are no credentials

@@ -38,21 +38,32 @@ _SHOWN = """
             WHERE later.name = clusters.name AND later.created > clusters.created))
     ORDER BY created
 """
-_BILLED = billed_sql("cloud", "max(0.0, ifnull(intervals.ended, :now) - started)")
-_LINES = f"""
-    SELECT cluster_id, intervals.price AS price, started, started + {_BILLED} AS ended
+# as `ledger.billed_until`: units of time and the least one count from start to end of a cluster
+_SPANS = """
+    SELECT cluster_id, cloud, intervals.price AS price, started,
+        max(started, ifnull(intervals.ended, :now)) AS ended,
+        (SELECT min(started) FROM intervals AS other
+            WHERE other.cluster_id = intervals.cluster_id) AS begun,
+        NOT EXISTS (SELECT 1 FROM intervals AS other WHERE other.cluster_id = intervals.cluster_id
+            AND other.started > intervals.started) AS is_last
     FROM intervals JOIN clusters ON clusters.id = cluster_id
 """
+_LINES = f"""
+    SELECT cluster_id, price, started, CASE WHEN is_last
+        THEN max(ended, begun + {billed_sql("cloud", "(ended - begun)")}) ELSE ended END AS ended
+    FROM ({_SPANS} {{where}})
+"""
 _OF_CLUSTERS = """
-    WITH lines AS ({lines} WHERE cluster_id IN ({ids}))
+    WITH lines AS ({lines})
     SELECT cluster_id, total(price * (ended - started)) / 3600 AS usd,
         sum(price IS NULL AND ended > started) AS unknown FROM lines GROUP BY cluster_id
     UNION ALL
     SELECT cluster_id, total(usd), sum(usd IS NULL) FROM spend
     WHERE cluster_id IN ({ids}) GROUP BY cluster_id
 """
+_RECENT = "WHERE intervals.ended IS NULL OR intervals.ended > :since - 3600"
 _SINCE = f"""
-    WITH lines AS ({_LINES} WHERE intervals.ended IS NULL OR intervals.ended > :since - 3600)
+    WITH lines AS ({_LINES.format(where=_RECENT)})
     SELECT total(price * (ended - max(started, :since))) / 3600 AS usd,
         ifnull(sum(price IS NULL), 0) AS unknown FROM lines WHERE ended > max(started, :since)
     UNION ALL
@@ -137,7 +148,9 @@ class State:
 
     def _spent(self, ids: Collection[int], now: float) -> dict[int, float | None]:
         sums = dict.fromkeys(ids, (0.0, 0))
-        sql = _OF_CLUSTERS.format(lines=_LINES, ids=",".join(map(str, ids)))
+        listed = ",".join(map(str, ids))
+        lines = _LINES.format(where=f"WHERE cluster_id IN ({listed})")
+        sql = _OF_CLUSTERS.format(lines=lines, ids=listed)
         for row in self._db.read(sql, {"now": now}):
             usd, unknown = sums[row["cluster_id"]]
             sums[row["cluster_id"]] = (usd + row["usd"], unknown + row["unknown"])

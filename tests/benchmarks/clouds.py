@@ -132,9 +132,9 @@ def failover(refusals: int) -> float:
                 return clouds.get("aws").launch(order)
 
             begun = time.perf_counter()
-            _, attempts = broker.place(need, launch, lambda stage, detail: None)
+            placed = broker.place(need, launch, lambda stage, detail: None)
             seconds = time.perf_counter() - begun - account.answering
-            assert len(attempts) == refusals
+            assert len(placed.attempts) == refusals
     finally:
         account.close()
         Sky.clear_instance()

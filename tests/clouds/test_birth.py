@@ -47,7 +47,8 @@ def test_a_machine_knows_us_shows_a_key_of_ours_and_ends_by_itself(tmp_path: Pat
     assert (tmp_path / "id").stat().st_mode & 0o077 == 0
     assert "PRIVATE KEY" in words["ssh_keys"]["ed25519_private"]
     assert not (tmp_path / "host").exists(), "the machine's own private key is the machine's"
-    assert words["runcmd"][0] == ["shutdown", "-P", "+120"], "the lease, in minutes"
+    assert words["runcmd"][0].startswith("systemd-run --on-active=7200s shutdown -P now ||")
+    assert words["runcmd"][0].endswith("|| shutdown -P +120"), "the lease, in minutes"
     assert made.lease_end == 8200.0 and made.tags["jupyter-sky-lease-end"] == "8200"
     assert tuple(made.tags) == TAGS and made.tags["jupyter-sky-owner"] == "me-1"
     assert made.disk == birth.DISK_GIB
@@ -57,15 +58,18 @@ def test_the_key_that_it_must_show_is_pinned_before_it_exists(tmp_path: Path) ->
     made = birth.birth(order(), tmp_path, "", now=0.0)
     where = birth.address(tmp_path, "192.0.2.7")
     shown = document(made)["ssh_keys"]["ed25519_public"].split()[:2]
-    assert ssh.known_key(where, tmp_path / "known_hosts").split()[1:] == shown
+    first, following = ssh.known_key(where, tmp_path / "known_hosts").splitlines()
+    assert first.split()[1:] == shown != following.split()[1:]
+    assert following.split()[2] not in made.user_data, "whoever reads that cannot show it"
+    assert birth.next_host_key(tmp_path).splitlines()[3] not in made.user_data
     assert where.pinned and where.user == "sky" and where.key == str(tmp_path / "id")
     birth.address(tmp_path, "192.0.2.7")
-    assert len((tmp_path / "known_hosts").read_text().splitlines()) == 1
+    assert len((tmp_path / "known_hosts").read_text().splitlines()) == 2
 
 
 def test_where_more_must_be_done_nothing_else_powers_off(tmp_path: Path) -> None:
     words = document(birth.birth(order(), tmp_path, "echo removed", now=0.0))
-    assert all(command[0] != "shutdown" for command in words["runcmd"])
+    assert not any("shutdown" in str(command) for command in words["runcmd"])
     script = words["write_files"][0]["content"]
     assert "lease_seconds=7200 " in script
     assert script.index("echo removed") < script.index("shutdown -P")

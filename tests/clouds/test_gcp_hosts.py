@@ -13,10 +13,12 @@ import pytest
 
 from jupyter_sky.clouds import deletion
 from jupyter_sky.clouds.base import patient
+from jupyter_sky.clouds.birth import NEXT
 from jupyter_sky.clouds.gcp import GcpDriver
 from jupyter_sky.clouds.records import identity
 from jupyter_sky.clouds.rented import RentedCloud
 from jupyter_sky.config import Sky
+from jupyter_sky.errors import SkyPermission
 from tests.clouds.born import needs_isolation
 from tests.clouds.gcp_orders import (
     OWNER,
@@ -132,7 +134,7 @@ def test_a_machine_that_may_not_delete_itself_is_off_and_found(real: Compute, wh
     id = launch(cloud)
     until(lambda: real.machines()[0]["state"] == "TERMINATED", 25)
     asked = [call for call in real.calls if call.startswith("DELETE")]
-    assert len(asked) == (0 if why == "account" else 2)  # and both were refused
+    assert len(asked) == (0 if why == "account" else 4)  # and all were refused
     assert len(real.world.disks) == 1
     (kept,) = cloud.mine()
     assert (kept.id, kept.state) == (id, "running") and "disk is kept" in kept.reason
@@ -165,3 +167,40 @@ def _key_pair(path: Path) -> str:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)]
     subprocess.run(command, check=True, capture_output=True)
     return path.with_suffix(".pub").read_text().strip()
+
+
+@pytest.mark.slow
+def test_machine_ends_itself_when_credentials_are_revoked(real: Compute) -> None:
+    cloud, fleet = RentedCloud(GcpDriver()), real.world.fleet
+    mine = identity(Path(Sky.load().data_dir))
+    machines = cloud.launch(order(owner=mine, lease=6000.0))
+    cloud.nodes(machines)
+    (host,) = fleet.hosts()
+    assert host.booted(20)
+    folder = cloud.folder(machines)
+    first = (folder / "host.pub").read_text().split()[1]
+    until(lambda: first not in (folder / "known_hosts").read_text(), 20)
+    assert not (folder / NEXT).exists(), "its second private host key is its own alone"
+    real.refuse("forbidden", action="remove")
+    with pytest.raises(SkyPermission) as raised:
+        cloud.terminate([machines[0].id])
+    assert f"{machines[0].id} was told by SSH to end itself" in raised.value.message
+    assert "%sky reap" in str(raised.value.hint)
+    until(lambda: not real.machines(), 25)
+    cloud.settle()
+    assert cloud.mine() == []
+
+
+@pytest.mark.slow
+def test_machine_that_cannot_be_told_ends_with_its_lease(real: Compute) -> None:
+    cloud, fleet = RentedCloud(GcpDriver()), real.world.fleet
+    mine = identity(Path(Sky.load().data_dir))
+    machines = cloud.launch(order(owner=mine, lease=20.0))
+    cloud.nodes(machines)
+    (host,) = fleet.hosts()
+    host.unplug()
+    real.refuse("forbidden", action="remove")
+    with pytest.raises(SkyPermission, match=r"may still be up and billed: .* the end of its lease"):
+        cloud.terminate([machines[0].id])
+    host.unplug(False)
+    until(lambda: not real.machines(), 40)

@@ -8,15 +8,17 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from jupyter_sky import ssh
-from jupyter_sky.clouds import birth, machine_lease
+from jupyter_sky.clouds import birth, keeper, machine_lease
+from jupyter_sky.clouds.keeper import Node
 from tests.clouds.born import OPEN, WAIT, Born, Keys, needs_isolation, until
 from tests.emulators.fleet import Fleet, Host
-from tests.emulators.hosts import USABLE
+from tests.emulators.hosts import USABLE, keygen
 
 needs_ssh = pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
 SILENCE, LEASE = 300, 7200
@@ -262,6 +264,18 @@ def test_who_renews_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert made.ends(), "and then no longer"
 
 
+def test_emulated_machines_write_nothing_of_this_machine() -> None:
+    from tests.emulators import machine
+
+    terms = {"lease": 3600.0, "silence": 3.0, "ending": ""}
+    files = machine_lease.files("root", **terms) + machine_lease.files("ada", **terms)
+    text = "\n".join(f"{file['path']}\n{file['content']}" for file in files)
+    mapped = machine._ELSEWHERE.sub("BELOW/", text)
+    assert "BELOW/etc/ssh/ssh_host_ed25519_key" in mapped
+    left = set(re.findall(r"(?<![\w.}-])/[a-z][\w./-]*", mapped.replace("BELOW/", "BELOW")))
+    assert left <= {"/bin/sh", "/dev/null", "/dev/console", "/proc/uptime"}, left
+
+
 # -- machines that are restarted -----------------------------------------------------------------
 
 RENEW = 'cd "${JUPYTER_SKY_LEASE:-/run/jupyter-sky}" && cut -d. -f1 /proc/uptime >renewed'
@@ -334,6 +348,47 @@ def test_lease_that_is_killed_is_started_again(rented: Rented) -> None:
     host.root(f"kill -9 {first}" if host.folder else "pkill -9 -f sbin/jupyter-sky-leas[e]")
     until(lambda: bool(script()) and script() != [first])
     assert ends.get(timeout=WAIT) == "shutdown"
+
+
+@needs_ssh
+@pytest.mark.slow
+def test_host_key_of_user_data_is_of_no_use_later(
+    rented: Rented, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, first, _ = rented(lease=1e6, silence=600.0)
+    for name in ("host", birth.NEXT):
+        keygen(tmp_path / name)
+    public = " ".join(ssh.known_key(first, Path(first.known_hosts)).split()[:3]) + "\n"
+    (tmp_path / "host.pub").write_text(public.partition(" ")[2])
+    known = tmp_path / "known_hosts"
+    address = replace(first, known_hosts=str(known))
+    known.write_text(public + birth._pinned(first, tmp_path / birth.NEXT))
+    secret = birth.next_host_key(tmp_path)
+    node = keeper.take(Node(0, "t.0", "n", address), {}, secret)
+    monkeypatch.setattr(birth, "SETTLE_SECONDS", WAIT)
+    assert birth.settle_host_keys(tmp_path, [address]), host.console()
+    assert known.read_text() == birth._pinned(first, tmp_path / birth.NEXT)
+    assert birth.next_host_key(tmp_path) == "", "it is the machine's alone"
+    assert ssh.run(replace(address, port=address.port), ":").code == 0
+    runtime = [path for path in ssh.runtime_dir().glob("c-*")]
+    for path in runtime:  # connections that were made with the first key
+        subprocess.run(["ssh", "-O", "exit", "-o", f"ControlPath={path}", "x"], capture_output=True)
+    with pytest.raises(ssh.SkyUnreachable, match="another host key"):
+        ssh.run(first, ":")
+    assert not ssh.run(address, f"ls {node.base}/host_key").text, "nor is a copy left"
+    host.reboot()
+    assert ssh.run(address, ":", patience=10).code == 0, "it is kept over a restart"
+
+
+@needs_ssh
+@pytest.mark.slow
+def test_odd_host_key_is_not_installed(rented: Rented) -> None:
+    host, address, _ = rented(silence=600.0)
+    keeper.take(Node(0, "t.0", "n", address), {}, "no key at all")
+    base = "$HOME/.cache/jupyter_sky/host_key"
+    until(lambda: ssh.run(address, f"[ -e {base} ]").code == 1)
+    host.reboot()
+    assert ssh.run(address, ":", patience=10).code == 0
 
 
 @needs_isolation

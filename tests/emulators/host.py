@@ -122,6 +122,7 @@ class Host:
 
     def reboot(self) -> None:
         """Restart it, as its cloud may: it keeps its disk and addresses, and nothing else."""
+        self._booted.wait(END_SECONDS)
         self._tell({"do": "reboot"})
         self.ready(END_SECONDS)
 

@@ -32,9 +32,9 @@ import units  # pyright: ignore[reportMissingImports]
 STOP_SECONDS = 3.0
 """Processes have so long to end when the machine powers itself off."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_ELSEWHERE = re.compile(
-    r"(?<![\w.}/-])/(?=(?:run|root|home|usr/local|var/lib|var/log|etc/systemd)/)"
-)
+_ELSEWHERE = re.compile(r"(?<![\w.}/-])/(?=(?:run|root|home|usr/local|var/lib|var/log|etc)/)")
+"""Paths that lead below a machine's own folder where its files are this machine's: all that our
+documents write, as it may be root that runs them."""
 _SUBREAPER = 36
 
 _SHUTDOWN = """#!/bin/sh
@@ -71,6 +71,8 @@ class Machine:
         folder = Path(self.place("/etc/systemd/system"))
         self.units = units.Units(folder, self.run, self.say)
         self._document: Any = None
+        self._sshd_pid = 0
+        self._restarting = threading.Lock()
         self._guest: Any = None
 
     def boot(self) -> None:
@@ -112,6 +114,10 @@ class Machine:
 
     def reboot(self) -> None:
         """Lose all processes and what is in memory, and come up again with what is enabled."""
+        with self._restarting:
+            self._reboot()
+
+    def _reboot(self) -> None:
         self.say("Restarting.")
         if self._power:
             self._power.cancel()
@@ -183,6 +189,7 @@ class Machine:
             "shutdown": shutdown,
             "poweroff": "#!/bin/sh\nexec shutdown -P now\n",
             "halt": "#!/bin/sh\nexec shutdown -P now\n",
+            "systemd-run": "#!/bin/sh\necho there is no systemd here >&2\nexit 1\n",
             "reboot": "#!/bin/sh\nexec shutdown -r now\n",
             "systemctl": units.SYSTEMCTL % {"requests": requests, "units": self.units.folder},
         }
@@ -207,7 +214,8 @@ class Machine:
         cache = isolation.CACHE if self.own else self.spec["cache"]
         found = {"UV_CACHE_DIR": cache, "UV_OFFLINE": "1", "UV_LINK_MODE": "copy"}
         if not self.own:
-            home = self.folder / "home" / self.spec["user"]
+            user = self.spec["user"]
+            home = self.folder / ("root" if user == "root" else f"home/{user}")
             home.mkdir(parents=True, exist_ok=True)
             found |= {
                 "HOME": str(home),
@@ -251,7 +259,9 @@ class Machine:
         log = self.folder / "var/log/auth.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
-            self._start([self.spec["sshd"], "-D", "-e", "-f", str(config)], file, {})
+            self._sshd_pid = self._start(
+                [self.spec["sshd"], "-D", "-e", "-f", str(config)], file, {}
+            )
 
     def run(self, words: list[str]) -> int:
         """Run a command to its end, its output on the console; return its code."""
@@ -296,6 +306,10 @@ class Machine:
             what, _, word = line.strip().partition(" ")
             if what == "start":
                 self.units.start(word)
+                continue
+            if what == "reload":
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._sshd_pid, signal.SIGHUP)
                 continue
             if self._power:
                 self._power.cancel()

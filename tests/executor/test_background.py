@@ -127,3 +127,20 @@ def test_unloading_lets_go_of_it_and_loading_finds_it_again(notebook: Notebook) 
     ran = notebook.run("%%sky\nprint('next')")
     assert ran.stdout.endswith("10\n11\nnext\n"), ran
     assert "shown again: what lasting printed" in ran.status_line and "ended: ok" in ran.status_line
+
+
+def test_values_of_old_runs_are_let_go(notebook: Notebook) -> None:
+    notebook.run("import gc, weakref\nfrom jupyter_sky.executor import session as sessions")
+    assert notebook.run("%%sky --bg held\nset(range(3))").status == "ok"
+    for number in range(12):
+        assert notebook.run(f"%%sky --bg old{number}\nset(range(3))").status == "ok"
+        assert notebook.run(f"value = weakref.ref(old{number}.result())").status == "ok"
+        if number == 0:
+            assert notebook.run("first = weakref.ref(old0.result()); del old0").status == "ok"
+    assert notebook.run("sorted(held.result())").result == "[0, 1, 2]", "the notebook holds it"
+    assert notebook.run("sorted(jupyter_sky.handle('held').result())").ename == "NameError"
+    notebook.run("import jupyter_sky as sky")
+    assert notebook.run("sorted(sky.handle('held').result())").result == "[0, 1, 2]"
+    assert notebook.run("del _; gc.collect(); first() is None").result == "True"
+    assert notebook.run("sky.handle('old0')").ename == "SkyUsageError"
+    assert notebook.run("sorted(sky.handle('old11').result())").result == "[0, 1, 2]"

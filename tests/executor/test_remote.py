@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -369,3 +370,27 @@ def test_silent_node_costs_only_its_own_variables(
     assert "ended" in book.run("%sky down").stdout
     for host in hosts:
         nothing_left(host)
+
+
+def test_login_that_runs_a_command_keeps_the_cluster(
+    start: Callable[..., Notebook], hosts: list[SshHost]
+) -> None:
+    book, box = start(), hosts[0]
+    assert book.run("%%sky --cloud ssh --idle 10s\nkept = 1").status == "ok"
+    command = shlex.split(book.run("%sky ssh").stdout)
+    with subprocess.Popen(
+        [command[0], "-tt", *command[2:]], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as shell:
+        assert shell.stdin is not None
+        shell.stdin.write(b"sleep 60\n")
+        shell.stdin.flush()
+        time.sleep(18.0)
+        assert re.search(r"login of \w+ \(sleep\)", book.run("%sky status").result)
+        assert box.clusters() != [], "somebody works there"
+        shell.stdin.write(b"\x03exit\n")
+        shell.stdin.flush()
+        shell.wait(10)
+    wait_until(lambda: not box.clusters(), 25)
+    time.sleep(4.0)  # until this kernel has heard of it
+    after = book.run("%%sky --cloud ssh\n1 + 1")
+    assert after.result == "2" and "has ended (" in after.status_line, after

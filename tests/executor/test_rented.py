@@ -122,6 +122,7 @@ def test_own_machines_that_are_taken_burst_to_the_cloud(
     try:
         one, two = start("one.ipynb"), start("two.ipynb")
         hosts = Path(start.data) / "hosts.toml"  # type: ignore[attr-defined]
+        hosts.parent.mkdir(parents=True, exist_ok=True)
         hosts.write_text(host.toml("box", memory=4096))
         first = one.run(f"{ask}\n6 * 7", LAUNCH_SECONDS)
         assert first.result == "42" and "ssh pool box" in first.status_line, first

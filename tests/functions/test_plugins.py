@@ -6,8 +6,11 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 
 import psutil
 import pytest
@@ -208,9 +211,32 @@ def test_dask_on_the_same_nodes(data: Any) -> None:
         assert client.compute(array.sum()).result() == 160_000
         assert (function(instance_info)() @ pool)[1].node == 1, "calls go on beside it"
         assert client.dashboard_link.startswith("http://127.0.0.1:")
+        slow = client.submit(time.sleep, 2)
+        wait_until(lambda: pool.use() == "1 task of Dask", 5)
+        slow.result()
+        assert pool.use() == "", "nothing keeps its nodes up now"
         assert len(dask_processes()) == 3
     wait_until(lambda: not dask_processes(), 10)
     assert client.status in ("closed", "closing")
+
+
+def test_dashboard_wants_the_link_with_its_token(data: Any) -> None:
+    pytest.importorskip("distributed")
+    pytest.importorskip("cryptography")
+    with Compute(nodes=1) as pool:
+        link = pool.dask.dashboard_link
+        plain, _, token = link.partition("?token=")
+        assert len(token) > 30
+        for wrong in (plain, f"{plain}?token=", f"{plain}?token={token[:-1]}", f"{plain}/../info"):
+            with pytest.raises(HTTPError) as refused:
+                urlopen(wrong, timeout=10)
+            assert refused.value.code == 403
+        browser = build_opener(HTTPCookieProcessor())
+        base = plain.rpartition("/")[0]
+        with browser.open(f"{base}/info/main/workers.html?token={token}", timeout=10) as page:
+            assert page.status == 200 and "token" not in page.url
+        with browser.open(f"{base}/health", timeout=10) as page:
+            assert page.read() == b"ok", "the cookie is enough from now on"
 
 
 def test_a_stranger_cannot_use_the_scheduler(data: Any) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.config import Sky
-from jupyter_sky.errors import SkyNoOffer
+from jupyter_sky.errors import SkyBootstrapError, SkyNoOffer
 from jupyter_sky.executor import session as sessions
-from jupyter_sky.functions import starting
+from jupyter_sky.functions import elastic, starting
+from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.starting import Starter
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import placement
+from jupyter_sky.provisioner.broker import LOST
 from jupyter_sky.provisioner.placement import decide
 from jupyter_sky.resources import Resources
 from tests.conftest import wait_until
@@ -100,6 +103,34 @@ def test_free_machines_grow_under_a_limit(tmp_path: Path, monkeypatch: pytest.Mo
     try:
         with sky.Compute(nodes=sky.Nodes(min=2, desired=1), max_hourly_cost=0.01) as pool:
             wait_until(lambda: pool.ranks == [0, 1], 30, "the other has joined")
+    finally:
+        sessions.close()
+        Sky.clear_instance()
+
+
+@pytest.mark.slow
+def test_nodes_that_cannot_be_made_ready_are_ended_and_not_asked_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setattr(elastic, "AGAIN_SECONDS", 0.05)
+    made_ready: list[int] = []
+
+    def welcome(self: Compute, pool: Any, ranks: Sequence[int]) -> None:
+        made_ready.append(ranks[0])
+        if 0 not in ranks:
+            raise SkyBootstrapError("there is no such package")
+
+    monkeypatch.setattr(Compute, "_welcome", welcome)
+    sessions.close()
+    Sky.clear_instance()
+    try:
+        with sky.Compute(nodes=sky.Nodes(min=2, desired=1)) as pool:
+            wait_until(lambda: len(made_ready) == 1 + LOST, 60, "the others were tried")
+            wait_until(lambda: len(sky.status().rows) == 1, 20, "what was no use has ended")
+            time.sleep(2)
+            assert len(made_ready) == 1 + LOST and pool.ranks == [0]
     finally:
         sessions.close()
         Sky.clear_instance()

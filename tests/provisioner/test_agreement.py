@@ -7,6 +7,7 @@ import shlex
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,11 +15,12 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky import clouds
 from jupyter_sky.config import Sky
-from jupyter_sky.errors import SkyError, SkyNoOffer
+from jupyter_sky.errors import SkyError, SkyNoCapacity, SkyNoOffer
 from jupyter_sky.executor import launching
 from jupyter_sky.executor import session as sessions
 from jupyter_sky.forms import Fields, whereabouts
 from jupyter_sky.forms.line import read
+from jupyter_sky.functions.starting import Starter
 from jupyter_sky.ledger import format_rate
 from jupyter_sky.magics import verbs
 from jupyter_sky.magics.dryrun import dry_run
@@ -180,3 +182,27 @@ def test_200_requests_go_to_one_offer_at_one_price(
             gone.append(agree(a_request(rng)))
     assert {"", "local", "ssh", "aws", "gcp", "azure"} <= set(gone), "every kind of answer came up"
     assert gone.count("") < 120
+
+
+def test_a_pool_that_prefers_spot_machines_always_starts_and_says_so(
+    notebook: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, ("aws",))
+    asked: list[Offer] = []
+
+    def run(start: Any, report: Any) -> Any:
+        asked.append(start.order.offer)
+        if start.order.offer.spot:
+            raise SkyNoCapacity("no spot machines are left")
+        return SimpleNamespace(row=start.row, link=SimpleNamespace(lost=False))
+
+    monkeypatch.setattr(launching._Start, "run", run)
+    resources, nodes, spec = sky.Compute(
+        cloud="aws", region="us-east-1", accelerator="A10G:1", allocation="spot-if-available"
+    )._choose(sessions.current())
+    start = Starter(sessions.current(), resources, spec.lease, spec.market)
+    with pytest.warns(UserWarning, match="no spot machine could be had: it is on demand, "):
+        cluster = start("pool", nodes.ready)
+    *refused, taken = asked
+    assert len(refused) > 4 and all(offer.spot for offer in refused) and not taken.spot
+    assert cluster.row.price == taken.price

@@ -19,7 +19,8 @@ from jupyter_sky.errors import (
 )
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import broker, observe, refused
-from jupyter_sky.provisioner.placement import decide, planned, usable
+from jupyter_sky.provisioner.placement import decide, usable
+from jupyter_sky.provisioner.preview import planned
 from jupyter_sky.resources import Resources
 from tests.emulators.ec2 import Ec2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from jupyter_sky.errors import (
 )
 from jupyter_sky.executor import launching
 from jupyter_sky.executor import session as sessions
+from jupyter_sky.forms import Fields, whereabouts
+from jupyter_sky.forms.complete import Known
 from jupyter_sky.functions.specs import Nodes, Spec
 from jupyter_sky.functions.starting import best
 from jupyter_sky.ledger import format_rate
@@ -38,6 +41,7 @@ from jupyter_sky.provisioner.placement import decide
 from jupyter_sky.resources import Resources
 from jupyter_sky.tracker import Place
 from tests.emulators.ec2 import Ec2
+from tests.test_store import CLUSTER
 
 BOX = Offer("ssh", "pool", "box", 64, 256, price=0.0, source="hosts.toml")
 DEAR = Offer("ssh", "pool", "dear", 64, 256, price=9.0, source="hosts.toml")
@@ -141,6 +145,24 @@ def test_pools_take_what_a_cell_takes(accounts: None, monkeypatch: pytest.Monkey
     assert rented.offer == decide(BIG).offer and not rented.offer.spot
     _, asked = best(Spec(vcpus=64, allocation="spot-if-available"), Nodes(1))
     assert asked.offer.spot
+
+
+def test_the_cheapest_allocation_weighs_own_machines_and_both_markets(
+    accounts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have(monkeypatch, DEAR)
+    _, rented = best(Spec(vcpus=64, allocation="cheapest"), Nodes(1))
+    assert rented.offer.cloud in clouds.RENTED and rented.offer.price < 9.0
+    have(monkeypatch, BOX)
+    _, free = best(Spec(vcpus=64, allocation="cheapest"), Nodes(1))
+    assert free.offer is BOX
+
+
+def test_a_setting_of_the_plan_alone_changes_nothing(accounts: None) -> None:
+    made = sky.plan(cpus="64+", tracked=False)
+    assert made.tasks[0].offer == decide(BIG).offer and made.name == "--cpus 64+"
+    soon = sky.plan(cpus="64+", minimize="time", deadline="2h")
+    assert not soon.tasks[0].offer.spot and soon.tasks[0].offer.cloud in clouds.RENTED
 
 
 def test_pools_keep_the_settings(accounts: None) -> None:
@@ -302,3 +324,47 @@ def test_a_spot_price_that_has_risen_past_the_limit_is_not_chosen(accounts: None
         decide(limited)
     seen = decide(Resources.parse(**labels, spot=True))
     assert seen.price == pytest.approx(first.price * 1.5)
+
+
+def test_the_dry_run_on_a_cluster_that_is_up_shows_what_all_of_it_costs(accounts: None) -> None:
+    sessions.close()
+    try:
+        session = sessions.current()
+        offer = Offer("aws", "us-east-1", "c6g.xlarge", 4, 8, price=0.136)
+        row = replace(
+            CLUSTER,
+            nodes=4,
+            price=0.8,  # it was repriced since
+            offer=asdict(offer),
+            notebook=session.notebook,
+            connection={**CLUSTER.connection, "named": False},
+        )
+        session.store.put_cluster(row)
+        shown = dry_run("1", parse_cell_line("--cpus 4 --max-hourly-cost 0.2", {}))
+        assert "--nodes" not in shown.sentence, "as it was written"
+        assert "on cluster train, which is up" in str(shown) and "at $0.80/h" in shown.sentence
+        words = whereabouts(Fields({"cpus": "4"}), {}, Known((row,), session.notebook))
+        assert "$0.80/h" in words
+        session.store.end_cluster(row.id, "down", 2000.0, "it was ended")
+    finally:
+        sessions.close()
+
+
+HOSTS = """
+[box]
+address = "ada@192.0.2.5"
+vcpus = 256
+memory = 4096
+slots = 2
+"""
+
+
+def test_own_machines_with_too_few_slots_are_not_promised(accounts: None, tmp_path: Path) -> None:
+    (tmp_path / "hosts.toml").write_text(HOSTS)
+    assert decide(Resources.parse(cpus="100+", nodes="2")).offer.cloud == "ssh"
+    more = decide(Resources.parse(cpus="100+", nodes="3"))
+    assert more.offer.cloud in clouds.RENTED and more.passed == ("own",)
+    assert "no machine of your own could take it" in more.notes[0]
+    with pytest.raises(SkyNoOffer, match="2 slots") as refusal:
+        decide(Resources.parse(cpus="100+", nodes="3", cloud="ssh"))
+    assert "--nodes 3" in refusal.value.message

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from concurrent.futures import Future
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -71,8 +72,9 @@ def _start(pool: Pool) -> Client:
         "certificate": security.tls_client_cert,
         "key": security.tls_client_key,
     }
-    ranks = pool.ranks
-    address, port, dashboard = pool.call_on(ranks[0], start_scheduler, secrets).result()
+    ranks, token = pool.ranks, token_urlsafe()
+    order = {**secrets, "token": token}
+    address, port, dashboard = pool.call_on(ranks[0], start_scheduler, order).result()
     pool.facts[_FACT] = (address, secrets)
     _start_workers(pool, ranks)
     tunnel = pool.cluster.tunnel
@@ -84,7 +86,7 @@ def _start(pool: Pool) -> Client:
 
         @property
         def dashboard_link(self) -> str:  # type: ignore[override]
-            return f"http://127.0.0.1:{shown}/status" if shown else ""
+            return f"http://127.0.0.1:{shown}/status?token={token}" if shown else ""
 
     made = SkyClient(f"tls://127.0.0.1:{near}", security=security, set_as_default=False)
     pool.defer(lambda: _close(made))

@@ -91,7 +91,11 @@ async def _serve(order: dict[str, Any]) -> None:
     )
     common = {"host": order["hosts"], "protocol": "tls", "security": security}
     if order["role"] == "scheduler":
+        from .dashboard_login import require_token
+
         node: Any = Scheduler(port=0, dashboard_address="127.0.0.1:0", **common)
+        if node.services:
+            require_token(node.services["dashboard"], order["token"])
     else:
         common["host"] = order["hosts"][0]
         node = Worker(order["scheduler"], name=order["name"], dashboard=False, **common)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from ...engines.wards import own
 from ...errors import SkyError, SkyUsageError
 from ..image import Image
 from ..instance import instance_info
@@ -87,7 +89,7 @@ class Torch:
         import torch.distributed as group
 
         info, limit = instance_info(), datetime.timedelta(seconds=self.timeout)
-        mine = self._store(info.head_port, limit) if info.is_head else None
+        mine = self._store(info.head_addr, info.head_port, limit) if info.is_head else None
         # told, not agreed on before: one who comes early must not meet those of the group before
         ports = exchange("torch-port", mine.port if mine is not None else 0)
         store = mine or group.TCPStore(info.head_addr, max(ports), timeout=limit)
@@ -100,14 +102,37 @@ class Torch:
         )
 
     @staticmethod
-    def _store(port: int, limit: datetime.timedelta) -> Any:
-        """Open what the nodes meet at, on the port that was promised if it is free again."""
+    def _store(address: str, port: int, limit: datetime.timedelta) -> Any:
+        """Open what the nodes meet at, on the port that was promised if it is free again.
+
+        It takes pickled objects from whoever connects, and would listen on all addresses by itself.
+        """
         from torch.distributed import TCPStore
 
-        def at(port: int) -> Any:
-            return TCPStore("0.0.0.0", port, None, True, limit, wait_for_workers=False)
+        listener = listen(address, port)
+        port = listener.getsockname()[1]
+        return TCPStore(
+            address,
+            port,
+            is_master=True,
+            timeout=limit,
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+        )
 
+
+def listen(address: str, port: int) -> socket.socket:
+    """Return a socket that listens on one address, on a port or, where it is taken, on another."""
+    host = own(address)
+    for wanted in (port, 0):
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            return at(port)
-        except RuntimeError:
-            return at(0)
+            listener.bind((host, wanted))
+            listener.listen(socket.SOMAXCONN)
+            return listener
+        except OSError:
+            listener.close()
+            if not wanted:
+                raise
+    raise AssertionError
