@@ -12,19 +12,36 @@ import os
 import re
 import secrets
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from .. import processes
 from ..engines.guardian import write_private
+from ..errors import SkyStoreError
 
 FILE = "machines.json"
 LAUNCH_SECONDS = 900.0
 """A launch by a process that cannot be looked at from here counts as over after so long."""
 KEEP_DAYS = 7.0
 """What is known of orders that ended longer ago is forgotten at the next launch."""
+
+
+@contextmanager
+def noting(folder: Path) -> Iterator[None]:
+    """Say in a clear error that what is written of an order cannot be written."""
+    try:
+        yield
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = getattr(error, "strerror", None) or getattr(error, "stderr", None) or str(error)
+        why = why.decode(errors="replace").strip() if isinstance(why, bytes) else why
+        raise SkyStoreError(
+            f"what is launched cannot be noted in {folder} ({why})",
+            hint="make room on its disk, or set another folder: SKY_DATA_DIR=...",
+        ) from error
 
 
 class Records:
@@ -50,7 +67,8 @@ class Records:
 
     def open(self, token: str, record: Mapping[str, Any]) -> dict[str, Any]:
         """Note an order that is about to be sent, and by which process; forget old ones."""
-        self.folder(token).mkdir(mode=0o700, parents=True, exist_ok=True)
+        with noting(self.folder(token)):
+            self.folder(token).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._forget_old()
         return self.write(token, dict(record) | {"launching": processes.identity()})
 
@@ -62,20 +80,34 @@ class Records:
             return {}
 
     def write(self, token: str, record: dict[str, Any]) -> dict[str, Any]:
-        """Write a note anew."""
-        write_private(self.folder(token) / FILE, record)
+        """Write a note anew.
+
+        Raises
+        ------
+        SkyStoreError
+            The disk refuses.
+        """
+        with noting(self.folder(token)):
+            write_private(self.folder(token) / FILE, record)
         return record
 
     def close(self, token: str, ended: Mapping[str, Any]) -> None:
-        """Note that the cloud has confirmed the end of all machines of an order."""
+        """Note that the cloud has confirmed the end of all machines of an order.
+
+        Where the disk refuses, the order stays unfinished, and the reaper asks the cloud again.
+        """
         if record := self.read(token):
-            self.write(token, record | {"ended": dict(ended)})
+            with suppress(SkyStoreError):
+                self.write(token, record | {"ended": dict(ended)})
 
     def unfinished(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield orders whose machines are not known to have ended."""
+        return ((token, record) for token, record in self.all() if "ended" not in record)
+
+    def all(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield all orders that are noted."""
         for path in sorted(self.root.glob(f"*/{FILE}")):
-            record = self.read(path.parent.name)
-            if record and "ended" not in record:
+            if record := self.read(path.parent.name):
                 yield path.parent.name, record
 
     def _forget_old(self) -> None:

@@ -20,6 +20,7 @@ from ..errors import (
     SkyClusterLost,
     SkyError,
     SkyPermission,
+    SkyStoreError,
     SkyUnreachable,
 )
 from ..together import at_once
@@ -27,7 +28,7 @@ from . import birth, journals, keeper, machine_lease
 from .asking import Asking
 from .base import Credentials, Driver, Launch, Machine, Say, Tick, patient
 from .keeper import Node
-from .records import Records, identity, is_launching
+from .records import Records, identity, is_launching, noting
 
 UP_SECONDS = 600.0
 """A machine that does not answer by then is given up."""
@@ -90,7 +91,8 @@ class RentedCloud:
         try:
             folder = records.folder(order.token)
             ending = self.ask(lambda: self.driver.ending(order), order.offer)
-            born = birth.birth(order, folder, ending, time.time())
+            with noting(folder):
+                born = birth.birth(order, folder, ending, time.time())
             record = records.write(order.token, record | {"sent": time.time()})
             machines = self.ask(
                 lambda: self.driver.create(order, born, tick, vain), order.offer, tick
@@ -102,7 +104,8 @@ class RentedCloud:
             try:
                 self._undo(order.token, order.offer.region)
             except SkyError as trouble:  # the note stays, for the reaper
-                self._note(order.token, launching=None)
+                with suppress(SkyStoreError):
+                    self._note(order.token, launching=None)
                 if isinstance(error, SkyError):
                     left = f"machines may be up there ({trouble.message}): %sky reap"
                     error.hint = f"{error.hint}\n{left}" if error.hint else left
@@ -112,7 +115,8 @@ class RentedCloud:
         """End all that an order has made, whatever was heard of it, and see that it is gone."""
         machines = self.ask(lambda: self.driver.machines(token=token, regions=[region]))
         every = {machine.id: machine for machine in (*self.noted(token), *machines)}
-        self._note(token, machines=[asdict(machine) for machine in every.values()])
+        with suppress(SkyStoreError):  # what cannot be noted is ended all the same
+            self._note(token, machines=[asdict(machine) for machine in every.values()])
         self._end([machine.id for machine in machines])
         records_of().close(token, {"time": time.time(), "reason": "it was not used"})
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
+from pathlib import Path, PurePath
 from typing import Any
 
 import zmq
@@ -19,6 +20,7 @@ from ipyparallel import error as ipp_error
 from ipyparallel.client.client import Client
 
 from .loop import SocketLoop
+from .private_sockets import PrivateSockets, outputs_name
 
 Message = dict[str, Any]
 Sink = Callable[[Message], None]
@@ -44,7 +46,8 @@ class Way:
 class QuietClient(Client):
     """An ipyparallel client that hands each message on instead of collecting it."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, folder: Path | None = None, **kwargs: Any) -> None:
+        self._private = PrivateSockets(folder) if folder is not None else None
         self.sinks: OrderedDict[str, Sink] = OrderedDict()
         self.hearers: dict[str, Hearer] = {}
         self.stray: Sink = lambda message: None
@@ -60,6 +63,19 @@ class QuietClient(Client):
         self.near = self._config["interface"].startswith("tcp:")
         # ipyparallel's own handler of apply_reply unpickles whatever a controller sends
         self._queue_handlers = {"execute_reply": self._settle, "sky_reply": self._settle}
+
+    def _connect(self, *args: Any, **kwargs: Any) -> None:
+        if self._private is not None and self._private.usable:
+            port = self._config["iopub"].rpartition(":")[2]
+            # it may not be there yet: ZeroMQ tries again until it is
+            self._config["iopub"] = self._private.url(outputs_name(port))
+        super()._connect(*args, **kwargs)
+
+    def close(self, *args: Any, **kwargs: Any) -> None:
+        """Close the sockets."""
+        super().close(*args, **kwargs)
+        if self._private is not None:
+            self._private.close()
 
     def activate(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
         """Leave ``%px`` alone: it belongs to those who ask for it."""
@@ -237,7 +253,7 @@ class QuietClient(Client):
 
     # -- the short way ---------------------------------------------------------------------
 
-    def shorten(self, rank: int, engine: str, ports: list[int]) -> None:
+    def shorten(self, rank: int, engine: str, ports: list[int | str]) -> None:
         """Open a way to an engine on this machine, if what answers there is that engine.
 
         The ports may be those of another machine, behind a tunnel; then the controller's way
@@ -261,16 +277,22 @@ class QuietClient(Client):
         self._io_loop.add_callback(lambda: made.set_result(function()))
         return made.result(ANSWER_SECONDS)
 
-    def _open_way(self, rank: int, ports: list[int]) -> Way:
+    def _open_way(self, rank: int, ports: list[int | str]) -> Way:
         requests, orders = self._context.socket(zmq.DEALER), self._context.socket(zmq.DEALER)
         outputs = self._context.socket(zmq.SUB)
         outputs.rcvhwm = 64  # a flood waits in the engine: a notebook's memory is not for it
         outputs.subscribe(b"")
         for source, port in zip((requests, orders, outputs), ports, strict=True):
-            source.connect(f"tcp://127.0.0.1:{port}")
+            source.connect(self._url_of(port))
         self._io_loop.on_recv(requests, self._dispatch_reply)
         self._io_loop.on_recv(orders, self._dispatch_answer)
         return Way(requests, orders, outputs, b"engine.%d." % rank)
+
+    def _url_of(self, port: int | str) -> str:
+        """Return the address of a port of an engine, or of a socket by its name."""
+        if isinstance(port, str) and self._private is not None:
+            return self._private.url(PurePath(port).name)
+        return f"tcp://127.0.0.1:{port}"
 
     def _take(self, way: Way) -> None:
         """Hear the engine by the short way from now on, and by the other no more."""

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from .deferred import undisturbed
+from .private_sockets import PrivateSockets, outputs_name
 from .wards import own
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def serve(head: Head) -> None:
         from ipyparallel.controller.hub import Hub
         from tornado.ioloop import PeriodicCallback
 
+    private = PrivateSockets(head.directory / "security")
     base: Any = Hub  # its traits have no types that a checker could follow
 
     class SkyHub(base):
@@ -114,6 +116,12 @@ def serve(head: Head) -> None:
             partial.replace(path)
             if name == "engine.json":
                 head.tell_nurses()
+
+        def client_url(self, channel: str, index: Any = None) -> str:
+            """Return where clients come in: for outputs, which have no key, in our own folder."""
+            if channel == "iopub" and private.usable:
+                return private.url(outputs_name(self.client_info["iopub"]))
+            return super().client_url(channel, index)
 
         def cleanup_connection_files(self) -> None:
             for name in ("engine.json", "client.json"):

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 from .mux import HELLO, MAGIC, Mux, tune
+from .private_sockets import outputs_name
 
 KEPT_SECONDS = 7200.0
 """How long the streams of a notebook that is away are kept."""
@@ -95,7 +96,7 @@ class Gate:
 
         async def connect() -> None:
             try:
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                reader, writer = await _connect(port)
             except OSError:
                 mux.close(number)
                 return
@@ -105,6 +106,14 @@ class Gate:
         task = asyncio.get_running_loop().create_task(connect())
         mux._tasks.add(task)
         task.add_done_callback(mux._tasks.discard)
+
+
+async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a port of this machine, or to the socket in the cluster's folder for it."""
+    path = f"security/{outputs_name(port)}"  # from the cluster's folder, where this process is
+    if os.path.exists(path):
+        return await asyncio.open_unix_connection(path)
+    return await asyncio.open_connection("127.0.0.1", port)
 
 
 async def _ends(conn: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -9,10 +9,12 @@ import sys
 import threading
 import time
 import traceback
+import uuid
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipykernel.kernelbase import Kernel
@@ -22,6 +24,7 @@ from . import threads
 from .described import describe_error
 from .docket import Docket
 from .journal import KEPT
+from .private_sockets import PrivateSockets
 from .shelf import Shelf
 from .streams import QuickStream
 
@@ -61,7 +64,7 @@ class SkyKernel(Base):
         if getattr(self, "shell_channel_thread", self) is None:
             self.shell_channel_thread = _NoChannelThread()
         self.shell_handlers["sky_value"] = self.sky_value
-        self._ports: list[int] = []
+        self._ports: list[int | str] = []
         self._count_printed()
         self._site: Site | None = None
         self.shell_handlers["sky_blob"] = lambda *request: self.site.take_blob(*request)
@@ -218,17 +221,29 @@ class SkyKernel(Base):
             stream, "sky_reply", reply, parent=parent, ident=ident, buffers=buffers or None
         )
 
-    def _ways(self) -> list[int]:
-        """Return the ports at which notebooks on this machine reach this engine directly."""
+    def _ways(self) -> list[int | str]:
+        """Return the ports at which notebooks on this machine reach this engine directly.
+
+        The last one, of what it prints, is the name of a socket in the cluster's folder.
+        """
         if not self._ports and not self.parent.curve_serverkey:
             outputs, orders = Future(), Future()
             thread = self.iopub_socket  # it is the thread that owns the socket of this name
-            thread.schedule(lambda: outputs.set_result(_bind(thread.socket)))
+            thread.schedule(lambda: outputs.set_result(self._bind_outputs(thread.socket)))
             control = self.control_stream
             control.io_loop.add_callback(lambda: orders.set_result(_bind(control.socket)))
             requests = _bind(self.shell_stream.socket)
             self._ports = [requests, orders.result(5.0), outputs.result(5.0)]
         return self._ports
+
+    def _bind_outputs(self, source: Any) -> int | str:
+        sockets = PrivateSockets(Path(self.docket.folder) / "security")
+        if not sockets.usable:
+            return _bind(source)
+        name = f"engine-{self.engine_id}-{uuid.uuid4().hex[:8]}"
+        source.bind(sockets.url(name))
+        sockets.close()
+        return name
 
     # -- functions -------------------------------------------------------------------------
 

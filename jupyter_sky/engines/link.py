@@ -22,7 +22,7 @@ from typing import Any
 import zmq
 from ipyparallel import error as ipp_error
 
-from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyVersionError
+from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyTimeout, SkyVersionError
 from .client import ANSWER_SECONDS, Message, QuietClient, Sink
 from .journal import KEPT
 
@@ -68,10 +68,11 @@ class Link:
         self.away: Callable[[], str] = lambda: ""
         """Says why the connection is down, while it is and heals."""
         try:
-            known = connection_file
+            known, folder = connection_file, None
             if not isinstance(known, dict):
+                folder = known.parent
                 known = files.read(known, cluster)
-            self.client = QuietClient(known, timeout=timeout)
+            self.client = QuietClient(known, timeout=timeout, folder=folder)
         except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
             raise SkyClusterLost(f"cluster {cluster} does not answer") from error
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -82,6 +83,8 @@ class Link:
         self.client.history = _Forgetful()
         self.client.on_widget = lambda: self.used("a widget")
         self._lost = threading.Event()
+        self.gone = ""
+        """That it is lost, and why, once it has been declared so."""
         self._waiting: set[Future] = set()
         self._requests: set[Future] = set()
         self.used_at: float | None = None
@@ -118,7 +121,7 @@ class Link:
             No answer within `timeout` seconds.
         """
         if self._lost.is_set():
-            raise SkyClusterLost(f"cluster {self.cluster} is gone")
+            raise SkyClusterLost(self.gone)
         client: Any = self.client
         future = client._send(client._query_stream, "sky_request", content={"op": op, **content})
         while True:
@@ -321,11 +324,26 @@ class Link:
     # -- waiting ---------------------------------------------------------------------------
 
     def wait(self, future: Future, timeout: float | None = None) -> Any:
-        """Return a future's result; raise SkyClusterLost when the cluster is declared lost."""
+        """Return a future's result.
+
+        Raises
+        ------
+        SkyClusterLost
+            The cluster is declared lost meanwhile.
+        SkyTimeout
+            There is no answer within `timeout` seconds.
+        """
         if not future.done():
             self._waiting.add(future)
             try:
                 return _patiently(future, timeout)
+            except FutureTimeout:
+                if future.done():
+                    raise
+                raise SkyTimeout(
+                    f"cluster {self.cluster} has not answered within {timeout:g} s",
+                    hint="its machines may be cut off, or busy: run the cell again",
+                ) from None
             finally:
                 self._waiting.discard(future)
         return future.result()
@@ -334,8 +352,9 @@ class Link:
         self, reason: str, hint: str | None = None, kind: type[SkyError] = SkyClusterLost
     ) -> None:
         """Declare the cluster lost: whoever waits for it is told, by an error of a kind."""
+        self.gone = f"cluster {self.cluster} is gone: {reason}"
         self._lost.set()
-        error = kind(f"cluster {self.cluster} is gone: {reason}", hint=hint)
+        error = kind(self.gone, hint=hint)
         for hearer in list(self.client.hearers.values()):
             hearer(error)
         self.client.hearers.clear()

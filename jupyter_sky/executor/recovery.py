@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 def recover_rows(known: Clusters) -> list[ClusterRow]:
     """Enter orders of processes that are gone, and that the store does not know; return them.
 
-    They are entered as launches that nobody is at any more, which are then abandoned.
+    Those that have not ended are entered as launches that nobody is at any more, which are then
+    abandoned; the bill of others is closed.
     """
     rows = known.store.clusters(live_only=False)
     tokens = {row.connection.get("token", "") for row in rows}
     found = []
-    for token, record in list(records_of().unfinished()):
-        if token in tokens or is_launching(record):
+    for token, record in list(records_of().all()):
+        ended = record.get("ended")
+        if token in tokens or (not ended and is_launching(record)):
+            continue
+        if ended and not record["machines"]:
             continue
         row = _row(token, record)
         try:
@@ -38,6 +42,11 @@ def recover_rows(known: Clusters) -> list[ClusterRow]:
         except SkyStoreError:  # another cluster has that name now
             row = replace(row, name=token)
             known.store.put_cluster(row)
+        if ended:
+            machines = record["machines"]
+            row = replace(row, machines=machines)
+            known.store.record_launch(row, min(machine["started"] for machine in machines))
+            known.store.end_cluster(row.id, "down", ended["time"], ended.get("reason", ""))
         found.append(row)
     return found
 

@@ -275,7 +275,7 @@ class Pool:
                             self._dispatcher.drop(node)
                             return
             if cluster.link.lost:
-                raise SkyClusterLost(f"cluster {cluster.row.name} is gone")
+                raise SkyClusterLost(cluster.link.gone)
         except SkyError as error:
             self._drop(cluster, error)
             return

@@ -68,7 +68,7 @@ class Miser:
         env = {**self.home.env, **LEASE, "SKY_DATA_DIR": str(self.home.own_data(self.number))}
         book = Notebook(folder, env, "miser.ipynb")
         try:
-            line = "%%sky --cloud aws --cpus 2 -c miser --bg --name long"
+            line = f"%%sky --cloud aws --cpus 2 -c miser{self.number} --bg --name long"
             book.run(f"{line}\nimport time\ntime.sleep(900)")
             store, deadline = Store.open(self.data), time.monotonic() + UP_SECONDS
             while not (rows := store.clusters()):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from typing import Any
 
+import psutil
 import pytest
 import zmq
 
@@ -135,3 +137,32 @@ def test_a_connection_that_nobody_watches_holds_up_no_other(notebook: Notebook) 
     ran = notebook.run("%%sky -c second\n6 * 7", 60)
     assert ran.result == "42", ran.traceback
     assert notebook.run("live.link._monitor.closed").result == "True"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere outputs go by loopback ports")
+def test_no_port_gives_outputs_to_other_users_of_the_machine(fresh: Any) -> None:
+    """Any user may connect to a port of the loopback interface, and publishers ask for no key."""
+    book: Notebook = fresh()
+    assert book.run("%%sky\nprint('first')").stdout == "first\n"
+    ports = {
+        connection.laddr.port
+        for process in [*part(fresh.data, "head"), *part(fresh.data, "engine")]
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert ports
+    with zmq.Context() as context:
+        sockets = [context.socket(zmq.SUB) for _ in ports]
+        for socket, port in zip(sockets, ports, strict=True):
+            socket.linger = 0
+            socket.subscribe(b"")
+            socket.connect(f"tcp://127.0.0.1:{port}")
+        time.sleep(1.0)
+        ran = book.run("%%sky\nimport time\nprint('of nobody else'); time.sleep(0.5)")
+        assert ran.stdout == "of nobody else\n"
+        heard = []
+        for socket in sockets:
+            while socket.poll(50):
+                heard.append(b"".join(socket.recv_multipart()))
+            socket.close()
+    assert not [message for message in heard if b"of nobody else" in message]

@@ -14,6 +14,7 @@ from jupyter_sky.clouds import Launch, Machine
 from jupyter_sky.clouds.machine_lease import BOOT_SECONDS
 from jupyter_sky.clouds.rented import records_of
 from jupyter_sky.config import Sky
+from jupyter_sky.errors import SkyStoreError
 from jupyter_sky.executor.clusters import Clusters
 from jupyter_sky.executor.reaper import reap
 from jupyter_sky.store import ClusterRow, Store
@@ -158,3 +159,40 @@ def test_noted_launch_does_not_take_the_name_of_a_live_cluster(ec2: Ec2, known: 
     reap(known, everywhere=False)
     assert [bill.cluster for bill in known.store.intervals()] == [order.token]
     assert [row.id for row in known.store.starting()] == [other.id]
+
+
+def test_machines_are_ended_that_a_full_disk_lets_nobody_note(ec2: Ec2, known: Clusters) -> None:
+    order = aws_cases.order()
+    ec2.slow("create", 1.0)
+    partial = records_of().folder(order.token) / "machines.partial"
+
+    def fill_disk() -> None:
+        if "RunInstances us-east-1" in ec2.calls and not partial.is_symlink():
+            partial.symlink_to("/dev/full")
+
+    with pytest.raises(SkyStoreError, match="No space left") as caught:
+        clouds.rented_cloud("aws").launch(order, fill_disk)
+    assert caught.value.hint and ec2.calls.count("RunInstances us-east-1") == 1
+    assert not ec2.machines()
+
+
+def test_end_that_a_full_disk_lets_nobody_note(ec2: Ec2, known: Clusters) -> None:
+    order = aws_cases.order()
+    machines = launched("aws", order)
+    (records_of().folder(order.token) / "machines.partial").symlink_to("/dev/full")
+    clouds.rented_cloud("aws").terminate([machine.id for machine in machines])
+    assert not ec2.machines()
+    assert [token for token, _ in records_of().unfinished()] == [order.token]  # looked at again
+
+
+def test_noted_launch_that_has_ended_is_billed_though_its_store_was_lost(
+    ec2: Ec2, known: Clusters
+) -> None:
+    machines = launched("aws", aws_cases.order())
+    clouds.rented_cloud("aws").terminate([machine.id for machine in machines])
+    ended = time.time()
+    for _ in range(2):
+        reap(known, everywhere=False)
+    (bill,) = known.store.intervals()
+    assert bill.started == machines[0].started and bill.ended is not None
+    assert abs(bill.ended - ended) < 1 and known.store.live() == []
