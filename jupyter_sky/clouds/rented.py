@@ -426,7 +426,10 @@ def _bring_home(orders: dict[str, dict[str, Any]]) -> dict[str, str]:
     records = records_of()
 
     def one(token: str, record: dict[str, Any]) -> str:
-        nodes = [Node.load(node) for node in record.get("nodes", ())[:1]]
+        try:
+            nodes = [Node.load(node) for node in record.get("nodes", ())[:1]]
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return "its log: the note of its machine is damaged"
         return journals.bring_home(nodes, records.folder(token) / "journal")
 
     said = at_once([partial(one, *order) for order in orders.items()])
@@ -434,12 +437,12 @@ def _bring_home(orders: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def _noted(cloud: str) -> dict[str, tuple[Machine, bool]]:
-    """Return each machine that is noted, with whether it has answered once."""
+    """Return each machine that is noted, with whether it has answered once, or its end is known."""
     records = records_of()
     paths = sorted(records.root.glob("*/machines.json"))
     found = [records.read(path.parent.name) for path in paths]
     return {
-        machine["id"]: (Machine(**machine), bool(record.get("nodes")))
+        machine["id"]: (Machine(**machine), bool(record.get("nodes") or "ended" in record))
         for record in found
         if record.get("cloud") == cloud
         for machine in record["machines"]

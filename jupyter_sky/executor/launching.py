@@ -15,7 +15,7 @@ from ..clouds import Launch, Machine
 from ..clouds.birth import lease_seconds
 from ..clouds.records import identity
 from ..config import Sky
-from ..errors import SkyClusterLost
+from ..errors import SkyClusterLost, SkyError
 from ..offers import Offer
 from ..provisioner import Lease, Report, broker, provision, unbroken
 from ..resources import Resources, parse_duration
@@ -146,12 +146,28 @@ class _Start:
             self._ended()
 
     def _ended(self) -> None:
-        if self.machines:
+        if self._may_be_up():
+            # its cloud does not answer: billed on, and ended by whoever asks it next
+            kept = {
+                name: value for name, value in self.row.connection.items() if name != "launcher"
+            }
+            self.row = replace(self.row, state="starting", connection=kept)
+            self.known.store.put_cluster(self.row)
+        elif self.machines:
             if not self.known.bury(self.row, None):  # closed by another process: they ran on
                 begun, now = _begun(self.machines), time.time()
                 self.known.store.bill_late(self.row.id, self.row.price, begun, now)
         else:
             self.known.store.drop_cluster(self.row.id)
+
+    def _may_be_up(self) -> bool:
+        """Whether a machine of this launch has not ended, as far as its cloud says."""
+        ids = [machine.id for machine in self.machines]
+        try:
+            found = clouds.get(self.row.cloud).describe(ids) if ids else []
+        except SkyError:
+            return True
+        return any(machine.state != "ended" for machine in found)
 
     def _put(self, **values: object) -> None:
         self.row = replace(self.row, **values)

@@ -122,6 +122,25 @@ def test_machine_ends_though_its_journal_cannot_be_had(
     assert compute.machines() == []
 
 
+@pytest.mark.parametrize("nodes", [[{}], [7], "text", [{"address": None}]])
+def test_machine_ends_though_the_note_of_it_is_damaged(
+    compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: object
+) -> None:
+    from jupyter_sky.clouds.gcp import GcpDriver
+
+    monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
+    cloud = RentedCloud(GcpDriver())
+    asked = gcp_order("train-00000001")
+    ids = [machine.id for machine in cloud.launch(asked)]
+    records_of().write(asked.token, records_of().read(asked.token) | {"nodes": nodes})
+    cloud.terminate(ids)
+    assert compute.machines() == []
+    record = records_of().read(asked.token)
+    assert "is damaged" in record["ended"]["missing"]
+    states = [machine.state for machine in cloud.describe(ids)]
+    assert states == ["ended"], "its end is noted, however young it is"
+
+
 # -- real SSH ------------------------------------------------------------------------------------
 
 FAKES = {

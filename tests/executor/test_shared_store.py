@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +43,9 @@ class ListedCloud:
 
     def terminate(self, ids: list[str]) -> None:
         self.ended += ids
+
+    def recorded_end(self, token: str) -> dict[str, Any]:
+        return {}
 
     def settle(self) -> None:
         pass
@@ -262,3 +266,43 @@ def test_paid_launch_is_refused_where_it_cannot_be_recorded(
     with pytest.raises(SkyStoreError, match="not started unrecorded"):
         launching.start(known, Resources(), "train", 60.0, lambda stage, detail: None)
     assert launched == []
+
+
+@pytest.mark.parametrize("after_launch", [False, True])
+def test_account_of_a_launch_stays_open_until_its_machines_have_ended(
+    after_launch: bool, known: Clusters, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cloud does not answer when a failed launch is given back: it bills on."""
+    from jupyter_sky.errors import SkyUnreachable
+    from jupyter_sky.executor import launching
+    from jupyter_sky.provisioner import Lease
+    from jupyter_sky.resources import Resources
+
+    def refuse(ids: list[str]) -> None:
+        raise SkyUnreachable("the cloud does not answer")
+
+    def provision(order: Any, report: Any, launched: Any) -> Lease:
+        cloud.listed = [machine(token=order.token)]
+        launched(cloud.listed)
+        if after_launch:
+            return Lease(order, tuple(cloud.listed), Path("nowhere"))
+        cloud.terminate(["us-east-1/i-1"])
+        raise AssertionError
+
+    end = cloud.terminate
+    monkeypatch.setattr(cloud, "terminate", refuse)
+    monkeypatch.setattr(launching, "provision", provision)
+    placed = SimpleNamespace(result=None, notes=[])
+    monkeypatch.setattr(
+        launching.broker, "place", lambda need, launch, *_: launch(OFFER) and placed
+    )
+    with pytest.raises(Exception, match=r"nowhere|does not answer"):
+        launching.start(known, Resources(), "train", 60.0, lambda stage, detail: None)
+    (row,) = known.store.live()
+    assert not row.is_being_launched() and [m["id"] for m in row.machines] == ["us-east-1/i-1"]
+    assert [interval.ended for interval in known.store.intervals()] == [None]
+
+    monkeypatch.setattr(cloud, "terminate", end)
+    known.down("train")
+    assert cloud.ended == ["us-east-1/i-1"] and known.store.live() == []
+    assert all(interval.ended is not None for interval in known.store.intervals())
