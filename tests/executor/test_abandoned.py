@@ -12,6 +12,7 @@ import pytest
 from jupyter_sky import clouds, processes
 from jupyter_sky.clouds import Launch, Machine
 from jupyter_sky.clouds.machine_lease import BOOT_SECONDS
+from jupyter_sky.clouds.records import identity
 from jupyter_sky.clouds.rented import records_of
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyStoreError
@@ -114,7 +115,7 @@ def test_launch_that_never_reached_ec2_costs_nothing(ec2: Ec2, known: Clusters) 
 @pytest.mark.usefixtures("own_data")
 def test_bill_is_bounded_where_the_cloud_has_forgotten(compute: Compute, known: Clusters) -> None:
     order = gcp_orders.order("train-0a1b2c3d")
-    order = replace(order, owner=clouds.records.identity(Path(Sky.load().data_dir)))
+    order = replace(order, owner=identity(Path(Sky.load().data_dir)))
     machines = launched("gcp", order)
     forget_answer(order)
     sent = time.time() - 2 * BOOT_SECONDS
@@ -136,7 +137,7 @@ def test_noted_launch_that_the_store_does_not_know_is_ended_and_billed(
     ec2: Ec2, known: Clusters, up: bool
 ) -> None:
     order = aws_cases.order()
-    order = replace(order, owner=clouds.records.identity(Path(Sky.load().data_dir)))
+    order = replace(order, owner=identity(Path(Sky.load().data_dir)))
     machines = launched("aws", order)
     aws_cases.running(aws_cases.AwsDriver(), machines)
     if not up:
