@@ -23,7 +23,7 @@ import psutil
 LEAK_SECONDS = 8.0
 """Within this time things that were told to end have ended."""
 FOLDERS = ("sky-", "jupyter-sky-", "ec2-", "skies-")
-LASTING = ("resource_tracker", "forkserver", "playwright", "chrom", " [mux]", "ssh: /")
+LASTING = ("resource_tracker", "forkserver", "playwright", "chrom", " [mux]", "ssh: /", "jedi")
 """In command lines of what is there for the whole run, or ends by itself when it is not used."""
 
 _made: list[str] = []
