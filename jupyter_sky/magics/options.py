@@ -97,7 +97,7 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, Complete], ...]] = {
         ),
         ("--intel-sgx", "", "Only machines with enclaves of Intel SGX.", "--intel-sgx", ""),
         (
-            *("--service", "NAME", "Managed service to plan for: name or needs."),
+            *("--service", "NAME", "Managed service to plan for."),
             *('--service "spark==3.5.*"', "service"),
         ),
         ("--spot", "", "Only cheaper machines that the cloud may take back.", "--spot", ""),
