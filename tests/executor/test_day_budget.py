@@ -56,14 +56,14 @@ def test_a_budget_that_is_passed_stops_what_costs(start: Any, host: SshHost) -> 
     book = start()
     assert book.run("import jupyter_sky.budget as _b; _b.GRACE_SECONDS = 8").status == "ok"
     assert book.run("%%sky --cloud ssh\nkept = 41").status == "ok"
-    most = spent_today(start.data) + 6
+    most = spent_today(start.data) + 12  # the last fifth, of which is warned, takes seconds
     assert book.run(f"%config Sky.budget_usd_day = {most}").status == "ok"
     ran = book.run(LOOP, 40)
     assert ran.ename == "SkyBudget", ran
     assert "was stopped" in ran.evalue and f"today's budget of ${most:,.2f}" in ran.evalue
     assert "%config Sky.budget_usd_day" in ran.evalue and "3,600.00/h" in ran.evalue
     assert "% of today's budget is spent" in ran.status_line, "it was warned before"
-    assert 3 < ran.seconds < 15
+    assert 3 < ran.seconds < 20
     refused = book.run("%%sky --cloud ssh\nkept")
     assert refused.ename == "SkyBudget" and "was not started" in refused.evalue
     free = book.run("%%sky --cloud local -c free\n6 * 7")

@@ -157,7 +157,8 @@ def test_a_cluster_whose_notebook_is_gone_ends_by_itself(fresh: Any) -> None:
     book.crash()
     killed = time.time()
     nothing_left(fresh.data, 8)
-    assert time.time() - sent > 2.0, "it is idle for as long as was said, whoever is gone"
+    # of a kernel that is killed the last use known is that of its last heartbeat, a quarter earlier
+    assert time.time() - sent > 1.4
     (end,) = ended(fresh.data)
     assert end["reason"] == "idle" and end["time"] - killed < 6
     time.sleep(1.0)
@@ -183,10 +184,15 @@ def test_an_open_notebook_does_not_keep_an_idle_cluster(fresh: Any) -> None:
     assert nothing_left(fresh.data, 12) > 3.0
     (end,) = ended(fresh.data)
     assert end["reason"] == "idle" and 4.0 < end["time"] - last < 9.0
-    time.sleep(2.0)
-    warned = status_lines(book)
+    warned: list[str] = []
+
+    def told() -> bool:
+        warned.extend(status_lines(book))
+        return bool(warned) and "ended at" in warned[-1]
+
+    wait_until(told, 20, "the status line does not say that the cluster has ended")
     assert any("nobody uses analysis-" in line and "it ends at" in line for line in warned), warned
-    assert "ended at" in warned[-1] and "the next cell starts another" in warned[-1]
+    assert "the next cell starts another" in warned[-1]
     after = book.run("%%sky\nkept")
     assert after.ename == "NameError", "it is another cluster"
     assert "has ended (idle); its variables are gone" in after.status_line
@@ -194,7 +200,7 @@ def test_an_open_notebook_does_not_keep_an_idle_cluster(fresh: Any) -> None:
 
 def status_lines(book: Notebook) -> list[str]:
     """What the status line of cells that have ended says now, by messages that come late."""
-    late = list(book.strays)
+    late, book.strays = book.strays, []
     while True:
         try:
             late.append(book.client.get_iopub_msg(timeout=0.5))
