@@ -127,18 +127,29 @@ def identity(data_dir: Path) -> str:
     """Return the name of this user of this installation, made at first use.
 
     It is written on machines, so that only who launched them takes them for their own.
-    """
-    import getpass
 
+    Raises
+    ------
+    SkyStoreError
+        It cannot be written now.
+    """
     path = data_dir / "identity"
     if not path.exists():
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        user = re.sub(r"[^a-z0-9]+", "-", getpass.getuser().lower()).strip("-")[:24] or "user"
-        partial = data_dir / f"identity.{os.getpid()}"
-        partial.write_text(f"{user}-{secrets.token_hex(4)}")
-        try:
-            os.link(partial, path)  # the first of several at once decides
-        except FileExistsError:
-            pass
-        partial.unlink()
+        with noting(data_dir):
+            _make_identity(path)
     return path.read_text().strip()
+
+
+def _make_identity(path: Path) -> None:
+    import getpass
+
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    user = re.sub(r"[^a-z0-9]+", "-", getpass.getuser().lower()).strip("-")[:24] or "user"
+    partial = path.with_name(f"identity.{os.getpid()}")
+    try:
+        partial.write_text(f"{user}-{secrets.token_hex(4)}")
+        os.link(partial, path)  # the first of several at once decides
+    except FileExistsError:
+        pass
+    finally:
+        partial.unlink(missing_ok=True)

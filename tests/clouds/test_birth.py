@@ -14,6 +14,7 @@ from jupyter_sky.clouds import Launch, birth
 from jupyter_sky.clouds.base import TAGS
 from jupyter_sky.clouds.records import KEEP_DAYS, Records, identity, is_launching
 from jupyter_sky.config import Sky
+from jupyter_sky.errors import SkyStoreError
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
 from tests.emulators.hosts import USABLE
@@ -107,6 +108,12 @@ def test_an_order_is_noted_before_it_is_sent_and_until_its_end_is_confirmed(tmp_
     records.close("train-1", {"time": old})
     records.open("train-2", {"cloud": "aws", "machines": []})
     assert records.read("train-1") == {} and records.read("train-2")
+
+
+def test_name_that_cannot_be_written_is_told_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SkyStoreError, match="cannot be noted"):
+        identity(tmp_path / "file" / "sky")
 
 
 def test_one_installation_has_one_name(tmp_path: Path) -> None:
