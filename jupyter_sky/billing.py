@@ -30,7 +30,7 @@ UNBOOKED = (
     "boot disks of no size that was asked for, public IPv4 addresses, traffic between nodes and "
     "what cells send elsewhere"
 )
-"""What rented machines cost besides, and neither plans nor the ledger know."""
+"""Costs of rented machines that neither plans nor the ledger know."""
 
 
 def disk_usd_h(gib: float) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 FOREIGN_SECONDS = 120.0
-"""How long after its last sign of life a process of another machine or boot counts as alive."""
+"""Time after its last sign of life for which a process of another machine or boot is alive."""
 
 Liveness = Literal["alive", "dead", "foreign"]
 

@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from .database import Database
 from .errors import SkyStoreError
@@ -22,7 +22,6 @@ from .schema import MIGRATIONS
 
 __all__ = ["ClusterId", "ClusterRow", "IntervalRow", "RunRow", "SpendRow", "Store"]
 
-_T = TypeVar("_T")
 _JSON = {"offer", "machines", "connection"}
 
 # Every write about a cluster names it by (name, created), and takes effect only while it is live:
@@ -193,16 +192,6 @@ class Store:
             self._db.exclusively(work)
         except sqlite3.IntegrityError as error:
             raise _taken(row.name) from error
-
-    def exclusively(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Do something in one durable transaction that no other process can come between.
-
-        Raises
-        ------
-        SkyStoreError
-            The store cannot be written now; nothing was done.
-        """
-        return self._db.exclusively(work)
 
     def renew_launch(self, cluster: ClusterId, at: float) -> bool:
         """Record that the process that launches a cluster lives; say whether it still starts."""

@@ -1,4 +1,4 @@
-"""How machines of Azure end without us: roles by which they delete themselves, and a timer.
+"""Ends of Azure machines without us: roles by which they delete themselves, and a timer.
 
 A machine that powers itself off is billed as one that runs, so each may delete its own group and
 what is in it, and no more. Roles may only be made and given by owners. Where they are not, Azure
@@ -28,7 +28,7 @@ ACTIONS = (
 )
 """All that a machine may do, in its own group: deleting a group takes what is in it along."""
 MARGIN_SECONDS = 300.0
-"""How long after its lease a machine has to delete itself before it is deallocated."""
+"""Time for a machine to delete itself after its lease, before it is deallocated."""
 _AUTHORIZATION = "providers/Microsoft.Authorization"
 _ROLES_VERSION, _SCHEDULES_VERSION = "2022-04-01", "2025-05-01"
 log = logging.getLogger(__name__)

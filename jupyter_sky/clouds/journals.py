@@ -29,7 +29,7 @@ from ..ssh import Address
 from .keeper import Node
 
 SECONDS = 60.0
-"""How long the end of a machine waits for its journal at most."""
+"""Longest time that the end of a machine waits for its journal."""
 MOST_BYTES = 2**28
 """Of a packed journal."""
 UNPACKED_BYTES = 2**31

@@ -13,7 +13,7 @@ from typing import Any
 WARN_SECONDS = 120.0
 WARN_PART = 0.2
 HEARD_SECONDS = 10.0
-"""How long after its last heartbeat a notebook counts as connected."""
+"""Time after its last heartbeat for which a notebook counts as connected."""
 
 
 def warn_seconds(idle: float) -> float:

@@ -11,7 +11,7 @@ from .data_values import decode, encode
 from .values import INLINE_BYTES, Parcel
 
 MOST_NESTED = 5
-"""How deep exceptions may lie in groups."""
+"""Deepest nesting of exceptions in groups."""
 _MORE = (
     "name path msg errno strerror filename filename2 lineno offset text end_lineno end_offset code "
     "value"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 1.0
 BEAT_SECONDS = 10.0
-"""How often a run that waits for its cluster shows that its kernel lives."""
+"""Period at which a run that waits for its cluster shows that its kernel lives."""
 _STATUS: dict[str, str] = {"done": "ok", "failed": "error"}
 """How the store calls what has ended so; other ends are called the same."""
 

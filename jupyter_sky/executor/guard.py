@@ -31,7 +31,7 @@ FRESH_SECONDS = 1.0
 LOOK_SECONDS = 5.0
 """How often it is looked at the day, at the least, while there is a budget."""
 END_SECONDS = 60.0
-"""How long clusters that end are waited for; those that take longer end meanwhile."""
+"""Longest wait for clusters that end; those that take longer end meanwhile."""
 GIVE_BACK_SECONDS = 120.0
 """A launch whose process lives has this long after the grace to give its machines back itself."""
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ENGINES_SECONDS = 120.0
 ABANDONED = "its notebook was killed while it launched it"
 RENEW_SECONDS = 10.0
-"""How often a launch shows others that its process lives."""
+"""Period at which a launch shows others that its process lives."""
 
 
 def start(

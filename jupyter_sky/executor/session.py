@@ -39,7 +39,7 @@ from .untrusted import InertDisplay, is_untrusted
 
 USD_SECONDS = 1.0
 KEPT_RUNS = 10
-"""How many named or background runs are kept for those who ask for them by name."""
+"""Most named or background runs that are kept to be asked for by name."""
 FOLLOWED = 10**9
 """How much of a run is shown once a page shows all of it below the run's own cell."""
 

@@ -19,7 +19,7 @@ from .lookup import Lookup
 from .origins import InstallRecord, Origin, origin_of, record_of
 
 LOOKUPS = 8
-"""How many names are looked up at once in indexes of this machine."""
+"""Most names that are looked up at once in indexes of this machine."""
 OURS = "jupyter-sky"
 """Is on every engine, as it is here."""
 _lookup = Lookup()
