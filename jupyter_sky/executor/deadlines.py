@@ -39,7 +39,8 @@ class Deadlines:
         until = lasts_until(verdict)
         if until is None and not any(self._told.values()):
             return  # there never was a deadline, as far as is known here
-        heard = {one.cluster_id: one.last_beat for one in self._clusters.store.intervals()}
+        going_on = self._clusters.store.intervals(since=verdict.at)
+        heard = {one.cluster_id: one.last_beat for one in going_on}
         for row in self._clusters.store.clusters():
             silent = verdict.at - heard.get(row.id, 0.0) > SILENT_SECONDS
             if not row.price or not silent or row.id in self._telling:
