@@ -168,7 +168,7 @@ def extend(cluster: str | None, time: str | float) -> float:
     session = _sessions.current()
     live = session.cluster(cluster)
     seconds = parse_duration(time, "time") if isinstance(time, str) else float(time)
-    return keep(session.store, live.row, seconds, live.link.head)
+    return keep(session.store, live.row, seconds, live.connection.ask_controller)
 
 
 def reap(everywhere: bool = True) -> Table:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import ssh
-from ..engines.package import recipe
+from ..engines.package import environment_spec
 from ..errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
 from ..ssh import Address
 from ..together import at_once
@@ -149,7 +149,7 @@ def take(node: Node, note: dict[str, Any], host_key: str = "") -> Node:
     SkyBootstrapError
         The machine cannot hold a cluster.
     """
-    wanted = recipe(node.python, node.packages)
+    wanted = environment_spec(node.python, node.packages)
     words = (node.token, str(node.slots), str(BOOT_SECONDS), json.dumps(note))
     look = (node.exports(), wanted.key, wanted.python, node.python)
     answer = ssh.run(node.address, _script(), *words, *look, host_key)

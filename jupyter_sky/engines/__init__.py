@@ -2,5 +2,5 @@
 
 On the head node one ``guardian`` (a few MB, standard library only) owns everything else and
 leaves nothing behind; one ``head`` process is ipyparallel's controller, the journal and the
-lease; one ``engine`` a node runs the cells. The notebook talks to them through a `Link`.
+lease; one ``engine`` a node runs the cells. The notebook talks to them through a `ClusterConnection`.
 """

@@ -11,8 +11,8 @@ from pathlib import PurePath
 from typing import Any
 
 WARN_SECONDS = 120.0
-WARN_PART = 0.2
-HEARD_SECONDS = 10.0
+WARN_FRACTION = 0.2
+NOTEBOOK_TIMEOUT_SECONDS = 10.0
 """Time after its last heartbeat for which a notebook counts as connected."""
 
 
@@ -24,7 +24,7 @@ def warn_seconds(idle: float) -> float:
     >>> warn_seconds(600.0), warn_seconds(20.0), warn_seconds(86400.0)
     (120.0, 4.0, 120.0)
     """
-    return min(WARN_SECONDS, idle * WARN_PART)
+    return min(WARN_SECONDS, idle * WARN_FRACTION)
 
 
 def notebook_name(path: str) -> str:
@@ -39,7 +39,7 @@ def notebook_name(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Notebook:
+class ConnectedNotebook:
     """A notebook that is connected, as of its last heartbeat.
 
     Attributes
@@ -50,7 +50,7 @@ class Notebook:
         The use that went on then, such as ``2 calls``; empty when there was none.
     """
 
-    heard: float
+    last_heartbeat: float
     uses: str
 
 
@@ -67,16 +67,18 @@ class Activity:
 
     def __init__(self, idle: float, now: float) -> None:
         self.idle = idle
-        self.last, self.last_what = now, "its start"
-        self.kept = 0.0
-        self._notebooks: dict[str, Notebook] = {}
+        self.last_use, self.last_use_label = now, "its start"
+        self.kept_until = 0.0
+        self._notebooks: dict[str, ConnectedNotebook] = {}
 
-    def note(self, what: str, at: float) -> None:
+    def record_use(self, what: str, at: float) -> None:
         """Note a use; an earlier one than the last known changes nothing."""
-        if at >= self.last:
-            self.last, self.last_what = at, what
+        if at >= self.last_use:
+            self.last_use, self.last_use_label = at, what
 
-    def beat(self, notebook: str, now: float, ago: float | None, what: str, uses: str) -> None:
+    def record_heartbeat(
+        self, notebook: str, now: float, ago: float | None, what: str, uses: str
+    ) -> None:
         """Note the heartbeat of a notebook.
 
         Parameters
@@ -88,35 +90,37 @@ class Activity:
         uses
             The use that goes on; empty when none does.
         """
-        self._notebooks[notebook] = Notebook(now, uses)
+        self._notebooks[notebook] = ConnectedNotebook(now, uses)
         if uses:
-            self.note(f"{uses} of {notebook_name(notebook)}", now)
+            self.record_use(f"{uses} of {notebook_name(notebook)}", now)
         elif ago is not None:
-            self.note(f"{what} of {notebook_name(notebook)}", now - max(0.0, ago))
+            self.record_use(f"{what} of {notebook_name(notebook)}", now - max(0.0, ago))
 
-    def keep(self, until: float) -> None:
+    def keep_until(self, until: float) -> None:
         """Let the cluster not end for idleness before a time."""
-        self.kept = until
+        self.kept_until = until
 
-    def left(self, now: float) -> float:
+    def seconds_left(self, now: float) -> float:
         """Return the seconds after which the cluster ends without another use."""
-        return max(self.last + self.idle, self.kept) - now
+        return max(self.last_use + self.idle, self.kept_until) - now
 
     def report(self, now: float, cells: list[str], logins: list[str]) -> dict[str, Any]:
         """Return what keeps the cluster up, what used it last, and how long it stays without."""
-        connected = self.connected(now)
+        connected = self.connected_notebooks(now)
         calls = [f"{uses} of {notebook_name(key)}" for key, uses in connected.items() if uses]
         return {
-            "idle_left": self.left(now),
+            "idle_left": self.seconds_left(now),
             "idle": self.idle,
             "users": [*cells, *calls, *logins],
-            "last_use": {"what": self.last_what, "ago": now - self.last},
+            "last_use": {"what": self.last_use_label, "ago": now - self.last_use},
             "connected": list(connected),
         }
 
-    def connected(self, now: float) -> dict[str, str]:
+    def connected_notebooks(self, now: float) -> dict[str, str]:
         """Return the connected notebooks, each with the use that goes on, and forget the others."""
         self._notebooks = {
-            name: one for name, one in self._notebooks.items() if now - one.heard < HEARD_SECONDS
+            name: one
+            for name, one in self._notebooks.items()
+            if now - one.last_heartbeat < NOTEBOOK_TIMEOUT_SECONDS
         }
         return {name: one.uses for name, one in self._notebooks.items()}

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import SkyClusterLost
 
 PORTS = "registration control mux task iopub notification broadcast".split()
-FIXED: Mapping[str, Any] = {
+REQUIRED_SETTINGS: Mapping[str, Any] = {
     "pack": "json",
     "unpack": "json",
     "signature_scheme": "hmac-sha256",
@@ -27,7 +27,7 @@ FIXED: Mapping[str, Any] = {
 LOOPBACK = "tcp://127.0.0.1"
 
 
-def checked(found: Any, cluster: str, interface: str = LOOPBACK) -> dict[str, Any]:
+def validate(found: Any, cluster: str, interface: str = LOOPBACK) -> dict[str, Any]:
     """Return the connection that a controller's file describes, with `FIXED` settings.
 
     Parameters
@@ -46,22 +46,22 @@ def checked(found: Any, cluster: str, interface: str = LOOPBACK) -> dict[str, An
         The file has no key, no valid ports, or names another machine.
     """
     if not isinstance(found, Mapping):
-        raise _refused(cluster, "it is not a JSON object")
+        raise _invalid_error(cluster, "it is not a JSON object")
     key, curve = found.get("key"), found.get("curve_serverkey")
     if curve is not None and not (isinstance(curve, str) and re.fullmatch(r"[!-~]{40}|", curve)):
-        raise _refused(cluster, "its curve_serverkey is not a key")
+        raise _invalid_error(cluster, "its curve_serverkey is not a key")
     # ipyparallel signs nothing where CURVE encrypts and authenticates, as between nodes
     if not isinstance(key, str) or not (key or curve):
-        raise _refused(cluster, "it has no key, and messages must be signed or encrypted")
+        raise _invalid_error(cluster, "it has no key, and messages must be signed or encrypted")
     if interface == LOOPBACK and found.get("interface") != LOOPBACK:
-        raise _refused(cluster, f"it names the address {found.get('interface')!r:.80}")
+        raise _invalid_error(cluster, f"it names the address {found.get('interface')!r:.80}")
     for name in PORTS:
         port = found.get(name)
         if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
-            raise _refused(cluster, f"its port {name} is {port!r:.40}")
+            raise _invalid_error(cluster, f"its port {name} is {port!r:.40}")
     ports = {name: found[name] for name in PORTS}
     kept = {"key": key, "curve_serverkey": curve, "task_scheme": "leastload"}
-    return {**ports, **kept, **FIXED, "interface": interface}
+    return {**ports, **kept, **REQUIRED_SETTINGS, "interface": interface}
 
 
 def read(path: Path, cluster: str) -> dict[str, Any]:
@@ -77,11 +77,11 @@ def read(path: Path, cluster: str) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
     except (ValueError, RecursionError):
-        raise _refused(cluster, "it is not JSON") from None
-    return checked(found, cluster)
+        raise _invalid_error(cluster, "it is not JSON") from None
+    return validate(found, cluster)
 
 
-def _refused(cluster: str, why: str) -> SkyClusterLost:
+def _invalid_error(cluster: str, why: str) -> SkyClusterLost:
     return SkyClusterLost(
         f"the connection file of cluster {cluster} is refused: {why}",
         hint=f"end what is left of it: %sky down {cluster}",

@@ -22,7 +22,7 @@ KINDS = (
     "numbers, text, bytes, dates, lists, tuples, dicts and sets of these, NumPy arrays, and tables "
     "of pandas, Polars or Arrow"
 )
-MOST_DEPTH = 100
+MAX_DEPTH = 100
 
 
 def encode(value: Any, name: str = "value") -> Parcel:
@@ -39,7 +39,7 @@ def encode(value: Any, name: str = "value") -> Parcel:
     {'loss': (0.5, inf)}
     """
     segments: list[bytes] = [b""]
-    tree = _encoded(value, name, segments, 0)
+    tree = _encode_tree(value, name, segments, 0)
     try:
         segments[0] = json.dumps(tree, separators=(",", ":")).encode()
     except ValueError as error:  # an integer of thousands of digits
@@ -57,7 +57,7 @@ def decode(parcel: Parcel) -> Any:
     """
     try:
         tree = json.loads(bytes(parcel.segments[0]))
-        return _decoded(tree, parcel.segments, 0)
+        return _decode_tree(tree, parcel.segments, 0)
     except SkyTransferError:
         raise
     except RecursionError:
@@ -70,10 +70,10 @@ def decode(parcel: Parcel) -> Any:
 # -- there -------------------------------------------------------------------------------------
 
 
-def _encoded(value: Any, path: str, segments: list[bytes], depth: int) -> Any:
+def _encode_tree(value: Any, path: str, segments: list[bytes], depth: int) -> Any:
     kind = type(value)
-    if depth > MOST_DEPTH:
-        raise SkyTransferError(f"{path} is nested more than {MOST_DEPTH} deep")
+    if depth > MAX_DEPTH:
+        raise SkyTransferError(f"{path} is nested more than {MAX_DEPTH} deep")
     if value is None or kind in (bool, int):
         return value
     if kind is str:
@@ -85,19 +85,20 @@ def _encoded(value: Any, path: str, segments: list[bytes], depth: int) -> Any:
         return {kind.__name__: _SCALARS[kind](value)}
     if kind in (list, tuple, set, frozenset):
         parts = [
-            _encoded(part, f"{path}[{at}]", segments, depth + 1) for at, part in enumerate(value)
+            _encode_tree(part, f"{path}[{at}]", segments, depth + 1)
+            for at, part in enumerate(value)
         ]
         return parts if kind is list else {kind.__name__: parts}
     if kind is dict:
         pairs = [
             [
-                _encoded(key, f"a key of {path}", segments, depth + 1),
-                _encoded(part, f"{path}[{key!r:.40}]", segments, depth + 1),
+                _encode_tree(key, f"a key of {path}", segments, depth + 1),
+                _encode_tree(part, f"{path}[{key!r:.40}]", segments, depth + 1),
             ]
             for key, part in value.items()
         ]
         return {"dict": pairs}
-    return _large(value, path, segments)
+    return _encode_segment(value, path, segments)
 
 
 _SCALARS: dict[type, Callable[[Any], Any]] = {
@@ -111,7 +112,7 @@ _SCALARS: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def _large(value: Any, path: str, segments: list[bytes]) -> dict[str, int]:
+def _encode_segment(value: Any, path: str, segments: list[bytes]) -> dict[str, int]:
     """Put an array or a table behind the tree, and return where it is."""
     kind = type(value)
     root, name = kind.__module__.partition(".")[0], kind.__name__
@@ -184,30 +185,30 @@ def _wide(value: str) -> str:
 # -- here --------------------------------------------------------------------------------------
 
 
-def _decoded(tree: Any, segments: Sequence[memoryview], depth: int) -> Any:
-    if depth > MOST_DEPTH + 1:
+def _decode_tree(tree: Any, segments: Sequence[memoryview], depth: int) -> Any:
+    if depth > MAX_DEPTH + 1:
         raise SkyTransferError("what has come is nested too deeply")
     if tree is None or isinstance(tree, str | bool | int | float):
         return tree
     if isinstance(tree, list):
-        return [_decoded(part, segments, depth + 1) for part in tree]
+        return [_decode_tree(part, segments, depth + 1) for part in tree]
     ((tag, told),) = tree.items()
     if tag in ("tuple", "set", "frozenset"):
-        parts = (_decoded(part, segments, depth + 1) for part in told)
+        parts = (_decode_tree(part, segments, depth + 1) for part in told)
         return {"tuple": tuple, "set": set, "frozenset": frozenset}[tag](parts)
     if tag == "dict":
         return {
-            _decoded(key, segments, depth + 1): _decoded(part, segments, depth + 1)
+            _decode_tree(key, segments, depth + 1): _decode_tree(part, segments, depth + 1)
             for key, part in told
         }
-    if tag in _READ:
-        return _READ[tag](told)
+    if tag in _SCALAR_DECODERS:
+        return _SCALAR_DECODERS[tag](told)
     if isinstance(told, bool) or not isinstance(told, int) or not 0 < told < len(segments):
         raise SkyTransferError(f"what has come has no part {told!r:.40}")
-    return _READ_LARGE[tag](segments[told])
+    return _SEGMENT_DECODERS[tag](segments[told])
 
 
-_READ: dict[str, Callable[[Any], Any]] = {
+_SCALAR_DECODERS: dict[str, Callable[[Any], Any]] = {
     "float": float,
     "wide": lambda told: base64.b64decode(told).decode("utf-8", "surrogatepass"),
     "complex": lambda told: complex(float(told[0]), float(told[1])),
@@ -245,7 +246,7 @@ def _read_polars(data: memoryview) -> Any:
     return polars.from_arrow(_read_arrow(data))
 
 
-_READ_LARGE: dict[str, Callable[[memoryview], Any]] = {
+_SEGMENT_DECODERS: dict[str, Callable[[memoryview], Any]] = {
     "npy": _read_npy,
     "scalar": lambda data: _read_npy(data)[()],
     "arrow": _read_arrow,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-REASON = "the day's budget is spent"
+BUDGET_SPENT_REASON = "the day's budget is spent"
 """Why a cluster has ended, for its records."""
 
 
@@ -33,7 +33,7 @@ class Deadline:
         self._at = None if seconds is None else _clock() + float(seconds)
 
     @property
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Seconds until then; None without a deadline."""
         return None if self._at is None else self._at - _clock()
 

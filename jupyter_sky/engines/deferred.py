@@ -19,7 +19,7 @@ from typing import Any
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     """Import without garbage collection: a tenth of the time, and nothing of it is garbage."""
     gc.disable()
     try:
@@ -30,7 +30,7 @@ def undisturbed() -> Iterator[None]:
 
 
 @contextmanager
-def missing(name: str) -> Iterator[None]:
+def blocked_import(name: str) -> Iterator[None]:
     """Let what is imported meanwhile find that a package is not there."""
     if name in sys.modules:
         yield
@@ -42,7 +42,7 @@ def missing(name: str) -> Iterator[None]:
         del sys.modules[name]
 
 
-def defer(name: str) -> None:
+def make_lazy(name: str) -> None:
     """Let a package run its own code when something is asked of it that is not one of its modules.
 
     Parameters

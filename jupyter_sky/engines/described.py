@@ -10,9 +10,9 @@ from ..errors import SkyTransferError
 from .data_values import decode, encode
 from .values import INLINE_BYTES, Parcel
 
-MOST_NESTED = 5
+MAX_NESTED = 5
 """Deepest nesting of exceptions in groups."""
-_MORE = (
+_EXTRA_ATTRIBUTES = (
     "name path msg errno strerror filename filename2 lineno offset text end_lineno end_offset code "
     "value"
 ).split()
@@ -39,7 +39,7 @@ def describe_error(error: BaseException, depth: int = 0) -> dict[str, Any]:
         described["module"] = error.name
     if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
         described["filename"] = error.filename
-    more = {name: getattr(error, name, None) for name in _MORE}
+    more = {name: getattr(error, name, None) for name in _EXTRA_ATTRIBUTES}
     carried = {
         "args": [_data(value, depth, str) for value in error.args],
         "more": _mapping({name: value for name, value in more.items() if value is not None}, depth),
@@ -51,7 +51,7 @@ def describe_error(error: BaseException, depth: int = 0) -> dict[str, Any]:
     return described
 
 
-def carried_by(described: Mapping[str, Any], build: Any) -> dict[str, Any]:
+def decode_attributes(described: Mapping[str, Any], build: Any) -> dict[str, Any]:
     """Return ``args``, ``dict`` and ``more`` of a described exception, as far as they are sound.
 
     Parameters
@@ -62,14 +62,14 @@ def carried_by(described: Mapping[str, Any], build: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     args = described.get("args")
     if isinstance(args, list):
-        found["args"] = tuple(_opened(value, build) for value in args)
+        found["args"] = tuple(_decode_value(value, build) for value in args)
     for part in ("dict", "more"):
         told = described.get(part)
         if isinstance(told, Mapping):
             found[part] = {
-                name: _opened(value, build)
+                name: _decode_value(value, build)
                 for name, value in told.items()
-                if (name in _MORE if part == "more" else not str(name).startswith("_"))
+                if (name in _EXTRA_ATTRIBUTES if part == "more" else not str(name).startswith("_"))
             }
     return found
 
@@ -86,7 +86,7 @@ def _mapping(values: Mapping[Any, Any], depth: int) -> dict[str, Any]:
 def _data(value: Any, depth: int, instead: Any) -> Any:
     """Return a value as data; what is none as text, or None."""
     if isinstance(value, BaseException):
-        return {"error": describe_error(value, depth + 1)} if depth < MOST_NESTED else None
+        return {"error": describe_error(value, depth + 1)} if depth < MAX_NESTED else None
     if isinstance(value, list | tuple) and any(isinstance(v, BaseException) for v in value):
         return {"each": [_data(part, depth, instead) for part in value]}
     try:
@@ -98,13 +98,13 @@ def _data(value: Any, depth: int, instead: Any) -> Any:
     return None if instead is None else {"text": _text(value)}
 
 
-def _opened(told: Any, build: Any) -> Any:
+def _decode_value(told: Any, build: Any) -> Any:
     if not isinstance(told, Mapping):
         return None
     if "error" in told:
         return build(told["error"])
     if "each" in told:
-        return [_opened(part, build) for part in told["each"]]
+        return [_decode_value(part, build) for part in told["each"]]
     if "text" in told:
         return str(told["text"])
     try:

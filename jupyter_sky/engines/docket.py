@@ -16,7 +16,7 @@ _END = b"\0"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CurrentCell:
     """The cell that an engine executes.
 
     Attributes
@@ -31,7 +31,7 @@ class Entry:
     facts: dict[str, Any]
 
 
-class Docket:
+class CurrentCellFile:
     """The engine's end of the file.
 
     Examples
@@ -49,26 +49,26 @@ class Docket:
     def write(self, msg_id: str, facts: str) -> None:
         """Say that a cell begins; `facts` is JSON."""
         # the id at both ends: a reader that comes in the middle of a write can tell
-        _attempt(self._file, f"{msg_id}\n{facts}\n{msg_id}".encode() + _END)
+        _write_ignoring_errors(self._file, f"{msg_id}\n{facts}\n{msg_id}".encode() + _END)
 
     def clear(self) -> None:
         """Say that it has ended."""
-        _attempt(self._file, _END)
+        _write_ignoring_errors(self._file, _END)
 
 
-def path_of(directory: Path, rank: int) -> Path:
+def cell_file_path(directory: Path, rank: int) -> Path:
     """The file of an engine, in the directory of its cluster."""
     return directory / f"engine-{rank}.cell"
 
 
-def _attempt(file: int, data: bytes) -> None:
+def _write_ignoring_errors(file: int, data: bytes) -> None:
     try:
         os.pwrite(file, data, 0)
     except OSError:  # a full disk: cells matter more
         pass
 
 
-def read(path: Path) -> Entry | None:
+def read_current_cell(path: Path) -> CurrentCell | None:
     """Return what an engine executes now, if anything."""
     for _ in range(3):
         try:
@@ -80,5 +80,5 @@ def read(path: Path) -> Entry | None:
         first, _, rest = text.partition("\n")
         facts, _, last = rest.rpartition("\n")
         if first == last:
-            return Entry(first, json.loads(facts))
+            return CurrentCell(first, json.loads(facts))
     return None

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from ..functions.instance import InstanceInfo
-from .deferred import defer, missing, undisturbed
+from .deferred import blocked_import, gc_disabled, make_lazy
 from .guardian import PR_SET_PDEATHSIG, prctl
 
-MEETING_SECONDS = 60.0
+CONNECTION_FILE_SECONDS = 60.0
 """How long an engine waits for word of where its controller is."""
 
 
-def limit(cpus: list[int] | None, memory_gib: float | None) -> None:
+def apply_limits(cpus: list[int] | None, memory_gib: float | None) -> None:
     """Bound this process and its children to `cpus` and to `memory_gib` of data.
 
     The memory bound makes an allocation past it a MemoryError in the cell, not a kill of the
@@ -40,7 +40,7 @@ def limit(cpus: list[int] | None, memory_gib: float | None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
 
 
-def leave_with(parent: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """End this process when its parent ends, whatever the cell is doing."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -52,11 +52,11 @@ def leave_with(parent: int) -> None:
     threading.Thread(target=watch, name="sky-parent", daemon=True).start()
 
 
-def load() -> None:
+def import_dependencies() -> None:
     """Import what an engine needs: in its own process, or in the one that it is forked from."""
-    defer("ipyparallel")
-    with undisturbed():
-        with missing("debugpy"):  # nobody sets breakpoints in an engine
+    make_lazy("ipyparallel")
+    with gc_disabled():
+        with blocked_import("debugpy"):  # nobody sets breakpoints in an engine
             import ipykernel.debugger  # noqa: F401 (looks now, and the kernel would later)
         import ipyparallel.engine.app  # noqa: F401 (see `main`)
 
@@ -67,27 +67,27 @@ def main(argv: list[str]) -> None:
     """Start the engine of one rank."""
     config: dict[str, Any] = json.loads(Path(argv[0]).read_text())
     rank = int(argv[1])
-    leave_with(os.getppid())
+    exit_with_parent(os.getppid())
     os.environ.update(InstanceInfo.of_engine(config, rank).variables())
     cpus = config.get("cpus")
-    limit(cpus[rank] if cpus else None, config.get("memory"))
+    apply_limits(cpus[rank] if cpus else None, config.get("memory"))
 
-    load()
+    import_dependencies()
     from ipyparallel.engine import app as engine_app
 
-    from .docket import Docket, path_of
+    from .docket import CurrentCellFile, cell_file_path
     from .kernel import SkyKernel
-    from .streams import Publisher
+    from .streams import OutputPublisher
 
     directory = Path(config["directory"])
     # ipyparallel names these classes in this module only; there are no traits for them.
     engine_app.Kernel = SkyKernel  # type: ignore[misc]
-    engine_app.IOPubThread = Publisher  # type: ignore[misc]
+    engine_app.IOPubThread = OutputPublisher  # type: ignore[misc]
     met = directory / "security" / "engine.json"
-    deadline = time.monotonic() + MEETING_SECONDS
+    deadline = time.monotonic() + CONNECTION_FILE_SECONDS
     while not met.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-    SkyKernel.docket = Docket(path_of(directory, rank))
+    SkyKernel.cell_file = CurrentCellFile(cell_file_path(directory, rank))
     # as in a notebook's kernel, forked processes can be ended and what they print is shown
     os.register_at_fork(after_in_child=partial(signal.signal, signal.SIGTERM, signal.SIG_DFL))
     engine_app.IPEngine.launch_instance(
@@ -95,7 +95,7 @@ def main(argv: list[str]) -> None:
             f"--IPEngine.url_file={met}",
             f"--IPEngine.id={rank}",
             "--IPEngine.enable_nanny=False",
-            "--IPEngine.out_stream_factory=jupyter_sky.engines.streams.QuickStream",
+            "--IPEngine.out_stream_factory=jupyter_sky.engines.streams.BoundedOutStream",
             "--IPEngine.timeout=60",
             f"--IPEngine.work_dir={directory / 'work'}",
             f"--ProfileDir.location={directory / 'profile'}",

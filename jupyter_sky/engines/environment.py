@@ -27,7 +27,7 @@ from ..package_names import without_credentials
 SHOWN_LINES = 12
 
 
-def ensure(
+def install_packages(
     packages: Sequence[str],
     what: str = "--pip",
     without: Sequence[str] = (),
@@ -53,7 +53,7 @@ def ensure(
     for package in packages:
         if package.lstrip().startswith("-"):
             raise SkyError(f"{what} {package}: an option of the installer, not a package")
-    parts = [sys.executable, sys.version, *sorted(map(_identity, packages))]
+    parts = [sys.executable, sys.version, *sorted(map(_package_identity, packages))]
     parts += [f"without {name}" for name in without]
     parts += [without_credentials(f"{name}={settings[name]}") for name in sorted(settings)]
     text = "\n".join(parts)
@@ -62,7 +62,7 @@ def ensure(
     site_packages = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(home)}))
     complete = home / "complete"
     if not complete.exists():
-        with alone(home.with_suffix(".lock")):
+        with exclusive_lock(home.with_suffix(".lock")):
             if not complete.exists():
                 _build(home, site_packages)
                 _install(home, packages, what, without, settings)
@@ -70,7 +70,7 @@ def ensure(
     return str(site_packages)
 
 
-def _identity(package: str) -> str:
+def _package_identity(package: str) -> str:
     """Return a requirement, with the state of the file where it names one."""
     path = Path(package)
     if not path.exists():
@@ -80,7 +80,7 @@ def _identity(package: str) -> str:
 
 
 @contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
+def exclusive_lock(path: Path) -> Iterator[None]:
     """Keep out other engines of this machine that want to make the same."""
     import fcntl
 
@@ -109,7 +109,7 @@ def _install(
         commands.append([uv, "pip", "install", "--quiet", "--python", python])
         if without:
             file = home / "without.txt"
-            file.write_text(overrides(without))
+            file.write_text(dependency_overrides(without))
             commands[0] += ["--overrides", str(file)]
     # pip may know an index from files that uv does not read. But it mixes all indexes that it
     # knows, where uv asks the next one only for names that the first one has not.
@@ -133,7 +133,7 @@ def _install(
     raise SkyError(without_credentials(f"{what} {asked} cannot be installed:\n{last}"))
 
 
-def overrides(names: Sequence[str]) -> str:
+def dependency_overrides(names: Sequence[str]) -> str:
     """Return overrides for uv that let no package depend on some names."""
     return "".join(f"{name} ; python_version < '3'\n" for name in names)
 

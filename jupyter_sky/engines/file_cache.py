@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..errors import SkyBootstrapError
 
-Known = Mapping[str, Sequence]
+FileEntries = Mapping[str, Sequence]
 """Files by the path that they get: ``[digest of the content, mode]``."""
 
 
@@ -31,7 +31,7 @@ def digest(parts: Iterable[str | bytes]) -> str:
     return state.hexdigest()
 
 
-def tree_digest(known: Known) -> str:
+def tree_digest(known: FileEntries) -> str:
     """Tell a tree of files from every other."""
     return digest(f"{name}\n{found}\n{mode:o}" for name, (found, mode) in sorted(known.items()))
 
@@ -41,7 +41,7 @@ class FileTree:
     """Files of this machine, by the path that each is to have on another one."""
 
     files: Mapping[str, Path]
-    known: Known
+    entries: FileEntries
 
     @classmethod
     def of(cls, files: Mapping[str, Path]) -> FileTree:
@@ -56,11 +56,11 @@ class FileTree:
     @property
     def digest(self) -> str:
         """Tells this tree from every other."""
-        return tree_digest(self.known)
+        return tree_digest(self.entries)
 
     def by_digest(self) -> dict[str, Path]:
         """Return a file for each content."""
-        return {facts[0]: self.files[name] for name, facts in self.known.items()}
+        return {facts[0]: self.files[name] for name, facts in self.entries.items()}
 
     def size(self, digests: Iterable[str] | None = None) -> int:
         """Return how many bytes contents have together; without `digests`, all of them."""
@@ -100,20 +100,20 @@ def _hash(data: bytes = b"") -> hashlib.blake2b:
 # -- on the machine --------------------------------------------------------------------------
 
 
-def home() -> Path:
+def cache_folder() -> Path:
     """Return where things are kept on this machine."""
     return Path.home() / ".cache" / "jupyter_sky"
 
 
-def missing(known: Known) -> list[str]:
+def missing_digests(known: FileEntries) -> list[str]:
     """Return the digests of files whose content is not here."""
-    if (home() / "trees" / tree_digest(known)).exists():
+    if (cache_folder() / "trees" / tree_digest(known)).exists():
         return []
     wanted = dict.fromkeys(found for found, _ in known.values())
-    return [each for each in wanted if not (home() / "files" / each).exists()]
+    return [each for each in wanted if not (cache_folder() / "files" / each).exists()]
 
 
-def keep(contents: Mapping[str, bytes]) -> None:
+def store_contents(contents: Mapping[str, bytes]) -> None:
     """Keep contents of files under their digests.
 
     Raises
@@ -121,7 +121,7 @@ def keep(contents: Mapping[str, bytes]) -> None:
     SkyBootstrapError
         A content is not that of its digest.
     """
-    folder = home() / "files"
+    folder = cache_folder() / "files"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, data in contents.items():
         if _hash(data).hexdigest() != name:
@@ -137,10 +137,10 @@ class FileReceiver:
     def __init__(self) -> None:
         self._partial: dict[str, tuple[Path, hashlib.blake2b]] = {}
 
-    def add(self, name: str, start: int, piece: bytes | memoryview) -> None:
+    def add_piece(self, name: str, start: int, piece: bytes | memoryview) -> None:
         """Add a piece; the first one begins the content anew."""
         if start == 0:
-            folder = home() / "files"
+            folder = cache_folder() / "files"
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._discard(name)
             handle, path = tempfile.mkstemp(dir=folder)
@@ -164,7 +164,7 @@ class FileReceiver:
                 path, state = self._partial[name]
                 if state.hexdigest() != name:
                     raise _changed()
-                os.replace(path, home() / "files" / name)
+                os.replace(path, cache_folder() / "files" / name)
         finally:
             for name in [*self._partial]:
                 self._discard(name)
@@ -178,9 +178,9 @@ def _changed() -> SkyBootstrapError:
     return SkyBootstrapError("a file has changed while it was sent", hint="try again")
 
 
-def lay_out(known: Known) -> str:
+def build_folder(known: FileEntries) -> str:
     """Make a folder of files that are here, unless there is one; return its path."""
-    target = home() / "trees" / tree_digest(known)
+    target = cache_folder() / "trees" / tree_digest(known)
     if not target.exists():
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(dir=target.parent))
@@ -188,7 +188,7 @@ def lay_out(known: Known) -> str:
             path = work / name
             path.parent.mkdir(parents=True, exist_ok=True)
             # a copy: what is written there must not change what is kept
-            shutil.copyfile(home() / "files" / found, path)
+            shutil.copyfile(cache_folder() / "files" / found, path)
             path.chmod(mode)
         try:
             work.rename(target)

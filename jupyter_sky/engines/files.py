@@ -74,18 +74,18 @@ class Manifest:
         notes: list[str] = []
         if secrets := self.secrets:
             notes.append(
-                f"--sync left out {_some(secrets)}: keys or passwords by the name; one that is "
+                f"--sync left out {_join_names(secrets)}: keys or passwords by the name; one that is "
                 f"named is sent: --sync {secrets[0]}"
             )
         if self.links:
             notes.append(
-                f"--sync left out {_some(self.links)}: symbolic links to folders, or to what lies "
+                f"--sync left out {_join_names(self.links)}: symbolic links to folders, or to what lies "
                 "outside the notebook's folder"
             )
         return notes
 
 
-def manifest(root: Path, paths: Iterable[str]) -> Manifest:
+def build_manifest(root: Path, paths: Iterable[str]) -> Manifest:
     """List the files below a notebook's folder that are to be synced.
 
     Parameters
@@ -144,13 +144,13 @@ def _files(root: Path, path: Path, found: Manifest) -> Iterator[Path]:
                 continue
             if not asked and is_secret(file.name):
                 found.secrets.append(name)
-            elif file.is_symlink() and not leads_below(file, root):
+            elif file.is_symlink() and not points_inside(file, root):
                 found.links.append(name)
             else:
                 yield file
 
 
-def leads_below(link: Path, root: Path) -> bool:
+def points_inside(link: Path, root: Path) -> bool:
     """Say whether a link leads to a file of a folder that would be sent by its own name."""
     target, root = link.resolve(), root.resolve()
     if not target.is_relative_to(root):
@@ -159,7 +159,7 @@ def leads_below(link: Path, root: Path) -> bool:
     return not any(part in SKIPPED or is_secret(part) for part in parts)
 
 
-def _some(names: list[str], shown: int = 3) -> str:
+def _join_names(names: list[str], shown: int = 3) -> str:
     more = len(names) - shown
     return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
 
@@ -173,18 +173,18 @@ class Workspace:
 
     def missing(self, wanted: dict[str, list]) -> list[str]:
         """Return the files of `wanted` that are not here with that size and that time."""
-        return [name for name, facts in wanted.items() if not self._has(name, facts)]
+        return [name for name, facts in wanted.items() if not self._is_current(name, facts)]
 
-    def _has(self, name: str, facts: list) -> bool:
+    def _is_current(self, name: str, facts: list) -> bool:
         try:
-            status = self._inside(name).stat()
+            status = self._resolve_inside(name).stat()
         except OSError:
             return False
         return [status.st_size, status.st_mtime_ns] == facts[:2]
 
     def write(self, name: str, start: int, mode: int, buffers: Iterable) -> None:
         """Write one piece of a file at `start`; the first piece begins it anew."""
-        path = self._inside(name)
+        path = self._resolve_inside(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         if start == 0 and path.suffix == ".py":
             # it is found by whole seconds and size, which an edit may leave as they were
@@ -195,7 +195,7 @@ class Workspace:
                 file.write(buffer)
         path.chmod(mode)
 
-    def settle(
+    def apply_sync(
         self, wanted: dict[str, list], written: Iterable[str], paths: Iterable[str] = ()
     ) -> list[str]:
         """Make the folder agree with what was synced, and forget modules that have changed.
@@ -216,21 +216,21 @@ class Workspace:
             The modules that the next import reads anew.
         """
         for name in written:
-            os.utime(self._inside(name), ns=(wanted[name][1], wanted[name][1]))
+            os.utime(self._resolve_inside(name), ns=(wanted[name][1], wanted[name][1]))
         changed = {name for name, facts in wanted.items() if self.seen.get(name) != facts}
         roots = [PurePosixPath(path) for path in paths]
         for name in set(self.seen) - set(wanted):
             if any(PurePosixPath(name).is_relative_to(root) for root in roots):
                 facts = self.seen.pop(name)
-                if self._has(name, facts):
-                    self._inside(name).unlink()
+                if self._is_current(name, facts):
+                    self._resolve_inside(name).unlink()
                     changed.add(name)
         self.seen |= wanted
         return self._forget(changed)
 
     def _forget(self, changed: Iterable[str]) -> list[str]:
         """Forget the modules of changed files, each with the whole of its package."""
-        files = {os.path.realpath(self._inside(name)) for name in changed}
+        files = {os.path.realpath(self._resolve_inside(name)) for name in changed}
         return _forget_modules(lambda file: file in files)
 
     def forget_below(self, folder: str) -> list[str]:
@@ -248,7 +248,7 @@ class Workspace:
                 sys.path[:] = added + before
         importlib.invalidate_caches()
 
-    def _inside(self, name: str) -> Path:
+    def _resolve_inside(self, name: str) -> Path:
         pure = PurePosixPath(name)
         if pure.is_absolute() or ".." in pure.parts:
             raise ValueError(f"{name} lies outside the working folder")

@@ -20,15 +20,15 @@ import sys
 import time
 from pathlib import Path
 
-from .mux import HELLO, MAGIC, Mux, tune
-from .private_sockets import outputs_name
+from .mux import HELLO, MAGIC, Multiplexer, set_nodelay
+from .private_sockets import output_socket_name
 
-KEPT_SECONDS = 7200.0
+SESSION_SECONDS = 7200.0
 """How long the streams of a notebook that is away are kept."""
-SOCKET = "gate"
+SOCKET_NAME = "gate"
 
 
-class Gate:
+class TunnelServer:
     """Everyone who is attached to a cluster, or will be again.
 
     Parameters
@@ -39,29 +39,29 @@ class Gate:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.sessions: dict[bytes, tuple[Mux, float]] = {}
+        self.sessions: dict[bytes, tuple[Multiplexer, float]] = {}
 
     async def serve(self) -> None:
         """Take in sessions until this process is ended."""
-        path = self.directory / SOCKET
+        path = self.directory / SOCKET_NAME
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
         os.chdir(self.directory)  # the path of a socket must be short
-        listener.bind(SOCKET)
+        listener.bind(SOCKET_NAME)
         listener.listen(16)
         listener.setblocking(False)
         loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task] = set()
         while True:
             conn, _ = await loop.sock_accept(listener)
-            task = loop.create_task(self._attached(conn))
+            task = loop.create_task(self._serve_session(conn))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-    async def _attached(self, conn: socket.socket) -> None:
+    async def _serve_session(self, conn: socket.socket) -> None:
         """Carry the streams of one session over the ends that it hands us."""
         with conn, contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            reader, writer = await _ends(conn)
+            reader, writer = await _receive_pipes(conn)
             magic, name, received, _ = HELLO.unpack(await reader.readexactly(HELLO.size))
             if magic != MAGIC:
                 return
@@ -73,26 +73,26 @@ class Gate:
             mux = self._session(name)
             mux.detach()
             writer.write(HELLO.pack(MAGIC, name, mux.received, 0))
-            await mux.carry(reader, writer, received)
-            if mux.left:
+            await mux.run(reader, writer, received)
+            if mux.has_peer_left:
                 self.sessions.pop(name, None)
                 mux.close_all()
 
-    def _session(self, name: bytes) -> Mux:
+    def _session(self, name: bytes) -> Multiplexer:
         now = time.monotonic()
         for other, (mux, seen) in list(self.sessions.items()):
-            if now - seen > KEPT_SECONDS and other != name:
+            if now - seen > SESSION_SECONDS and other != name:
                 del self.sessions[other]
                 mux.close_all()
         if name not in self.sessions:
-            mux = Mux()
-            mux.on_open = lambda number, port: self._open(mux, number, port)
-            mux.heard = lambda: self.sessions.__setitem__(name, (mux, time.monotonic()))
+            mux = Multiplexer()
+            mux.on_open = lambda number, port: self._open_stream(mux, number, port)
+            mux.on_receive = lambda: self.sessions.__setitem__(name, (mux, time.monotonic()))
             self.sessions[name] = (mux, now)
         return self.sessions[name][0]
 
-    def _open(self, mux: Mux, number: int, port: int) -> None:
-        mux.expect(number)
+    def _open_stream(self, mux: Multiplexer, number: int, port: int) -> None:
+        mux.expect_stream(number)
 
         async def connect() -> None:
             try:
@@ -100,8 +100,8 @@ class Gate:
             except OSError:
                 mux.close(number)
                 return
-            tune(writer)
-            mux.join(number, reader, writer)
+            set_nodelay(writer)
+            mux.attach_stream(number, reader, writer)
 
         task = asyncio.get_running_loop().create_task(connect())
         mux._tasks.add(task)
@@ -110,13 +110,15 @@ class Gate:
 
 async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to a port of this machine, or to the socket in the cluster's folder for it."""
-    path = f"security/{outputs_name(port)}"  # from the cluster's folder, where this process is
+    path = (
+        f"security/{output_socket_name(port)}"  # from the cluster's folder, where this process is
+    )
     if os.path.exists(path):
         return await asyncio.open_unix_connection(path)
     return await asyncio.open_connection("127.0.0.1", port)
 
 
-async def _ends(conn: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _receive_pipes(conn: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Take the two ends of an SSH session from a process that it has started."""
     loop = asyncio.get_running_loop()
     conn.setblocking(False)
@@ -146,7 +148,7 @@ def attach(directory: Path) -> int:
         gone.register(0, 0)  # tells when there is nobody any more at the other end
         while True:
             try:
-                conn.connect(SOCKET)
+                conn.connect(SOCKET_NAME)
                 break
             except OSError:
                 if time.monotonic() > deadline:
@@ -169,10 +171,10 @@ def main(argv: list[str]) -> int:
     what, directory = argv[0], Path(argv[1])
     if what == "attach":
         return attach(directory)
-    from .engine import leave_with
+    from .engine import exit_with_parent
 
-    leave_with(os.getppid())
-    asyncio.run(Gate(directory).serve())
+    exit_with_parent(os.getppid())
+    asyncio.run(TunnelServer(directory).serve())
     return 0
 
 

@@ -55,7 +55,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def marked(text: str, title: str) -> list[int]:
+def processes_with_env(text: str, title: str) -> list[int]:
     """Return every process whose environment has `text`, wherever it has gone.
 
     A process that has left its session and its parent can still be told by the environment that
@@ -83,14 +83,14 @@ def write_private(path: Path, record: Mapping[str, object]) -> None:
     partial.replace(path)
 
 
-def cause(returncode: int) -> str:
+def describe_exit(returncode: int) -> str:
     """Say how a process ended."""
     if returncode >= 0:
         return f"ended with exit code {returncode}"
     return f"was killed by {signal.Signals(-returncode).name}"
 
 
-def tail(path: Path, start: int = 0, lines: int = 8) -> str:
+def tail_log(path: Path, start: int = 0, lines: int = 8) -> str:
     """Return the last lines of a log, on lines of their own; nothing when it is empty."""
     try:
         with path.open("rb") as file:
@@ -114,15 +114,15 @@ def main(argv: list[str]) -> int:
     """Run the command, wait for it, leave nothing behind."""
     directory, command = Path(argv[0]), argv[1:]
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-    asked: list[int] = []
+    stop_signals: list[int] = []
     child: subprocess.Popen | None = None
 
     def stop(signum: int, _frame: object) -> None:
-        asked.append(signum)
+        stop_signals.append(signum)
         signal.alarm(int(GRACE_SECONDS))
-        tell(signal.SIGTERM)
+        signal_child(signal.SIGTERM)
 
-    def tell(signum: int) -> None:
+    def signal_child(signum: int) -> None:
         # not child.send_signal: it reaps, and the wait below would then wait for the adopted
         if child is not None and child.returncode is None:
             os.kill(child.pid, signum)
@@ -130,10 +130,10 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, lambda *_: tell(signal.SIGKILL))
+    signal.signal(signal.SIGALRM, lambda *_: signal_child(signal.SIGKILL))
     child = subprocess.Popen(command, start_new_session=True)
-    if asked:
-        tell(signal.SIGTERM)
+    if stop_signals:
+        signal_child(signal.SIGTERM)
 
     while child.returncode is None:
         pid, status = os.wait()  # also reaps what was adopted
@@ -151,21 +151,21 @@ def main(argv: list[str]) -> int:
                 pass
         except ChildProcessError:
             pass
-    _say_why(directory, asked, child.returncode)
-    leave(directory)
+    _record_end(directory, stop_signals, child.returncode)
+    clean_up(directory)
     return 0
 
 
-def _say_why(directory: Path, asked: list[int], returncode: int) -> None:
+def _record_end(directory: Path, asked: list[int], returncode: int) -> None:
     """Write how it ended, unless the head has said why already."""
     if not (directory / "ended.json").exists():
-        reason = "stopped" if asked else f"its head {cause(returncode)}"
+        reason = "stopped" if asked else f"its head {describe_exit(returncode)}"
         if not asked and returncode > 0:
-            reason += tail(directory / "head.log")
+            reason += tail_log(directory / "head.log")
         write_private(directory / "ended.json", {"time": time.time(), "reason": reason})
 
 
-def leave(directory: Path) -> None:
+def clean_up(directory: Path) -> None:
     """Take away all but the word of how it ended; a rented machine ends too."""
     import shutil
 

@@ -24,51 +24,51 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .activity import Activity, notebook_name
-from .deadline import REASON, Deadline
-from .docket import Entry
-from .docket import path_of as docket_of
-from .docket import read as read_docket
-from .engine import load
-from .guardian import cause, descendants, kill_all, marked, tail
+from .deadline import BUDGET_SPENT_REASON, Deadline
+from .docket import CurrentCell
+from .docket import cell_file_path as docket_of
+from .docket import read_current_cell as read_docket
+from .engine import import_dependencies
+from .guardian import descendants, describe_exit, kill_all, processes_with_env, tail_log
 from .guardian import write_private as write
 from .journal import Journal
-from .lease import Lease
-from .logins import LOOK_SECONDS, LoginWatch
-from .patient import Process, begin, memory, start_engine
+from .lease import KeepAlive
+from .logins import LOGIN_POLL_SECONDS, LoginMonitor
+from .patient import Process, load_config, memory_usage, start_engine
 from .runs import Run, Runs
-from .vitals import PERIOD_SECONDS, History, Vitals
-from .wards import GIVEN_UP, REJOIN_SECONDS, SILENCE_SECONDS, Far, Wards
+from .vitals import PERIOD_SECONDS, MetricsHistory, NodeMetrics
+from .wards import GIVEN_UP, REJOIN_SECONDS, SILENCE_SECONDS, AgentServer, RemoteEngine
 
 if TYPE_CHECKING:
-    from .steward import Steward
+    from .steward import SharedStateProcess
 
-MEMORY_SECONDS = 1.0
-RAPID_DEATHS = 3
+MEMORY_PERIOD_SECONDS = 1.0
+MAX_RAPID_DEATHS = 3
 """An engine that dies this often before it is up is not started again."""
 
 
 @dataclass(slots=True)
-class Engine:
+class EngineRecord:
     """One engine's process and what is known of it."""
 
     rank: int
-    process: Process | Far
-    mark: tuple[str, str] = ("", "")
+    process: Process | RemoteEngine
+    process_marker: tuple[str, str] = ("", "")
     """What tells its descendants: see `jupyter_sky.engines.guardian.marked`."""
     log_start: int = 0
-    cell: Entry | None = None
+    cell: CurrentCell | None = None
     """What it executes, as far as was seen."""
-    deaths: int = 0
+    rapid_deaths: int = 0
     """How often in a row it has died before it was up."""
-    last_words: str = ""
+    exit_reason: str = ""
     """Why the one before it ended, in words for the user."""
-    verdict: str = ""
+    kill_reason: str = ""
     """Why the head is about to kill it."""
-    lost: str = ""
+    lost_reason: str = ""
     """Why its node is lost; empty while it is not."""
 
 
-class Head:
+class ClusterController:
     """The state of one cluster, and the answers to what its notebooks ask.
 
     Parameters
@@ -89,54 +89,54 @@ class Head:
         self.deadline = Deadline()
         self.runs = Runs()
         # a shell on the notebook's own machine is its user's, and not for this cluster
-        self._logins = LoginWatch(self.directory, bool(config.get("gate")))
-        self.lease = Lease(self.directory / "guardian.json")
+        self._logins = LoginMonitor(self.directory, bool(config.get("gate")))
+        self.keepalive = KeepAlive(self.directory / "guardian.json")
         self.stopping = ""
         self.parent = os.getppid()
-        self._spawned = 0
-        self._elsewhere: list[int] = config.get("elsewhere", [])
-        self._ranks = [rank for rank in range(config["nodes"]) if rank not in self._elsewhere]
+        self._spawn_count = 0
+        self._remote_ranks: list[int] = config.get("elsewhere", [])
+        self._ranks = [rank for rank in range(config["nodes"]) if rank not in self._remote_ranks]
         engines = {rank: self._spawn(rank, loaded) for rank in self._ranks}  # no sockets yet
-        self.wards = self._await_nurses() if self._elsewhere else None
-        self._gate = self._open_gate() if config.get("gate") else None
-        self._steward: Steward | None = None
+        self.wards = self._start_agent_server() if self._remote_ranks else None
+        self._tunnel_server = self._start_tunnel_server() if config.get("gate") else None
+        self._shared_state: SharedStateProcess | None = None
         cpus = config.get("cpus") or [None] * config["nodes"]
-        self._vitals = Vitals([cpus[rank] for rank in self._ranks])
-        self._history = History()
-        self.engines = engines | {rank: self._spawn(rank) for rank in self._elsewhere}
+        self._metrics = NodeMetrics([cpus[rank] for rank in self._ranks])
+        self._history = MetricsHistory()
+        self.engines = engines | {rank: self._spawn(rank) for rank in self._remote_ranks}
         self._last_memory = 0.0
-        self.is_up: Callable[[int], bool] = lambda rank: False
+        self.is_registered: Callable[[int], bool] = lambda rank: False
         self.on_death: Callable[[int], None] = lambda rank: None
-        self.take_in: Callable[[], None] = lambda: None
+        self.drain_outputs: Callable[[], None] = lambda: None
         self.stop_loop: Callable[[], None] = lambda: None
 
-    def _open_gate(self) -> subprocess.Popen:
+    def _start_tunnel_server(self) -> subprocess.Popen:
         """Start what notebooks elsewhere come in by."""
         command = [sys.executable, "-m", "jupyter_sky.engines.gate", "serve", str(self.directory)]
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
-    def _spawn(self, rank: int, loaded: bool = False) -> Engine:
-        self._spawned += 1
-        if rank in self._elsewhere:
+    def _spawn(self, rank: int, loaded: bool = False) -> EngineRecord:
+        self._spawn_count += 1
+        if rank in self._remote_ranks:
             assert self.wards is not None
-            return Engine(rank, self.wards.spawn(rank, self._spawned))
-        started = start_engine(self.directory, self.config_path, rank, self._spawned, loaded)
-        return Engine(rank, *started)
+            return EngineRecord(rank, self.wards.spawn(rank, self._spawn_count))
+        started = start_engine(self.directory, self.config_path, rank, self._spawn_count, loaded)
+        return EngineRecord(rank, *started)
 
-    def _await_nurses(self) -> Wards:
+    def _start_agent_server(self) -> AgentServer:
         """Write down where nurses on other nodes find this one; somebody brings it there."""
-        wards = Wards(self.config["private"], self._elsewhere)
-        write(self.directory / "security" / "nurse.json", wards.known)
-        return wards
+        agent_server = AgentServer(self.config["private"], self._remote_ranks)
+        write(self.directory / "security" / "nurse.json", agent_server.endpoint)
+        return agent_server
 
-    def tell_nurses(self) -> None:
+    def publish_controller(self) -> None:
         """Let engines on other nodes know where the controller is."""
         if self.wards is not None:
             address = self.config["private"]
             engine = json.loads((self.directory / "security" / "engine.json").read_text())
             engine |= {"interface": f"tcp://{address}", "location": address}
-            self.wards.listen(self._history.add)  # those who have come hear it at once
-            self.wards.meet(engine)
+            self.wards.receive_reports(self._history.add)  # those who have come hear it at once
+            self.wards.set_controller(engine)
 
     # -- every tick ------------------------------------------------------------------------
 
@@ -144,28 +144,28 @@ class Head:
         """Look after the engines, the limits of runs and the lease."""
         if self.stopping:
             return
-        self.lease.renew()
-        for rank, sample in zip(self._ranks, self._vitals.tick(), strict=False):
+        self.keepalive.renew()
+        for rank, sample in zip(self._ranks, self._metrics.tick(), strict=False):
             self._history.add(rank, sample)
         if self.wards is not None:
-            self.wards.listen(self._history.add)
-            if missing := self.wards.missing():
+            self.wards.receive_reports(self._history.add)
+            if missing := self.wards.missing_node():
                 self.stop(missing)
                 return
-            self._look_after_nodes(self.wards)
-        self._look()
+            self._check_nodes(self.wards)
+        self._read_current_cells()
         for engine in list(self.engines.values()):
-            if not engine.lost and engine.process.poll() is not None:
-                self._bury(engine)
-        if self._gate is not None and self._gate.poll() is not None:
-            self._gate = self._open_gate()
-        if self._steward is not None:
-            self._steward.tick()
+            if not engine.lost_reason and engine.process.poll() is not None:
+                self._replace_engine(engine)
+        if self._tunnel_server is not None and self._tunnel_server.poll() is not None:
+            self._tunnel_server = self._start_tunnel_server()
+        if self._shared_state is not None:
+            self._shared_state.tick()
         now = time.monotonic()
-        if self.config.get("memory") and now - self._last_memory > MEMORY_SECONDS:
+        if self.config.get("memory") and now - self._last_memory > MEMORY_PERIOD_SECONDS:
             self._last_memory = now
             self._check_memory()
-        for run, facts, kill in self.runs.overdue():
+        for run, facts, kill in self.runs.iter_overdue():
             if kill:
                 why = f"its cell went on after the {facts['limit']:g} s that it was allowed"
                 self._op_kill({"run": run, "ranks": facts["ranks"], "why": why})
@@ -174,112 +174,112 @@ class Head:
         running = dict(self.runs.running())
         self.journal.flush(running.keys())
         for run in running.values():
-            self.activity.note(_cell_of(run.facts), now)
-        for login in self._logins.look(now):
-            self.activity.note(str(login), now - login.idle)
+            self.activity.record_use(_cell_label(run.facts), now)
+        for login in self._logins.poll(now):
+            self.activity.record_use(str(login), now - login.idle)
         if os.getppid() != self.parent:
             self.stop("its guardian was killed")
         elif self.deadline.is_over():
-            self.stop(REASON)
-        elif self.activity.left(now) < 0:
+            self.stop(BUDGET_SPENT_REASON)
+        elif self.activity.seconds_left(now) < 0:
             self.stop("idle")
 
-    def _use(self) -> dict[str, Any]:
+    def _describe_use(self) -> dict[str, Any]:
         """Say what keeps the cluster up, what used it last, and how long it stays without."""
-        cells = [_cell_of(run.facts) for _, run in self.runs.running()]
-        shells = [str(login) for login in self._logins.found if login.idle <= LOOK_SECONDS]
+        cells = [_cell_label(run.facts) for _, run in self.runs.running()]
+        shells = [str(login) for login in self._logins.found if login.idle <= LOGIN_POLL_SECONDS]
         return self.activity.report(time.monotonic(), cells, shells)
 
-    def _look_after_nodes(self, wards: Wards) -> None:
+    def _check_nodes(self, agent_server: AgentServer) -> None:
         """Fail what ran on nodes that are lost, and take in those that are back."""
-        for rank in wards.newly_lost():
+        for rank in agent_server.newly_lost():
             engine = self.engines[rank]
-            engine.lost = f"it has not answered for {SILENCE_SECONDS:g} s"
-            engine.last_words = f"node {rank} is lost: {engine.lost}"
-            self.runs.lost(rank)
+            engine.lost_reason = f"it has not answered for {SILENCE_SECONDS:g} s"
+            engine.exit_reason = f"node {rank} is lost: {engine.lost_reason}"
+            self.runs.mark_rank_lost(rank)
             self.on_death(rank)
-        for rank in wards.newly_given_up():
+        for rank in agent_server.newly_given_up():
             minutes = REJOIN_SECONDS / 60
-            self.engines[rank].lost = f"it was {GIVEN_UP} after {minutes:g} min of silence"
-        for rank in wards.returned():
+            self.engines[rank].lost_reason = f"it was {GIVEN_UP} after {minutes:g} min of silence"
+        for rank in agent_server.newly_returned():
             # what its engine did meanwhile has failed: it begins anew, and so does its node
-            words = f"node {rank} is back; {self.engines[rank].lost}"
+            words = f"node {rank} is back; {self.engines[rank].lost_reason}"
             self.engines[rank] = self._spawn(rank)
-            self.engines[rank].last_words = words
+            self.engines[rank].exit_reason = words
 
-    def _look(self) -> None:
+    def _read_current_cells(self) -> None:
         """Read off the dockets what the engines execute."""
         for engine in self.engines.values():
             before = engine.cell
-            if isinstance(engine.process, Far):
-                now = None if engine.lost else engine.process.cell
+            if isinstance(engine.process, RemoteEngine):
+                now = None if engine.lost_reason else engine.process.cell
             else:
                 now = read_docket(docket_of(self.directory, engine.rank))
             if now == before:
                 continue
             engine.cell = now
             if before is not None and (run := self.runs.get(before.facts["run"])):
-                run.leaves(before.msg_id)
+                run.mark_finished(before.msg_id)
             if now is not None and not now.facts.get("call"):
-                self._noted(now, engine_lives=True).begins()
+                self._record_cell(now, engine_lives=True).mark_started()
 
-    def _noted(self, cell: Entry, engine_lives: bool) -> Run:
+    def _record_cell(self, cell: CurrentCell, engine_lives: bool) -> Run:
         """Return the run of a cell; requests that go straight to an engine are not seen here."""
         run = self.runs.get(cell.facts["run"])
-        if run is None or cell.msg_id not in run.parts:
-            for old in self.runs.sent(cell.facts, cell.msg_id, engine_lives):
+        if run is None or cell.msg_id not in run.ranks:
+            for old in self.runs.record_sent(cell.facts, cell.msg_id, engine_lives):
                 self.journal.forget(old)
         run = self.runs.get(cell.facts["run"])
         assert run is not None
         return run
 
-    def _bury(self, engine: Engine) -> None:
+    def _replace_engine(self, engine: EngineRecord) -> None:
         """Say why an engine ended, fail its cells, start another in its place."""
-        code, up = engine.process.returncode or 0, self.is_up(engine.rank)
-        far = engine.process if isinstance(engine.process, Far) else None
-        engine.verdict = engine.verdict or (far.verdict if far else "")
-        words = engine.verdict or f"it {cause(code)}"
-        if code == -signal.SIGKILL and not engine.verdict:
+        code, up = engine.process.returncode or 0, self.is_registered(engine.rank)
+        remote = engine.process if isinstance(engine.process, RemoteEngine) else None
+        engine.kill_reason = engine.kill_reason or (remote.kill_reason if remote else "")
+        words = engine.kill_reason or f"it {describe_exit(code)}"
+        if code == -signal.SIGKILL and not engine.kill_reason:
             words += " (perhaps the machine ran out of memory)"
         if code > 0 and not up:
             log = self.directory / f"engine-{engine.rank}.log"
-            words += far.words if far else tail(log, engine.log_start)
-        self._end(engine)
-        self.runs.lost(engine.rank)
-        deaths = 0 if up else engine.deaths + 1
-        if deaths >= RAPID_DEATHS:
+            words += remote.log_tail if remote else tail_log(log, engine.log_start)
+        self._kill_processes(engine)
+        self.runs.mark_rank_lost(engine.rank)
+        deaths = 0 if up else engine.rapid_deaths + 1
+        if deaths >= MAX_RAPID_DEATHS:
             self.stop(f"engine {engine.rank} does not start: {words}")
             return
         fresh = self.engines[engine.rank] = self._spawn(engine.rank)
-        fresh.deaths, fresh.last_words = deaths, words
+        fresh.rapid_deaths, fresh.exit_reason = deaths, words
         self.on_death(engine.rank)  # clients learn of it at once, not by missed heartbeats
 
-    def _end(self, engine: Engine) -> None:
+    def _kill_processes(self, engine: EngineRecord) -> None:
         """Kill an engine and everything that its cells have started."""
-        if isinstance(engine.process, Far):
-            engine.process.end()
+        if isinstance(engine.process, RemoteEngine):
+            engine.process.kill()
         else:
             self.killpg(engine, signal.SIGKILL)
-            kill_all(marked(*engine.mark))
+            kill_all(processes_with_env(*engine.process_marker))
 
     def _check_memory(self) -> None:
         bound = self.config["memory"] * 2**30
         for engine in self.engines.values():
-            if isinstance(engine.process, Far):  # its nurse does that
+            if isinstance(engine.process, RemoteEngine):  # its nurse does that
                 continue
-            used = memory(engine.process.pid, bound)
+            used = memory_usage(engine.process.pid, bound)
             if used > bound:
-                engine.verdict = (
+                engine.kill_reason = (
                     f"it used {used / 2**30:.1f} GiB of the "
                     f"{self.config['memory']:g} GiB asked for with --memory"
                 )
                 self.killpg(engine, signal.SIGKILL)
 
-    def give_up(self, rank: int, why: str) -> None:
+    def kill_engine(self, rank: int, why: str) -> None:
         """Kill an engine that lives and does not answer; another takes its place."""
         engine = self.engines.get(rank)
         if engine is not None:
-            engine.verdict = engine.verdict or why
+            engine.kill_reason = engine.kill_reason or why
             self.killpg(engine, signal.SIGKILL)
 
     def stop(self, reason: str) -> None:
@@ -290,22 +290,22 @@ class Head:
         with suppress(OSError):  # a full disk must not keep the cluster up
             write(self.directory / "ended.json", {"time": time.time(), "reason": reason})
         for engine in self.engines.values():
-            self._end(engine)
+            self._kill_processes(engine)
         if self.wards is not None:
-            self.wards.leave()
+            self.wards.stop_agents()
         kill_all(descendants(os.getpid()))
-        self.take_in()  # what was printed last
+        self.drain_outputs()  # what was printed last
         self.journal.flush(())
         self.stop_loop()
 
-    def signalled(self) -> None:
+    def on_signal(self) -> None:
         """End because of a signal: somebody's, or the kernel's because the guardian is gone."""
         self.stop("stopped" if os.getppid() == self.parent else "its guardian was killed")
 
     @staticmethod
-    def killpg(engine: Engine, signum: int) -> None:
+    def killpg(engine: EngineRecord, signum: int) -> None:
         """Send a signal to an engine and to the processes that its cells have started."""
-        if isinstance(engine.process, Far):
+        if isinstance(engine.process, RemoteEngine):
             engine.process.signal(signum)
             return
         with suppress(ProcessLookupError, PermissionError):
@@ -317,14 +317,14 @@ class Head:
         """Note a cell on its way to an engine."""
         facts, header = _facts(message["header"]), message["header"]
         if facts and header["msg_type"] == "execute_request":
-            self._noted(Entry(header["msg_id"], facts), engine_lives)
+            self._record_cell(CurrentCell(header["msg_id"], facts), engine_lives)
 
     def on_reply(self, message: dict[str, Any]) -> None:
         """Note the end of a cell on one engine."""
         facts = _facts(message["parent_header"])
         run = self.runs.get(facts["run"]) if facts else None
         if run is not None:
-            self.runs.replied(run, message["parent_header"]["msg_id"], message["content"])
+            self.runs.record_reply(run, message["parent_header"]["msg_id"], message["content"])
 
     def on_output(self, message: dict[str, Any]) -> None:
         """Keep what a cell prints, and note when that was all."""
@@ -333,19 +333,21 @@ class Head:
             return
         if message["header"]["msg_type"] == "status":
             if message["content"]["execution_state"] == "idle":
-                cell = Entry(message["parent_header"]["msg_id"], facts)
-                self._noted(cell, facts["rank"] in self.engines).leaves(cell.msg_id, quiet=True)
+                cell = CurrentCell(message["parent_header"]["msg_id"], facts)
+                self._record_cell(cell, facts["rank"] in self.engines).mark_finished(
+                    cell.msg_id, quiet=True
+                )
             return
         run = self.runs.get(facts["run"])
         if run is not None and message["header"]["msg_type"] == "error":
-            run.failed(message["content"]["ename"])
+            run.mark_failed(message["content"]["ename"])
         self.journal.append(facts["run"], facts["rank"], message)
 
     # -- what notebooks ask -------------------------------------------------------------------
 
-    def answer(self, content: dict[str, Any]) -> dict[str, Any]:
+    def handle_request(self, content: dict[str, Any]) -> dict[str, Any]:
         """Answer one request of a notebook, or of a server that only looks."""
-        self._look()
+        self._read_current_cells()
         return getattr(self, f"_op_{content['op']}")(content) or {}
 
     def _op_hello(self, content: dict[str, Any]) -> dict[str, Any]:
@@ -368,27 +370,27 @@ class Head:
         if content.get("notebook"):
             what, uses = content.get("what", ""), content.get("uses", "")
             now = time.monotonic()
-            self.activity.beat(content["notebook"], now, content.get("ago"), what, uses)
-        return {"stopping": self.stopping, **self._use()}
+            self.activity.record_heartbeat(content["notebook"], now, content.get("ago"), what, uses)
+        return {"stopping": self.stopping, **self._describe_use()}
 
     def _op_deadline(self, content: dict[str, Any]) -> dict[str, Any]:
         """Move the time at which it ends whatever runs: the day's money lasts until then."""
         self.deadline.set(content["left"])
-        return {"left": self.deadline.left}
+        return {"left": self.deadline.seconds_left}
 
     def _op_use(self, content: dict[str, Any]) -> dict[str, Any]:
-        return self._use()
+        return self._describe_use()
 
     def _op_extend(self, content: dict[str, Any]) -> dict[str, Any]:
         """Let it not end for idleness before some seconds have passed."""
-        self.activity.keep(time.monotonic() + float(content["seconds"]))
-        return self._use()
+        self.activity.keep_until(time.monotonic() + float(content["seconds"]))
+        return self._describe_use()
 
-    def _op_vitals(self, content: dict[str, Any]) -> dict[str, Any]:
+    def _op_metrics(self, content: dict[str, Any]) -> dict[str, Any]:
         return {
             "at": time.time(),
             "period": PERIOD_SECONDS,
-            **self._use(),
+            **self._describe_use(),
             "running": [run for run, _ in self.runs.running()],
             "nodes": self._history.nodes(),
         }
@@ -407,19 +409,19 @@ class Head:
 
     def _op_interrupt(self, content: dict[str, Any]) -> dict[str, Any]:
         """Interrupt a run on the engines that execute it, and name those."""
-        told = self._targets(content)
+        told = self._running_engines(content)
         for engine in told:
             self.killpg(engine, signal.SIGINT)
         return {"interrupted": [engine.rank for engine in told]}
 
     def _op_kill(self, content: dict[str, Any]) -> dict[str, Any]:
         """Kill the engines that execute a run; new ones take their places."""
-        killed = self._targets(content)
+        killed = self._running_engines(content)
         for engine in killed:
-            self.give_up(engine.rank, content.get("why", "it was told to"))
+            self.kill_engine(engine.rank, content.get("why", "it was told to"))
         return {"killed": [engine.rank for engine in killed]}
 
-    def _targets(self, content: dict[str, Any]) -> list[Engine]:
+    def _running_engines(self, content: dict[str, Any]) -> list[EngineRecord]:
         """Return the engines of some ranks that execute a run now; without a run, in any case."""
         return [
             engine
@@ -431,13 +433,13 @@ class Head:
             )
         ]
 
-    def _op_commons(self, content: dict[str, Any]) -> dict[str, Any]:
+    def _op_shared_state(self, content: dict[str, Any]) -> dict[str, Any]:
         """Say where tasks find what they share, and where nodes can meet."""
-        if self._steward is None:
-            from .steward import Steward
+        if self._shared_state is None:
+            from .steward import SharedStateProcess
 
-            self._steward = Steward(self.config.get("private", ""))
-        return self._steward.known
+            self._shared_state = SharedStateProcess(self.config.get("private", ""))
+        return self._shared_state.endpoint
 
     def _op_engines(self, content: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -446,15 +448,15 @@ class Head:
                     "rank": engine.rank,
                     "pid": engine.process.pid,
                     "running": engine.cell.facts["run"] if engine.cell else None,
-                    "last_words": engine.last_words,
-                    "lost": engine.lost,
+                    "last_words": engine.exit_reason,
+                    "lost": engine.lost_reason,
                 }
                 for engine in self.engines.values()
             ]
         }
 
 
-def _cell_of(facts: dict[str, Any]) -> str:
+def _cell_label(facts: dict[str, Any]) -> str:
     """Name a cell and its notebook, by what the notebook says of it."""
     what = facts.get("name") or f"cell {facts.get('cell', '?')}"
     notebook = facts.get("notebook")
@@ -470,17 +472,17 @@ def _facts(header: dict[str, Any]) -> dict[str, Any] | None:
 def main(argv: list[str]) -> None:
     """Start the engines at once, and the controller while they load."""
     path = Path(argv[0])
-    config = begin(path)
+    config = load_config(path)
     several = config["nodes"] - len(config.get("elsewhere", ())) > 1
     if several:
-        load()
-    head = Head(config, path, loaded=several)
-    from .controller import serve
+        import_dependencies()
+    controller = ClusterController(config, path, loaded=several)
+    from .controller import run_controller
 
     try:
-        serve(head)
+        run_controller(controller)
     finally:
-        head.stop("ended")
+        controller.stop("ended")
 
 
 if __name__ == "__main__":

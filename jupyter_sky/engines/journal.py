@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-KEPT = {
+RECORDED_TYPES = {
     "stream",
     "display_data",
     "update_display_data",
@@ -21,7 +21,7 @@ KEPT = {
 }
 """Message types worth replaying. Widgets' traffic is not: their live side is gone by then."""
 
-MARK_BYTES = 2**18
+INDEX_STEP_BYTES = 2**18
 """A place in the file is remembered about this often."""
 
 
@@ -35,7 +35,7 @@ class _Index:
     offsets: list[int] = field(default_factory=lambda: [0])
 
     def add(self, length: int) -> None:
-        if self.size - self.offsets[-1] > MARK_BYTES:
+        if self.size - self.offsets[-1] > INDEX_STEP_BYTES:
             self.numbers.append(self.count)
             self.offsets.append(self.size)
         self.count, self.size = self.count + 1, self.size + length
@@ -61,7 +61,7 @@ class Journal:
     def append(self, run: str, rank: int, message: dict[str, Any]) -> None:
         """Add one IOPub message of `run` if it is of a kept type."""
         kind = message["header"]["msg_type"]
-        if kind not in KEPT:
+        if kind not in RECORDED_TYPES:
             return
         entry = {
             "time": time.time(),
@@ -74,7 +74,7 @@ class Journal:
             file = self._open.get(run)
             if file is None:
                 self._index(run)
-                file = open(self.path(run), "ab", opener=_private)  # noqa: SIM115 - until close
+                file = open(self.path(run), "ab", opener=_open_private)  # noqa: SIM115 - until close
                 self._open[run] = file
             file.write(line)
         except OSError:
@@ -160,5 +160,5 @@ def _attempt(act: Any) -> None:
         pass
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)

@@ -22,16 +22,16 @@ from ipyparallel.engine.kernel import IPythonParallelKernel
 
 from . import threads
 from .described import describe_error
-from .docket import Docket
-from .journal import KEPT
+from .docket import CurrentCellFile
+from .journal import RECORDED_TYPES
 from .private_sockets import PrivateSockets
-from .shelf import Shelf
-from .streams import QuickStream
+from .shelf import EngineNamespace
+from .streams import BoundedOutStream
 
 if TYPE_CHECKING:
-    from ..functions.site import Site
+    from ..functions.site import NodeWorker
 
-LASTING_SECONDS = 0.05
+STATUS_MIN_SECONDS = 0.05
 """Of cells longer than this the head is told that all they print has passed."""
 
 
@@ -56,7 +56,7 @@ Base: Any = IPythonParallelKernel
 class SkyKernel(Base):
     """An ipyparallel kernel that knows which notebook cell it runs."""
 
-    docket: Docket
+    cell_file: CurrentCellFile
 
     def __init__(self, **kwargs: Any) -> None:
         self._busy_since = 0.0
@@ -66,18 +66,18 @@ class SkyKernel(Base):
         self.shell_handlers["sky_value"] = self.sky_value
         self._ports: list[int | str] = []
         self._count_printed()
-        self._site: Site | None = None
-        self.shell_handlers["sky_blob"] = lambda *request: self.site.take_blob(*request)
-        self._begun: deque[str] = deque(maxlen=1000)
-        self._order = threading.Lock()
+        self._node_worker: NodeWorker | None = None
+        self.shell_handlers["sky_blob"] = lambda *request: self.node_worker.receive_blob(*request)
+        self._started_ids: deque[str] = deque(maxlen=1000)
+        self._abort_lock = threading.Lock()
         # IPython's own end the process, and with it every variable
         self.shell.user_ns.update(exit=sys.exit, quit=sys.exit)
-        self.shelf = Shelf(self.shell.user_ns)
+        self.engine_namespace = EngineNamespace(self.shell.user_ns)
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         shell = self.shell
         # ipykernel transforms every cell twice: once to see whether it awaits, once to run it
         shell.transform_cell = lru_cache(maxsize=1)(shell.transform_cell)
-        threads.inherit(
+        threads.inherit_parents(
             lambda: (self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub)
         )
         shell.set_custom_exc((BaseExceptionGroup,), _show_group)
@@ -98,12 +98,12 @@ class SkyKernel(Base):
         elif status == "busy":
             header = self.get_parent("shell")["header"]
             if header["msg_type"] == "execute_request" and "sky" in header:
-                self.docket.write(header["msg_id"], header["sky"])
+                self.cell_file.write(header["msg_id"], header["sky"])
                 self._busy_since = time.monotonic()
         elif self._busy_since:
-            self.docket.clear()
+            self.cell_file.clear()
             lasted, self._busy_since = time.monotonic() - self._busy_since, 0.0
-            if lasted > LASTING_SECONDS:
+            if lasted > STATUS_MIN_SECONDS:
                 super()._publish_status(status, channel, parent)
 
     def _publish_execute_input(self, *args: Any) -> None:
@@ -120,16 +120,18 @@ class SkyKernel(Base):
 
     def should_handle(self, stream: Any, msg: dict[str, Any], idents: Any) -> bool:
         """Say whether a message was not taken back, and note that it has begun."""
-        with self._order:
+        with self._abort_lock:
             begins = super().should_handle(stream, msg, idents)
             if begins:
-                self._begun.append(msg["header"]["msg_id"])
+                self._started_ids.append(msg["header"]["msg_id"])
         return begins
 
     def abort_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """Take back cells that have not begun, and say at once which those are."""
-        with self._order:
-            waiting = [each for each in parent["content"]["msg_ids"] if each not in self._begun]
+        with self._abort_lock:
+            waiting = [
+                each for each in parent["content"]["msg_ids"] if each not in self._started_ids
+            ]
             self.aborted |= set(waiting)
         content = {"status": "ok", "waiting": waiting}
         self.session.send(stream, "abort_reply", content=content, parent=parent, ident=ident)
@@ -143,15 +145,15 @@ class SkyKernel(Base):
         self._printed[cell] = 0
         try:
             for name, value in request.get("inputs", {}).items():
-                self.shell.user_ns[name] = self.shelf.unpack(name, value)
+                self.shell.user_ns[name] = self.engine_namespace.unpack(name, value)
         except Exception as error:
-            return self._refusal(error, self._printed.pop(cell))
+            return self._refused_reply(error, self._printed.pop(cell))
         self.shell.execution_count = request.get("cell", self.shell.execution_count)
-        processes = _processes_ended()
+        processes = _child_usage()
         with _environment(request.get("env", {})):
             reply = await super().do_execute(*args, **kwargs)
-        if _processes_ended() != processes:
-            QuickStream.settle()
+        if _child_usage() != processes:
+            BoundedOutStream.wait_for_processes()
         reply["sky"] = self._outcome(request, reply)
         # all that the cell has printed is on its way before it is counted
         sys.stdout.flush()
@@ -167,7 +169,7 @@ class SkyKernel(Base):
             if isinstance(msg_or_type, dict) and _is_muted(msg_or_type):
                 return None
             message = send(stream, msg_or_type, *args, **kwargs)
-            if message and message["header"]["msg_type"] in KEPT:
+            if message and message["header"]["msg_type"] in RECORDED_TYPES:
                 cell = message["parent_header"].get("msg_id")
                 if cell in self._printed:
                     self._printed[cell] += 1
@@ -176,7 +178,7 @@ class SkyKernel(Base):
         self.session.send = counted
         self._printed: dict[str, int] = {}
 
-    def _refusal(self, error: Exception, printed: int) -> dict[str, Any]:
+    def _refused_reply(self, error: Exception, printed: int) -> dict[str, Any]:
         return {
             "status": "error",
             "ename": type(error).__name__,
@@ -197,10 +199,10 @@ class SkyKernel(Base):
         outcome: dict[str, Any] = {"outputs": {}}
         as_data = bool(request.get("as_data"))
         for name, keep in request.get("outputs", []):
-            outcome["outputs"][name] = self.shelf.output(name, keep, as_data)
+            outcome["outputs"][name] = self.engine_namespace.describe_output(name, keep, as_data)
         value = result.result if result else None
         if value is not None:
-            outcome["result"] = self.shelf.result(value, as_data)
+            outcome["result"] = self.engine_namespace.describe_result(value, as_data)
         return outcome
 
     def sky_value(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
@@ -210,10 +212,12 @@ class SkyKernel(Base):
         try:
             reply: dict[str, Any]
             if content["op"] == "ping":
-                reply = {"ports": self._ways()}
+                reply = {"ports": self._direct_ports()}
                 super()._publish_status("idle", "shell", parent)  # heard, it proves the way
             else:
-                reply = self.shelf.answer(content, parent.get("buffers", []), buffers)
+                reply = self.engine_namespace.handle_request(
+                    content, parent.get("buffers", []), buffers
+                )
             reply["status"] = "ok"
         except Exception as error:
             reply = {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
@@ -221,7 +225,7 @@ class SkyKernel(Base):
             stream, "sky_reply", reply, parent=parent, ident=ident, buffers=buffers or None
         )
 
-    def _ways(self) -> list[int | str]:
+    def _direct_ports(self) -> list[int | str]:
         """Return the ports at which notebooks on this machine reach this engine directly.
 
         The last one, of what it prints, is the name of a socket in the cluster's folder.
@@ -237,8 +241,8 @@ class SkyKernel(Base):
         return self._ports
 
     def _bind_outputs(self, source: Any) -> int | str:
-        sockets = PrivateSockets(Path(self.docket.folder) / "security")
-        if not sockets.usable:
+        sockets = PrivateSockets(Path(self.cell_file.folder) / "security")
+        if not sockets.is_usable:
             return _bind(source)
         name = f"engine-{self.engine_id}-{uuid.uuid4().hex[:8]}"
         source.bind(sockets.url(name))
@@ -248,14 +252,14 @@ class SkyKernel(Base):
     # -- functions -------------------------------------------------------------------------
 
     @property
-    def site(self) -> Site:
+    def node_worker(self) -> NodeWorker:
         """What this engine does for pools."""
-        with self._order:
-            if self._site is None:
-                from ..functions.site import Site
+        with self._abort_lock:
+            if self._node_worker is None:
+                from ..functions.site import NodeWorker
 
-                self._site = Site(self)
-        return self._site
+                self._node_worker = NodeWorker(self)
+        return self._node_worker
 
     def dispatch_control(self, msg: list[Any]) -> Any:
         """Hand orders to the site of functions; what else comes is the kernel's."""
@@ -264,7 +268,7 @@ class SkyKernel(Base):
             return super().dispatch_control(msg)
         try:
             message = self.session.deserialize(frames, content=True, copy=False)
-            self.site.take(idents, message)
+            self.node_worker.handle_commands(idents, message)
         except Exception:
             self.log.error("an order could not be carried out", exc_info=True)
         return None
@@ -280,7 +284,7 @@ def _bind(source: Any) -> int:
     return source.bind_to_random_port("tcp://127.0.0.1")
 
 
-def _processes_ended() -> Any:
+def _child_usage() -> Any:
     """Return what changes when a process that a cell has started ends."""
     try:
         import resource

@@ -13,12 +13,12 @@ from pathlib import Path
 RENEW_SECONDS = 2.0
 
 
-def place() -> Path:
+def keepalive_folder() -> Path:
     """Return the folder of the machine's lease; machines of one's own have none."""
     return Path(os.environ.get("JUPYTER_SKY_LEASE", "/run/jupyter-sky"))
 
 
-class Lease:
+class KeepAlive:
     """The lease of the machine that this process is on.
 
     Parameters
@@ -27,8 +27,8 @@ class Lease:
         A file whose time is a sign of life for other machines that share its folder.
     """
 
-    def __init__(self, sign: Path | None = None) -> None:
-        self._folder, self._renewed, self._sign = place(), 0.0, sign
+    def __init__(self, heartbeat_file: Path | None = None) -> None:
+        self._folder, self._renewed, self._heartbeat_file = keepalive_folder(), 0.0, heartbeat_file
 
     def renew(self) -> None:
         """Say that this machine is needed; at most every few seconds it is written down."""
@@ -36,9 +36,9 @@ class Lease:
         if self._renewed and now - self._renewed < RENEW_SECONDS:
             return
         self._renewed = now
-        if self._sign is not None:
+        if self._heartbeat_file is not None:
             with suppress(OSError):
-                os.utime(self._sign)
+                os.utime(self._heartbeat_file)
         if self._folder.is_dir():
             with suppress(OSError):  # a full disk must not end the work: it has minutes yet
                 up = Path("/proc/uptime").read_text().partition(".")[0]

@@ -23,22 +23,22 @@ import zmq
 from ipyparallel import error as ipp_error
 
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyTimeout, SkyVersionError
-from .client import ANSWER_SECONDS, Message, QuietClient, Sink
-from .journal import KEPT
+from .client import REPLY_TIMEOUT_SECONDS, DirectClient, Message, Sink
+from .journal import RECORDED_TYPES
 
-PROOF_SECONDS = 5.0
-UNUSED = ("ping", "packed")
+OUTPUT_CHECK_SECONDS = 5.0
+INTERNAL_OPS = ("ping", "packed")
 """Requests that this package sends by itself: they are no use of the cluster."""
-KEPT_SINKS = 500
+MAX_ENDED_SINKS = 500
 """How many ended cells still receive what their threads print."""
 
 
-MEANWHILE: ContextVar[Callable[[], None] | None] = ContextVar("meanwhile", default=None)
+wait_callback: ContextVar[Callable[[], None] | None] = ContextVar("meanwhile", default=None)
 """What to call again and again while waiting; it may raise to end the wait."""
-MEANWHILE_SECONDS = 0.25
+WAIT_CALLBACK_SECONDS = 0.25
 
 
-class Link:
+class ClusterConnection:
     """A live connection to the head and the engines of one cluster.
 
     Parameters
@@ -65,14 +65,14 @@ class Link:
         from . import connection_file as files
 
         self.cluster = cluster
-        self.away: Callable[[], str] = lambda: ""
+        self.down_reason: Callable[[], str] = lambda: ""
         """Says why the connection is down, while it is and heals."""
         try:
             known, folder = connection_file, None
             if not isinstance(known, dict):
                 folder = known.parent
                 known = files.read(known, cluster)
-            self.client = QuietClient(known, timeout=timeout, folder=folder)
+            self.client = DirectClient(known, timeout=timeout, folder=folder)
         except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
             raise SkyClusterLost(f"cluster {cluster} does not answer") from error
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
@@ -80,10 +80,10 @@ class Link:
                 f"what answers for cluster {cluster} is no controller of its: {error}"
             ) from error
         # both are kept short by us, not by ipyparallel, which never forgets a message's id
-        self.client.history = _Forgetful()
-        self.client.on_widget = lambda: self.used("a widget")
+        self.client.history = _EmptyList()
+        self.client.on_widget = lambda: self.record_use("a widget")
         self._lost = threading.Event()
-        self.gone = ""
+        self.lost_reason = ""
         """That it is lost, and why, once it has been declared so."""
         self._waiting: set[Future] = set()
         self._requests: set[Future] = set()
@@ -92,10 +92,10 @@ class Link:
         self.used_for = ""
         self.pools: list[Callable[[], str]] = []
         """Each names the use that goes on of one pool of nodes, if any does."""
-        self._proven: set[bytes] = set()
-        self._monitor = self._watch_connection()
+        self._verified_outputs: set[bytes] = set()
+        self._monitor = self._open_monitor()
         try:
-            self.hello = self.head("hello")
+            self.hello = self.ask_controller("hello")
             _check_python(cluster, self.hello["python"])
         except BaseException:
             self.close()
@@ -103,8 +103,12 @@ class Link:
 
     # -- the head --------------------------------------------------------------------------
 
-    def head(
-        self, op: str, timeout: float = ANSWER_SECONDS, patient: bool = True, **content: Any
+    def ask_controller(
+        self,
+        op: str,
+        timeout: float = REPLY_TIMEOUT_SECONDS,
+        wait_reconnect: bool = True,
+        **content: Any,
     ) -> dict[str, Any]:
         """Ask the head of the cluster.
 
@@ -121,7 +125,7 @@ class Link:
             No answer within `timeout` seconds.
         """
         if self._lost.is_set():
-            raise SkyClusterLost(self.gone)
+            raise SkyClusterLost(self.lost_reason)
         client: Any = self.client
         future = client._send(client._query_stream, "sky_request", content={"op": op, **content})
         while True:
@@ -129,7 +133,7 @@ class Link:
                 answer = self.wait(future, timeout)["content"]
                 break
             except FutureTimeout:
-                if patient and self.away():
+                if wait_reconnect and self.down_reason():
                     continue
                 raise SkyClusterLost(
                     f"cluster {self.cluster} has not answered for {timeout:g} s"
@@ -140,11 +144,11 @@ class Link:
 
     # -- its use ---------------------------------------------------------------------------
 
-    def used(self, what: str) -> None:
+    def record_use(self, what: str) -> None:
         """Note that this notebook uses the cluster: that keeps it up for its idle limit."""
         self.used_at, self.used_for = time.monotonic(), what
 
-    def use(self) -> dict[str, Any]:
+    def describe_use(self) -> dict[str, Any]:
         """Return what this notebook does with the cluster, for its next heartbeat."""
         going_on = [uses for pool in list(self.pools) if (uses := pool())]
         if self._requests:
@@ -174,19 +178,19 @@ class Link:
             if now - asked > 0.25:
                 asked = now
                 alive()
-                self._count_engines()
+                self._refresh_engines()
             time.sleep(0.005)
-        unproven = [rank for rank in wanted if self._ident(rank) not in self._proven]
+        unproven = [rank for rank in wanted if self._ident(rank) not in self._verified_outputs]
         if unproven:
-            busy = {e["rank"] for e in self.head("engines")["engines"] if e["running"]}
-            self.client.proving = True
+            busy = {e["rank"] for e in self.ask_controller("engines")["engines"] if e["running"]}
+            self.client.is_verifying_outputs = True
             try:
                 for rank in unproven:
-                    self._prove(rank, rank in busy)
+                    self._verify_output(rank, rank in busy)
             finally:
-                self.client.proving = False
+                self.client.is_verifying_outputs = False
 
-    def _count_engines(self) -> None:
+    def _refresh_engines(self) -> None:
         """Ask which engines are connected.
 
         One that comes just while this client connects is told to nobody: the client is answered
@@ -195,32 +199,34 @@ class Link:
         client: Any = self.client
         future = client._send(client._query_stream, "connection_request")
         try:
-            known = self.wait(future, ANSWER_SECONDS)["content"]["engines"]
+            known = self.wait(future, REPLY_TIMEOUT_SECONDS)["content"]["engines"]
         except FutureTimeout:
             return
-        client.in_loop(lambda: client.take_engines(known))
+        client.run_in_loop(lambda: client.update_engines(known))
 
-    def _prove(self, rank: int, busy: bool) -> None:
+    def _verify_output(self, rank: int, busy: bool) -> None:
         """Wait until what an engine prints arrives here.
 
         ZeroMQ drops what is published before a subscription has made its way to the publisher:
         the first lines of a first cell would be lost now and then.
         """
-        ident, deadline = self._ident(rank), time.monotonic() + PROOF_SECONDS
+        ident, deadline = self._ident(rank), time.monotonic() + OUTPUT_CHECK_SECONDS
         arrived, ports = threading.Event(), None
         while not busy and not arrived.is_set() and time.monotonic() < deadline:
-            answer = self.wait(self.value(rank, "ping", sink=lambda _: arrived.set()), 10.0)
-            told = self.content(answer).get("ports")
-            if told and ports is None and self.client.near:
-                self.client.shorten(rank, ident.decode(), told)
+            answer = self.wait(
+                self.send_value_request(rank, "ping", sink=lambda _: arrived.set()), 10.0
+            )
+            told = self.reply_content(answer).get("ports")
+            if told and ports is None and self.client.is_local:
+                self.client.connect_directly(rank, ident.decode(), told)
                 arrived.clear()  # of the way that is used from now on
             ports = told
             arrived.wait(0.05)
-        self._proven.add(ident)
+        self._verified_outputs.add(ident)
 
     def execute(
         self, rank: int, code: str, facts: dict[str, Any], request: dict[str, Any], sink: Sink
-    ) -> Cell:
+    ) -> CellExecution:
         """Send a cell to one engine.
 
         Parameters
@@ -235,7 +241,7 @@ class Link:
         # text: ipykernel hashes the values of a header
         header["sky"] = json.dumps(facts | {"rank": rank})
         msg_id = header["msg_id"]
-        while len(client.sinks) > KEPT_SINKS:
+        while len(client.sinks) > MAX_ENDED_SINKS:
             client.sinks.popitem(last=False)
         content = {
             "code": code,
@@ -245,22 +251,22 @@ class Link:
             "allow_stdin": False,
             "stop_on_error": False,  # one cell's error must not abort those queued behind it
         }
-        cell = Cell(rank, msg_id, sink)
+        cell = CellExecution(rank, msg_id, sink)
         what = facts.get("name") or f"cell {facts.get('cell', '?')}"
-        self.used(what)
+        self.record_use(what)
         client.sinks[msg_id] = cell.receive
-        client.to_engine(
+        client.send_to_engine(
             self._ident(rank).decode(),
             "execute_request",
             content,
             header=header,
             metadata={"sky": request},
-            message_future_hook=cell.await_reply,
+            message_future_hook=cell.set_futures,
         )
-        cell.reply.add_done_callback(lambda _: self.used(what))
+        cell.reply.add_done_callback(lambda _: self.record_use(what))
         return cell
 
-    def value(
+    def send_value_request(
         self, rank: int, op: str, buffers: Any = None, sink: Sink | None = None, **content: Any
     ) -> Future:
         """Send a ``sky_value`` request; the future gives the reply message."""
@@ -269,24 +275,24 @@ class Link:
         if sink is not None:
             client.sinks[header["msg_id"]] = sink
         engine = self._ident(rank).decode()
-        future = client.to_engine(
+        future = client.send_to_engine(
             engine, "sky_value", {"op": op, **content}, header=header, buffers=buffers
         )
-        if op not in UNUSED:
+        if op not in INTERNAL_OPS:
             self._requests.add(future)
-            self.used("variables")
-            future.add_done_callback(self._answered)
+            self.record_use("variables")
+            future.add_done_callback(self._on_reply)
         return future
 
-    def _answered(self, request: Future) -> None:
+    def _on_reply(self, request: Future) -> None:
         self._requests.discard(request)
-        self.used("variables")
+        self.record_use("variables")
 
-    def ask(self, rank: int, op: str, **content: Any) -> dict[str, Any]:
+    def ask_engine(self, rank: int, op: str, **content: Any) -> dict[str, Any]:
         """Send a ``sky_value`` request and wait for its content."""
-        return self.content(self.wait(self.value(rank, op, **content)))
+        return self.reply_content(self.wait(self.send_value_request(rank, op, **content)))
 
-    def content(self, reply: Any) -> dict[str, Any]:
+    def reply_content(self, reply: Any) -> dict[str, Any]:
         """Return the content of a reply, or raise what it says."""
         if isinstance(reply, ipp_error.EngineError):
             raise SkyEngineLost(f"engine {reply} of cluster {self.cluster} was lost")
@@ -300,7 +306,7 @@ class Link:
             raise kind(str(content["evalue"]))
         return content
 
-    def abort(self, cells: Iterable[Cell]) -> None:
+    def abort_cells(self, cells: Iterable[CellExecution]) -> None:
         """Take back cells that have not begun: they end now, not when their turn comes."""
         client: Any = self.client
         for cell in cells:
@@ -311,7 +317,7 @@ class Link:
                     content={"msg_ids": [cell.msg_id]},
                     ident=self._ident(cell.rank),
                 )
-                answer.add_done_callback(cell.taken_back)
+                answer.add_done_callback(cell.on_aborted)
 
     def _ident(self, rank: int) -> bytes:
         try:
@@ -336,7 +342,7 @@ class Link:
         if not future.done():
             self._waiting.add(future)
             try:
-                return _patiently(future, timeout)
+                return _wait_interruptibly(future, timeout)
             except FutureTimeout:
                 if future.done():
                     raise
@@ -348,16 +354,16 @@ class Link:
                 self._waiting.discard(future)
         return future.result()
 
-    def lose(
+    def mark_lost(
         self, reason: str, hint: str | None = None, kind: type[SkyError] = SkyClusterLost
     ) -> None:
         """Declare the cluster lost: whoever waits for it is told, by an error of a kind."""
-        self.gone = f"cluster {self.cluster} is gone: {reason}"
+        self.lost_reason = f"cluster {self.cluster} is gone: {reason}"
         self._lost.set()
-        error = kind(self.gone, hint=hint)
-        for hearer in list(self.client.hearers.values()):
+        error = kind(self.lost_reason, hint=hint)
+        for hearer in list(self.client.reply_handlers.values()):
             hearer(error)
-        self.client.hearers.clear()
+        self.client.reply_handlers.clear()
         for future in {*self._waiting, *self.client._futures.values()}:
             if not future.done():
                 future.set_exception(error)
@@ -366,18 +372,18 @@ class Link:
                 future.set_result(None)  # one error is enough: ipyparallel would log a second one
 
     @property
-    def lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Whether the cluster has been declared lost."""
         return self._lost.is_set()
 
     # -- the connection ------------------------------------------------------------------------
 
-    def _watch_connection(self) -> Any:
+    def _open_monitor(self) -> Any:
         """Return a socket that tells of disconnections."""
         watched = self.client._query_socket
-        return self.client.in_loop(lambda: watched.get_monitor_socket(zmq.EVENT_DISCONNECTED))
+        return self.client.run_in_loop(lambda: watched.get_monitor_socket(zmq.EVENT_DISCONNECTED))
 
-    def cut(self) -> bool:
+    def was_cut(self) -> bool:
         """Whether the connection was cut since this was last asked, by always the same thread."""
         found = False
         while self._monitor.poll(0):
@@ -385,7 +391,7 @@ class Link:
             found = True
         return found
 
-    def end_watch(self) -> None:
+    def stop_monitor(self) -> None:
         """Ask no more whether the connection was cut."""
         watched, monitor = self.client._query_socket, self._monitor
 
@@ -406,7 +412,7 @@ class Link:
         self.client.close(linger=0)
 
 
-class Cell:
+class CellExecution:
     """One cell on one engine.
 
     Attributes
@@ -424,19 +430,19 @@ class Cell:
         self.output: Future = Future()
         self._sink, self._received = sink, 0
 
-    def await_reply(self, reply: Future) -> None:
+    def set_futures(self, reply: Future) -> None:
         """Take the futures of the cell, before it is sent: it may end before `execute` returns."""
         self.reply, self.output = reply, reply.output  # type: ignore[attr-defined]
-        reply.add_done_callback(lambda _: self._settle())
+        reply.add_done_callback(lambda _: self._check_complete())
 
     def receive(self, message: Message) -> None:
         """Show one message of the cell."""
         self._sink(message)
-        if message["header"]["msg_type"] in KEPT:
+        if message["header"]["msg_type"] in RECORDED_TYPES:
             self._received += 1
-            self._settle()
+            self._check_complete()
 
-    def _settle(self) -> None:
+    def _check_complete(self) -> None:
         if self.reply.done() and not self.output.done() and not self.reply.exception():
             reply = self.reply.result()
             content = reply["content"] if isinstance(reply, dict) else {}
@@ -444,7 +450,7 @@ class Cell:
             if self._received >= printed or content.get("status") == "aborted":
                 self.output.set_result(None)
 
-    def taken_back(self, answer: Future) -> None:
+    def on_aborted(self, answer: Future) -> None:
         """Note the engine's answer to a request to take it back."""
         message = answer.result()
         waiting = message["content"].get("waiting", ()) if isinstance(message, dict) else ()
@@ -457,23 +463,23 @@ class Cell:
                     future.set_result(result)
 
 
-def _patiently(future: Future, timeout: float | None) -> Any:
+def _wait_interruptibly(future: Future, timeout: float | None) -> Any:
     """Wait for a result, calling whoever wants to be called meanwhile."""
-    meanwhile = MEANWHILE.get()
-    if meanwhile is None:
+    callback = wait_callback.get()
+    if callback is None:
         return future.result(timeout)
     deadline = time.monotonic() + (math.inf if timeout is None else timeout)
     while True:
         left = deadline - time.monotonic()
         try:
-            return future.result(max(min(left, MEANWHILE_SECONDS), 0))
+            return future.result(max(min(left, WAIT_CALLBACK_SECONDS), 0))
         except FutureTimeout:
-            if future.done() or left <= MEANWHILE_SECONDS:
+            if future.done() or left <= WAIT_CALLBACK_SECONDS:
                 raise
-            meanwhile()
+            callback()
 
 
-class _Forgetful(list):
+class _EmptyList(list):
     """A list that stays empty."""
 
     def append(self, item: Any) -> None:

@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .lease import place
+from .lease import keepalive_folder
 
 LOGIN_VARIABLE = "JUPYTER_SKY_LOGIN"
 """Set to a cluster's folder in every shell that ``%sky ssh`` opens."""
-LOOK_SECONDS = 5.0
+LOGIN_POLL_SECONDS = 5.0
 _TERMINALS = Path("/dev/pts")
 _PTS_MAJORS = range(136, 144)  # of Unix98 pseudo terminals, see the kernel's devices.txt
 
@@ -38,7 +38,7 @@ class Login:
         return f"login of {self.user}" + (f" ({self.command})" if self.command else "")
 
 
-class LoginWatch:
+class LoginMonitor:
     """A look now and then at the logins that use one cluster.
 
     Parameters
@@ -55,12 +55,12 @@ class LoginWatch:
         self.found: list[Login] = []
         self._directory, self._looked = str(directory), 0.0
 
-    def look(self, now: float) -> list[Login]:
+    def poll(self, now: float) -> list[Login]:
         """Return the logins that a look has found just now; none where none was due."""
-        if not self.enabled or now - self._looked < LOOK_SECONDS:
+        if not self.enabled or now - self._looked < LOGIN_POLL_SECONDS:
             return []
         self._looked = now
-        self.found = find_logins("" if place().is_dir() else self._directory)
+        self.found = find_logins("" if keepalive_folder().is_dir() else self._directory)
         return self.found
 
 
@@ -74,13 +74,13 @@ def find_logins(directory: str = "") -> list[Login]:
     directory
         Only logins that ``%sky ssh`` opened for the cluster of this folder; all unless given.
     """
-    if not any(entry.isdigit() for entry in _names(_TERMINALS)):
+    if not any(entry.isdigit() for entry in _read_names(_TERMINALS)):
         return []
-    found = (_login(int(name), directory) for name in _names(Path("/proc")) if name.isdigit())
+    found = (_login(int(name), directory) for name in _read_names(Path("/proc")) if name.isdigit())
     return [login for login in found if login is not None]
 
 
-def _names(folder: Path) -> list[str]:
+def _read_names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:

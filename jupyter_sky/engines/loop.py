@@ -17,11 +17,11 @@ import zmq
 
 _log = logging.getLogger(__name__)
 
-TURN = 200
+MAX_MESSAGES_PER_TURN = 200
 """Messages taken from one socket before the others, and other threads' callbacks, have a turn."""
 
 
-class SocketLoop:
+class ZmqLoop:
     """A loop over sockets that only its own thread touches.
 
     It has as much of tornado's IOLoop as an ipyparallel client uses.
@@ -32,10 +32,10 @@ class SocketLoop:
         self._callbacks: deque[Callable[[], None]] = deque()
         self._poller = zmq.Poller()
         # other threads wake this one up by a byte
-        self._ears, self._mouth = socket.socketpair()
-        for end in (self._ears, self._mouth):
+        self._wakeup_recv, self._wakeup_send = socket.socketpair()
+        for end in (self._wakeup_recv, self._wakeup_send):
             end.setblocking(False)
-        self._poller.register(self._ears, zmq.POLLIN)
+        self._poller.register(self._wakeup_recv, zmq.POLLIN)
         self._stopped = False
 
     def on_recv(self, source: Any, handler: Callable[[list[zmq.Frame]], None]) -> None:
@@ -43,7 +43,7 @@ class SocketLoop:
         self._handlers[source] = handler
         self._poller.register(source, zmq.POLLIN)
 
-    def forget(self, source: Any) -> None:
+    def remove(self, source: Any) -> None:
         """Close a socket and hear of it no more."""
         if self._handlers.pop(source, None) is not None:
             self._poller.unregister(source)
@@ -53,7 +53,7 @@ class SocketLoop:
         """Run `callback` in the loop's thread, soon; from any thread."""
         self._callbacks.append(callback)
         with contextlib.suppress(BlockingIOError, OSError):  # full: it is awake already
-            self._mouth.send(b"\0")
+            self._wakeup_send.send(b"\0")
 
     def stop(self) -> None:
         """End `start` after this turn."""
@@ -63,40 +63,40 @@ class SocketLoop:
         """Run until stopped."""
         while not self._stopped:
             for source, _ in self._poller.poll():
-                if source == self._ears.fileno():
-                    self._call()
+                if source == self._wakeup_recv.fileno():
+                    self._run_callbacks()
                 else:
                     self._receive(source)
 
-    def _call(self) -> None:
+    def _run_callbacks(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            self._ears.recv(4096)
+            self._wakeup_recv.recv(4096)
         for _ in range(len(self._callbacks)):
-            _guarded(self._callbacks.popleft())
+            _call_safely(self._callbacks.popleft())
 
     def _receive(self, source: Any) -> None:
         handler = self._handlers.get(source)
         if handler is None:  # forgotten in this very turn
             return
-        for _ in range(TURN):
+        for _ in range(MAX_MESSAGES_PER_TURN):
             if source.closed:  # by what it has just received
                 return
             try:
                 frames = source.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            _guarded(handler, frames)
+            _call_safely(handler, frames)
 
     def close(self, all_fds: bool = False) -> None:
         """Close the loop, and with `all_fds` its sockets."""
-        for end in (self._ears, self._mouth):
+        for end in (self._wakeup_recv, self._wakeup_send):
             end.close()
         if all_fds:
             for source in self._handlers:
                 source.close(linger=0)
 
 
-def _guarded(function: Callable[..., None], *arguments: Any) -> None:
+def _call_safely(function: Callable[..., None], *arguments: Any) -> None:
     """Call; a message that cannot be handled must not end the connection."""
     try:
         function(*arguments)

@@ -17,15 +17,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 OPEN, DATA, CREDIT, CLOSE, ACK, PING, PONG, BYE = range(8)
-_COUNTED = (OPEN, DATA, CREDIT, CLOSE)
-_HEAD = struct.Struct("!BII")
+_NUMBERED_KINDS = (OPEN, DATA, CREDIT, CLOSE)
+_FRAME_HEADER = struct.Struct("!BII")
 _NUMBER = struct.Struct("!Q")
 HELLO = struct.Struct("!4s16sQB")
 MAGIC = b"sky1"
 
-WINDOW = 4 * 2**20
+WINDOW_BYTES = 4 * 2**20
 """Bytes of one stream that may be on their way."""
-PIECE = 2**16
+PIECE_BYTES = 2**16
 ACK_FRAMES = 16
 ACK_SECONDS = 0.05
 
@@ -35,14 +35,14 @@ class Stream:
     """One end of one stream."""
 
     writer: asyncio.StreamWriter | None = None
-    credit: int = WINDOW
+    credit: int = WINDOW_BYTES
     arrived: deque[bytes] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     open_credit: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
 
 
-class Mux:
+class Multiplexer:
     """One end of the streams between two processes.
 
     Parameters
@@ -55,19 +55,19 @@ class Mux:
         self.on_open = on_open
         self.streams: dict[int, Stream] = {}
         self.received = 0
-        self.heard: Callable[[], None] = lambda: None
-        self.left = False
+        self.on_receive: Callable[[], None] = lambda: None
+        self.has_peer_left = False
         """Whether the other end has said that it will not come back."""
         self._unacked: deque[bytes] = deque()
         self._acked = 0
-        self._told = 0
-        self._link: asyncio.StreamWriter | None = None
+        self._acknowledged = 0
+        self._connection: asyncio.StreamWriter | None = None
         self._ack_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task] = set()
 
     # -- the connection ----------------------------------------------------------------------
 
-    async def carry(
+    async def run(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, other_received: int
     ) -> None:
         """Carry the streams over a connection until it is cut.
@@ -78,44 +78,46 @@ class Mux:
             How many frames the other end says that it has.
         """
         self._forget(other_received)
-        self._link = writer
+        self._connection = writer
         for frame in self._unacked:
             writer.write(frame)
         try:
             while True:
-                kind, number, size = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+                kind, number, size = _FRAME_HEADER.unpack(
+                    await reader.readexactly(_FRAME_HEADER.size)
+                )
                 body = await reader.readexactly(size) if size else b""
-                if self._link is not writer:  # another has taken over
+                if self._connection is not writer:  # another has taken over
                     return
-                self.heard()
-                self._take(kind, number, body)
+                self.on_receive()
+                self._handle_frame(kind, number, body)
         except (asyncio.IncompleteReadError, OSError):
             pass
         finally:
-            if self._link is writer:
-                self._link = None
+            if self._connection is writer:
+                self._connection = None
             writer.close()
 
     def detach(self) -> None:
         """Leave the connection, if there is one: another takes over."""
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-    def ping(self) -> None:
+    def send_ping(self) -> None:
         """Make the other end say something."""
-        self._write(_HEAD.pack(PING, 0, 0))
+        self._write(_FRAME_HEADER.pack(PING, 0, 0))
 
-    def bye(self) -> None:
+    def send_goodbye(self) -> None:
         """Say that this end will not come back."""
-        self._write(_HEAD.pack(BYE, 0, 0))
+        self._write(_FRAME_HEADER.pack(BYE, 0, 0))
 
     def _write(self, frame: bytes) -> None:
-        if self._link is not None and not self._link.is_closing():
-            self._link.write(frame)
+        if self._connection is not None and not self._connection.is_closing():
+            self._connection.write(frame)
 
     def _send(self, kind: int, number: int, body: bytes = b"") -> None:
-        frame = _HEAD.pack(kind, number, len(body)) + body
+        frame = _FRAME_HEADER.pack(kind, number, len(body)) + body
         self._unacked.append(frame)
         self._write(frame)
 
@@ -129,14 +131,14 @@ class Mux:
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
-        if self._told != self.received:
-            self._told = self.received
-            self._write(_HEAD.pack(ACK, 0, _NUMBER.size) + _NUMBER.pack(self.received))
+        if self._acknowledged != self.received:
+            self._acknowledged = self.received
+            self._write(_FRAME_HEADER.pack(ACK, 0, _NUMBER.size) + _NUMBER.pack(self.received))
 
-    def _take(self, kind: int, number: int, body: bytes) -> None:
-        if kind in _COUNTED:
+    def _handle_frame(self, kind: int, number: int, body: bytes) -> None:
+        if kind in _NUMBERED_KINDS:
             self.received += 1
-            if self.received - self._told >= ACK_FRAMES:
+            if self.received - self._acknowledged >= ACK_FRAMES:
                 self._acknowledge()
             elif self._ack_timer is None:
                 loop = asyncio.get_running_loop()
@@ -145,9 +147,9 @@ class Mux:
         if kind == ACK:
             self._forget(_NUMBER.unpack(body)[0])
         elif kind == PING:
-            self._write(_HEAD.pack(PONG, 0, 0))
+            self._write(_FRAME_HEADER.pack(PONG, 0, 0))
         elif kind == BYE:
-            self.left = True
+            self.has_peer_left = True
         elif kind == OPEN:
             self.on_open(number, _NUMBER.unpack(body)[0])
         elif stream is None:
@@ -170,17 +172,19 @@ class Mux:
         """Begin a stream here, to a target over there."""
         self.streams[number] = Stream()
         self._send(OPEN, number, _NUMBER.pack(target))
-        self.join(number, reader, writer)
+        self.attach_stream(number, reader, writer)
 
-    def expect(self, number: int) -> None:
+    def expect_stream(self, number: int) -> None:
         """Keep what comes for a stream until it is joined."""
         self.streams[number] = Stream()
 
-    def join(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def attach_stream(
+        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         """Connect the end of a stream to a socket."""
         stream = self.streams[number]
         stream.writer = writer
-        for work in (self._pull(number, stream, reader), self._push(number, stream)):
+        for work in (self._read_socket(number, stream, reader), self._write_socket(number, stream)):
             task = asyncio.get_running_loop().create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -203,7 +207,7 @@ class Mux:
         for number in list(self.streams):
             self.close(number)
 
-    async def _pull(self, number: int, stream: Stream, reader: asyncio.StreamReader) -> None:
+    async def _read_socket(self, number: int, stream: Stream, reader: asyncio.StreamReader) -> None:
         """Send what comes out of the socket, as far as the window allows."""
         with contextlib.suppress(OSError):
             while not stream.ended:
@@ -211,14 +215,14 @@ class Mux:
                     stream.open_credit.clear()
                     await stream.open_credit.wait()
                     continue
-                data = await reader.read(min(PIECE, stream.credit))
+                data = await reader.read(min(PIECE_BYTES, stream.credit))
                 if not data:
                     break
                 stream.credit -= len(data)
                 self._send(DATA, number, data)
         self.close(number)
 
-    async def _push(self, number: int, stream: Stream) -> None:
+    async def _write_socket(self, number: int, stream: Stream) -> None:
         """Put into the socket what has arrived, and make room for more."""
         writer = stream.writer
         assert writer is not None
@@ -237,7 +241,7 @@ class Mux:
         self.close(number)
 
 
-def tune(writer: asyncio.StreamWriter) -> None:
+def set_nodelay(writer: asyncio.StreamWriter) -> None:
     """Send small messages at once."""
     import socket
 

@@ -24,40 +24,40 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from .mux import HELLO, MAGIC, Mux, tune
+from .mux import HELLO, MAGIC, Multiplexer, set_nodelay
 
 PING_SECONDS = 2.0
 SILENCE_SECONDS = 8.0
 """A connection over which nothing comes for so long is made anew."""
-FIRST_SECONDS = 15.0
+HELLO_TIMEOUT_SECONDS = 15.0
 BACKOFF = (0.1, 0.3, 0.5, 1.0, 2.0, 4.0)
 UNUSED_SECONDS = 150.0
 """A connection that was begun for a cluster that never came is not tried for longer."""
-SHOWN_BYTES = 4000
+MAX_ERROR_BYTES = 4000
 
 
-class Near:
+class TunnelClient:
     """The sockets and the connection behind them."""
 
     def __init__(self, folder: Path, command: list[str]) -> None:
         self.folder, self.command = folder, command
-        self.mux = Mux()
-        self.name = os.urandom(16)
+        self.mux = Multiplexer()
+        self.session_id = os.urandom(16)
         self._numbers = count(1)
         self._heard = 0.0
         self._servers: list[asyncio.Server] = []
-        self.mux.heard = self._note
+        self.mux.on_receive = self._mark_heard
         self._process: asyncio.subprocess.Process | None = None
 
-    def _note(self) -> None:
+    def _mark_heard(self) -> None:
         self._heard = time.monotonic()
 
     async def run(self) -> None:
         """Connect, connect again, and listen where told, until told to end."""
         os.chdir(self.folder)  # the path of a socket must be short
-        carrying = asyncio.ensure_future(self._connect_for_ever())
-        await self._obey()
-        self.mux.bye()
+        carrying = asyncio.ensure_future(self._keep_connected())
+        await self._read_commands()
+        self.mux.send_goodbye()
         await asyncio.sleep(0.05)  # for it to leave
         for server in self._servers:
             server.close()
@@ -69,13 +69,13 @@ class Near:
             self._process._transport.close()  # type: ignore[attr-defined]
         shutil.rmtree(self.folder, ignore_errors=True)  # nobody else may be there to do it
 
-    def _opened(
+    def _open_stream(
         self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        tune(writer)
+        set_nodelay(writer)
         self.mux.open(next(self._numbers), port, reader, writer)
 
-    async def _obey(self) -> None:
+    async def _read_commands(self) -> None:
         """Do as told, until nobody is there any more who could want this process."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
@@ -86,28 +86,28 @@ class Near:
         while line := await reader.readline():
             order, *ports = line.decode().split()
             for port in map(int, ports):
-                opened = partial(self._opened, port)
+                opened = partial(self._open_stream, port)
                 if order == "sockets":
                     server = await asyncio.start_unix_server(opened, f"s:{port}")
                 else:
                     server = await asyncio.start_server(opened, "127.0.0.1")
-                    say(f"port {port} {server.sockets[0].getsockname()[1]}")
+                    report(f"port {port} {server.sockets[0].getsockname()[1]}")
                 self._servers.append(server)
             if order == "sockets":
-                say("ready")
+                report("ready")
 
-    async def _connect_for_ever(self) -> None:
+    async def _keep_connected(self) -> None:
         failures, first = 0, time.monotonic()
         while True:
             begun = time.monotonic()
             if not self._servers and begun - first > UNUSED_SECONDS:
-                say("lost it was for nobody")
+                report("lost it was for nobody")
                 return
             reason = await self._connect()
             if reason is None:
                 return
             failures = 0 if time.monotonic() - begun > 5 and self._heard > begun else failures + 1
-            say(f"down {reason}")
+            report(f"down {reason}")
             await asyncio.sleep(BACKOFF[min(failures, len(BACKOFF) - 1)])
 
     async def _connect(self) -> str | None:
@@ -117,21 +117,21 @@ class Near:
             *self.command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
         assert process.stdin and process.stdout and process.stderr
-        errors = asyncio.ensure_future(process.stderr.read(SHOWN_BYTES))
+        errors = asyncio.ensure_future(process.stderr.read(MAX_ERROR_BYTES))
         watch: asyncio.Future | None = None
         try:
-            process.stdin.write(HELLO.pack(MAGIC, self.name, self.mux.received, 0))
+            process.stdin.write(HELLO.pack(MAGIC, self.session_id, self.mux.received, 0))
             hello = process.stdout.readexactly(HELLO.size)
-            answer = HELLO.unpack(await asyncio.wait_for(hello, FIRST_SECONDS))
+            answer = HELLO.unpack(await asyncio.wait_for(hello, HELLO_TIMEOUT_SECONDS))
             if answer[0] != MAGIC:
                 return "something else answers there"
             if answer[3]:
-                say("lost the cluster's end has forgotten this notebook")
+                report("lost the cluster's end has forgotten this notebook")
                 return None
-            self._note()
-            say("up")
+            self._mark_heard()
+            report("up")
             watch = asyncio.ensure_future(self._watch(process))
-            await self.mux.carry(process.stdout, process.stdin, answer[2])
+            await self.mux.run(process.stdout, process.stdin, answer[2])
         except (TimeoutError, asyncio.IncompleteReadError, OSError):
             pass
         finally:
@@ -145,7 +145,7 @@ class Near:
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         """End a connection over which nothing comes."""
         while time.monotonic() - self._heard < SILENCE_SECONDS:
-            self.mux.ping()
+            self.mux.send_ping()
             await asyncio.sleep(PING_SECONDS)
         self._kill()
 
@@ -156,7 +156,7 @@ class Near:
                 os.kill(self._process.pid, signal.SIGKILL)
 
 
-def say(line: str) -> None:
+def report(line: str) -> None:
     """Tell the notebook."""
     with contextlib.suppress(OSError):
         print(line, flush=True)
@@ -170,7 +170,7 @@ def main(argv: list[str]) -> None:
         if not byte:
             return
         line += byte
-    asyncio.run(Near(Path(argv[0]), json.loads(line)).run())
+    asyncio.run(TunnelClient(Path(argv[0]), json.loads(line)).run())
 
 
 if __name__ == "__main__":

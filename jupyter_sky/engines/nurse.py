@@ -18,24 +18,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .docket import path_of as docket_of
-from .docket import read as read_docket
-from .guardian import kill_all, marked, tail
+from .docket import cell_file_path as docket_of
+from .docket import read_current_cell as read_docket
+from .guardian import kill_all, processes_with_env, tail_log
 from .guardian import write_private as write
-from .lease import Lease
-from .patient import Process, begin, memory, start_engine
-from .vitals import Vitals
-from .wards import REJOIN_SECONDS, beat_often
+from .lease import KeepAlive
+from .patient import Process, load_config, memory_usage, start_engine
+from .vitals import NodeMetrics
+from .wards import REJOIN_SECONDS, enable_heartbeats
 
 TICK_MS = 50
-TELL_SECONDS = 1.0
+REPORT_SECONDS = 1.0
 SILENCE_SECONDS = REJOIN_SECONDS
 """A head that says nothing for so long is gone, or has given this node up."""
-FIRST_SECONDS = 60.0
+ADDRESS_TIMEOUT_SECONDS = 60.0
 MEMORY_SECONDS = 1.0
 
 
-class Nurse:
+class NodeAgent:
     """The engine of one node and the line to the head.
 
     Parameters
@@ -48,13 +48,13 @@ class Nurse:
         self.config, self.config_path = config, config_path
         self.directory, self.rank = Path(config["directory"]), config["rank"]
         self.process: Process | None = None
-        self._met = False
-        self.serial, self.mark, self.log_start, self.verdict = 0, ("", ""), 0, ""
-        self.left = ""
-        self.lease = Lease()
-        self._vitals = Vitals([None])
-        self._told: dict[str, Any] = {}
-        self._told_at = self._measured = 0.0
+        self._has_controller = False
+        self.serial, self.process_marker, self.log_start, self.kill_reason = 0, ("", ""), 0, ""
+        self.stop_reason = ""
+        self.keepalive = KeepAlive()
+        self._metrics = NodeMetrics([None])
+        self._last_report: dict[str, Any] = {}
+        self._reported_at = self._measured = 0.0
         # it loads while the head does, and waits for its file
         self._start(self.rank + 1)
 
@@ -63,59 +63,59 @@ class Nurse:
         import zmq
 
         path = self.directory / "security" / "nurse.json"
-        deadline = time.monotonic() + FIRST_SECONDS
+        deadline = time.monotonic() + ADDRESS_TIMEOUT_SECONDS
         while not path.exists():
-            if self.left or time.monotonic() > deadline:
-                self.left = self.left or "nobody has said where its head is"
-                self._end()
+            if self.stop_reason or time.monotonic() > deadline:
+                self.stop_reason = self.stop_reason or "nobody has said where its head is"
+                self._kill_processes()
                 return False
             time.sleep(0.02)
-        wards = json.loads(path.read_text())
+        endpoint = json.loads(path.read_text())
         self._socket = zmq.Context.instance().socket(zmq.DEALER)
         self._socket.linger = 1000
-        beat_often(self._socket)
+        enable_heartbeats(self._socket)
         self._socket.curve_publickey, self._socket.curve_secretkey = zmq.curve_keypair()
-        self._socket.curve_serverkey = wards["serverkey"].encode()
-        self._socket.connect(wards["url"])
-        self._heard = time.monotonic()
+        self._socket.curve_serverkey = endpoint["serverkey"].encode()
+        self._socket.connect(endpoint["url"])
+        self._last_heard = time.monotonic()
         return True
 
     def run(self) -> str:
         """Work until told to leave; return why it ends."""
-        while not self.left:
-            self.lease.renew()
+        while not self.stop_reason:
+            self.keepalive.renew()
             if self._socket.poll(TICK_MS):
-                self._heard = time.monotonic()
-                self._obey(json.loads(self._socket.recv()))
-            elif time.monotonic() - self._heard > SILENCE_SECONDS:
-                self.left = f"its head has said nothing for {SILENCE_SECONDS:g} s"
+                self._last_heard = time.monotonic()
+                self._handle_command(json.loads(self._socket.recv()))
+            elif time.monotonic() - self._last_heard > SILENCE_SECONDS:
+                self.stop_reason = f"its head has said nothing for {SILENCE_SECONDS:g} s"
             self._check_memory()
-            self._tell()
-        self._end()
-        return self.left
+            self._report()
+        self._kill_processes()
+        return self.stop_reason
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        op = order["op"]
+    def _handle_command(self, command: dict[str, Any]) -> None:
+        op = command["op"]
         if op == "meet":
-            write(self.directory / "security" / "engine.json", order["engine"])
-            self._met = True
+            write(self.directory / "security" / "engine.json", command["engine"])
+            self._has_controller = True
         elif op == "spawn":
-            if order["serial"] != self.serial:
-                self._end()
-                self._start(order["serial"])
+            if command["serial"] != self.serial:
+                self._kill_processes()
+                self._start(command["serial"])
         elif op == "leave":
-            self.left = "stopped"
-        elif order.get("serial") == self.serial and op == "signal":
-            self._killpg(order["signum"])
-        elif order.get("serial") == self.serial and op == "end":
-            self._end()
+            self.stop_reason = "stopped"
+        elif command.get("serial") == self.serial and op == "signal":
+            self._killpg(command["signum"])
+        elif command.get("serial") == self.serial and op == "end":
+            self._kill_processes()
 
     def _start(self, serial: int) -> None:
-        self.serial, self.verdict = serial, ""
+        self.serial, self.kill_reason = serial, ""
         started = start_engine(self.directory, self.config_path, self.rank, serial)
-        self.process, self.mark, self.log_start = started
+        self.process, self.process_marker, self.log_start = started
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Tell the head how the engine is, when that changes and now and then."""
         import zmq
 
@@ -124,7 +124,7 @@ class Nurse:
         cell = read_docket(docket_of(self.directory, self.rank))
         words = ""
         if code is not None and code > 0:
-            words = tail(self.directory / f"engine-{self.rank}.log", self.log_start)
+            words = tail_log(self.directory / f"engine-{self.rank}.log", self.log_start)
         state = {
             "rank": self.rank,
             "serial": self.serial,
@@ -132,13 +132,17 @@ class Nurse:
             "cell": [cell.msg_id, cell.facts] if cell and code is None else None,
             "code": code,
             "words": words,
-            "verdict": self.verdict,
-            "met": self._met,
-            "vitals": next(iter(self._vitals.tick()), None),
+            "verdict": self.kill_reason,
+            "met": self._has_controller,
+            "vitals": next(iter(self._metrics.tick()), None),
         }
         now = time.monotonic()
-        if state["vitals"] or state != self._told or now - self._told_at > TELL_SECONDS:
-            self._told, self._told_at = state | {"vitals": None}, now
+        if (
+            state["vitals"]
+            or state != self._last_report
+            or now - self._reported_at > REPORT_SECONDS
+        ):
+            self._last_report, self._reported_at = state | {"vitals": None}, now
             with suppress(zmq.Again):  # the head is away, and it will hear the next one
                 self._socket.send(json.dumps(state).encode(), zmq.NOBLOCK)
 
@@ -147,9 +151,9 @@ class Nurse:
         if not bound or self.process is None or now - self._measured < MEMORY_SECONDS:
             return
         self._measured = now
-        used = memory(self.process.pid, bound * 2**30)
+        used = memory_usage(self.process.pid, bound * 2**30)
         if used > bound * 2**30:
-            self.verdict = (
+            self.kill_reason = (
                 f"it used {used / 2**30:.1f} GiB of the {bound:g} GiB asked for with --memory"
             )
             self._killpg(signal.SIGKILL)
@@ -159,22 +163,22 @@ class Nurse:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signum)
 
-    def _end(self) -> None:
+    def _kill_processes(self) -> None:
         """Kill the engine and everything that its cells have started."""
         if self.process is not None:
             self._killpg(signal.SIGKILL)
-            kill_all(marked(*self.mark))
+            kill_all(processes_with_env(*self.process_marker))
 
 
 def main(argv: list[str]) -> None:
     """Look after an engine until the head is gone."""
     path = Path(argv[0])
-    config = begin(path)
-    nurse = Nurse(config, path)
-    signal.signal(signal.SIGTERM, lambda *_: setattr(nurse, "left", "stopped"))
-    reason = nurse.run() if nurse.connect() else nurse.left
+    config = load_config(path)
+    agent = NodeAgent(config, path)
+    signal.signal(signal.SIGTERM, lambda *_: setattr(agent, "left", "stopped"))
+    reason = agent.run() if agent.connect() else agent.stop_reason
     with suppress(OSError):
-        write(nurse.directory / "ended.json", {"time": time.time(), "reason": reason})
+        write(agent.directory / "ended.json", {"time": time.time(), "reason": reason})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A look at a cluster from outside: asks its head, and does not keep it up.
 
-One socket and one request at a time; a notebook's `Link` has seven sockets and hears what cells
+One socket and one request at a time; a notebook's `ClusterConnection` has seven sockets and hears what cells
 print.
 """
 
@@ -14,7 +14,7 @@ import zmq
 
 from ..errors import SkyClusterLost
 
-ANSWER_SECONDS = 5.0
+REPLY_TIMEOUT_SECONDS = 5.0
 
 
 class Observer:
@@ -37,16 +37,16 @@ class Observer:
     def __init__(self, cluster: str, connection: dict[str, Any]) -> None:
         from jupyter_client.session import Session
 
-        from .connection_file import FIXED
+        from .connection_file import REQUIRED_SETTINGS
 
         self.cluster = cluster
         self._url = f"{connection['interface']}:{connection['registration']}"
         self._serverkey = (connection.get("curve_serverkey") or "").encode()
         self._session = Session(
-            packer=FIXED["pack"],
-            unpacker=FIXED["unpack"],
+            packer=REQUIRED_SETTINGS["pack"],
+            unpacker=REQUIRED_SETTINGS["unpack"],
             key=connection["key"].encode(),
-            signature_scheme=FIXED["signature_scheme"],
+            signature_scheme=REQUIRED_SETTINGS["signature_scheme"],
         )
         self._lock = threading.Lock()
         self._socket = self._open()
@@ -60,7 +60,9 @@ class Observer:
         socket.connect(self._url)
         return socket
 
-    def ask(self, op: str, timeout: float = ANSWER_SECONDS, **content: Any) -> dict[str, Any]:
+    def ask(
+        self, op: str, timeout: float = REPLY_TIMEOUT_SECONDS, **content: Any
+    ) -> dict[str, Any]:
         """Ask the head.
 
         Raises

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-NEEDED = (
+ENGINE_PACKAGES = (
     "cloudpickle ipykernel ipyparallel ipython jupyter_client jupyter_core psutil pyzmq tornado "
     "traitlets xxhash"
 ).split()
@@ -21,7 +21,7 @@ NEEDED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class EnvironmentSpec:
     """A Python environment for engines.
 
     Attributes
@@ -37,12 +37,12 @@ class Recipe:
     key: str
 
 
-def minor_version() -> str:
+def python_minor_version() -> str:
     """Return the minor version of this notebook's Python, such as ``3.12``."""
     return ".".join(platform.python_version_tuple()[:2])
 
 
-def recipe(base: str = "", packages: Sequence[str] = ()) -> Recipe:
+def environment_spec(base: str = "", packages: Sequence[str] = ()) -> EnvironmentSpec:
     """Say which environment a machine must have for this notebook.
 
     Parameters
@@ -52,20 +52,20 @@ def recipe(base: str = "", packages: Sequence[str] = ()) -> Recipe:
     packages
         Requirements that its owner wants besides.
     """
-    python = minor_version()
+    python = python_minor_version()
     requirements = (*_pins(), *packages)
-    parts = [python, base, *requirements, hashlib.blake2b(sources()).hexdigest()]
+    parts = [python, base, *requirements, hashlib.blake2b(package_archive()).hexdigest()]
     key = hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
-    return Recipe(python, requirements, key)
+    return EnvironmentSpec(python, requirements, key)
 
 
 @cache
 def _pins() -> tuple[str, ...]:
-    return tuple(f"{name}=={metadata.version(name)}" for name in NEEDED)
+    return tuple(f"{name}=={metadata.version(name)}" for name in ENGINE_PACKAGES)
 
 
 @cache
-def sources() -> bytes:
+def package_archive() -> bytes:
     """Return our package as it runs here, as a tar.gz file that depends on its contents alone."""
     root = Path(__file__).parents[1]
     buffer = io.BytesIO()

@@ -18,7 +18,7 @@ from . import docket
 from .guardian import PR_SET_PDEATHSIG, prctl
 
 
-def begin(path: Path) -> dict[str, Any]:
+def load_config(path: Path) -> dict[str, Any]:
     """Read the order of who looks after engines, make its folders, and end with its guardian."""
     config = json.loads(path.read_text())
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -27,7 +27,7 @@ def begin(path: Path) -> dict[str, Any]:
     return config
 
 
-class Forked:
+class ForkedProcess:
     """A process that was forked here, with the face of `subprocess.Popen`."""
 
     def __init__(self, pid: int) -> None:
@@ -43,7 +43,7 @@ class Forked:
         return self.returncode
 
 
-Process = subprocess.Popen | Forked
+Process = subprocess.Popen | ForkedProcess
 
 
 def start_engine(
@@ -63,7 +63,7 @@ def start_engine(
         Its process, what tells its descendants (see `jupyter_sky.engines.guardian.marked`), and
         where its part of the log begins.
     """
-    docket.path_of(directory, rank).unlink(missing_ok=True)
+    docket.cell_file_path(directory, rank).unlink(missing_ok=True)
     path = directory / f"engine-{rank}.log"
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     name, value = "JUPYTER_SKY_ENGINE", f"{directory}:{serial}"
@@ -85,15 +85,15 @@ def start_engine(
         size = os.fstat(log).st_size
     finally:
         os.close(log)
-    return process, (f"{name}={value}", "\0".join(_named(command))), size
+    return process, (f"{name}={value}", "\0".join(_process_title(command))), size
 
 
-def _fork(command: list[str], log: int, folder: Path, more: dict[str, str]) -> Forked:
+def _fork(command: list[str], log: int, folder: Path, more: dict[str, str]) -> ForkedProcess:
     """Begin an engine in a copy of this process, as if `command` had been started."""
     from . import engine
 
     if pid := os.fork():
-        return Forked(pid)
+        return ForkedProcess(pid)
     code = 1
     try:
         os.setsid()
@@ -104,7 +104,7 @@ def _fork(command: list[str], log: int, folder: Path, more: dict[str, str]) -> F
             os.close(spare)
         os.chdir(folder)
         os.environ.update(more)
-        _become(command)
+        _set_process_title(command)
         sys.argv = [str(engine.__file__), *command[3:]]
         engine.main(command[3:])
         code = 0
@@ -120,12 +120,12 @@ def _fork(command: list[str], log: int, folder: Path, more: dict[str, str]) -> F
         os._exit(code)
 
 
-def _named(command: list[str]) -> list[str]:
+def _process_title(command: list[str]) -> list[str]:
     """Shorten a command, so that it has room where the one of its parent was."""
     return [Path(command[0]).name, *command[1:]]
 
 
-def _become(command: list[str]) -> None:
+def _set_process_title(command: list[str]) -> None:
     """Show in lists of processes what this copy of another has become.
 
     Its arguments are written over. The library for it, setproctitle, writes over the environment
@@ -134,12 +134,12 @@ def _become(command: list[str]) -> None:
     with suppress(OSError, ValueError, IndexError):
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end, see proc(5)
-        text = "\0".join(_named(command)).encode()[: end - start - 1]
+        text = "\0".join(_process_title(command)).encode()[: end - start - 1]
         if start:
             ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
 
 
-def memory(pid: int, bound: float) -> float:
+def memory_usage(pid: int, bound: float) -> float:
     """Return the bytes that a process and those below it hold.
 
     What they share counts once, as long as it matters: to find that out is slow.

@@ -30,7 +30,7 @@ class Platform(NamedTuple):
     tags: list[str]
 
     @classmethod
-    def here(cls) -> Platform:
+    def current(cls) -> Platform:
         """Describe this Python."""
         from packaging.tags import sys_tags
 
@@ -39,12 +39,12 @@ class Platform(NamedTuple):
         return cls(sysconfig.get_platform(), suffix, *platform.libc_ver(), tags)
 
 
-def version_of(text: str) -> tuple[int, ...]:
+def parse_version(text: str) -> tuple[int, ...]:
     """Return the numbers of a version.
 
     Examples
     --------
-    >>> version_of("2.36") < version_of("2.4")
+    >>> parse_version("2.36") < parse_version("2.4")
     False
     """
     return tuple(int(number) for number in re.findall(r"\d+", text))

@@ -32,7 +32,7 @@ class PrivateSockets:
                 self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether this machine can have them."""
         return self._descriptor >= 0
 
@@ -42,17 +42,17 @@ class PrivateSockets:
 
     def close(self) -> None:
         """Forget the folder; what is connected stays so."""
-        if self.usable:
+        if self.is_usable:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
-def outputs_name(port: int | str) -> str:
+def output_socket_name(port: int | str) -> str:
     """Return the name of the socket that stands for a controller's port of outputs.
 
     Examples
     --------
-    >>> outputs_name(40123)
+    >>> output_socket_name(40123)
     'outputs-40123'
     """
     return f"outputs-{port}"

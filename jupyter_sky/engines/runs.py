@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-KEPT_RUNS = 1000
+MAX_RUNS = 1000
 """About how many runs the head remembers; of older ones the journal's file remains."""
 SETTLE_SECONDS = 1.0
 """How long after its reply a cell's last outputs may come: they take another way."""
@@ -16,23 +16,23 @@ LIMIT_GRACE_SECONDS = 15.0
 KILL_SECONDS = 5.0
 """How long after its interrupt an overdue cell is killed."""
 
-_VERDICTS = {"ok": "ok", "aborted": "cancelled", "abort": "cancelled"}
+_STATUS_BY_REPLY = {"ok": "ok", "aborted": "cancelled", "abort": "cancelled"}
 
 
 @dataclass(slots=True)
-class Part:
+class RankState:
     """A cell on one engine."""
 
     rank: int
     replied: float | None = None
-    quiet: bool = False
+    is_drained: bool = False
     """Whether everything that it prints has passed."""
 
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether more is to come of it."""
         if self.replied is None:
             return True
-        return not self.quiet and time.monotonic() - self.replied < SETTLE_SECONDS
+        return not self.is_drained and time.monotonic() - self.replied < SETTLE_SECONDS
 
 
 @dataclass(slots=True)
@@ -50,8 +50,8 @@ class Run:
     """
 
     facts: dict[str, Any]
-    parts: dict[str, Part] = field(default_factory=dict)
-    verdict: str = "ok"
+    ranks: dict[str, RankState] = field(default_factory=dict)
+    outcome: str = "ok"
     began: float | None = None
     ended: float | None = None
     warned: bool = False
@@ -59,29 +59,29 @@ class Run:
     @property
     def status(self) -> str:
         """``running`` until all has come of it, then its verdict."""
-        return "running" if any(part.open() for part in self.parts.values()) else self.verdict
+        return "running" if any(part.is_open() for part in self.ranks.values()) else self.outcome
 
-    def begins(self) -> None:
+    def mark_started(self) -> None:
         """Note that an engine has taken up this cell."""
         self.began = self.began or time.monotonic()
 
-    def leaves(self, msg_id: str, quiet: bool = False) -> None:
+    def mark_finished(self, msg_id: str, quiet: bool = False) -> None:
         """Note that an engine has done with this cell; `quiet`: all it prints has passed, too."""
-        part = self.parts.get(msg_id)
+        part = self.ranks.get(msg_id)
         if part is not None:
-            part.quiet = part.quiet or quiet
+            part.is_drained = part.is_drained or quiet
             if part.replied is None:  # its reply goes another way
                 part.replied, self.ended = time.monotonic(), time.time()
 
-    def failed(self, ename: str) -> None:
+    def mark_failed(self, ename: str) -> None:
         """Note that an engine has shown an error."""
-        if self.verdict == "ok":
-            self.verdict = "interrupted" if ename == "KeyboardInterrupt" else "error"
+        if self.outcome == "ok":
+            self.outcome = "interrupted" if ename == "KeyboardInterrupt" else "error"
 
-    def lose(self, part: Part) -> None:
+    def mark_rank_lost(self, part: RankState) -> None:
         """Note that nothing more comes of a part."""
-        part.replied, part.quiet = time.monotonic(), True
-        self.verdict, self.ended = "lost", time.time()
+        part.replied, part.is_drained = time.monotonic(), True
+        self.outcome, self.ended = "lost", time.time()
 
 
 class Runs:
@@ -103,40 +103,40 @@ class Runs:
             else:
                 self._open.pop(name, None)
 
-    def sent(self, facts: dict[str, Any], msg_id: str, engine_lives: bool) -> list[str]:
+    def record_sent(self, facts: dict[str, Any], msg_id: str, engine_lives: bool) -> list[str]:
         """Note a cell on its way to an engine; return runs that are forgotten for it."""
         run = self._open[facts["run"]] = self._runs.setdefault(facts["run"], Run(facts))
-        part = run.parts.setdefault(msg_id, Part(facts["rank"]))
+        part = run.ranks.setdefault(msg_id, RankState(facts["rank"]))
         if not engine_lives:
-            run.lose(part)
-        if len(self._runs) <= KEPT_RUNS + KEPT_RUNS // 10:
+            run.mark_rank_lost(part)
+        if len(self._runs) <= MAX_RUNS + MAX_RUNS // 10:
             return []
-        surplus = len(self._runs) - KEPT_RUNS
+        surplus = len(self._runs) - MAX_RUNS
         old = [name for name, run in self._runs.items() if run.status != "running"][:surplus]
         for name in old:
             del self._runs[name]
         return old
 
-    def replied(self, run: Run, msg_id: str, content: dict[str, Any]) -> None:
+    def record_reply(self, run: Run, msg_id: str, content: dict[str, Any]) -> None:
         """Note the end of a cell on one engine."""
-        part = run.parts.get(msg_id)
+        part = run.ranks.get(msg_id)
         if part is None:
             return
         part.replied, run.ended = part.replied or time.monotonic(), time.time()
-        verdict = _VERDICTS.get(content.get("status", "ok"), "error")
+        verdict = _STATUS_BY_REPLY.get(content.get("status", "ok"), "error")
         if verdict == "error" and content.get("ename") == "KeyboardInterrupt":
             verdict = "interrupted"
-        if run.verdict == "ok":
-            run.verdict = verdict
+        if run.outcome == "ok":
+            run.outcome = verdict
 
-    def lost(self, rank: int) -> None:
+    def mark_rank_lost(self, rank: int) -> None:
         """Note that an engine is gone, with all that was sent to it."""
         for _, run in self.running():
-            for part in run.parts.values():
+            for part in run.ranks.values():
                 if part.rank == rank and part.replied is None:
-                    run.lose(part)
+                    run.mark_rank_lost(part)
 
-    def overdue(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
+    def iter_overdue(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
         """Iterate over runs past their limit, with their facts and whether it is time to kill.
 
         Each is given once to be interrupted, then again and again to be killed.

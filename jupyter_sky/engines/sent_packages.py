@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from . import file_cache
-from .file_cache import FileReceiver, Known, tree_digest
+from .file_cache import FileEntries, FileReceiver, tree_digest
 from .files import Workspace
 
 
@@ -25,11 +25,11 @@ class SentPackages:
         self.digests: dict[str, str] = {}
         self._folders: dict[str, str] = {}
 
-    def use(self, packages: Mapping[str, Known]) -> None:
+    def activate(self, packages: Mapping[str, FileEntries]) -> None:
         """Import packages from their files, in place of what they were before."""
         self.receiver.finish(digest for known in packages.values() for digest, _ in known.values())
         for name, known in packages.items():
-            folder, old = file_cache.lay_out(known), self._folders.get(name)
+            folder, old = file_cache.build_folder(known), self._folders.get(name)
             if folder == old:
                 continue
             if old is not None:

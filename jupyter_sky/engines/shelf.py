@@ -22,7 +22,7 @@ from .platforms import Platform
 from .sent_packages import SentPackages
 from .values import INLINE_BYTES, Parcel
 
-PLAIN_ROOTS = {
+DATA_PACKAGES = {
     "builtins",
     "collections",
     "datetime",
@@ -44,7 +44,7 @@ handle until fetched.
 """
 
 
-class Shelf:
+class EngineNamespace:
     """Values behind references, parcels on their way, and the engine's namespace.
 
     Parameters
@@ -62,11 +62,13 @@ class Shelf:
         self.workspace = Workspace()
         self.packages = SentPackages(self.workspace)
         self._numbers = itertools.count(1)
-        self._life = uuid.uuid4().hex[:8]  # a reference of another engine must not be found here
+        self._engine_id = uuid.uuid4().hex[
+            :8
+        ]  # a reference of another engine must not be found here
 
     # -- with a cell ------------------------------------------------------------------------
 
-    def output(self, name: str, keep: bool, as_data: bool = False) -> dict[str, Any]:
+    def describe_output(self, name: str, keep: bool, as_data: bool = False) -> dict[str, Any]:
         """Describe a variable for a cell's ``-o``; a small one goes along.
 
         It is packed as `data_values` for a notebook that opens no pickles.
@@ -74,19 +76,19 @@ class Shelf:
         if name not in self.namespace:
             return {"missing": True}
         value = self.namespace[name]
-        return self._hold(value) if keep else self._pack(value, name, as_data)
+        return self._keep_reference(value) if keep else self._pack(value, name, as_data)
 
-    def result(self, value: Any, as_data: bool = False) -> dict[str, Any]:
+    def describe_result(self, value: Any, as_data: bool = False) -> dict[str, Any]:
         """Describe a cell's result; a small and plain one goes along."""
         if as_data:
             return self._data_result(value)
         root = type(value).__module__.partition(".")[0]
         small = getattr(value, "nbytes", 0)
-        if root in PLAIN_ROOTS and isinstance(small, int) and small <= INLINE_BYTES:
+        if root in DATA_PACKAGES and isinstance(small, int) and small <= INLINE_BYTES:
             parcel = Parcel.small(value, INLINE_BYTES)
             if parcel is not None:
                 return parcel.inline()
-        return self._hold(value)
+        return self._keep_reference(value)
 
     def _data_result(self, value: Any) -> dict[str, Any]:
         size = getattr(value, "nbytes", 0)
@@ -95,16 +97,16 @@ class Shelf:
                 parcel = encode(value, "the result")
                 if parcel.nbytes <= INLINE_BYTES:
                     return parcel.inline()
-        return self._hold(value)
+        return self._keep_reference(value)
 
-    def _hold(self, value: Any) -> dict[str, Any]:
+    def _keep_reference(self, value: Any) -> dict[str, Any]:
         """Keep `value` here under a number, and describe it."""
-        ref = f"{self._life}-{next(self._numbers)}"
+        ref = f"{self._engine_id}-{next(self._numbers)}"
         self.refs[ref] = value
         text = _short_repr(value)
         return {"ref": ref, "type": type(value).__qualname__, "repr": text}
 
-    def _held(self, ref: str, name: str) -> Any:
+    def _dereference(self, ref: str, name: str) -> Any:
         if ref in self.refs:
             return self.refs[ref]
         raise SkyTransferError(
@@ -119,7 +121,7 @@ class Shelf:
             return {"unpicklable": str(error)}
         if parcel.nbytes <= INLINE_BYTES:
             return parcel.inline()
-        held = self._hold(value)
+        held = self._keep_reference(value)
         self.parcels[held["ref"]] = parcel
         return held | {"sizes": parcel.sizes}
 
@@ -142,7 +144,9 @@ class Shelf:
 
     # -- requests ---------------------------------------------------------------------------
 
-    def answer(self, content: dict[str, Any], received: list, buffers: list) -> dict[str, Any]:
+    def handle_request(
+        self, content: dict[str, Any], received: list, buffers: list
+    ) -> dict[str, Any]:
         """Carry out a request; buffers to send along are put into `buffers`."""
         return getattr(self, f"_op_{content['op']}")(content, received, buffers) or {}
 
@@ -173,7 +177,7 @@ class Shelf:
         """Pack the value behind a name or a reference for fetching."""
         name = content["name"]
         if "ref" in content:
-            value = self._held(content["ref"], name)
+            value = self._dereference(content["ref"], name)
         elif name in self.namespace:
             value = self.namespace[name]
         else:
@@ -191,11 +195,11 @@ class Shelf:
             self.refs.pop(content["ref"], None)
 
     def _op_bind(self, content: dict, *_: Any) -> None:
-        self.namespace[content["name"]] = self._held(content["ref"], content["name"])
+        self.namespace[content["name"]] = self._dereference(content["ref"], content["name"])
 
     def _op_result(self, content: dict, *_: Any) -> dict:
         """Hold the result of a cell that could not be opened by the notebook."""
-        return self._hold(self.namespace["_oh"][content["cell"]])
+        return self._keep_reference(self.namespace["_oh"][content["cell"]])
 
     def _op_names(self, *_: Any) -> dict:
         """List the variables that cells have made, with type, size and a short repr."""
@@ -213,13 +217,15 @@ class Shelf:
     def _op_packages(self, content: dict, *_: Any) -> None:
         """Install packages over the engine's own, and import from there first."""
         without, settings = content.get("without", ()), content.get("settings", {})
-        folder = environment.ensure(content["packages"], without=without, settings=settings)
+        folder = environment.install_packages(
+            content["packages"], without=without, settings=settings
+        )
         self.workspace.add_paths([folder])
 
     def _op_missing(self, content: dict, *_: Any) -> dict:
         """List the modules that cannot be imported here, and the packages that were sent here."""
         importlib.invalidate_caches()
-        missing = [name for name in content["modules"] if not _is_there(name)]
+        missing = [name for name in content["modules"] if not _is_importable(name)]
         return {"missing": missing, "sent": self.packages.digests}
 
     def _op_lacking(self, content: dict, *_: Any) -> dict:
@@ -227,18 +233,18 @@ class Shelf:
         return {"lacking": [name for name in content["names"] if not _is_installed(name)]}
 
     def _op_platform(self, *_: Any) -> dict:
-        return {"platform": Platform.here()}
+        return {"platform": Platform.current()}
 
     def _op_lacking_files(self, content: dict, *_: Any) -> dict:
-        return {"missing": file_cache.missing(content["known"])}
+        return {"missing": file_cache.missing_digests(content["known"])}
 
     def _op_file_parts(self, content: dict, received: list, *_: Any) -> None:
         for (name, start), piece in zip(content["parts"], received, strict=True):
-            self.packages.receiver.add(name, start, piece)
+            self.packages.receiver.add_piece(name, start, piece)
 
     def _op_sent(self, content: dict, *_: Any) -> None:
         """Import packages from their files, which are all here now."""
-        self.packages.use(content["packages"])
+        self.packages.activate(content["packages"])
 
     def _op_files(self, content: dict, *_: Any) -> dict:
         return {"missing": self.workspace.missing(content["manifest"])}
@@ -248,11 +254,11 @@ class Shelf:
 
     def _op_synced(self, content: dict, *_: Any) -> dict:
         paths = content.get("paths", ())
-        forgotten = self.workspace.settle(content["manifest"], content["written"], paths)
+        forgotten = self.workspace.apply_sync(content["manifest"], content["written"], paths)
         return {"forgotten": forgotten}
 
 
-def _is_there(module: str) -> bool:
+def _is_importable(module: str) -> bool:
     try:
         return module in sys.modules or importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):

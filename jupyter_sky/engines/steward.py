@@ -20,18 +20,18 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from ..functions.instance import MEETING_PORTS
-from .wards import own
+from ..functions.instance import RENDEZVOUS_PORTS
+from .wards import listen_address
 
 if TYPE_CHECKING:
-    from .commons import Answers
+    from .commons import Responses
 
 PING_SECONDS = 1.0
 MISSED_PINGS = 2
 TICK_MS = 200
 
 
-class Steward:
+class SharedStateProcess:
     """The head's hold on the process.
 
     Parameters
@@ -46,12 +46,12 @@ class Steward:
         self._public, self._secret = zmq.curve_keypair()
         self._sockets: dict[str, socket.socket] = {}
         self._process: subprocess.Popen | None = None
-        there = own(private) if private else "127.0.0.1"
+        there = listen_address(private) if private else "127.0.0.1"
         for address in (there,) if there == "0.0.0.0" else dict.fromkeys((there, "127.0.0.1")):
             listener = socket.create_server((address, 0), backlog=512)
             self._sockets[f"tcp://{address}:{listener.getsockname()[1]}"] = listener
         ports = [url.rpartition(":")[2] for url in self._sockets]
-        self.known = {
+        self.endpoint = {
             "key": self._public.decode(),
             "near": f"tcp://127.0.0.1:{ports[-1]}",
             "far": f"tcp://{private or '127.0.0.1'}:{ports[0]}",
@@ -75,7 +75,11 @@ class Steward:
             pass_fds=list(numbers.values()),
         )
         assert self._process.stdin is not None
-        order = {"sockets": numbers, "secret": self._secret.decode(), "public": self.known["key"]}
+        order = {
+            "sockets": numbers,
+            "secret": self._secret.decode(),
+            "public": self.endpoint["key"],
+        }
         with self._process.stdin as stdin:
             stdin.write(json.dumps(order).encode())
 
@@ -83,7 +87,7 @@ class Steward:
 def free_port(address: str) -> int:
     """Return a port that nothing listens at now."""
     for _ in range(100):
-        port = random.randrange(*MEETING_PORTS)
+        port = random.randrange(*RENDEZVOUS_PORTS)
         with socket.socket() as probe:
             try:
                 probe.bind((address, port))
@@ -93,15 +97,15 @@ def free_port(address: str) -> int:
     raise OSError("no port is free")
 
 
-class Service:
-    """The process's own side: sockets and clock around `Commons`."""
+class SharedStateServer:
+    """The process's own side: sockets and clock around `SharedState`."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         import zmq
 
-        from .commons import Commons
+        from .commons import SharedState
 
-        self.commons, self.life = Commons(), uuid.uuid4().hex
+        self.state, self.incarnation = SharedState(), uuid.uuid4().hex
         self._missed: dict[bytes, int] = {}
         self._pinged = 0.0
         self._socket = zmq.Context.instance().socket(zmq.ROUTER)
@@ -131,24 +135,26 @@ class Service:
                 number, arguments = json.loads(head)
                 try:
                     now = time.monotonic()
-                    self._send(self.commons.ask(client, number, arguments, frames, now))
+                    self._send(self.state.handle_request(client, number, arguments, frames, now))
                 except (KeyError, AttributeError, TypeError, ValueError) as error:
-                    self._tell(client, [number, self.life, f"not understood: {error!r}", None])
+                    self._send_message(
+                        client, [number, self.incarnation, f"not understood: {error!r}", None]
+                    )
             now = time.monotonic()
-            self._send(self.commons.expire(now))
+            self._send(self.state.expire(now))
             if now - self._pinged > PING_SECONDS:
                 self._pinged = now
                 self._ping()
 
-    def _send(self, answers: Answers) -> None:
+    def _send(self, answers: Responses) -> None:
         queue = list(answers)
         while queue:
             answer = queue.pop(0)
-            head = [answer.asked.number, self.life, answer.failed, answer.value]
-            if not self._tell(answer.asked.client, head, answer.frames):
-                queue += self.commons.undelivered(answer)
+            head = [answer.request.number, self.incarnation, answer.error, answer.value]
+            if not self._send_message(answer.request.client, head, answer.frames):
+                queue += self.state.revert_response(answer)
 
-    def _tell(self, client: bytes, head: list[Any], frames: tuple[bytes, ...] = ()) -> bool:
+    def _send_message(self, client: bytes, head: list[Any], frames: tuple[bytes, ...] = ()) -> bool:
         import zmq
 
         try:
@@ -160,19 +166,19 @@ class Service:
     def _ping(self) -> None:
         """Find out who is gone, and let go of what they held."""
         for client in list(self._missed):
-            missed = 0 if self._tell(client, [0]) else self._missed[client] + 1
+            missed = 0 if self._send_message(client, [0]) else self._missed[client] + 1
             self._missed[client] = missed
             if missed >= MISSED_PINGS:
                 del self._missed[client]
-                self._send(self.commons.gone(client))
+                self._send(self.state.remove_client(client))
 
 
 def main() -> None:
     """Keep what tasks share until the head ends."""
-    from .engine import leave_with
+    from .engine import exit_with_parent
 
-    leave_with(os.getppid())
-    Service(json.load(sys.stdin)).run()
+    exit_with_parent(os.getppid())
+    SharedStateServer(json.load(sys.stdin)).run()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ PIECE_CHARS = 2**20
 SETTLE_SECONDS = 1.0
 
 
-class Publisher(IOPubThread):
+class OutputPublisher(IOPubThread):
     """The thread that sends what cells print, also for processes that they fork.
 
     It takes no session, and so gets a plain publisher's socket from ipyparallel: one that welcomes
@@ -36,7 +36,7 @@ class Publisher(IOPubThread):
             super().schedule(f)
 
 
-class QuickStream(OutStream):
+class BoundedOutStream(OutStream):
     """An output stream in pieces of bounded size, whose flush is free when nothing is buffered.
 
     ipykernel flushes both streams twice a cell, each time waiting for another thread; and it sends
@@ -48,7 +48,7 @@ class QuickStream(OutStream):
         0.02  # a line is seen before anybody wonders; ipykernel waits ten times as long
     )
     _waiting = 0
-    _all: ClassVar[list[QuickStream]] = []
+    _all: ClassVar[list[BoundedOutStream]] = []
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._free()
@@ -91,7 +91,7 @@ class QuickStream(OutStream):
         return len(string)
 
     @classmethod
-    def settle(cls) -> None:
+    def wait_for_processes(cls) -> None:
         """Wait for what processes have written to the streams' files, which other threads read."""
         quiet, deadline = 0, time.monotonic() + SETTLE_SECONDS
         while quiet < 2 and time.monotonic() < deadline:

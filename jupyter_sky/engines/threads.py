@@ -15,7 +15,7 @@ from functools import wraps
 from typing import Any
 
 
-def inherit(holders: Callable[[], Iterable[Any]]) -> None:
+def inherit_parents(holders: Callable[[], Iterable[Any]]) -> None:
     """Let threads and the tasks of thread pools inherit the parents that `holders` keep.
 
     Parameters

@@ -18,13 +18,13 @@ from typing import Any
 
 from ..errors import SkyError, SkyUnreachable
 from ..ssh import runtime_dir
-from .connection_file import PORTS, checked
+from .connection_file import PORTS, validate
 
 CONNECT_SECONDS = 30.0
 
 
 class Tunnel:
-    """A connection that heals itself. It is begun at once, and leads somewhere after `lead_to`.
+    """A connection that heals itself. It is begun at once, and leads somewhere after `connect_to`.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ class Tunnel:
     def __init__(self, cluster: str, command: list[str]) -> None:
         self.cluster = cluster
         self.connection: dict[str, Any] = {}
-        self.reason = "connecting"
-        self.lost = ""
-        self.drops = 0
+        self.down_reason = "connecting"
+        self.lost_reason = ""
+        self.disconnect_count = 0
         self._ready, self._up = threading.Event(), threading.Event()
         self._ports: dict[int, Future[int]] = {}
         self.folder = Path(tempfile.mkdtemp(prefix="t-", dir=runtime_dir()))
@@ -49,7 +49,7 @@ class Tunnel:
         )
         self._listener.start()
 
-    def lead_to(self, controller: dict[str, Any], explain: Callable[[str], SkyError]) -> None:
+    def connect_to(self, controller: dict[str, Any], explain: Callable[[str], SkyError]) -> None:
         """Lead to a controller, and wait until it does.
 
         Parameters
@@ -66,8 +66,8 @@ class Tunnel:
         SkyClusterLost
             The file has no key or no valid ports.
         """
-        connection = checked(controller, self.cluster, f"ipc://{self.folder}/s")
-        self._tell("sockets", *(connection[name] for name in PORTS))
+        connection = validate(controller, self.cluster, f"ipc://{self.folder}/s")
+        self._send_command("sockets", *(connection[name] for name in PORTS))
         self._wait(explain)
         self.connection = connection
 
@@ -86,18 +86,18 @@ class Tunnel:
         process.stdin.flush()
         return process
 
-    def _tell(self, *words: object) -> None:
+    def _send_command(self, *words: object) -> None:
         assert self._process.stdin is not None
         with suppress(OSError):  # it has ended, and whoever waits for it finds that out
             self._process.stdin.write(" ".join(map(str, words)).encode() + b"\n")
             self._process.stdin.flush()
 
     def _wait(self, explain: Callable[[str], SkyError]) -> None:
-        deadline, tries = time.monotonic() + CONNECT_SECONDS, self.drops
+        deadline, tries = time.monotonic() + CONNECT_SECONDS, self.disconnect_count
         while not (self._ready.is_set() and self._up.wait(0.02)):
-            if self.ended or self.drops > tries + 2 or time.monotonic() > deadline:
+            if self.has_ended or self.disconnect_count > tries + 2 or time.monotonic() > deadline:
                 self.close()
-                raise explain(self.lost or self.reason)
+                raise explain(self.lost_reason or self.down_reason)
             self._ready.wait(0.02)
 
     def _listen(self) -> None:
@@ -107,26 +107,26 @@ class Tunnel:
             if word == "ready":
                 self._ready.set()
             elif word == "up":
-                self.reason = ""
+                self.down_reason = ""
                 self._up.set()
             elif word == "down":
                 self._up.clear()
-                self.reason, self.drops = rest, self.drops + 1
+                self.down_reason, self.disconnect_count = rest, self.disconnect_count + 1
             elif word == "lost":
-                self.lost = rest
+                self.lost_reason = rest
             elif word == "port":
                 there, here = map(int, rest.split())
                 self._ports[there].set_result(here)
-        self.lost = self.lost or "the process that holds it has ended"
+        self.lost_reason = self.lost_reason or "the process that holds it has ended"
         self._up.clear()
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether it will not come back."""
-        return bool(self.lost) or self._process.poll() is not None
+        return bool(self.lost_reason) or self._process.poll() is not None
 
     @property
-    def up(self) -> bool:
+    def is_up(self) -> bool:
         """Whether it is connected now."""
         return self._up.is_set()
 
@@ -137,10 +137,10 @@ class Tunnel:
         """
         if port not in self._ports:
             self._ports[port] = Future()
-            self._tell("port", port)
+            self._send_command("port", port)
         return self._ports[port].result(CONNECT_SECONDS)
 
-    def await_up(self, timeout: float) -> bool:
+    def wait_up(self, timeout: float) -> bool:
         """Wait until it is connected."""
         return self._up.wait(timeout)
 
@@ -161,6 +161,6 @@ class Tunnel:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def unreachable(reason: str) -> SkyError:
+def unreachable_error(reason: str) -> SkyError:
     """Return the error of a connection that cannot be made."""
     return SkyUnreachable(f"the cluster cannot be reached: {reason}")

@@ -53,7 +53,7 @@ class Parcel:
         except SkyTransferError:  # it knows better, as a handle of a remote value does
             raise
         except Exception as error:
-            culprit = _culprit(value, name)
+            culprit = _find_unpicklable(value, name)
             raise SkyTransferError(
                 f"{name} cannot be sent: {culprit or f'{type(value).__name__}: {error}'}",
                 hint=f"leave it out, or make it where it is needed; {name} is unchanged",
@@ -63,7 +63,7 @@ class Parcel:
     def small(cls, value: Any, limit: int) -> Parcel | None:
         """Pickle `value` if that takes no more than about `limit` bytes; None where it does not."""
         try:
-            parcel = cls._pickle(value, _Bounded(limit))
+            parcel = cls._pickle(value, _BoundedBuffer(limit))
         except Exception:
             return None
         return parcel if parcel.nbytes <= limit else None
@@ -136,7 +136,7 @@ class Parcel:
                 segments.append(arena[used : used + size])
                 used += _aligned(size)
             else:
-                segments.append(_memory(size))
+                segments.append(_allocate(size))
         return cls(tuple(segments))
 
     def inline(self) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Parcel:
         return parcel
 
 
-class _Bounded(io.BytesIO):
+class _BoundedBuffer(io.BytesIO):
     """A stream that ends a pickle which grows past a limit."""
 
     def __init__(self, limit: int) -> None:
@@ -176,7 +176,7 @@ def chunks(nbytes: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + CHUNK_BYTES, nbytes)
 
 
-def _memory(size: int) -> memoryview:
+def _allocate(size: int) -> memoryview:
     """Return memory that is touched when it is filled, not before: a bytearray would be zeroed."""
     try:
         return memoryview(mmap.mmap(-1, size, **_PRIVATE))
@@ -208,7 +208,7 @@ def _pickler() -> type[pickle.Pickler]:
     return ValuePickler
 
 
-def _culprit(
+def _find_unpicklable(
     value: Any, path: str, depth: int = 4, seen: frozenset[int] = frozenset()
 ) -> str | None:
     """Find the innermost part of `value` that does not pickle, as ``path is a type (why)``."""
@@ -220,7 +220,11 @@ def _culprit(
     seen |= {id(value)}
     if depth:
         for label, part in _parts(value):
-            found = None if id(part) in seen else _culprit(part, f"{path}{label}", depth - 1, seen)
+            found = (
+                None
+                if id(part) in seen
+                else _find_unpicklable(part, f"{path}{label}", depth - 1, seen)
+            )
             if found:
                 return found
     return f"{path} is a {type(value).__name__} ({reason})"
@@ -232,12 +236,12 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, (list, tuple)):
         yield from ((f"[{index}]", part) for index, part in enumerate(value[:1000]))
     elif isinstance(value, FunctionType):
-        yield from ((f".<{name}>", part) for name, part in _outside(value).items())
+        yield from ((f".<{name}>", part) for name, part in _captured_values(value).items())
     elif isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, type):
         yield from ((f".{key}", part) for key, part in vars(value).items())
 
 
-def _outside(function: FunctionType) -> dict[str, Any]:
+def _captured_values(function: FunctionType) -> dict[str, Any]:
     """Return what a function takes from around it."""
     code, found = function.__code__, {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):

@@ -17,11 +17,11 @@ from typing import Any
 PERIOD_SECONDS = 5.0
 FIRST_SECONDS = 1.0
 """When a node is first looked at: later than its engine, which is in a hurry, has come up."""
-KEPT = 60
+MAX_SAMPLES = 60
 """Samples of a node, so that there are five minutes of them."""
 GPU_SECONDS = 30.0
 """A tool that has not answered by then is hung, and is not asked again."""
-QUERY = (
+GPU_QUERY = (
     "--query-gpu=name,utilization.gpu,memory.used,memory.total",
     "--format=csv,noheader,nounits",
 )
@@ -29,7 +29,7 @@ QUERY = (
 Sample = dict[str, Any]
 
 
-class Vitals:
+class NodeMetrics:
     """What a machine says of the nodes that it is, or that share it.
 
     Parameters
@@ -69,7 +69,7 @@ class Vitals:
             return []
         self._due = now + PERIOD_SECONDS
         if self._tool:
-            self._look_at_gpus(now)
+            self._sample_gpus(now)
         import platform
 
         import psutil
@@ -86,7 +86,7 @@ class Vitals:
         # since when it was counted is not known at the first look
         return [machine | {"cpu": _mean(each, node) if counted else None} for node in self.nodes]
 
-    def _look_at_gpus(self, now: float) -> None:
+    def _sample_gpus(self, now: float) -> None:
         """Read what was asked before, and ask anew."""
         if self._asked is not None:
             if self._asked.poll() is None:
@@ -96,7 +96,7 @@ class Vitals:
                 return
             assert self._asked.stdout is not None
             with self._asked.stdout as out:
-                self._gpus = gpus(out.read()) if self._asked.returncode == 0 else []
+                self._gpus = parse_gpu_table(out.read()) if self._asked.returncode == 0 else []
             if self._asked.returncode:  # the tool without a GPU
                 self._tool = None
             self._asked = None
@@ -105,7 +105,7 @@ class Vitals:
         with suppress(OSError):
             quiet = subprocess.DEVNULL
             self._asked = subprocess.Popen(
-                [self._tool, *QUERY],
+                [self._tool, *GPU_QUERY],
                 stdin=quiet,
                 stdout=subprocess.PIPE,
                 stderr=quiet,
@@ -119,7 +119,7 @@ def _mean(each: list[float], cpus: list[int] | None) -> float | None:
     return round(sum(mine) / len(mine), 1) if mine else None
 
 
-def gpus(table: str) -> list[dict[str, Any]]:
+def parse_gpu_table(table: str) -> list[dict[str, Any]]:
     """Read a table of GPUs; what the tool does not know of one is None.
 
     Examples
@@ -149,7 +149,7 @@ def _number(cell: str) -> float | None:
         return None
 
 
-class History:
+class MetricsHistory:
     """The last samples of each node, by rank."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class History:
 
     def add(self, rank: int, sample: Sample) -> None:
         """Keep one more sample of a node."""
-        self._kept.setdefault(rank, deque(maxlen=KEPT)).append(sample)
+        self._kept.setdefault(rank, deque(maxlen=MAX_SAMPLES)).append(sample)
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return each node with its samples as columns, the oldest first."""

@@ -1,7 +1,7 @@
 """Engines on other nodes of a cluster: the head's end, which nurses there speak to.
 
 A nurse starts the engine of its node, signals it, reads its docket and says how it is. What the
-head knows of such an engine it keeps in a `Far`, which stands where a process of its own would.
+head knows of such an engine it keeps in a `RemoteEngine`, which stands where a process of its own would.
 Everything between machines is encrypted, and who does not hold the server's key is not heard.
 """
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .docket import Entry
+from .docket import CurrentCell
 
 SILENCE_SECONDS = 10.0
 """A node whose nurse says nothing for so long is lost: its cells fail."""
@@ -27,7 +27,7 @@ ARRIVAL_SECONDS = 90.0
 """How long a nurse may take to come the first time."""
 
 
-class Far:
+class RemoteEngine:
     """An engine on another node, as far as is known here.
 
     Attributes
@@ -40,14 +40,14 @@ class Far:
         What its node says of its end.
     """
 
-    def __init__(self, wards: Wards, rank: int, serial: int) -> None:
-        self._wards, self.rank, self.serial = wards, rank, serial
+    def __init__(self, server: AgentServer, rank: int, serial: int) -> None:
+        self._server, self.rank, self.serial = server, rank, serial
         self.pid = 0
         self.returncode: int | None = None
-        self.cell: Entry | None = None
-        self.words = ""
-        self.verdict = ""
-        wards.tell(rank, op="spawn", serial=serial)
+        self.cell: CurrentCell | None = None
+        self.log_tail = ""
+        self.kill_reason = ""
+        server.send_command(rank, op="spawn", serial=serial)
 
     def poll(self) -> int | None:
         """Return how it ended, or None while it lives."""
@@ -55,22 +55,22 @@ class Far:
 
     def signal(self, signum: int) -> None:
         """Send a signal to it and to what its cells have started."""
-        self._wards.tell(self.rank, op="signal", serial=self.serial, signum=int(signum))
+        self._server.send_command(self.rank, op="signal", serial=self.serial, signum=int(signum))
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """Kill it, with everything that its cells have started."""
-        self._wards.tell(self.rank, op="end", serial=self.serial)
+        self._server.send_command(self.rank, op="end", serial=self.serial)
 
-    def take(self, told: dict[str, Any]) -> None:
+    def update(self, told: dict[str, Any]) -> None:
         """Take in what its nurse says of it."""
         self.pid = told["pid"]
         cell = told["cell"]
-        self.cell = Entry(cell[0], cell[1]) if cell else None
-        self.words, self.verdict = told["words"], told["verdict"]
+        self.cell = CurrentCell(cell[0], cell[1]) if cell else None
+        self.log_tail, self.kill_reason = told["words"], told["verdict"]
         self.returncode = told["code"]
 
 
-class Wards:
+class AgentServer:
     """The socket that nurses speak to.
 
     Parameters
@@ -87,35 +87,35 @@ class Wards:
         public, secret = zmq.curve_keypair()
         self._socket = zmq.Context.instance().socket(zmq.ROUTER)
         self._socket.linger = 1000
-        beat_often(self._socket)
+        enable_heartbeats(self._socket)
         self._socket.curve_server = True
         self._socket.curve_publickey, self._socket.curve_secretkey = public, secret
-        port = self._socket.bind_to_random_port(f"tcp://{own(address)}")
-        self.known = {"url": f"tcp://{address}:{port}", "serverkey": public.decode()}
-        self._far: dict[int, Far] = {}
+        port = self._socket.bind_to_random_port(f"tcp://{listen_address(address)}")
+        self.endpoint = {"url": f"tcp://{address}:{port}", "serverkey": public.decode()}
+        self._engines: dict[int, RemoteEngine] = {}
         self._waiting: dict[int, list[bytes]] = {rank: [] for rank in ranks}
-        self._there: dict[int, bytes] = {}
-        self._meeting = b""
+        self._identities: dict[int, bytes] = {}
+        self._controller_message = b""
         self._heard = dict.fromkeys(ranks, time.monotonic())
         self._lost: set[int] = set()
         self._given_up: set[int] = set()
 
-    def spawn(self, rank: int, serial: int) -> Far:
+    def spawn(self, rank: int, serial: int) -> RemoteEngine:
         """Let an engine be started on its node."""
-        self._far[rank] = Far(self, rank, serial)
-        return self._far[rank]
+        self._engines[rank] = RemoteEngine(self, rank, serial)
+        return self._engines[rank]
 
-    def meet(self, engine: dict[str, Any]) -> None:
+    def set_controller(self, engine: dict[str, Any]) -> None:
         """Let engines know where their controller is: those on nodes that are there or will be."""
-        self._meeting = json.dumps({"op": "meet", "engine": engine}).encode()
-        for identity in self._there.values():
-            self._send(identity, self._meeting)
+        self._controller_message = json.dumps({"op": "meet", "engine": engine}).encode()
+        for identity in self._identities.values():
+            self._send(identity, self._controller_message)
 
-    def tell(self, rank: int, **order: Any) -> None:
+    def send_command(self, rank: int, **order: Any) -> None:
         """Tell a nurse something, now or when it comes."""
         data = json.dumps(order).encode()
-        if rank in self._there:
-            self._send(self._there[rank], data)
+        if rank in self._identities:
+            self._send(self._identities[rank], data)
         else:
             self._waiting[rank].append(data)
 
@@ -127,7 +127,7 @@ class Wards:
         except zmq.ZMQError:  # it has gone; its silence will tell
             pass
 
-    def listen(self, add: Callable[[int, dict[str, Any]], None]) -> None:
+    def receive_reports(self, add: Callable[[int, dict[str, Any]], None]) -> None:
         """Take in what nurses have said; `add` takes how busy their nodes are."""
         import zmq
 
@@ -144,23 +144,23 @@ class Wards:
                 self._send(identity, b'{"op": "leave"}')
                 continue
             self._heard[rank] = time.monotonic()
-            self._there[rank] = identity
+            self._identities[rank] = identity
             self._send(identity, b'{"op": "beat"}')
-            if self._meeting and not told["met"]:  # also if it was lost on its way
-                self._send(identity, self._meeting)
+            if self._controller_message and not told["met"]:  # also if it was lost on its way
+                self._send(identity, self._controller_message)
             for order in self._waiting.pop(rank, []):
                 self._send(identity, order)
             self._waiting[rank] = []
             if told.get("vitals"):
                 add(rank, told["vitals"])
-            far = self._far.get(rank)
-            if far is not None and told.get("serial") == far.serial:
-                far.take(told)
+            engine = self._engines.get(rank)
+            if engine is not None and told.get("serial") == engine.serial:
+                engine.update(told)
 
-    def missing(self) -> str:
+    def missing_node(self) -> str:
         """Say which node has never come, if its time is over."""
         for rank, begun in self._heard.items():
-            if rank not in self._there and time.monotonic() - begun > ARRIVAL_SECONDS:
+            if rank not in self._identities and time.monotonic() - begun > ARRIVAL_SECONDS:
                 return f"node {rank} has not come up within {ARRIVAL_SECONDS:g} s"
         return ""
 
@@ -169,13 +169,13 @@ class Wards:
         now = time.monotonic()
         found = [
             rank
-            for rank in self._there.keys() - self._lost
+            for rank in self._identities.keys() - self._lost
             if now - self._heard[rank] > SILENCE_SECONDS
         ]
         self._lost.update(found)
         return found
 
-    def returned(self) -> list[int]:
+    def newly_returned(self) -> list[int]:
         """Return lost nodes that have been heard of again since the last call."""
         now = time.monotonic()
         found = [
@@ -195,19 +195,19 @@ class Wards:
         self._given_up.update(found)
         return found
 
-    def leave(self) -> None:
+    def stop_agents(self) -> None:
         """Send the nurses home."""
         for rank in self._heard:
-            self.tell(rank, op="leave")
+            self.send_command(rank, op="leave")
 
 
-def beat_often(socket: Any) -> None:
+def enable_heartbeats(socket: Any) -> None:
     """Let a socket notice within seconds that its connections are dead, and make them anew."""
     socket.heartbeat_ivl = HEARTBEAT_MS
     socket.heartbeat_timeout = HEARTBEAT_TIMEOUT_MS
 
 
-def own(address: str) -> str:
+def listen_address(address: str) -> str:
     """Return what to listen on so that others reach it at `address`.
 
     An address that this machine does not have itself leads to it by way of others.

@@ -25,7 +25,7 @@ from .egress import Egress
 from .idleness import Idleness
 
 if TYPE_CHECKING:
-    from ..engines.link import Link
+    from ..engines.link import ClusterConnection
     from ..engines.tunnel import Tunnel
 
 BEAT_SECONDS = 2.0
@@ -53,7 +53,7 @@ class Cluster:
     """
 
     def __init__(self, row: ClusterRow, store: Store, notebook: str) -> None:
-        from ..engines.link import Link
+        from ..engines.link import ClusterConnection
 
         self.row, self.store, self.notebook = row, store, notebook
         self.idleness = Idleness(row.name)
@@ -62,13 +62,17 @@ class Cluster:
         file = Path(row.connection["file"])
         self.tunnel = open_tunnel(file)
         try:
-            self.link: Link = Link(row.name, self.tunnel.connection if self.tunnel else file)
+            self.connection: ClusterConnection = ClusterConnection(
+                row.name, self.tunnel.connection if self.tunnel else file
+            )
         except BaseException:
             if self.tunnel:
                 self.tunnel.close()
             raise
         if tunnel := self.tunnel:
-            self.link.away = lambda: "" if tunnel.up else tunnel.reason or "connecting"
+            self.connection.down_reason = lambda: (
+                "" if tunnel.is_up else tunnel.down_reason or "connecting"
+            )
         self.money_left: Callable[[], float | None] = lambda: None
         """Tells for how many seconds the day's money lasts; None for ever."""
         self.egress = Egress(row, store)
@@ -101,14 +105,14 @@ class Cluster:
         while not self._closed.wait(SHOWN_SECONDS):
             self._record(self._record_shown)
             now = time.monotonic()
-            if not self.link.lost:
+            if not self.connection.is_lost:
                 self.idleness.show(time.time())
-            if self.tunnel is not None and not self.tunnel.up:
+            if self.tunnel is not None and not self.tunnel.is_up:
                 if self._is_beyond_healing(self.tunnel, now):
                     break
                 heard = beat = time.monotonic()  # nothing can be heard meanwhile
                 continue
-            if self.link.cut():
+            if self.connection.was_cut():
                 suspect = now + SUSPECT_SECONDS
             if now - beat < self._beat_seconds(beat):
                 if now < suspect and self._is_lost(silent=0.0):
@@ -122,28 +126,30 @@ class Cluster:
             except Exception:
                 if self._closed.is_set() or self._is_lost(time.monotonic() - heard):
                     break
-        self.link.end_watch()
+        self.connection.stop_monitor()
 
     def beat(self, **more: Any) -> None:
         """Tell the head that this notebook is there, and what it does with the cluster."""
-        use = self.link.use()
+        use = self.connection.describe_use()
         if self.row.price:
             with contextlib.suppress(SkyError):  # a store that is locked: the old deadline stays
                 more["left"] = self.money_left()
-        answer = self.link.head("beat", notebook=self.notebook, **use, **more)
+        answer = self.connection.ask_controller("beat", notebook=self.notebook, **use, **more)
         self.idleness.hear(answer["idle_left"], answer["idle"], time.time())
 
     def _beat_seconds(self, last: float) -> float:
         """Return how long after the last heartbeat the next is due."""
-        used = self.link.used_at
+        used = self.connection.used_at
         if used is not None and used > last and self.idleness.ends_soon(time.time()):
             return 0.0  # the head must know before it is too late
         return min(BEAT_SECONDS, self.row.idle / 4)
 
     def _is_beyond_healing(self, tunnel: Tunnel, now: float) -> bool:
         """Say whether a connection that is down, and heals itself, never will again."""
-        if tunnel.lost:
-            self.link.lose(tunnel.lost, "the cluster goes on: the next %%sky cell connects anew")
+        if tunnel.lost_reason:
+            self.connection.mark_lost(
+                tunnel.lost_reason, "the cluster goes on: the next %%sky cell connects anew"
+            )
             return True
         if now - self._asked < ASK_SECONDS:
             return False
@@ -172,7 +178,7 @@ class Cluster:
             if silent < SILENCE_SECONDS:
                 return False
             reason, hint = f"{type(trouble).__name__}: {trouble}", None
-        self.link.lose(reason, hint, kind)
+        self.connection.mark_lost(reason, hint, kind)
         return True
 
     @staticmethod
@@ -233,7 +239,7 @@ class Cluster:
                 self._refuse_lost(wanted, only_given_up=True)
 
         try:
-            self.link.wait_ranks(wanted, HEAL_SECONDS, alive)
+            self.connection.wait_ranks(wanted, HEAL_SECONDS, alive)
         except SkyEngineLost:
             self._refuse_lost(wanted)
             raise
@@ -258,14 +264,14 @@ class Cluster:
     def lost_nodes(self) -> dict[int, str]:
         """Return the ranks of nodes that are lost, each with the reason."""
         with contextlib.suppress(SkyError):
-            engines = self.link.head("engines")["engines"]
+            engines = self.connection.ask_controller("engines")["engines"]
             return {engine["rank"]: engine["lost"] for engine in engines if engine["lost"]}
         return {}
 
     def last_words(self, rank: int) -> str:
         """Say why the engine of a rank was lost."""
         with contextlib.suppress(SkyError):
-            for engine in self.link.head("engines")["engines"]:
+            for engine in self.connection.ask_controller("engines")["engines"]:
                 if engine["rank"] == rank and engine["last_words"]:
                     return engine["last_words"]
         return "the reason is not known"
@@ -273,6 +279,6 @@ class Cluster:
     def close(self) -> None:
         """Let go of the cluster; it goes on without this process."""
         self._closed.set()
-        self.link.close()
+        self.connection.close()
         if self.tunnel:
             self.tunnel.close()

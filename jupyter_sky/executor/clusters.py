@@ -101,7 +101,7 @@ class Clusters:
         notes = []
         for live in list(self.connected.values()):
             mine = live.row.name == name if name else self._is_own(live.row)
-            row = self.store.find_cluster(live.row.id) if mine and live.link.lost else None
+            row = self.store.find_cluster(live.row.id) if mine and live.connection.is_lost else None
             if row is not None and row.state not in ("starting", "up"):
                 self.forget(row.id)
                 notes.append(_has_ended(row.name, row.note))
@@ -111,7 +111,7 @@ class Clusters:
         """Return a cluster for a request that this process is connected to, if there is one."""
         for live in self.connected.values():
             mine = live.row.name == name if name else self._is_own(live.row)
-            if mine and not live.link.lost and not lacking(resources, live.row):
+            if mine and not live.connection.is_lost and not lacking(resources, live.row):
                 return live
         return None
 
@@ -143,7 +143,7 @@ class Clusters:
     def _connect(self, row: ClusterRow) -> tuple[Cluster | None, str]:
         """Connect to a remembered cluster; say what is new about it."""
         live = self.connected.get(row.name)
-        if live is not None and not live.link.lost and live.row.created == row.created:
+        if live is not None and not live.connection.is_lost and live.row.created == row.created:
             return live, ""
         if gone := self._gone(row):
             self.bury(row, gone[0])
@@ -158,8 +158,8 @@ class Clusters:
         try:
             live.heal(range(row.nodes))
             live.beat()
-            busy = live.link.hello["running"]
-            count = len(live.link.ask(0, "names")["names"]) if not busy else None
+            busy = live.connection.hello["running"]
+            count = len(live.connection.ask_engine(0, "names")["names"]) if not busy else None
         except BaseException:
             self.forget(row.name)
             raise
@@ -278,7 +278,7 @@ class Clusters:
         if live is not None and cluster in (name, live.row.id):
             del self.connected[name]
             if lost:
-                live.link.lose(lost, ANOTHER)
+                live.connection.mark_lost(lost, ANOTHER)
             live.close()
 
     def bury(self, row: ClusterRow, gone: Machine | None, why: str = "") -> bool:

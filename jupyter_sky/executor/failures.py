@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..engines.described import MOST_NESTED, carried_by
+from ..engines.described import MAX_NESTED, decode_attributes
 
 
 class RemoteFailure:
@@ -66,7 +66,7 @@ def rebuild(
 
 def _rebuilt(name: str, text: str, described: Any, namespace: Mapping[str, Any], depth: int) -> Any:
     def nested(told: Any) -> BaseException:
-        if depth >= MOST_NESTED or not isinstance(told, Mapping):
+        if depth >= MAX_NESTED or not isinstance(told, Mapping):
             return Exception("an exception that was nested too deeply")
         classes = told.get("classes") or [["builtins", "Exception"]]
         inner = _rebuilt(
@@ -78,7 +78,7 @@ def _rebuilt(name: str, text: str, described: Any, namespace: Mapping[str, Any],
     known = described if isinstance(described, Mapping) else {}
     carried: dict[str, Any] = {}
     with contextlib.suppress(TypeError, ValueError, LookupError, AttributeError, RecursionError):
-        carried = carried_by(known, nested)
+        carried = decode_attributes(known, nested)
     base = _local_class(known.get("classes", ()), namespace)
     error = _made(_combine(name, base), carried.get("args", (text,)))
     for key, value in carried.get("dict", {}).items():

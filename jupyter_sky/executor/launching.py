@@ -135,7 +135,7 @@ class _Start:
             report("booting", "")
             live.check_alive()
 
-        live.link.wait_ranks(range(self.row.nodes), ENGINES_SECONDS, alive)
+        live.connection.wait_ranks(range(self.row.nodes), ENGINES_SECONDS, alive)
         live.beat()  # from now on it knows when the day's money is spent
         return live
 

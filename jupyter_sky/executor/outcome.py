@@ -100,5 +100,5 @@ def _result(run: SkyRun, rank: int, described: dict[str, Any] | None) -> Any:
     try:
         return transfer.receive(run.cluster, rank, what, described, trusted=trusted)
     except SkyTransferError:  # it stays there, as values that are not sent at all do
-        described = run.cluster.link.ask(rank, "result", cell=run.origin.number)
+        described = run.cluster.connection.ask_engine(rank, "result", cell=run.origin.number)
         return RemoteValue(run.cluster, rank, what, described, trusted)

@@ -62,8 +62,8 @@ def install_named(run: SkyRun, packages: Sequence[str]) -> None:
 def _sent_to_all(run: SkyRun) -> dict[str, str]:
     """Return the digests of packages that all engines of a run have been sent, by name."""
     assert run.cluster is not None
-    link = run.cluster.link
-    first, *others = [link.ask(rank, "missing", modules=[])["sent"] for rank in run.ranks]
+    link = run.cluster.connection
+    first, *others = [link.ask_engine(rank, "missing", modules=[])["sent"] for rank in run.ranks]
     return {
         name: tree for name, tree in first.items() if all(each.get(name) == tree for each in others)
     }
@@ -74,11 +74,14 @@ def mirror_packages(run: SkyRun, modules: set[str]) -> None:
     assert run.cluster is not None
     if not modules:
         return
-    link = run.cluster.link
+    link = run.cluster.connection
     groups: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], list[int]] = {}
-    asked = [(rank, link.value(rank, "missing", modules=sorted(modules))) for rank in run.ranks]
+    asked = [
+        (rank, link.send_value_request(rank, "missing", modules=sorted(modules)))
+        for rank in run.ranks
+    ]
     for rank, reply in asked:
-        content = link.content(link.wait(reply))
+        content = link.reply_content(link.wait(reply))
         group = tuple(content["missing"]), tuple(sorted(content["sent"].items()))
         groups.setdefault(group, []).append(rank)
     for (missing, there), ranks in groups.items():
@@ -123,10 +126,10 @@ def _carry_out(
         Digests of packages that have been sent, by name.
     """
     assert run.cluster is not None
-    link = run.cluster.link
+    link = run.cluster.connection
     wanted = {name for name in plan.requirements if name in owners}
     if others := [*plan.requirements.keys() - wanted]:
-        wanted |= set(link.ask(ranks[0], "lacking", names=sorted(others))["lacking"])
+        wanted |= set(link.ask_engine(ranks[0], "lacking", names=sorted(others))["lacking"])
     if wanted:
         requirements = {name: plan.requirements[name] for name in sorted(wanted)}
         _install(run, ranks, PackagePlan(requirements, (), plan.dropped, plan.environment))
@@ -148,13 +151,13 @@ def _carry_out(
 def _install(run: SkyRun, ranks: Sequence[int], plan: PackagePlan) -> None:
     """Have engines' machines install what a plan asks of indexes."""
     assert run.cluster is not None
-    link, packages = run.cluster.link, [*plan.requirements.values()]
+    link, packages = run.cluster.connection, [*plan.requirements.values()]
     run.report("syncing", f"installing {' '.join(packages)}")
     run.cluster.equip()
     content = {"packages": packages, "without": plan.dropped, "settings": dict(plan.environment)}
     # all at once: each takes its seconds on a machine of its own
-    for reply in [link.value(rank, "packages", **content) for rank in ranks]:
-        link.content(link.wait(reply))
+    for reply in [link.send_value_request(rank, "packages", **content) for rank in ranks]:
+        link.reply_content(link.wait(reply))
 
 
 def _fitting(
@@ -162,8 +165,8 @@ def _fitting(
 ) -> tuple[dict[SentPackage, FileTree], list[SentPackage]]:
     """Split packages into those that an engine's machine can import, and the others."""
     assert run.cluster is not None
-    there = Platform(*run.cluster.link.ask(rank, "platform")["platform"])
-    here = Platform.here()
+    there = Platform(*run.cluster.connection.ask_engine(rank, "platform")["platform"])
+    here = Platform.current()
     fitting = {p: tree for p, tree in packages.items() if is_supported(p, there, here)}
     return fitting, [package for package in packages if package not in fitting]
 
@@ -183,34 +186,34 @@ def _left_out(packages: Iterable[SentPackage]) -> str:
 def _send(run: SkyRun, ranks: Sequence[int], packages: dict[SentPackage, FileTree]) -> None:
     """Bring files of packages to engines, and have them imported from there."""
     assert run.cluster is not None
-    link, said = run.cluster.link, False
+    link, said = run.cluster.connection, False
     names = ", ".join(map(str, packages))
     for rank in ranks:  # engines of one machine share what it keeps: the first one's fill does
         for package, tree in packages.items():
-            missing = link.ask(rank, "lacking_files", known=tree.known)["missing"]
+            missing = link.ask_engine(rank, "lacking_files", known=tree.entries)["missing"]
             if missing and not said:
                 announce(run, names, sum(each.size() for each in packages.values()), "to")
                 said = True
             _send_files(run, rank, package.name, tree, missing)
-        known = {package.name: tree.known for package, tree in packages.items()}
-        link.ask(rank, "sent", packages=known)
+        known = {package.name: tree.entries for package, tree in packages.items()}
+        link.ask_engine(rank, "sent", packages=known)
     size = size_text(sum(tree.size() for tree in packages.values()))
     run.notes.append(f"sent as here, not asked of an index: {names} ({size})")
 
 
 def _send_files(run: SkyRun, rank: int, name: str, tree: FileTree, missing: Sequence[str]) -> None:
     assert run.cluster is not None
-    link, show = run.cluster.link, progress(run, name)
+    link, show = run.cluster.connection, progress(run, name)
     total, done = tree.size(missing), 0
     flying: deque[tuple[Future, int]] = deque()
     for parts in tree.parts(missing, CHUNK_BYTES):
         while len(flying) >= WINDOW:
             future, size = flying.popleft()
-            link.content(link.wait(future))
+            link.reply_content(link.wait(future))
             show(done := done + size, total)
         pieces = [piece for _, _, piece in parts]
         places = [(digest, start) for digest, start, _ in parts]
-        future = link.value(rank, "file_parts", pieces, parts=places)
+        future = link.send_value_request(rank, "file_parts", pieces, parts=places)
         flying.append((future, sum(map(len, pieces))))
     for future, _ in flying:
-        link.content(link.wait(future))
+        link.reply_content(link.wait(future))

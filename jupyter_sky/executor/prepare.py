@@ -51,7 +51,7 @@ def _bind(run: SkyRun, name: str, values: Sequence[RemoteValue]) -> None:
         if value is None:
             raise SkyUsageError(f"-i {name}: it has no value for engine {rank}")
         if value.cluster is run.cluster and value.rank == rank:
-            run.cluster.link.ask(rank, "bind", name=name, ref=value.ref)
+            run.cluster.connection.ask_engine(rank, "bind", name=name, ref=value.ref)
             continue
         parcel = transfer.Parcel.of(value.fetch(progress(run, name)), name)
         announce(run, name, parcel.nbytes, "to")

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..engines.link import MEANWHILE
+from ..engines.link import wait_callback
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyTimeout
 from ..resources import format_duration
 from .display import Display, Stage, Status
@@ -23,7 +23,7 @@ from .untrusted import InertDisplay, note_untrusted
 from .watch import TICK_SECONDS, Watch
 
 if TYPE_CHECKING:
-    from ..engines.link import Cell
+    from ..engines.link import CellExecution
     from .clusters import Cluster
     from .session import Session
 
@@ -63,7 +63,7 @@ class SkyRun:
         self.started = time.time()
         self.cluster: Cluster | None = None
         self.ranks: list[int] = []
-        self.cells: list[Cell] = []
+        self.cells: list[CellExecution] = []
         self.detail, self.notes = "", list[str]()
         self.cancelled = threading.Event()
         self.stopped_by = ""
@@ -172,11 +172,11 @@ class SkyRun:
         self.ranks = ranks_of(self.options.on, self.cluster.row.nodes)
         self.cluster.heal(self.ranks)
         self.session.live[self.id] = self
-        waiting = MEANWHILE.set(self._meanwhile)
+        waiting = wait_callback.set(self._meanwhile)
         try:
             prepare(self, sending)
         finally:
-            MEANWHILE.reset(waiting)
+            wait_callback.reset(waiting)
         watch = Watch(self)
         with watch.interrupts_counted():  # a cell that has been sent must be watched
             self._send(sending)
@@ -200,7 +200,7 @@ class SkyRun:
 
     def _send(self, sending: Sending) -> None:
         assert self.cluster is not None
-        link, engines = self.cluster.link, self.cluster.link.client._engines
+        link, engines = self.cluster.connection, self.cluster.connection.client._engines
         cap = int(self.session.config.browser_mb * 1e6)
         where = f"%sky logs {self.name or self.origin.number}"
         display = self.display
@@ -304,7 +304,7 @@ class SkyRun:
             return
         self.status, self.detail, self._shown_at = stage, detail, now
         row = self.cluster.row if self.cluster else None
-        if self.cluster is not None and (why := self.cluster.link.away()):
+        if self.cluster is not None and (why := self.cluster.connection.down_reason()):
             detail = f"reconnecting: {why}"
         self._shown = Status(
             stage=stage,

@@ -157,7 +157,7 @@ class Session:
         start, presses = row.shown, 0
         while True:
             try:
-                answer = cluster.link.head("journal", run=row.run_id, start=start)
+                answer = cluster.connection.ask_controller("journal", run=row.run_id, start=start)
                 relay.replay(answer["entries"])
                 if answer["entries"]:
                     start = answer["next"]
@@ -170,7 +170,7 @@ class Session:
                 presses += 1
                 op = "interrupt" if presses == 1 else "kill"
                 why = "it was interrupted twice"
-                cluster.link.head(op, run=row.run_id, ranks=list(ranks), why=why)
+                cluster.connection.ask_controller(op, run=row.run_id, ranks=list(ranks), why=why)
         relay.finish()
         if answer["status"] == "unknown":  # it never reached the cluster
             self.store.close_run_at_beat(row.run_id)
@@ -252,8 +252,8 @@ class Session:
         """
         live = self.clusters.connected.get(row.name)
         with contextlib.suppress(SkyError, OSError, ValueError, KeyError):
-            if live is not None and not live.link.lost:
-                return live.link.head("use", timeout=2.0, patient=False)
+            if live is not None and not live.connection.is_lost:
+                return live.connection.ask_controller("use", timeout=2.0, wait_reconnect=False)
             if row.cloud == "local":
                 return _ask_aside(row, "use")
         return None
@@ -320,15 +320,17 @@ class Session:
                     f"put: there is no variable {name!r} here", hint=suggest(name, self.namespace)
                 )
             parcel = transfer.Parcel.of(self.namespace[name], name)
-            transfer.send(live, live.link.ranks(), name, parcel, lambda done, total: None)
+            transfer.send(live, live.connection.ranks(), name, parcel, lambda done, total: None)
 
     def get(self, names: list[str], cluster: str | None = None, rank: int = 0) -> Any:
         """Bring remote variables here under the same names; return the last one's value."""
         live, value = self.cluster(cluster), None
         for name in names:
-            described = live.link.ask(rank, "pack", name=name, as_data=not self.config.trust)
+            described = live.connection.ask_engine(
+                rank, "pack", name=name, as_data=not self.config.trust
+            )
             if described.get("missing"):
-                known = [entry[0] for entry in live.link.ask(rank, "names")["names"]]
+                known = [entry[0] for entry in live.connection.ask_engine(rank, "names")["names"]]
                 raise SkyUsageError(
                     f"get: there is no variable {name!r} on {live.row.name}",
                     hint=suggest(name, known) if known else "it has none",
@@ -344,7 +346,7 @@ class Session:
 
     def vars(self, cluster: str | None = None, rank: int = 0) -> list[list]:
         """List the variables of a cluster: name, type, bytes, repr."""
-        return self.cluster(cluster).link.ask(rank, "names")["names"]
+        return self.cluster(cluster).connection.ask_engine(rank, "names")["names"]
 
     # -- runs ------------------------------------------------------------------------------
 
@@ -390,8 +392,8 @@ class Session:
         """
         row = self.store.run(run_id)
         cluster = self.clusters.connected.get(row.cluster) if row else None
-        if cluster is not None and not cluster.link.lost:
-            answer = cluster.link.head("journal", run=run_id, start=start)
+        if cluster is not None and not cluster.connection.is_lost:
+            answer = cluster.connection.ask_controller("journal", run=run_id, start=start)
             return answer["entries"], answer["next"] if answer["entries"] else start
         file = self._journal_file(run_id)
         if file is None and row is not None and row.ended is None:

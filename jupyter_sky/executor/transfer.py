@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import Sky
 from ..engines.data_values import KINDS, decode
-from ..engines.files import manifest
+from ..engines.files import build_manifest
 from ..engines.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
 from ..errors import SkyTransferError
 
@@ -45,7 +45,7 @@ class RemoteValue:
         self.ref = str(described["ref"])
         self.type = str(described["type"])
         self._repr = str(described["repr"])
-        weakref.finalize(self, _release, cluster.link, rank, self.ref)
+        weakref.finalize(self, _release, cluster.connection, rank, self.ref)
 
     def fetch(self, progress: Progress | None = None) -> Any:
         """Bring a copy of the value here.
@@ -57,9 +57,9 @@ class RemoteValue:
         SkyEngineLost
             The engine that held it is gone.
         """
-        link, trusted = self.cluster.link, self.trusted and Sky.load().trust
+        link, trusted = self.cluster.connection, self.trusted and Sky.load().trust
         packed = {"name": self.name, "ref": self.ref, "as_data": not trusted}
-        described = link.ask(self.rank, "pack", **packed)
+        described = link.ask_engine(self.rank, "pack", **packed)
         if why := described.get("unpicklable"):
             hint = "it stays on the cluster" if trusted else _as_data_hint(self.name)
             raise SkyTransferError(str(why).splitlines()[0], hint=hint)
@@ -95,26 +95,28 @@ def send(
     bool
         Whether anything had to be sent.
     """
-    link, digest = cluster.link, parcel.digest()
+    link, digest = cluster.connection, parcel.digest()
     wanting = [
-        rank for rank in ranks if not link.ask(rank, "same", name=name, digest=digest)["same"]
+        rank
+        for rank in ranks
+        if not link.ask_engine(rank, "same", name=name, digest=digest)["same"]
     ]
     total, done = parcel.nbytes * len(wanting), 0
     for rank in wanting:
         identity = f"in-{name}-{digest}"
-        link.ask(rank, "begin", id=identity, sizes=parcel.sizes)
+        link.ask_engine(rank, "begin", id=identity, sizes=parcel.sizes)
         flying: deque[tuple[Future, int]] = deque()
         for start, stop in [*chunks(parcel.nbytes), (0, 0)]:
             while flying and (len(flying) >= WINDOW or start == stop):
                 future, size = flying.popleft()
-                link.content(link.wait(future))
+                link.reply_content(link.wait(future))
                 done += size
                 progress(done, total)
             if start < stop:
                 views = parcel.views(start, stop)
-                future = link.value(rank, "chunk", views, id=identity, start=start)
+                future = link.send_value_request(rank, "chunk", views, id=identity, start=start)
                 flying.append((future, stop - start))
-        link.ask(rank, "end", id=identity, name=name, digest=digest)
+        link.ask_engine(rank, "end", id=identity, name=name, digest=digest)
     return bool(wanting)
 
 
@@ -168,19 +170,19 @@ def _as_data_hint(name: str) -> str:
 def _fetch(
     cluster: Cluster, rank: int, described: dict[str, Any], progress: Progress | None
 ) -> Parcel:
-    link, ref, parcel = cluster.link, described["ref"], Parcel.empty(described["sizes"])
+    link, ref, parcel = cluster.connection, described["ref"], Parcel.empty(described["sizes"])
     total, done = parcel.nbytes, 0
     flying: deque[tuple[Future, int]] = deque()
     ranges: Iterator[tuple[int, int]] = chunks(total)
     while True:
         while len(flying) < WINDOW and (span := next(ranges, None)):
-            future = link.value(rank, "fetch", ref=ref, start=span[0], stop=span[1])
+            future = link.send_value_request(rank, "fetch", ref=ref, start=span[0], stop=span[1])
             flying.append((future, span[0]))
         if not flying:
             break
         future, start = flying.popleft()
         reply = link.wait(future)
-        link.content(reply)
+        link.reply_content(reply)
         done += parcel.fill(start, reply["buffers"])
         reply["buffers"].clear()  # now, not when the garbage collector comes by
         if progress:
@@ -192,7 +194,7 @@ def _fetch(
 def release(cluster: Cluster, rank: int, described: dict[str, Any]) -> None:
     """Let an engine drop what it has packed for fetching, if it has."""
     if "ref" in described:
-        _release(cluster.link, rank, described["ref"])
+        _release(cluster.connection, rank, described["ref"])
 
 
 def size_of(described: dict[str, Any]) -> int:
@@ -224,12 +226,12 @@ def sync(
     cluster: Cluster, ranks: Sequence[int], root: Path, paths: Sequence[str], progress: Progress
 ) -> list[str]:
     """Bring files below `root` to the engines' working folders; return notes for the user."""
-    found, folder = manifest(root, paths), root.resolve()
+    found, folder = build_manifest(root, paths), root.resolve()
     wanted = found.files
     below = [(folder / path).resolve().relative_to(folder).as_posix() for path in paths]
-    link = cluster.link
+    link = cluster.connection
     for rank in ranks:  # engines of one machine share one folder: the first one's fill does
-        missing = link.ask(rank, "files", manifest=wanted)["missing"]
+        missing = link.ask_engine(rank, "files", manifest=wanted)["missing"]
         total, done = sum(wanted[name][0] for name in missing), 0
         for name in missing:
             size, _, mode = wanted[name]
@@ -237,10 +239,12 @@ def sync(
                 for start in range(0, max(size, 1), CHUNK_BYTES):
                     piece = file.read(CHUNK_BYTES)
                     reply = link.wait(
-                        link.value(rank, "file", [piece], path=name, start=start, mode=mode)
+                        link.send_value_request(
+                            rank, "file", [piece], path=name, start=start, mode=mode
+                        )
                     )
-                    link.content(reply)
+                    link.reply_content(reply)
                     done += len(piece)
                     progress(done, total)
-        link.ask(rank, "synced", manifest=wanted, written=missing, paths=below)
+        link.ask_engine(rank, "synced", manifest=wanted, written=missing, paths=below)
     return found.notes

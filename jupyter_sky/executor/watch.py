@@ -25,7 +25,7 @@ from ..resources import format_duration
 from .failures import rebuild
 
 if TYPE_CHECKING:
-    from ..engines.link import Cell
+    from ..engines.link import CellExecution
     from .run import SkyRun
 
 TICK_SECONDS = 1.0
@@ -101,7 +101,7 @@ class Watch:
             raise self.reason
         return replies
 
-    def _reply(self, cell: Cell) -> dict[str, Any]:
+    def _reply(self, cell: CellExecution) -> dict[str, Any]:
         run = self.run
         assert run.cluster is not None
         reply = cell.reply.result()  # raises SkyClusterLost when all is gone
@@ -111,7 +111,7 @@ class Watch:
             return {"status": "killed"}
         raise self._engine_lost(cell)
 
-    def _engine_lost(self, cell: Cell) -> SkyEngineLost:
+    def _engine_lost(self, cell: CellExecution) -> SkyEngineLost:
         run = self.run
         assert run.cluster is not None
         if gone := run.cluster.lost_nodes().get(cell.rank):
@@ -197,12 +197,12 @@ class Watch:
         run.show("interrupting", self._advice())
         left = self._unreached()
         with contextlib.suppress(SkyClusterLost):
-            link, ranks = run.cluster.link, [cell.rank for cell in left]
-            told = link.head("interrupt", patient=False, run=run.id, ranks=ranks)
+            link, ranks = run.cluster.connection, [cell.rank for cell in left]
+            told = link.ask_controller("interrupt", wait_reconnect=False, run=run.id, ranks=ranks)
             self.reached |= set(told["interrupted"])
-            link.abort(cell for cell in left if cell.rank not in self.reached)
+            link.abort_cells(cell for cell in left if cell.rank not in self.reached)
 
-    def _unreached(self) -> list[Cell]:
+    def _unreached(self) -> list[CellExecution]:
         """Return the cells that run and that no interrupt has reached."""
         return [c for c in self.run.cells if c.rank not in self.reached and not c.reply.done()]
 
@@ -213,7 +213,9 @@ class Watch:
         with contextlib.suppress(SkyClusterLost):
             why = f"{run.label} did not stop when it was interrupted"
             ranks = [cell.rank for cell in run.cells if not cell.reply.done()]
-            told = run.cluster.link.head("kill", patient=False, run=run.id, ranks=ranks, why=why)
+            told = run.cluster.connection.ask_controller(
+                "kill", wait_reconnect=False, run=run.id, ranks=ranks, why=why
+            )
             if killed := told["killed"]:
                 names = ", ".join(map(str, killed))
                 run.notes.append(f"engine {names} was restarted: its variables are gone")
@@ -238,7 +240,7 @@ class _Interrupted(SkyError):
     """The user has pressed interrupt."""
 
 
-def _is_dead(cell: Cell) -> bool:
+def _is_dead(cell: CellExecution) -> bool:
     done = cell.reply.done() and cell.reply.exception() is None
     return done and isinstance(cell.reply.result(), EngineError)
 

@@ -20,7 +20,7 @@ from ..engines.described import describe_error
 from ..engines.values import Parcel
 from ..errors import SkyError
 from . import instance
-from .inlets import WINDOW_BYTES, WINDOW_ITEMS, Inlet, Stopped
+from .inlets import WINDOW_BYTES, WINDOW_ITEMS, Stopped, StreamInput
 from .payload import Blob, Payload, dumps, join, split
 
 Emit = Callable[[tuple], None]
@@ -31,7 +31,7 @@ class MissingBlob(Exception):
     """A piece of a call's arguments is not on this node."""
 
 
-class Camp:
+class PoolContext:
     """What a pool has told a node: who it is, what to do first, what to do around every call.
 
     Parameters
@@ -40,12 +40,14 @@ class Camp:
         Gives the memory of a blob.
     """
 
-    def __init__(self, order: dict[str, Any], open_blob: Callable[[Blob], memoryview]) -> None:
-        self.order, self.open_blob = order, open_blob
-        self.pool: str = order["pool"]
+    def __init__(
+        self, description: dict[str, Any], open_blob: Callable[[Blob], memoryview]
+    ) -> None:
+        self.order, self.open_blob = description, open_blob
+        self.pool: str = description["pool"]
         self._functions: dict[Payload, tuple[Callable[..., Any], dict[str, Any]]] = {}
         self._lock = threading.Lock()
-        self._around: list[Callable] | None = None
+        self._wrappers: list[Callable] | None = None
 
     def function(self, payload: Payload) -> tuple[Callable[..., Any], dict[str, Any]]:
         """Return a function and its options, opened once."""
@@ -61,24 +63,24 @@ class Camp:
             self._functions[key] = found
         return found
 
-    def inherit(self, before: Camp) -> None:
+    def reuse(self, before: PoolContext) -> None:
         """Take over what was opened and set up for the same pool before it said something new."""
         self._functions = before._functions
         if before.order["setups"] == self.order["setups"]:
-            self._around = before._around
+            self._wrappers = before._wrappers
 
-    def settle(self) -> None:
+    def run_setups(self) -> None:
         """Do what is to be done once in a fresh process, before its first call."""
         with self._lock:
-            if self._around is None:
+            if self._wrappers is None:
                 setups, around = join(self.order["setups"], self.open_blob)
                 for setup in setups:
                     setup()
-                self._around = around
+                self._wrappers = around
 
-    def around(self, call: Callable[[], Any]) -> Any:
+    def call_wrapped(self, call: Callable[[], Any]) -> Any:
         """Call, with what plug-ins put around it."""
-        for wrapper in reversed(self._around or ()):
+        for wrapper in reversed(self._wrappers or ()):
             call = partial(wrapper, call)
         return call()
 
@@ -95,48 +97,50 @@ class Call:
         Takes what it says: ``value``, ``error``, ``stream``, ``item``, ``end``, ``drawn``.
     """
 
-    def __init__(self, camp: Camp, order: tuple, emit: Emit) -> None:
-        self.camp, self.emit = camp, emit
-        self.order = order
-        self.key: int = order[0]
-        self.payload: Payload = order[1]
-        self.arguments: Payload = order[2]
-        self.timeout: float | None = order[3]
-        self.mute: Callable[[list[str]], None] = lambda names: None
+    def __init__(self, context: PoolContext, command: tuple, emit: Emit) -> None:
+        self.camp, self.emit = context, emit
+        self.order = command
+        self.key: int = command[0]
+        self.payload: Payload = command[1]
+        self.arguments: Payload = command[2]
+        self.timeout: float | None = command[3]
+        self.on_mute: Callable[[list[str]], None] = lambda names: None
         """Tells whoever shows what it prints which streams are not to be shown."""
-        self.taken = False
+        self.is_assigned = False
         """Whether a lane has it."""
-        self.began = 0.0
-        self.over = False
-        self.why = ""
+        self.started_at = 0.0
+        self.is_over = False
+        self.stop_reason = ""
         """Why it is to stop: ``cancel``, ``timeout`` or ``close``."""
         self.stopped_at = 0.0
         self._room = threading.Condition()
         self._ahead: deque[int] = deque()
         self._ahead_bytes = 0
         self._thread = 0
-        self._carrier: Callable[[tuple], None] | None = None
-        self._early: list[tuple] = []
-        self.inlets = {number: Inlet(self, number, *rest) for number, *rest in order[4]}
+        self._forwarder: Callable[[tuple], None] | None = None
+        self._early_commands: list[tuple] = []
+        self.stream_inputs = {
+            number: StreamInput(self, number, *rest) for number, *rest in command[4]
+        }
 
     # -- in the thread that runs it ----------------------------------------------------------
 
     def run(self, worker: int) -> None:
         """Run it to its end, in the thread of a lane."""
-        self.began = time.monotonic()
+        self.started_at = time.monotonic()
         self._thread = threading.get_ident()
         try:
             try:
-                if self.why:
+                if self.stop_reason:
                     raise Stopped
                 said = self._run(worker)
             except MissingBlob as missing:
                 said = ("missing", self.key, str(missing))
             except BaseException as error:
                 said = self.failed(error)
-            self.over = True
+            self.is_over = True
         except Stopped as late:  # it came while the end was being written down
-            self.over = True
+            self.is_over = True
             said = self.failed(late)
         self.emit(said)
 
@@ -145,20 +149,20 @@ class Call:
         return ("error", self.key, {**self._describe(error), **more}, self._seconds())
 
     def _seconds(self) -> float:
-        return time.monotonic() - self.began
+        return time.monotonic() - self.started_at
 
     def _run(self, worker: int) -> tuple:
-        self.camp.settle()
+        self.camp.run_setups()
         function, options = self.camp.function(self.payload)
-        with self._opening():
+        with self._set_current():
             args, kwargs = join(self.arguments, self.camp.open_blob)
         topology = {**self.camp.order["topology"], "worker": worker}
         if self.order[5]:
             topology["broadcast"] = self.order[5]
-        with instance.entered(topology), _no_loop():
-            if muted := [name for name, only in options.items() if not wanted(only, topology)]:
-                self.mute(muted)
-            result = self.camp.around(partial(function, *args, **kwargs))
+        with instance.running_task(topology), _no_loop():
+            if muted := [name for name, only in options.items() if not is_shown(only, topology)]:
+                self.on_mute(muted)
+            result = self.camp.call_wrapped(partial(function, *args, **kwargs))
             if inspect.iscoroutine(result):
                 result = asyncio.run(result)
             if inspect.isgenerator(result):
@@ -171,7 +175,7 @@ class Call:
         return ("value", self.key, payload, self._seconds())
 
     @contextmanager
-    def _opening(self) -> Iterator[None]:
+    def _set_current(self) -> Iterator[None]:
         _current.call = self
         try:
             yield
@@ -194,16 +198,16 @@ class Call:
     def _make_room(self, size: int) -> bool:
         """Wait until an item may go; say whether anybody wants it still."""
         with self._room:
-            while not self.why and (
+            while not self.stop_reason and (
                 len(self._ahead) >= WINDOW_ITEMS
                 or (self._ahead and self._ahead_bytes + size > WINDOW_BYTES)
             ):
                 self._room.wait()
             self._ahead.append(size)
             self._ahead_bytes += size
-            if self.why and self.why != "close":
+            if self.stop_reason and self.stop_reason != "close":
                 raise Stopped
-            return not self.why
+            return not self.stop_reason
 
     def _describe(self, error: BaseException) -> dict[str, Any]:
         """Return what the caller needs to raise this error as what it is."""
@@ -215,7 +219,7 @@ class Call:
             "name": type(error).__name__,
             "text": _text(error),
             "traceback": text,
-            "stopped": self.why if isinstance(error, KeyboardInterrupt) else "",
+            "stopped": self.stop_reason if isinstance(error, KeyboardInterrupt) else "",
         }
         described |= describe_error(error)
         error.__traceback__ = error.__cause__ = error.__context__ = None
@@ -229,7 +233,7 @@ class Call:
 
     # -- from other threads ------------------------------------------------------------------
 
-    def consumed(self, count: int) -> None:
+    def acknowledge(self, count: int) -> None:
         """Note that the caller has taken items of the stream."""
         with self._room:
             for _ in range(min(count, len(self._ahead))):
@@ -239,37 +243,37 @@ class Call:
     def stop(self, why: str, raise_in: Callable[[int], None] | None) -> None:
         """End it: wake it up where it waits for the other side; else raise `Stopped` inside it."""
         with self._room:
-            self.why = self.why or why
+            self.stop_reason = self.stop_reason or why
             self.stopped_at = self.stopped_at or time.monotonic()
             self._room.notify_all()
-        for inlet in list(self.inlets.values()):
+        for inlet in list(self.stream_inputs.values()):
             inlet.close()
-        if not self.over and self.began and raise_in is not None:
+        if not self.is_over and self.started_at and raise_in is not None:
             raise_in(self._thread)
 
     def forward(self, order: tuple) -> None:
         """Hand an order on to the process that runs this call, as soon as one does."""
         with self._room:
-            if self._carrier is None:
-                self._early.append(order)
+            if self._forwarder is None:
+                self._early_commands.append(order)
             else:
-                self._carrier(order)
+                self._forwarder(order)
 
-    def carried_by(self, carrier: Callable[[tuple], None]) -> None:
+    def set_forwarder(self, forwarder: Callable[[tuple], None]) -> None:
         """Note what takes orders to the process that runs this call from now on."""
         with self._room:
-            for order in self._early:
-                carrier(order)
-            self._carrier = carrier
+            for order in self._early_commands:
+                forwarder(order)
+            self._forwarder = forwarder
 
     @property
-    def overdue(self) -> bool:
+    def is_overdue(self) -> bool:
         """Whether its time is over."""
         return bool(
             self.timeout is not None
-            and self.began
-            and not self.over
-            and time.monotonic() - self.began > self.timeout
+            and self.started_at
+            and not self.is_over
+            and time.monotonic() - self.started_at > self.timeout
         )
 
 
@@ -280,13 +284,13 @@ class _Current(threading.local):
 _current = _Current()
 
 
-def inlet(number: int) -> Inlet:
+def stream_input(number: int) -> StreamInput:
     """Return the node's end of a streamed argument, while the arguments of its call are opened."""
     assert _current.call is not None
-    return _current.call.inlets[number]
+    return _current.call.stream_inputs[number]
 
 
-def wanted(only: Any, topology: dict[str, Any]) -> bool:
+def is_shown(only: Any, topology: dict[str, Any]) -> bool:
     """Say whether this node shows a stream: ``"head"``, ranks, or a function of the info."""
     rank = topology.get("node", 0)
     if only == "head":
@@ -301,7 +305,7 @@ def raise_in_thread(thread: int) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Stopped))
 
 
-def take_back(thread: int) -> None:
+def clear_stopped(thread: int) -> None:
     """Forget a `Stopped` that has not arrived yet."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 
@@ -318,10 +322,10 @@ def _no_loop() -> Iterator[None]:
 
 
 def _is_ours(filename: str) -> bool:
-    return filename.startswith(_OURS)
+    return filename.startswith(_PACKAGE_FOLDER)
 
 
-_OURS = __file__.rpartition("/")[0]
+_PACKAGE_FOLDER = __file__.rpartition("/")[0]
 
 
 def _text(error: BaseException) -> str:

@@ -15,20 +15,20 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from ..engines.engine import leave_with
-from .calls import Call, Camp
+from ..engines.engine import exit_with_parent
+from .calls import Call, PoolContext
 from .inlets import Stopped
-from .vault import Vault
+from .vault import BlobCache
 
 
-class Teller:
+class EnginePipe:
     """The pipe to the engine: what calls say, and what they print."""
 
     def __init__(self, pipe: Connection) -> None:
         self.pipe = pipe
         self._sending = threading.Lock()
 
-    def tell(self, said: tuple) -> None:
+    def send_result(self, said: tuple) -> None:
         """Send what a call says; what it has printed goes first."""
         sys.stdout.flush()
         sys.stderr.flush()
@@ -40,12 +40,12 @@ class Teller:
             self.pipe.send(said)
 
 
-class Mouth(io.TextIOBase):
+class ForwardedStream(io.TextIOBase):
     """A stream that is shown in the notebook, line by line."""
 
-    def __init__(self, teller: Teller, name: str) -> None:
-        self.teller, self.name = teller, name
-        self.muted = False
+    def __init__(self, engine_pipe: EnginePipe, name: str) -> None:
+        self.teller, self.name = engine_pipe, name
+        self.is_muted = False
         self._text: list[str] = []
         self._lock = threading.Lock()
 
@@ -70,34 +70,34 @@ class Mouth(io.TextIOBase):
         """Send what there is."""
         with self._lock:
             text, self._text = "".join(self._text), []
-        if text and not self.muted:
+        if text and not self.is_muted:
             self.teller.send(("text", self.name, text))
 
 
-class Child:
+class CallProcess:
     """The process: one thread hears the engine, the main thread runs calls."""
 
-    def __init__(self, pipe: Connection, vault: Vault, number: int) -> None:
-        self.pipe, self.vault, self.number = pipe, vault, number
-        self.teller = Teller(pipe)
-        self.camp: Camp | None = None
+    def __init__(self, pipe: Connection, blob_cache: BlobCache, number: int) -> None:
+        self.pipe, self.vault, self.number = pipe, blob_cache, number
+        self.engine_pipe = EnginePipe(pipe)
+        self.context: PoolContext | None = None
         self.call: Call | None = None
         self._calls: SimpleQueue[Call] = SimpleQueue()
         self._main = threading.main_thread().ident or 0
-        self.mouths = [Mouth(self.teller, name) for name in ("stdout", "stderr")]
-        sys.stdout, sys.stderr = self.mouths
+        self.streams = [ForwardedStream(self.engine_pipe, name) for name in ("stdout", "stderr")]
+        sys.stdout, sys.stderr = self.streams
 
     def run(self) -> None:
         """Run calls until the engine is gone."""
         signal.signal(signal.SIGINT, self._interrupted)
         threading.Thread(target=self._listen, name="sky-engine", daemon=True).start()
-        self.teller.send(("ready",))
+        self.engine_pipe.send(("ready",))
         while True:
             self._calls.get().run(self.number)
 
     def _interrupted(self, signum: int, frame: Any) -> None:
         call = self.call
-        if call is not None and call.began and call.why and not call.over:
+        if call is not None and call.started_at and call.stop_reason and not call.is_over:
             raise Stopped
 
     def _listen(self) -> None:
@@ -110,21 +110,21 @@ class Child:
 
     def _on_run(self, told: dict[str, Any] | None, order: tuple) -> None:
         if told is not None:
-            camp = Camp(told, self.vault.open)
-            if self.camp is not None:
-                camp.inherit(self.camp)
-            self.camp = camp
-        assert self.camp is not None
-        for mouth in self.mouths:
-            mouth.muted = False
-        call = Call(self.camp, order, self.teller.tell)
-        call.mute = self._mute
+            camp = PoolContext(told, self.vault.open)
+            if self.context is not None:
+                camp.reuse(self.context)
+            self.context = camp
+        assert self.context is not None
+        for mouth in self.streams:
+            mouth.is_muted = False
+        call = Call(self.context, order, self.engine_pipe.send_result)
+        call.on_mute = self._mute
         self.call = call
         self._calls.put(call)
 
     def _mute(self, names: list[str]) -> None:
-        for mouth in self.mouths:
-            mouth.muted = mouth.name in names
+        for mouth in self.streams:
+            mouth.is_muted = mouth.name in names
 
     def _on_stop(self, key: int, why: str) -> None:
         if self.call is not None and self.call.key == key:
@@ -138,17 +138,17 @@ class Child:
 
     def _on_feed(self, key: int, number: int, items: list) -> None:
         if self.call is not None and self.call.key == key:
-            self.call.inlets[number].feed(items)
+            self.call.stream_inputs[number].feed(items)
 
     def _on_took(self, key: int, count: int) -> None:
         if self.call is not None and self.call.key == key:
-            self.call.consumed(count)
+            self.call.acknowledge(count)
 
 
 def main(argv: list[str]) -> None:
     """Serve the engine at the other end of a socket."""
-    leave_with(os.getppid())
-    Child(Connection(int(argv[0])), Vault(Path(argv[1])), int(argv[2])).run()
+    exit_with_parent(os.getppid())
+    CallProcess(Connection(int(argv[0])), BlobCache(Path(argv[1])), int(argv[2])).run()
 
 
 if __name__ == "__main__":

@@ -14,68 +14,68 @@ from ..errors import SkyError
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher
-    from .nodes import Batch
+    from .nodes import SentBatch
 
 TICK_SECONDS = 0.05
 SLACK_SECONDS = 0.45
 """How much later than a call's time its engine may say so: half a second in all."""
-SILENCE_SECONDS = {"timeout": 0.6, "cancel": 1.5, "close": 12.0}
+STOP_TIMEOUT_SECONDS = {"timeout": 0.6, "cancel": 1.5, "close": 12.0}
 """How long an engine may take to say that it has stopped a call."""
 
 
-class Clock:
+class TimeoutMonitor:
     """Watches the calls of a pool that have a time, or were told to stop."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
-        self._watched: dict[str, Batch] = {}
+        self._watched: dict[str, SentBatch] = {}
         self._lock = threading.Lock()
-        self._runs = False
+        self._is_running = False
 
-    def watch(self, batch: Batch) -> None:
+    def watch(self, batch: SentBatch) -> None:
         """Watch a batch until its end."""
         with self._lock:
             self._watched[batch.id] = batch
-            if not self._runs:
-                self._runs = True
-                threading.Thread(target=self._go, name="sky-clock", daemon=True).start()
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, name="sky-clock", daemon=True).start()
 
-    def _go(self) -> None:
+    def _run(self) -> None:
         while True:
             time.sleep(TICK_SECONDS)
             now = time.monotonic()
             with self._lock:
-                open_ = {name: b for name, b in self._watched.items() if b.tasks and not b.final}
+                open_ = {name: b for name, b in self._watched.items() if b.tasks and not b.is_final}
                 self._watched = open_
                 if not open_:
-                    self._runs = False
+                    self._is_running = False
                     return
                 batches = list(open_.values())
             for batch in batches:
-                self._look(batch, now)
+                self._check_batch(batch, now)
 
-    def _look(self, batch: Batch, now: float) -> None:
-        if batch.stopped is not None:
-            why, since = batch.stopped
-            if now - since > SILENCE_SECONDS[why]:
-                self.dispatcher.give_up(batch, why)
+    def _check_batch(self, batch: SentBatch, now: float) -> None:
+        if batch.stop_request is not None:
+            why, since = batch.stop_request
+            if now - since > STOP_TIMEOUT_SECONDS[why]:
+                self.dispatcher.abandon_batch(batch, why)
             return
         times = [task.timeout or 0.0 for task in list(batch.tasks.values())]
         if times and all(times) and now - batch.sent > sum(times) + SLACK_SECONDS:
-            if self._begun(batch):
-                self.dispatcher.give_up(batch, "timeout")
+            if self._has_started(batch):
+                self.dispatcher.abandon_batch(batch, "timeout")
             else:  # a cell is in its way
                 batch.sent = now - sum(times)
 
     @staticmethod
-    def _begun(batch: Batch) -> bool:
+    def _has_started(batch: SentBatch) -> bool:
         """Whether its engine has taken it up, as the head sees it."""
         node = batch.node
-        if node.lane != "main":
+        if node.executor != "main":
             return True
         try:
-            engines = node.link.head("engines")["engines"]
+            engines = node.connection.ask_controller("engines")["engines"]
         except SkyError:
             return False
-        running = next((e["running"] for e in engines if e["rank"] == node.place), None)
+        running = next((e["running"] for e in engines if e["rank"] == node.cluster_rank), None)
         return running == f"calls-{batch.id}"

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import SkyUsageError
 from .instance import instance_info
-from .tokens import dump, load, token
+from .tokens import dump, encode_key, load
 
 if TYPE_CHECKING:
-    from .lines import Line
+    from .lines import SharedStateClient
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -27,7 +27,7 @@ V = TypeVar("V")
 _MISSING: Any = object()
 
 
-class _Shared:
+class _SharedProxy:
     """A name and the way to what it stands for."""
 
     kind = ""
@@ -41,9 +41,9 @@ class _Shared:
         self.name = name
 
     def _ask(self, op: str, *frames: bytes, **arguments: Any) -> tuple[Any, list[bytes]]:
-        from .lines import line
+        from .lines import current_client
 
-        found: Line = line()
+        found: SharedStateClient = current_client()
         asked = {"kind": self.kind, "name": self.name, "op": op, **arguments}
         return found.ask(asked, frames)
 
@@ -54,7 +54,7 @@ class _Shared:
         return type(self), (self.name,)
 
 
-class Dict(_Shared, MutableMapping[K, V], Generic[K, V]):
+class Dict(_SharedProxy, MutableMapping[K, V], Generic[K, V]):
     """A dict that all tasks share.
 
     Keys are compared by what they are worth, as in any dict. A value that is changed in place is
@@ -71,20 +71,20 @@ class Dict(_Shared, MutableMapping[K, V], Generic[K, V]):
     kind = "dict"
 
     def __getitem__(self, key: K) -> V:
-        found, frames = self._ask("get", token(key))
+        found, frames = self._ask("get", encode_key(key))
         if not found:
             raise KeyError(key)
         return load(frames[0])
 
     def __setitem__(self, key: K, value: V) -> None:
-        self._ask("put", token(key), dump(key, self), dump(value, self))
+        self._ask("put", encode_key(key), dump(key, self), dump(value, self))
 
     def __delitem__(self, key: K) -> None:
-        if not self._ask("pop", token(key))[0]:
+        if not self._ask("pop", encode_key(key))[0]:
             raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
-        return self._ask("has", token(key))[0]
+        return self._ask("has", encode_key(key))[0]
 
     def __len__(self) -> int:
         return self._ask("len")[0]
@@ -94,7 +94,7 @@ class Dict(_Shared, MutableMapping[K, V], Generic[K, V]):
 
     def pop(self, key: K, default: Any = _MISSING) -> Any:
         """Take a key out and return its value; one task alone gets it."""
-        found, frames = self._ask("pop", token(key))
+        found, frames = self._ask("pop", encode_key(key))
         if found:
             return load(frames[0])
         if default is _MISSING:
@@ -103,7 +103,7 @@ class Dict(_Shared, MutableMapping[K, V], Generic[K, V]):
 
     def setdefault(self, key: K, default: Any = None) -> Any:
         """Return the value of a key; of all tasks that set one, the first has set it."""
-        frames = self._ask("default", token(key), dump(key, self), dump(default, self))[1]
+        frames = self._ask("default", encode_key(key), dump(key, self), dump(default, self))[1]
         return load(frames[0])
 
     def update(self, *others: Any, **more: V) -> None:
@@ -112,7 +112,7 @@ class Dict(_Shared, MutableMapping[K, V], Generic[K, V]):
         frames = [
             frame
             for key, value in made.items()
-            for frame in (token(key), dump(key, self), dump(value, self))
+            for frame in (encode_key(key), dump(key, self), dump(value, self))
         ]
         if frames:
             self._ask("put", *frames)
@@ -136,7 +136,7 @@ class Dict(_Shared, MutableMapping[K, V], Generic[K, V]):
         self._ask("clear")
 
 
-class Set(_Shared, MutableSet[K], Generic[K]):
+class Set(_SharedProxy, MutableSet[K], Generic[K]):
     """A set that all tasks share.
 
     Examples
@@ -150,15 +150,15 @@ class Set(_Shared, MutableSet[K], Generic[K]):
 
     def add(self, value: K) -> bool:  # type: ignore[override]
         """Put something in; say whether it is new: of many tasks, one is told so."""
-        frames = token(value), dump(value, self), dump(value, self)
+        frames = encode_key(value), dump(value, self), dump(value, self)
         return self._ask("add", *frames)[0]
 
     def discard(self, value: K) -> bool:  # type: ignore[override]
         """Take something out; say whether it was there."""
-        return self._ask("pop", token(value))[0]
+        return self._ask("pop", encode_key(value))[0]
 
     def __contains__(self, value: object) -> bool:
-        return self._ask("has", token(value))[0]
+        return self._ask("has", encode_key(value))[0]
 
     def __len__(self) -> int:
         return self._ask("len")[0]
@@ -171,7 +171,7 @@ class Set(_Shared, MutableSet[K], Generic[K]):
         frames = [
             frame
             for value in itertools.chain(*others)
-            for frame in (token(value), dump(value, self), dump(value, self))
+            for frame in (encode_key(value), dump(value, self), dump(value, self))
         ]
         if frames:
             self._ask("put", *frames)
@@ -189,7 +189,7 @@ class Set(_Shared, MutableSet[K], Generic[K]):
         return {*values}
 
 
-class Counter(_Shared):
+class Counter(_SharedProxy):
     """A number that all tasks count with.
 
     Examples
@@ -230,7 +230,7 @@ class Counter(_Shared):
         return self
 
 
-class Queue(_Shared, Generic[V]):
+class Queue(_SharedProxy, Generic[V]):
     """First in, first out, between tasks.
 
     Parameters
@@ -307,7 +307,7 @@ class Queue(_Shared, Generic[V]):
         return type(self), (self.name, self.maxsize)
 
 
-class Barrier(_Shared):
+class Barrier(_SharedProxy):
     """Where tasks wait for each other.
 
     Parameters
@@ -334,13 +334,13 @@ class Barrier(_Shared):
         threading.BrokenBarrierError
             Not all came within `timeout` seconds, or one of them is gone: for all who waited.
         """
-        return self._meet(timeout)[0]
+        return self._arrive(timeout)[0]
 
     def exchange(self, value: Any, timeout: float | None = None) -> list[Any]:
         """Wait until all are here; return what each has brought, in the order of their coming."""
-        return [load(frame) for frame in self._meet(timeout, dump(value, self))[1]]
+        return [load(frame) for frame in self._arrive(timeout, dump(value, self))[1]]
 
-    def _meet(self, timeout: float | None, *brought: bytes) -> tuple[int, list[bytes]]:
+    def _arrive(self, timeout: float | None, *brought: bytes) -> tuple[int, list[bytes]]:
         index, frames = self._ask("wait", *brought, parties=self.parties, timeout=timeout)
         if index < 0:
             raise threading.BrokenBarrierError(
@@ -361,7 +361,7 @@ class Barrier(_Shared):
         return type(self), (self.name, self.parties)
 
 
-class Lock(_Shared):
+class Lock(_SharedProxy):
     """What one task at a time holds, in this process or elsewhere.
 
     It belongs to the thread that has taken it, and is free when that thread's process ends.

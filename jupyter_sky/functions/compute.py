@@ -13,7 +13,7 @@ from ..resources import Resources
 from .lines import STANDALONE
 from .pool import Pool, refuse_untrusted
 from .specs import SELECTIONS, Allocation, Nodes, Options, Selection, Spec, Worker
-from .starting import Starter, best
+from .starting import ClusterLauncher, choose_offer
 
 if TYPE_CHECKING:
     from ..accelerators import Accelerator
@@ -117,7 +117,7 @@ class Compute:
         self.worker, self.options = worker or Worker(), options or Options()
         self.image, self.plugins = image, tuple(plugins)
         self.name = name
-        self._made: Any = None
+        self._is_checked: Any = None
         self._pool: Pool | None = None
 
     # -- life --------------------------------------------------------------------------------------
@@ -154,21 +154,23 @@ class Compute:
         self.check()
         session = sessions.current()
         resources, nodes, spec = self._choose(session)
-        start = Starter(session, resources, spec.lease, spec.market)
+        start = ClusterLauncher(session, resources, spec.lease, spec.market)
         if reuse:
-            cluster = start.found(self.name, nodes.ready)
+            cluster = start.obtain(self.name, nodes.ready)
         else:
             cluster = start(self.name or f"compute-{uuid.uuid4().hex[:6]}", nodes.ready)
-        return self.over(cluster, start, nodes)
+        return self.use_cluster(cluster, start, nodes)
 
     def check(self) -> None:
         """Raise what can be known to fail, before it costs a machine."""
         refuse_untrusted()
-        self._made = self._image()
-        if self._made is not None:
-            self._made.check()
+        self._is_checked = self._image()
+        if self._is_checked is not None:
+            self._is_checked.check()
 
-    def over(self, cluster: Cluster, start: Starter, nodes: Nodes | None = None) -> Pool:
+    def use_cluster(
+        self, cluster: Cluster, start: ClusterLauncher, nodes: Nodes | None = None
+    ) -> Pool:
         """Make a cluster that is up the pool."""
         try:
             pool = Pool(cluster, self.worker, start.end)
@@ -176,11 +178,11 @@ class Compute:
             start.end(cluster)
             raise
         try:
-            self._equip(pool)
-            if nodes is not None and nodes.most > nodes.ready:
-                from .elastic import Growth
+            self._set_up_pool(pool)
+            if nodes is not None and nodes.limit > nodes.ready:
+                from .elastic import Autoscaler
 
-                Growth(pool, nodes, start, self.options, self._welcome).begin()
+                Autoscaler(pool, nodes, start, self.options, self._prepare_nodes).begin()
         except BaseException:
             pool.down()
             raise
@@ -197,10 +199,10 @@ class Compute:
 
     # -- what it is made of ------------------------------------------------------------------------
 
-    def _equip(self, pool: Pool) -> None:
+    def _set_up_pool(self, pool: Pool) -> None:
         """Install the image, and let plug-ins do what they do."""
-        image = self._made
-        self._welcome(pool, pool.ranks)
+        image = self._is_checked
+        self._prepare_nodes(pool, pool.ranks)
         setups = [image.setup() if image is not None else None]
         setups += [plugin.setup(pool) for plugin in self.plugins if hasattr(plugin, "setup")]
         around = [plugin.around for plugin in self.plugins if hasattr(plugin, "around")]
@@ -217,10 +219,10 @@ class Compute:
                 image = plugin.image(image)
         return image
 
-    def _welcome(self, pool: Pool, ranks: Sequence[int]) -> None:
+    def _prepare_nodes(self, pool: Pool, ranks: Sequence[int]) -> None:
         """Make nodes ready for calls."""
-        if self._made is not None:
-            self._made.bootstrap(pool, ranks)
+        if self._is_checked is not None:
+            self._is_checked.bootstrap(pool, ranks)
 
     # -- where -------------------------------------------------------------------------------------
 
@@ -236,7 +238,7 @@ class Compute:
         refusals: list[SkyNoOffer] = []
         for spec, nodes in zip(self.specs, self.nodes, strict=True):
             try:
-                resources, decision = best(spec, nodes)
+                resources, decision = choose_offer(spec, nodes)
             except SkyNoOffer as refusal:
                 refusals.append(refusal)
                 continue

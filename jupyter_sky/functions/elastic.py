@@ -18,16 +18,16 @@ from .specs import Nodes, Options
 
 if TYPE_CHECKING:
     from ..executor.cluster import Cluster
-    from .compute import Starter
+    from .compute import ClusterLauncher
     from .pool import Pool
 
 TICK_SECONDS = 0.25
-AGAIN_SECONDS = 30.0
+RETRY_SECONDS = 30.0
 """How long after nodes could not be had they are asked for again."""
 JOIN_SECONDS = 30.0
 
 
-def wanted(nodes: int, slots: int, waiting: int, most: int) -> int:
+def nodes_to_add(nodes: int, slots: int, waiting: int, most: int) -> int:
     """Return how many more nodes a pool should have, for calls that have waited too long.
 
     Examples
@@ -38,7 +38,7 @@ def wanted(nodes: int, slots: int, waiting: int, most: int) -> int:
     return max(0, min(most - nodes, math.ceil(waiting / slots)))
 
 
-class Growth:
+class Autoscaler:
     """Looks after the number of nodes of a pool.
 
     Parameters
@@ -51,65 +51,65 @@ class Growth:
         self,
         pool: Pool,
         nodes: Nodes,
-        start: Starter,
+        launcher: ClusterLauncher,
         options: Options,
-        welcome: Callable[[Pool, Sequence[int]], None],
+        prepare: Callable[[Pool, Sequence[int]], None],
     ) -> None:
-        self.pool, self.nodes, self.start = pool, nodes, start
-        self.options, self.welcome = options, welcome
-        self.trouble: SkyError | None = None
+        self.pool, self.nodes, self.start = pool, nodes, launcher
+        self.options, self.welcome = options, prepare
+        self.last_error: SkyError | None = None
         """Why the last nodes could not be had."""
         self._joined: list[Cluster] = []
-        self._quiet: dict[str, float] = {}
+        self._idle_since: dict[str, float] = {}
         self._busy_since: float | None = None
-        self._not_before = 0.0
-        self._vain = 0
-        self._over = threading.Event()
+        self._retry_at = 0.0
+        self._failed_attempts = 0
+        self._stopped = threading.Event()
         self._serial = 1
-        self._thread = threading.Thread(target=self._go, name="sky-growth", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sky-growth", daemon=True)
 
     def begin(self) -> None:
         """Begin, in a thread of its own, until the pool ends."""
         self.pool.defer(self._stop)
-        self.start.alive = self._check
+        self.start.check_wanted = self._check
         self._thread.start()
 
     def _stop(self) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join(JOIN_SECONDS)
 
     def _check(self) -> None:
-        if self._over.is_set():
+        if self._stopped.is_set():
             raise SkyCancelled("the pool has ended meanwhile")
 
-    def _go(self) -> None:
-        self._add(self.nodes.started - self.nodes.ready)
-        while not self._over.wait(TICK_SECONDS):
+    def _run(self) -> None:
+        self._add_nodes(self.nodes.initial - self.nodes.ready)
+        while not self._stopped.wait(TICK_SECONDS):
             now = time.monotonic()
-            self.pool.look()
+            self.pool.check_nodes()
             if self.pool.closed:
                 return
-            if len(self.pool.ranks) < self.nodes.started:
-                if now > self._not_before:
-                    self._add(self.nodes.started - len(self.pool.ranks))
-            elif self.nodes.most > self.nodes.started:
-                self._follow(now)
+            if len(self.pool.ranks) < self.nodes.initial:
+                if now > self._retry_at:
+                    self._add_nodes(self.nodes.initial - len(self.pool.ranks))
+            elif self.nodes.limit > self.nodes.initial:
+                self._scale(now)
 
-    def _follow(self, now: float) -> None:
+    def _scale(self, now: float) -> None:
         """Grow when calls have waited for long, shrink when nodes have been idle for long."""
         waiting = self.pool.waiting
         if not waiting:
             self._busy_since = None
             self._shrink(now)
             return
-        self._quiet.clear()
+        self._idle_since.clear()
         self._busy_since = self._busy_since or now
-        if now - self._busy_since > self.options.scale_up_after and now > self._not_before:
+        if now - self._busy_since > self.options.scale_up_after and now > self._retry_at:
             slots = self.pool.worker.concurrency
-            self._add(wanted(len(self.pool.ranks), slots, waiting, self.nodes.most))
+            self._add_nodes(nodes_to_add(len(self.pool.ranks), slots, waiting, self.nodes.limit))
             self._busy_since = None
 
-    def _add(self, count: int) -> None:
+    def _add_nodes(self, count: int) -> None:
         if count < 1:
             return
         count = self.start.affordable(count)
@@ -128,14 +128,14 @@ class Growth:
             self._failed(error, True)
             return
         self._joined.append(cluster)
-        self._vain = 0
+        self._failed_attempts = 0
 
     def _failed(self, error: SkyError, came_up: bool) -> None:
         """Wait before nodes are asked for again, or give up: those that came up have cost."""
-        self.trouble, self._not_before = error, time.monotonic() + AGAIN_SECONDS
-        self._vain += came_up
-        if self._vain >= LOST:
-            self._not_before = math.inf
+        self.last_error, self._retry_at = error, time.monotonic() + RETRY_SECONDS
+        self._failed_attempts += came_up
+        if self._failed_attempts >= LOST:
+            self._retry_at = math.inf
             warnings.warn(
                 f"pool {self.pool.name} stays at {len(self.pool.ranks)} nodes: {LOST} times others "
                 f"came up and were no use ({error.message.splitlines()[0]})",
@@ -147,10 +147,10 @@ class Growth:
         for cluster in list(self._joined):
             count = len(self.pool.ranks)
             name = cluster.row.name
-            if count - cluster.row.nodes < self.nodes.started or self.pool.busy(cluster):
-                self._quiet.pop(name, None)
+            if count - cluster.row.nodes < self.nodes.initial or self.pool.busy(cluster):
+                self._idle_since.pop(name, None)
                 continue
-            if now - self._quiet.setdefault(name, now) > self.options.scale_down_after:
+            if now - self._idle_since.setdefault(name, now) > self.options.scale_down_after:
                 self.pool.leave(cluster)
                 self._joined.remove(cluster)
                 self.start.end(cluster)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines import environment, file_cache
-from ..engines.file_cache import FileTree, Known, digest, home
-from ..engines.files import SKIPPED, is_secret, leads_below
+from ..engines.file_cache import FileEntries, FileTree, cache_folder, digest
+from ..engines.files import SKIPPED, is_secret, points_inside
 from ..errors import SkyBootstrapError, SkyUsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SHOWN_LINES = 12
 
 
-def included(root: Path, paths: Sequence[str], excludes: Sequence[str]) -> FileTree:
+def included_files(root: Path, paths: Sequence[str], excludes: Sequence[str]) -> FileTree:
     """Find the files that an image includes: each folder under its own name, with all below it.
 
     Raises
@@ -47,7 +47,7 @@ def included(root: Path, paths: Sequence[str], excludes: Sequence[str]) -> FileT
             raise SkyUsageError(
                 f"Image(includes={text!r}): there is no such file or folder in {root}"
             )
-        for file, name in _below(path, excludes):
+        for file, name in _files_below(path, excludes):
             if files.setdefault(name, file) != file:
                 raise SkyUsageError(
                     f"Image(includes=...): {files[name]} and {file} would both be {name}"
@@ -55,7 +55,7 @@ def included(root: Path, paths: Sequence[str], excludes: Sequence[str]) -> FileT
     return FileTree.of(files)
 
 
-def _below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, str]]:
+def _files_below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, str]]:
     def left_out(name: str) -> bool:
         parts = Path(name).parts
         return any(
@@ -76,7 +76,7 @@ def _below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, str]]:
             file = Path(folder, name)
             if left_out(f"{below}/{name}") or not file.is_file():
                 continue
-            if is_secret(name) or (file.is_symlink() and not leads_below(file, path)):
+            if is_secret(name) or (file.is_symlink() and not points_inside(file, path)):
                 warnings.warn(
                     f"Image(includes=...) leaves out {below}/{name}: a key or password by its "
                     "name, or a link that leads out of the folder; name it to send it",
@@ -87,7 +87,7 @@ def _below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, str]]:
 
 
 @cache
-def unresolvable(packages: tuple[str, ...], without: tuple[str, ...] = ()) -> str:
+def resolution_error(packages: tuple[str, ...], without: tuple[str, ...] = ()) -> str:
     """Say why packages cannot be had, as far as that is known here; empty where it is not known.
 
     Parameters
@@ -102,7 +102,7 @@ def unresolvable(packages: tuple[str, ...], without: tuple[str, ...] = ()) -> st
     wanted = (str(Path(each).resolve()) if Path(each).exists() else each for each in packages)
     with tempfile.TemporaryDirectory(prefix="sky-resolve-") as folder:
         overrides = Path(folder) / "without.txt"
-        overrides.write_text(environment.overrides(without))
+        overrides.write_text(environment.dependency_overrides(without))
         try:
             compiled = run_uv(
                 *("compile", "-q", "--no-header", "--python", sys.executable, *anywhere),
@@ -123,7 +123,7 @@ def unresolvable(packages: tuple[str, ...], without: tuple[str, ...] = ()) -> st
 
 
 @contextlib.contextmanager
-def packed(node: Node, packages: Sequence[str]) -> Iterator[FileTree]:
+def install_for_platform(node: Node, packages: Sequence[str]) -> Iterator[FileTree]:
     """Install packages for a node's kind of machine into a folder of this one; give its files."""
     from ..provisioner.packed import install_here
 
@@ -140,18 +140,18 @@ def _last(text: str) -> str:
 # -- on the node -----------------------------------------------------------------------------
 
 
-def lay_out(known: Known, packages: Sequence[str] = ()) -> None:
+def build_folder(known: FileEntries, packages: Sequence[str] = ()) -> None:
     """Make a folder of files that are here; with `packages` it is what they are installed as."""
-    target = file_cache.lay_out(known)
+    target = file_cache.build_folder(known)
     if packages:
-        link = home() / f"packed-{digest(sorted(packages))}"
+        link = cache_folder() / f"packed-{digest(sorted(packages))}"
         partial = link.with_suffix(f".{os.getpid()}")
         partial.symlink_to(target)
         partial.replace(link)
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class PackageRequest:
     """Packages that an index is asked for: see `environment.ensure`."""
 
     packages: tuple[str, ...] = ()
@@ -159,7 +159,7 @@ class Asking:
     settings: dict[str, str] = field(default_factory=dict, repr=False)
 
 
-def make(apt: Sequence[str], asking: Asking) -> None:
+def install_image(apt: Sequence[str], asking: PackageRequest) -> None:
     """Install what is not there yet.
 
     Raises
@@ -173,12 +173,12 @@ def make(apt: Sequence[str], asking: Asking) -> None:
         _packages(asking)
 
 
-def _packages(asking: Asking) -> str:
+def _packages(asking: PackageRequest) -> str:
     """Return the folder that packages are installed in, here and now if need be."""
-    link = home() / f"packed-{digest(sorted(asking.packages))}"
+    link = cache_folder() / f"packed-{digest(sorted(asking.packages))}"
     if link.exists():
         return str(link.resolve())
-    return environment.ensure(asking.packages, "image:", asking.without, asking.settings)
+    return environment.install_packages(asking.packages, "image:", asking.without, asking.settings)
 
 
 def _apt(packages: Sequence[str]) -> None:
@@ -188,8 +188,12 @@ def _apt(packages: Sequence[str]) -> None:
             f"image: apt={[*packages]!r}: this machine has no apt-get",
             hint="take a machine with Debian or Ubuntu, or leave apt out",
         )
-    with environment.alone(home() / "apt.lock"):
-        wanted = [p for p, name in zip(packages, names, strict=True) if "=" in p or not _has(name)]
+    with environment.exclusive_lock(cache_folder() / "apt.lock"):
+        wanted = [
+            p
+            for p, name in zip(packages, names, strict=True)
+            if "=" in p or not _is_installed(name)
+        ]
         if not wanted:
             return
         become = [] if os.geteuid() == 0 else ["sudo", "-n"]
@@ -202,21 +206,21 @@ def _apt(packages: Sequence[str]) -> None:
             )
         install = [*become, "apt-get", "install", "-y", "-q", "--no-install-recommends", *wanted]
         env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        outcome = _ran(install, env)
+        outcome = _run_command(install, env)
         if outcome.returncode:  # its lists may be old, or not there at all
-            _ran([*become, "apt-get", "update", "-q"], env)
-            outcome = _ran(install, env)
+            _run_command([*become, "apt-get", "update", "-q"], env)
+            outcome = _run_command(install, env)
         if outcome.returncode:
             last = _last(outcome.stdout)
             raise SkyBootstrapError(f"image: apt {' '.join(wanted)} cannot be installed:\n{last}")
 
 
-def _has(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     command = ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}", name]
     return subprocess.run(command, capture_output=True, text=True).stdout.startswith("ii")
 
 
-def _ran(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _run_command(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         env=env,
@@ -228,7 +232,7 @@ def _ran(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class ProcessSetup:
     """What every new process of a node runs before its first call.
 
     Attributes
@@ -238,14 +242,14 @@ class Setup:
     """
 
     env: dict[str, str]
-    asking: Asking
+    request: PackageRequest
     trees: tuple[str, ...]
 
     def __call__(self) -> None:
         os.environ.update(self.env)
-        paths = [str(home() / "trees" / tree) for tree in self.trees]
-        if self.asking.packages:
-            paths.append(_packages(self.asking))
+        paths = [str(cache_folder() / "trees" / tree) for tree in self.trees]
+        if self.request.packages:
+            paths.append(_packages(self.request))
         for path in reversed(paths):
             _import_first(path)
         importlib.invalidate_caches()

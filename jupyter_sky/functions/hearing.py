@@ -7,10 +7,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError
-from .nodes import Batch
+from .nodes import SentBatch
 from .payload import Blob, Payload, join, unwrap
-from .streaming import Buffer, ItemStream
-from .tasks import RemoteFuture, failure
+from .streaming import ItemBuffer, ItemStream
+from .tasks import RemoteFuture, remote_exception
 
 if TYPE_CHECKING:
     from .dispatch import Dispatcher
@@ -21,7 +21,7 @@ OUTPUT_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 
 
-class Hearing:
+class ResultHandler:
     """Takes in what nodes say, in the thread of the client.
 
     Parameters
@@ -30,40 +30,40 @@ class Hearing:
         Whose calls they are.
     """
 
-    def __init__(self, to: Dispatcher) -> None:
-        self.to = to
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.to = dispatcher
 
-    def hear(self, batch: Batch, said: Any) -> None:
+    def handle(self, batch: SentBatch, said: Any) -> None:
         with self.to.lock:  # until it is sent altogether
             pass
         if isinstance(said, Exception):
-            self.to.lost(batch, said)
+            self.to.on_engine_lost(batch, said)
             return
         content = said["content"]
-        batch.final = batch.final or content["final"]
+        batch.is_final = batch.is_final or content["final"]
         told = unwrap(said["buffers"])
-        if batch.held or batch.printed < content["printed"]:
-            batch.held.append((content["printed"], told))
-            if len(batch.held) == 1:
+        if batch.held_results or batch.printed < content["printed"]:
+            batch.held_results.append((content["printed"], told))
+            if len(batch.held_results) == 1:
                 self._release_later(batch)
         else:
-            self._take_in(batch, told)
+            self._process(batch, told)
 
-    def _release_later(self, batch: Batch) -> None:
+    def _release_later(self, batch: SentBatch) -> None:
         """Wait no longer than a moment for what was printed."""
-        loop = batch.node.link.client._io_loop
+        loop = batch.node.connection.client._io_loop
         timer = threading.Timer(
-            OUTPUT_SECONDS, lambda: loop.add_callback(lambda: self.release(batch, 1 << 62))
+            OUTPUT_SECONDS, lambda: loop.add_callback(lambda: self.release_held(batch, 1 << 62))
         )
         timer.daemon = True
         timer.start()
 
-    def release(self, batch: Batch, printed: int) -> None:
-        while batch.held and batch.held[0][0] <= printed:
-            _, told = batch.held.popleft()
-            self._take_in(batch, told)
+    def release_held(self, batch: SentBatch, printed: int) -> None:
+        while batch.held_results and batch.held_results[0][0] <= printed:
+            _, told = batch.held_results.popleft()
+            self._process(batch, told)
 
-    def show(self, batch: Batch, message: dict[str, Any]) -> None:
+    def show_output(self, batch: SentBatch, message: dict[str, Any]) -> None:
         kind, content = message["header"]["msg_type"], message["content"]
         sink = next(iter(batch.tasks.values())).sink if batch.tasks else None
         if kind == "stream" and sink is not None:
@@ -73,34 +73,34 @@ class Hearing:
         elif kind not in _COUNTED:
             return
         batch.printed += 1
-        self.release(batch, batch.printed)
+        self.release_held(batch, batch.printed)
 
-    def _take_in(self, batch: Batch, told: list[tuple]) -> None:
+    def _process(self, batch: SentBatch, told: list[tuple]) -> None:
         for kind, *rest in told:
             try:
                 getattr(self, f"_on_{kind}")(batch, *rest)
             except Exception:  # one result must not hold up the others
                 _log.exception("what a node has said could not be taken in")
-        if batch.final and not batch.held:
+        if batch.is_final and not batch.held_results:
             with self.to.lock:
-                self.to.end(batch)
-                self.to.pump()
+                self.to.finish_batch(batch)
+                self.to.dispatch()
 
-    def _on_value(self, batch: Batch, key: int, payload: Payload, seconds: float) -> None:
-        if task := self.to.done(batch, key, seconds):
+    def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
+        if task := self.to.finish_task(batch, key, seconds):
             try:
-                task.future.settle(join(payload, _no_blob))
+                task.future.resolve(join(payload, _no_blob))
             except Exception as error:
                 text = f"the result of {task.call!r} cannot be opened here: {error}"
                 task.future.fail(_chained(SkyError(text), error))
 
-    def _on_error(self, batch: Batch, key: int, said: dict[str, Any], seconds: float) -> None:
-        task = self.to.done(batch, key, seconds)
+    def _on_error(self, batch: SentBatch, key: int, said: dict[str, Any], seconds: float) -> None:
+        task = self.to.finish_task(batch, key, seconds)
         if said.get("stuck"):
-            self.to.kill(batch, "a call did not stop")
+            self.to.kill_engine(batch, "a call did not stop")
         if task is None or (said["stopped"] and task.future.done() and task.stream is None):
             return
-        error = failure(task, said, batch.node.rank)
+        error = remote_exception(task, said, batch.node.rank)
         retry = task.call.retry
         if (
             task.attempts <= retry.times
@@ -108,59 +108,59 @@ class Hearing:
             and task.replayable
             and not said["stopped"]
         ):
-            self.to.again([task])
+            self.to.requeue([task])
         elif task.stream is not None:
             task.stream.finish("error", error)
         else:
             task.future.fail(error)
 
-    def _on_stream(self, batch: Batch, key: int) -> None:
+    def _on_stream(self, batch: SentBatch, key: int) -> None:
         task = batch.tasks[key]
         node, engine = batch.node, batch.node.engine
         # of the stream and its future nothing is kept here: it ends when its user lets go of it
-        task.stream = Buffer()
+        task.stream = ItemBuffer()
         stream = ItemStream(
             task.stream,
-            lambda count: self.to.order(node, engine, ("took", batch.id, key, count)),
+            lambda count: self.to.send_command(node, engine, ("took", batch.id, key, count)),
             lambda: self.to.stop(batch, [key], "close"),
         )
         future, task.future = task.future, RemoteFuture()
-        task.future.settle(None)
+        task.future.resolve(None)
         if future.done():
             stream.close()
-        future.settle(stream)
+        future.resolve(stream)
 
-    def _on_item(self, batch: Batch, key: int, data: bytes) -> None:
+    def _on_item(self, batch: SentBatch, key: int, data: bytes) -> None:
         task = batch.tasks.get(key)
         if task is not None and task.stream is not None:
             task.stream.add([join((data,), _no_blob)])
 
-    def _on_end(self, batch: Batch, key: int, seconds: float) -> None:
-        task = self.to.done(batch, key)
+    def _on_end(self, batch: SentBatch, key: int, seconds: float) -> None:
+        task = self.to.finish_task(batch, key)
         if task is not None and task.stream is not None:
             task.stream.finish("end")
 
-    def _on_drawn(self, batch: Batch, key: int, number: int, count: int) -> None:
+    def _on_drawn(self, batch: SentBatch, key: int, number: int, count: int) -> None:
         if task := batch.tasks.get(key):
-            for feeder in task.feeders:
+            for feeder in task.stream_senders:
                 if feeder.number == number:
-                    feeder.drawn((batch.id, key), count)
+                    feeder.acknowledge((batch.id, key), count)
 
-    def _on_back(self, batch: Batch, keys: list[int]) -> None:
-        back = [task for key in keys if (task := self.to.done(batch, key))]
+    def _on_back(self, batch: SentBatch, keys: list[int]) -> None:
+        back = [task for key in keys if (task := self.to.finish_task(batch, key))]
         for task in back:
             task.attempts -= 1
-        self.to.again(back)
+        self.to.requeue(back)
 
-    def _on_missing(self, batch: Batch, key: int, name: str) -> None:
-        if task := self.to.done(batch, key):
+    def _on_missing(self, batch: SentBatch, key: int, name: str) -> None:
+        if task := self.to.finish_task(batch, key):
             task.attempts -= 1
-            self.to.hold(batch.node, task, name)
+            self.to.fetch_blob(batch.node, task, name)
 
-    def _on_lost(self, batch: Batch, key: int, why: str) -> None:
+    def _on_lost(self, batch: SentBatch, key: int, why: str) -> None:
         """Take in that the process of a single call has died."""
-        if task := self.to.done(batch, key):
-            self.to.lose(task, batch.node, why, guilty=True)
+        if task := self.to.finish_task(batch, key):
+            self.to.on_task_lost(task, batch.node, why, at_fault=True)
 
 
 _COUNTED = {"stream", "display_data", "update_display_data", "execute_result", "clear_output"}

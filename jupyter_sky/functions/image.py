@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..engines import file_cache
 from ..engines.file_cache import FileTree
-from ..engines.package import minor_version
+from ..engines.package import python_minor_version
 from ..engines.platforms import Platform
 from ..errors import SkyBootstrapError, SkyError, SkyUsageError, SkyVersionError
 from ..package_names import check_package
 from . import grounds
-from .grounds import Setup
+from .grounds import ProcessSetup
 from .image_packages import ImagePackages, image_packages
 
 if TYPE_CHECKING:
@@ -126,22 +126,22 @@ class Image:
                 hint=f'python="auto", or a kernel of Python {self.python}',
             )
         self._layout()
-        asking = image_packages(self.pip).asking
-        if asking.packages and (why := grounds.unresolvable(asking.packages, asking.without)):
+        asking = image_packages(self.pip).request
+        if asking.packages and (why := grounds.resolution_error(asking.packages, asking.without)):
             raise SkyBootstrapError(
                 f"image: {' '.join(asking.packages)} cannot be installed anywhere:\n{why}",
                 hint="no machine was asked for",
             )
 
     def _layout(self) -> FileTree:
-        return grounds.included(Path.cwd(), self.includes, self.excludes)
+        return grounds.included_files(Path.cwd(), self.includes, self.excludes)
 
-    def setup(self) -> Setup:
+    def setup(self) -> ProcessSetup:
         """Return what every new process of a node runs before its first call."""
         packages = image_packages(self.pip)
         trees = [self._layout().digest] if self.includes else []
         trees += [package.tree.digest for package in packages.sent]
-        return Setup(dict(self.env), packages.without_credentials(), tuple(trees))
+        return ProcessSetup(dict(self.env), packages.without_credentials(), tuple(trees))
 
     # -- on nodes ----------------------------------------------------------------------------
 
@@ -182,15 +182,17 @@ class Image:
         """Send what a node lacks, and let it install the rest."""
         _send(pool, rank, layout)
         if any(package.is_compiled for package in packages.sent):
-            packages.check_platform(rank, pool.call_on(rank, Platform.here).result())
+            packages.check_platform(rank, pool.call_on(rank, Platform.current).result())
         for package in packages.sent:
             _send(pool, rank, package.tree)
-        node = _offline(pool, rank) if packages.asked else None
+        node = _offline(pool, rank) if packages.requirements else None
         if node is not None:
-            with grounds.packed(node, packages.asked) as tree:
-                _send(pool, rank, tree, packages.asked)
+            with grounds.install_for_platform(node, packages.requirements) as tree:
+                _send(pool, rank, tree, packages.requirements)
         limit = self.bootstrap_timeout
-        return pool.call_on(rank, grounds.make, tuple(self.apt), packages.asking, timeout=limit)
+        return pool.call_on(
+            rank, grounds.install_image, tuple(self.apt), packages.request, timeout=limit
+        )
 
     def _settle(self, pool: Pool, rank: int, future: Future[Any]) -> None:
         try:
@@ -208,16 +210,16 @@ def _send(pool: Pool, rank: int, layout: FileTree, pip: tuple[str, ...] = ()) ->
     """Bring files to a node, those of them that it has not."""
     if not layout.files:
         return
-    missing = pool.call_on(rank, file_cache.missing, layout.known).result()
+    missing = pool.call_on(rank, file_cache.missing_digests, layout.entries).result()
     paths, batch = layout.by_digest(), dict[str, bytes]()
     for digest in missing:
         batch[digest] = paths[digest].read_bytes()
         if sum(map(len, batch.values())) > BATCH_BYTES:
-            pool.call_on(rank, file_cache.keep, batch).result()
+            pool.call_on(rank, file_cache.store_contents, batch).result()
             batch = {}
     if batch:
-        pool.call_on(rank, file_cache.keep, batch).result()
-    pool.call_on(rank, grounds.lay_out, layout.known, pip).result()
+        pool.call_on(rank, file_cache.store_contents, batch).result()
+    pool.call_on(rank, grounds.build_folder, layout.entries, pip).result()
 
 
 def _offline(pool: Pool, rank: int) -> Node | None:
@@ -234,7 +236,7 @@ def _made(given: dict[str, Any]) -> Image:
 
 
 def _version(python: str) -> str:
-    return minor_version() if python == "auto" else python
+    return python_minor_version() if python == "auto" else python
 
 
 def _texts(name: str, given: Any) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from ..engines.platforms import Platform
 from ..errors import SkyBootstrapError
 from ..package_names import without_credentials
 from ..package_sync.contents import SentPackage, is_supported
-from .grounds import Asking
+from .grounds import PackageRequest
 
 HINT = "bring a wheel that fits by its path there, or its modules: Image(includes=[...])"
 
@@ -26,23 +26,23 @@ class ImagePackages:
         Packages that no index is asked for.
     """
 
-    asking: Asking
+    request: PackageRequest
     sent: tuple[SentPackage, ...] = ()
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def requirements(self) -> tuple[str, ...]:
         """The requirements that an index is asked for."""
-        return self.asking.packages
+        return self.request.packages
 
-    def without_credentials(self) -> Asking:
+    def without_credentials(self) -> PackageRequest:
         """Return what tells the environment on a node, where it has been made already."""
-        given = self.asking.settings.items()
+        given = self.request.settings.items()
         settings = {name: without_credentials(value) for name, value in given}
-        return replace(self.asking, settings=settings)
+        return replace(self.request, settings=settings)
 
     def check_platform(self, rank: int, there: Platform) -> None:
         """Raise SkyBootstrapError where compiled packages cannot be imported on a node."""
-        here = Platform.here()
+        here = Platform.current()
         for package in self.sent:
             if not is_supported(package, there, here):
                 raise SkyBootstrapError(
@@ -65,7 +65,7 @@ def image_packages(pip: Sequence[str]) -> ImagePackages:
     from ..package_sync.plan import plan_named
 
     if not pip:
-        return ImagePackages(Asking())
+        return ImagePackages(PackageRequest())
     plan = plan_named(pip)
     for package in plan.sent:
         if not package.files:
@@ -74,4 +74,4 @@ def image_packages(pip: Sequence[str]) -> ImagePackages:
                 hint=HINT,
             )
     packages = tuple(plan.requirements.values())
-    return ImagePackages(Asking(packages, plan.dropped, dict(plan.environment)), plan.sent)
+    return ImagePackages(PackageRequest(packages, plan.dropped, dict(plan.environment)), plan.sent)

@@ -21,7 +21,7 @@ class Stopped(KeyboardInterrupt):
     """Raised inside a call that is to end: by its caller, or by its time."""
 
 
-class Inlet:
+class StreamInput:
     """An argument that comes item by item, as the function asks for the items.
 
     Parameters
@@ -34,15 +34,15 @@ class Inlet:
         Whether the function was promised something that it can go through twice.
     """
 
-    def __init__(self, call: Call, number: int, label: str, again: bool) -> None:
-        self.call, self.number, self.label, self.again = call, number, label, again
+    def __init__(self, call: Call, number: int, label: str, is_reiterable: bool) -> None:
+        self.call, self.number, self.label, self.again = call, number, label, is_reiterable
         self._items: deque[tuple[str, Any]] = deque()
         self._wake = threading.Condition()
-        self._drawn = 0
+        self._consumed = 0
         self._ended = False
         self._closed = False
 
-    def __iter__(self) -> Inlet:
+    def __iter__(self) -> StreamInput:
         if self._ended and self.again:
             raise SkyUsageError(
                 f"{self.label} came as a stream and is used up: it can be gone through once",
@@ -61,10 +61,10 @@ class Inlet:
             kind, data = self._items.popleft()
             left = len(self._items)
         if kind == "item":
-            self._drawn += 1
-            if not left or self._drawn >= WINDOW_ITEMS // 4:
-                self.call.emit(("drawn", self.call.key, self.number, self._drawn))
-                self._drawn = 0
+            self._consumed += 1
+            if not left or self._consumed >= WINDOW_ITEMS // 4:
+                self.call.emit(("drawn", self.call.key, self.number, self._consumed))
+                self._consumed = 0
             return join((data,), self.call.camp.open_blob)
         self._ended = True
         if kind == "error":

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ..executor.cluster import Cluster
     from .pool import Pool
 
-VARIABLE = "COMPUTE_POOL"
+POOL_VARIABLE = "COMPUTE_POOL"
 """Environment variable that holds an `InstanceInfo` as JSON."""
 DEFAULT_PORT = 29500
 """Where a process group meets when nobody has said where; that of torchrun."""
-MEETING_PORTS = (20000, 32000)
+RENDEZVOUS_PORTS = (20000, 32000)
 """Where they meet otherwise: below what outgoing connections are given."""
 
 
@@ -94,7 +94,7 @@ class InstanceInfo:
         addresses = config.get("peers") or ["127.0.0.1"] * config["nodes"]
         kind, count = config.get("gpus", ("", 0))
         # agreed on by all nodes without a word
-        port = range(*MEETING_PORTS)[crc32(config["cluster"].encode()) % 12000]
+        port = range(*RENDEZVOUS_PORTS)[crc32(config["cluster"].encode()) % 12000]
         return cls(
             node=rank,
             total_nodes=config["nodes"],
@@ -145,7 +145,7 @@ class InstanceInfo:
             "SKYPILOT_NODE_IPS": "\n".join(peer.private_ip for peer in self.peers),
             "SKYPILOT_NUM_NODES": str(self.total_nodes),
             "SKYPILOT_NUM_GPUS_PER_NODE": f"{self.accelerators:g}",
-            VARIABLE: self.dumps(),
+            POOL_VARIABLE: self.dumps(),
         }
 
     def dumps(self) -> str:
@@ -165,8 +165,8 @@ class InstanceInfo:
             return cls.of(json.loads(text))
         except (ValueError, TypeError, AttributeError) as error:
             raise SkyError(
-                f"{VARIABLE} does not describe a pool: {error}",
-                hint=f"it is set on the nodes of a pool; elsewhere: unset {VARIABLE}",
+                f"{POOL_VARIABLE} does not describe a pool: {error}",
+                hint=f"it is set on the nodes of a pool; elsewhere: unset {POOL_VARIABLE}",
             ) from None
 
     @classmethod
@@ -176,8 +176,8 @@ class InstanceInfo:
         return cls(**{**record, "peers": peers or (Peer(0, "127.0.0.1"),)})
 
 
-_OF_A_TASK = {"worker", "broadcast"}
-_ENTERED: ContextVar[tuple[InstanceInfo, Mapping[str, Any]] | None] = ContextVar(
+_TASK_KEYS = {"worker", "broadcast"}
+_CURRENT_TASK: ContextVar[tuple[InstanceInfo, Mapping[str, Any]] | None] = ContextVar(
     "sky-instance", default=None
 )
 
@@ -208,9 +208,9 @@ def instance_info() -> InstanceInfo:
     >>> instance_info().total_nodes
     1
     """
-    if entered := _ENTERED.get():
+    if entered := _CURRENT_TASK.get():
         return entered[0]
-    return _PROCESS.info or _started(os.environ.get(VARIABLE, ""))
+    return _PROCESS.info or _started(os.environ.get(POOL_VARIABLE, ""))
 
 
 def is_head() -> bool:
@@ -218,9 +218,9 @@ def is_head() -> bool:
     return instance_info().is_head
 
 
-def facts() -> Mapping[str, Any]:
+def pool_facts() -> Mapping[str, Any]:
     """Return what else the pool has told this task; empty off a node."""
-    entered = _ENTERED.get()
+    entered = _CURRENT_TASK.get()
     return entered[1] if entered else _PROCESS.told or {}
 
 
@@ -236,7 +236,7 @@ def _started(text: str) -> InstanceInfo:
 
 
 @contextlib.contextmanager
-def entered(topology: Mapping[str, Any]) -> Iterator[None]:
+def running_task(topology: Mapping[str, Any]) -> Iterator[None]:
     """Let a task see where it runs, also in the environment of what it starts.
 
     The environment is the whole process's: tasks side by side in threads share it. They belong to
@@ -249,7 +249,7 @@ def entered(topology: Mapping[str, Any]) -> Iterator[None]:
         As `topology` returns it; ``worker``, the task's slot, may be added, and ``broadcast``,
         what names a call that all nodes have been sent.
     """
-    told = {name: value for name, value in topology.items() if name not in _OF_A_TASK}
+    told = {name: value for name, value in topology.items() if name not in _TASK_KEYS}
     info = _PROCESS.info
     if info is None or told != _PROCESS.told:
         info = InstanceInfo.of(told["instance"])
@@ -257,11 +257,11 @@ def entered(topology: Mapping[str, Any]) -> Iterator[None]:
         os.environ.update(info.variables())
     if worker := topology.get("worker", 0):
         info = replace(info, worker=worker)
-    before = _ENTERED.set((info, topology))
+    before = _CURRENT_TASK.set((info, topology))
     try:
         yield
     finally:
-        _ENTERED.reset(before)
+        _CURRENT_TASK.reset(before)
 
 
 # -- on the client ---------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def entered(topology: Mapping[str, Any]) -> Iterator[None]:
 
 def topology(pool: Pool, rank: int) -> dict[str, Any]:
     """Return what the engine of a rank is told of its pool before each call."""
-    ranks, shared = sorted({*pool.ranks, rank}), commons(pool.cluster)
+    ranks, shared = sorted({*pool.ranks, rank}), shared_state_endpoint(pool.cluster)
     offer = pool.cluster.row.offer
     addresses = _addresses(pool, shared["head_addr"])
     info = InstanceInfo(
@@ -292,15 +292,15 @@ def topology(pool: Pool, rank: int) -> dict[str, Any]:
     }
 
 
-_KNOWN: WeakKeyDictionary[Cluster, dict[str, Any]] = WeakKeyDictionary()
+_ENDPOINTS: WeakKeyDictionary[Cluster, dict[str, Any]] = WeakKeyDictionary()
 
 
-def commons(cluster: Cluster) -> dict[str, Any]:
+def shared_state_endpoint(cluster: Cluster) -> dict[str, Any]:
     """Return where a cluster's tasks share things, and where its nodes can meet; asked once."""
     _PROCESS.had_pool = True
-    if cluster not in _KNOWN:
-        _KNOWN[cluster] = cluster.link.head("commons")
-    return _KNOWN[cluster]
+    if cluster not in _ENDPOINTS:
+        _ENDPOINTS[cluster] = cluster.connection.ask_controller("commons")
+    return _ENDPOINTS[cluster]
 
 
 def _addresses(pool: Pool, head: str) -> dict[int, str]:
@@ -311,5 +311,5 @@ def _addresses(pool: Pool, head: str) -> dict[int, str]:
     for cluster in pool.clusters:
         if isinstance(cluster.cloud, ReachedBySsh):
             for node in cluster.cloud.taken(cluster.machines):
-                private[cluster.link, node.rank] = node.private or node.address.host
-    return {rank: private.get(place, head) for rank, place in pool.places.items()}
+                private[cluster.connection, node.rank] = node.private or node.address.host
+    return {rank: private.get(place, head) for rank, place in pool.locations.items()}

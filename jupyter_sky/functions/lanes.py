@@ -14,17 +14,17 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .calls import Call, raise_in_thread, take_back
+from .calls import Call, clear_stopped, raise_in_thread
 from .inlets import Stopped
 
 if TYPE_CHECKING:
-    from .site import Crew
+    from .site import PoolExecutors
 
-TURN_SECONDS = 0.05
+MAIN_THREAD_SECONDS = 0.05
 """How long calls keep the main thread before cells, which share it, have a turn."""
 
 
-class Lane(Protocol):
+class CallExecutor(Protocol):
     """A place for one call at a time."""
 
     call: Call | None
@@ -46,44 +46,44 @@ class Lane(Protocol):
         ...
 
 
-class MainLane:
+class MainThreadExecutor:
     """The engine's main thread: signals end what waits, and libraries find what they expect."""
 
-    def __init__(self, crew: Crew, number: int) -> None:
-        self.crew, self.number = crew, number
+    def __init__(self, pool_executors: PoolExecutors, number: int) -> None:
+        self.crew, self.number = pool_executors, number
         self.call: Call | None = None
-        self._coming = False
+        self._is_scheduled = False
         self._thread = threading.main_thread().ident or 0
 
     def wake(self) -> None:
         """Take up what waits, as soon as the engine's loop comes to it."""
-        if not self._coming:
-            self._coming = True
-            self.crew.site.main_loop.add_callback(self._turn)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.crew.site.main_loop.add_callback(self._run_calls)
 
-    def _turn(self) -> None:
-        self._coming = False
-        until = time.monotonic() + TURN_SECONDS
+    def _run_calls(self) -> None:
+        self._is_scheduled = False
+        until = time.monotonic() + MAIN_THREAD_SECONDS
         before = signal.signal(signal.SIGINT, self._interrupted)
         site = self.crew.site
         try:
-            while (batch_call := self.crew.next()) is not None:
+            while (batch_call := self.crew.next_call()) is not None:
                 batch, self.call = batch_call
-                site.at_work(batch)
+                site.mark_busy(batch)
                 self.call.run(self.number)
                 self.call = None
                 if time.monotonic() > until:
                     break
         finally:
             self.call = None
-            site.at_rest()
+            site.mark_idle()
             signal.signal(signal.SIGINT, before)
-        if self.crew.waiting():
+        if self.crew.has_waiting():
             self.wake()
 
     def _interrupted(self, signum: int, frame: Any) -> None:
         call = self.call
-        if call is not None and call.why and not call.over:
+        if call is not None and call.stop_reason and not call.is_over:
             raise Stopped
 
     def interrupt(self, call: Call) -> Callable[[int], None]:
@@ -98,11 +98,11 @@ class MainLane:
         """The engine goes on."""
 
 
-class ThreadLane:
+class ThreadExecutor:
     """A thread of the engine."""
 
-    def __init__(self, crew: Crew, number: int) -> None:
-        self.crew, self.number = crew, number
+    def __init__(self, pool_executors: PoolExecutors, number: int) -> None:
+        self.crew, self.number = pool_executors, number
         self.call: Call | None = None
         self._wake = threading.Event()
         self._closed = False
@@ -110,7 +110,7 @@ class ThreadLane:
 
     def _start(self) -> None:
         self._thread = threading.Thread(
-            target=self._go, name=f"sky-call-{self.number}", daemon=True
+            target=self._run, name=f"sky-call-{self.number}", daemon=True
         )
         self._thread.start()
 
@@ -118,21 +118,21 @@ class ThreadLane:
         """Take up what waits."""
         self._wake.set()
 
-    def _go(self) -> None:
-        while self._thread_is_mine():
+    def _run(self) -> None:
+        while self._owns_thread():
             self._wake.wait()
             self._wake.clear()
             with suppress(Stopped):
-                while self._thread_is_mine() and (found := self.crew.next()) is not None:
+                while self._owns_thread() and (found := self.crew.next_call()) is not None:
                     batch, call = found
                     self.call = call
-                    self.crew.site.speak_for(batch)
+                    self.crew.site.attribute_output(batch)
                     call.run(self.number)
-                    take_back(threading.get_ident())
-                    if self._thread_is_mine():
+                    clear_stopped(threading.get_ident())
+                    if self._owns_thread():
                         self.call = None
 
-    def _thread_is_mine(self) -> bool:
+    def _owns_thread(self) -> bool:
         return not self._closed and self._thread is threading.current_thread()
 
     def interrupt(self, call: Call) -> Callable[[int], None]:
@@ -152,55 +152,55 @@ class ThreadLane:
         self._wake.set()
 
 
-class ProcessLane:
+class ProcessExecutor:
     """A process of its own below the engine, and the thread that speaks with it."""
 
-    def __init__(self, crew: Crew, number: int) -> None:
-        self.crew, self.number = crew, number
+    def __init__(self, pool_executors: PoolExecutors, number: int) -> None:
+        self.crew, self.number = pool_executors, number
         self.call: Call | None = None
         self._process: subprocess.Popen | None = None
         self._pipe: Connection | None = None
         self._sending = threading.Lock()
         self._wake = threading.Event()
         self._closed = False
-        self._told: Any = None
-        threading.Thread(target=self._go, name=f"sky-call-{number}", daemon=True).start()
+        self._sent_context: Any = None
+        threading.Thread(target=self._run, name=f"sky-call-{number}", daemon=True).start()
 
     def wake(self) -> None:
         """Take up what waits."""
         self._wake.set()
 
-    def _go(self) -> None:
+    def _run(self) -> None:
         while not self._closed:
             self._wake.wait()
             self._wake.clear()
-            while not self._closed and (found := self.crew.next()) is not None:
+            while not self._closed and (found := self.crew.next_call()) is not None:
                 batch, self.call = found
-                self.crew.site.speak_for(batch)
-                self._carry_out(self.call, batch)
+                self.crew.site.attribute_output(batch)
+                self._run_call(self.call, batch)
                 self.call = None
 
-    def _carry_out(self, call: Call, batch: Any) -> None:
+    def _run_call(self, call: Call, batch: Any) -> None:
         try:
             pipe = self._open()
-            call.began = time.monotonic()
-            camp = None if self._told is call.camp else call.camp.order
-            self._told = call.camp
-            self._say(("run", camp, call.order))
-            call.carried_by(self._say)
+            call.started_at = time.monotonic()
+            context = None if self._sent_context is call.camp else call.camp.order
+            self._sent_context = call.camp
+            self._send(("run", context, call.order))
+            call.set_forwarder(self._send)
             while True:
                 said = pipe.recv()
                 if said[0] == "text":
                     self.crew.site.show(batch, *said[1:])
                 else:
                     call.emit(said)
-                    if said[0] in ENDS:
+                    if said[0] in FINAL_KINDS:
                         break
         except (EOFError, OSError):
             self._end()
-            if not call.over:
-                call.emit(("lost", call.key, self._last_words()))
-        call.over = True
+            if not call.is_over:
+                call.emit(("lost", call.key, self._exit_reason()))
+        call.is_over = True
 
     def _open(self) -> Connection:
         if self._pipe is None:
@@ -208,24 +208,24 @@ class ProcessLane:
             here, there = socket.socketpair()
             with there:
                 self._process = subprocess.Popen(
-                    [*_CHILD, str(there.fileno()), str(self.crew.site.vault.folder), number],
+                    [*_CHILD, str(there.fileno()), str(self.crew.site.blob_cache.folder), number],
                     pass_fds=[there.fileno()],
                     stdin=subprocess.DEVNULL,
                 )
-            self._pipe, self._told = Connection(here.detach()), None
+            self._pipe, self._sent_context = Connection(here.detach()), None
             self._pipe.recv()  # it is there: the time of a call is not that of its process
         return self._pipe
 
-    def _say(self, order: tuple) -> None:
+    def _send(self, order: tuple) -> None:
         with self._sending, suppress(OSError, ValueError):
             if self._pipe is not None:
                 self._pipe.send(order)
 
-    def _last_words(self) -> str:
-        from ..engines.guardian import cause
+    def _exit_reason(self) -> str:
+        from ..engines.guardian import describe_exit
 
         code = self._process.returncode if self._process else 0
-        return f"its process {cause(code or 0)}"
+        return f"its process {describe_exit(code or 0)}"
 
     def _end(self) -> None:
         if self._process is not None:
@@ -238,7 +238,7 @@ class ProcessLane:
 
     def interrupt(self, call: Call) -> None:
         """Tell the process, which does it there."""
-        call.forward(("stop", call.key, call.why))
+        call.forward(("stop", call.key, call.stop_reason))
         return None
 
     def abandon(self, call: Call) -> bool:
@@ -256,6 +256,10 @@ class ProcessLane:
 
 
 _CHILD = (sys.executable, "-m", "jupyter_sky.functions.child")
-ENDS = {"value", "error", "end", "missing", "lost"}
+FINAL_KINDS = {"value", "error", "end", "missing", "lost"}
 """What a call says last."""
-LANES: dict[str, type] = {"main": MainLane, "thread": ThreadLane, "process": ProcessLane}
+EXECUTOR_CLASSES: dict[str, type] = {
+    "main": MainThreadExecutor,
+    "thread": ThreadExecutor,
+    "process": ProcessExecutor,
+}

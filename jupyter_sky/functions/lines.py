@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..engines.commons import Answers, Commons
+from ..engines.commons import Responses, SharedState
 from ..errors import SkyClusterLost, SkyUsageError
 from . import instance
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from ..executor.cluster import Cluster
     from .pool import Pool
 
-SLICE_SECONDS = 0.2
+POLL_SECONDS = 0.2
 """How often a thread that waits looks up: it may have been told to end."""
-AGAIN_SECONDS = 5.0
+RESEND_SECONDS = 5.0
 """A request without an answer is sent again; it is carried out once."""
-FIRST_SECONDS = 30.0
+FIRST_REPLY_SECONDS = 30.0
 STANDALONE = "standalone"
 """The fact of a pool whose nodes do not speak to each other."""
 
 
-class Line(Protocol):
+class SharedStateClient(Protocol):
     """The way of one thread."""
 
     def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
@@ -38,9 +38,9 @@ class Line(Protocol):
         ...
 
 
-def line() -> Line:
+def current_client() -> SharedStateClient:
     """Return this thread's way to what is shared where it runs."""
-    here = instance.facts()
+    here = instance.pool_facts()
     active = None if here else _active()
     if STANDALONE in (here.get("facts", {}) if active is None else active.facts):
         raise SkyUsageError(
@@ -48,13 +48,13 @@ def line() -> Line:
             hint="leave that out, where the nodes reach each other",
         )
     if active is not None:
-        known = _from_here(active.cluster)
+        known = _notebook_endpoint(active.cluster)
     elif (known := here.get("commons")) is None:
-        return _alone()
-    lines = _lines()
+        return _local_client()
+    lines = _thread_clients()
     key = known["url"], known["key"], os.getpid()  # a socket does not outlive a fork
     if key not in lines:
-        lines[key] = Wire(known)
+        lines[key] = RemoteClient(known)
     return lines[key]
 
 
@@ -64,9 +64,9 @@ def _active() -> Pool | None:
     return pool.active()
 
 
-def _from_here(cluster: Cluster) -> dict[str, str]:
+def _notebook_endpoint(cluster: Cluster) -> dict[str, str]:
     """Return how this notebook reaches what a cluster's tasks share."""
-    known, tunnel = instance.commons(cluster), cluster.tunnel
+    known, tunnel = instance.shared_state_endpoint(cluster), cluster.tunnel
     if tunnel is None:
         return {"url": known["near"], "key": known["key"]}
     port = tunnel.forward(int(known["near"].rpartition(":")[2]))
@@ -76,13 +76,13 @@ def _from_here(cluster: Cluster) -> dict[str, str]:
 _local = threading.local()
 
 
-def _lines() -> dict[tuple[str, str, int], Wire]:
+def _thread_clients() -> dict[tuple[str, str, int], RemoteClient]:
     if not hasattr(_local, "lines"):
         _local.lines = {}
     return _local.lines
 
 
-def _alone() -> Here:
+def _local_client() -> LocalClient:
     if instance.had_pool():
         warnings.warn(
             "no pool is up: this is shared by this process's own threads only; what tasks of a "
@@ -90,11 +90,11 @@ def _alone() -> Here:
             stacklevel=5,
         )
     if not hasattr(_local, "here"):
-        _local.here = Here(_OWN)
+        _local.here = LocalClient(_PROCESS_STATE)
     return _local.here
 
 
-class Wire:
+class RemoteClient:
     """A connection to the steward of a cluster.
 
     Parameters
@@ -106,7 +106,7 @@ class Wire:
     def __init__(self, known: Mapping[str, str]) -> None:
         import zmq
 
-        self._life = ""
+        self._incarnation = ""
         self._numbers = itertools.count(1)
         self._heard = False
         self._socket = zmq.Context.instance().socket(zmq.DEALER)
@@ -123,7 +123,7 @@ class Wire:
         number = next(self._numbers)
         message = [json.dumps([number, arguments]).encode(), *frames]
         try:
-            return self._answered(number, message, arguments)
+            return self._exchange(number, message, arguments)
         except BaseException as error:
             if not isinstance(error, SkyUsageError):  # what nobody waits for must not be given
                 with contextlib.suppress(Exception):
@@ -131,20 +131,20 @@ class Wire:
                     self._socket.send(json.dumps([next(self._numbers), cancel]).encode())
             raise
 
-    def _answered(
+    def _exchange(
         self, number: int, message: list[bytes], arguments: dict[str, Any]
     ) -> tuple[Any, list[bytes]]:
         begun = sent = time.monotonic()
         self._socket.send_multipart(message)
         while True:
-            if not self._socket.poll(SLICE_SECONDS * 1000):
+            if not self._socket.poll(POLL_SECONDS * 1000):
                 now = time.monotonic()
-                if not self._heard and now - begun > FIRST_SECONDS:
+                if not self._heard and now - begun > FIRST_REPLY_SECONDS:
                     raise SkyClusterLost(
-                        f"nobody answers for what the pool shares ({FIRST_SECONDS:g} s)",
+                        f"nobody answers for what the pool shares ({FIRST_REPLY_SECONDS:g} s)",
                         hint="functions on a node reach the head of their pool only",
                     )
-                if now - sent > AGAIN_SECONDS:
+                if now - sent > RESEND_SECONDS:
                     self._socket.send_multipart(message)
                     sent = now
                 continue
@@ -154,67 +154,69 @@ class Wire:
             if answer[0] != number:
                 continue
             _, life, failed, value = answer
-            if self._life and life != self._life:
-                self._life = life
+            if self._incarnation and life != self._incarnation:
+                self._incarnation = life
                 raise SkyClusterLost("what the pool shared is lost: the process that kept it died")
-            self._life = life
-            return _opened(arguments, failed, value), frames
+            self._incarnation = life
+            return _check_response(arguments, failed, value), frames
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             self._socket.close()
 
 
-class _Own:
+class _ProcessState:
     """What the threads of this process share where there is no pool."""
 
     def __init__(self) -> None:
-        self.commons = Commons()
+        self.state = SharedState()
         self.changed = threading.Condition()
         self.boxes: dict[bytes, dict[int, tuple[str, Any, list[bytes]]]] = {}
 
-    def deliver(self, answers: Answers) -> None:
+    def deliver(self, answers: Responses) -> None:
         for each in answers:
-            box = self.boxes.setdefault(each.asked.client, {})
-            box[each.asked.number] = each.failed, each.value, list(each.frames)
+            box = self.boxes.setdefault(each.request.client, {})
+            box[each.request.number] = each.error, each.value, list(each.frames)
         self.changed.notify_all()
 
 
-_OWN = _Own()
+_PROCESS_STATE = _ProcessState()
 
 
-class Here:
+class LocalClient:
     """The way of a thread to what its process shares."""
 
-    def __init__(self, own: _Own) -> None:
-        self._own, self._name = own, uuid.uuid4().bytes
+    def __init__(self, own: _ProcessState) -> None:
+        self._state, self._name = own, uuid.uuid4().bytes
         self._numbers = itertools.count(1)
 
     def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
         """Have something done, and wait for it."""
-        own, number = self._own, next(self._numbers)
+        own, number = self._state, next(self._numbers)
         with own.changed:
             now = time.monotonic()
-            own.deliver(own.commons.ask(self._name, number, arguments, frames, now))
+            own.deliver(own.state.handle_request(self._name, number, arguments, frames, now))
             box = own.boxes.setdefault(self._name, {})
             try:
                 while number not in box:
-                    own.changed.wait(SLICE_SECONDS / 10)
-                    own.deliver(own.commons.expire(time.monotonic()))
+                    own.changed.wait(POLL_SECONDS / 10)
+                    own.deliver(own.state.expire(time.monotonic()))
             except BaseException:
                 cancel = {"op": "cancel", "number": number}
-                own.deliver(own.commons.ask(self._name, next(self._numbers), cancel, (), now))
+                own.deliver(
+                    own.state.handle_request(self._name, next(self._numbers), cancel, (), now)
+                )
                 raise
             failed, value, values = box.pop(number)
-        return _opened(arguments, failed, value), values
+        return _check_response(arguments, failed, value), values
 
     def __del__(self) -> None:
-        with self._own.changed:
-            self._own.boxes.pop(self._name, None)
-            self._own.deliver(self._own.commons.gone(self._name))
+        with self._state.changed:
+            self._state.boxes.pop(self._name, None)
+            self._state.deliver(self._state.state.remove_client(self._name))
 
 
-def _opened(arguments: dict[str, Any], failed: str, value: Any) -> Any:
+def _check_response(arguments: dict[str, Any], failed: str, value: Any) -> Any:
     if failed:
         raise SkyUsageError(f"sky.{arguments['kind']}({arguments['name']!r}): {failed}")
     return value

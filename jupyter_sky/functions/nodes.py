@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..engines.link import Link
-    from .tasks import Task
+    from ..engines.link import ClusterConnection
+    from .tasks import CallTask
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class PoolNode:
     """A node that takes calls.
 
     Attributes
@@ -25,43 +25,46 @@ class Node:
     """
 
     rank: int
-    link: Link
-    place: int
+    connection: ClusterConnection
+    cluster_rank: int
     slots: int
-    lane: str
+    executor: str
     engine: str = ""
-    batches: dict[str, Batch] = field(default_factory=dict)
-    pinned: deque[Task] = field(default_factory=deque)
+    batches: dict[str, SentBatch] = field(default_factory=dict)
+    pinned: deque[CallTask] = field(default_factory=deque)
     reserved: bool = False
-    aside: bool = False
+    joining: bool = False
     """Whether only calls for this very node go there: it is being made ready."""
-    told: Any = None
+    sent_context: Any = None
 
     @property
-    def free(self) -> int:
+    def free_slots(self) -> int:
         """Slots that nothing runs in."""
-        if not self.engine or self.reserved or not self.alive:
+        if not self.engine or self.reserved or not self.is_alive:
             return 0
         return self.slots - len(self.batches)
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether its engine is there, as far as is known."""
-        return not self.link.lost and self.link.client._engines.get(self.place) == self.engine
+        return (
+            not self.connection.is_lost
+            and self.connection.client._engines.get(self.cluster_rank) == self.engine
+        )
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class SentBatch:
     """Calls that went to a node in one message."""
 
-    node: Node
-    tasks: dict[int, Task]
+    node: PoolNode
+    tasks: dict[int, CallTask]
     id: str = ""
     sent: float = field(default_factory=time.monotonic)
     printed: int = 0
-    held: deque[tuple[int, list[tuple]]] = field(default_factory=deque)
-    final: bool = False
-    crowded: bool = False
+    held_results: deque[tuple[int, list[tuple]]] = field(default_factory=deque)
+    is_final: bool = False
+    ran_concurrently: bool = False
     """Whether others ran beside it when its engine died."""
-    stopped: tuple[str, float] | None = None
+    stop_request: tuple[str, float] | None = None
     """Why and when it was told to stop."""

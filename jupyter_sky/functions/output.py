@@ -17,7 +17,7 @@ F = TypeVar("F")
 _LINE_ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
 
 
-class Sink:
+class OutputSink:
     """Where the text of some calls goes: into the outputs of the cell that has sent them.
 
     Parameters

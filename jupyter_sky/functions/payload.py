@@ -124,7 +124,7 @@ def pack_arguments(
     try:
         return split(Parcel._pickle((args, dict(kwargs))), blobs)
     except Exception as error:
-        for label, value in _labelled(function, args, kwargs):
+        for label, value in _label_arguments(function, args, kwargs):
             Parcel.of(value, f"argument {label} of {name}")
         raise SkyTransferError(f"the arguments of {name} cannot be sent: {error}") from error
 
@@ -146,7 +146,7 @@ def pack_function(
         raise
 
 
-def _labelled(
+def _label_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
     """Name each argument as the function does."""
@@ -162,7 +162,7 @@ _by_value_lock = threading.Lock()
 
 
 @contextmanager
-def carrying(module: str | None) -> Iterator[None]:
+def pickled_by_value(module: str | None) -> Iterator[None]:
     """Let what a module of the user defines travel whole: nodes cannot import it.
 
     Packages that are installed stay what they are, a name to import.

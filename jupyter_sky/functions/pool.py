@@ -15,16 +15,16 @@ from ..engines.values import Parcel
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
 from . import instance
 from .dispatch import Dispatcher
-from .nodes import Node
-from .output import Sink
+from .nodes import PoolNode
+from .output import OutputSink
 from .payload import split
 from .pending import Function, PendingFunction
-from .ships import Ships
+from .ships import BlobTransfer
 from .specs import Worker
-from .tasks import Packer, RemoteFuture, Task, results_of, streamed_results
+from .tasks import CallPickler, CallTask, RemoteFuture, results_of, streamed_results
 
 if TYPE_CHECKING:
-    from ..engines.link import Link
+    from ..engines.link import ClusterConnection
     from ..executor.cluster import Cluster
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ def active() -> Pool | None:
 
 def active_pools() -> list[Pool]:
     """Return the pools that are up, the newest first."""
-    return [pool for pool in reversed(_active) if not pool.link.lost]
+    return [pool for pool in reversed(_active) if not pool.connection.lost]
 
 
 def refuse_untrusted() -> None:
@@ -114,14 +114,16 @@ class Pool:
         self._clusters: list[Cluster] = []
         self._end = end
         self._stack = ExitStack()
-        self._told: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self._contexts: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._equipment = _no_equipment
         self._healing = threading.Lock()
         self._dispatcher = Dispatcher(self._describe, self._on_loss)
         self._dispatcher.on_use = self._note_use
-        self._ships = Ships(self._dispatcher)
+        self._blobs = BlobTransfer(self._dispatcher)
         self.join(cluster)
-        instance.commons(cluster)  # now: the thread that would answer must not have to wait for it
+        instance.shared_state_endpoint(
+            cluster
+        )  # now: the thread that would answer must not have to wait for it
         _active.append(self)
 
     # -- nodes ---------------------------------------------------------------------------------
@@ -137,15 +139,15 @@ class Pool:
         return self.cluster.row
 
     @property
-    def link(self) -> Any:
+    def connection(self) -> Any:
         """The connection to its cluster."""
-        return self.cluster.link
+        return self.cluster.connection
 
     @property
     def ranks(self) -> list[int]:
         """The nodes that take calls now."""
         with self._dispatcher.lock:
-            return sorted(n.rank for n in self._dispatcher.nodes.values() if not n.aside)
+            return sorted(n.rank for n in self._dispatcher.nodes.values() if not n.joining)
 
     @property
     def clusters(self) -> list[Cluster]:
@@ -153,10 +155,10 @@ class Pool:
         return list(self._clusters)
 
     @property
-    def places(self) -> dict[int, tuple[Link, int]]:
+    def locations(self) -> dict[int, tuple[ClusterConnection, int]]:
         """Where each rank is: the connection of its cluster and its rank there."""
         with self._dispatcher.lock:
-            return {n.rank: (n.link, n.place) for n in self._dispatcher.nodes.values()}
+            return {n.rank: (n.connection, n.cluster_rank) for n in self._dispatcher.nodes.values()}
 
     @property
     def concurrency(self) -> int:
@@ -169,7 +171,7 @@ class Pool:
         return not self.closed
 
     def join(
-        self, cluster: Cluster, welcome: Callable[[Pool, Sequence[int]], None] | None = None
+        self, cluster: Cluster, prepare: Callable[[Pool, Sequence[int]], None] | None = None
     ) -> list[int]:
         """Take the nodes of a cluster in; return their ranks here.
 
@@ -178,24 +180,30 @@ class Pool:
         with self._dispatcher.lock:
             first = max(self._dispatcher.nodes, default=-1) + 1
             ranks = [first + place for place in range(cluster.row.nodes)]
-            engines = cluster.link.client._engines
-            slots, lane = self.worker.concurrency, self.worker.lane
+            engines = cluster.connection.client._engines
+            slots, lane = self.worker.concurrency, self.worker.executor_kind
             for place, rank in enumerate(ranks):
-                self._dispatcher.nodes[rank] = Node(
-                    rank, cluster.link, place, slots, lane, engines[place], aside=bool(welcome)
+                self._dispatcher.nodes[rank] = PoolNode(
+                    rank,
+                    cluster.connection,
+                    place,
+                    slots,
+                    lane,
+                    engines[place],
+                    joining=bool(prepare),
                 )
             self._clusters.append(cluster)
-            cluster.link.pools.append(self.use)
-        if welcome is not None:
+            cluster.connection.pools.append(self.use)
+        if prepare is not None:
             try:
-                welcome(self, ranks)
+                prepare(self, ranks)
             except BaseException:
                 self.leave(cluster)
                 raise
             with self._dispatcher.lock:
                 for rank in ranks:
-                    self._dispatcher.nodes[rank].aside = False
-            self._dispatcher.pump()
+                    self._dispatcher.nodes[rank].joining = False
+            self._dispatcher.dispatch()
         return ranks
 
     def leave(self, cluster: Cluster) -> None:
@@ -203,86 +211,88 @@ class Pool:
         with self._dispatcher.lock:
             if cluster in self._clusters:
                 self._clusters.remove(cluster)
-            if self.use in cluster.link.pools:
-                cluster.link.pools.remove(self.use)
-            self._dispatcher.dismiss(cluster.link)
+            if self.use in cluster.connection.pools:
+                cluster.connection.pools.remove(self.use)
+            self._dispatcher.remove_cluster(cluster.connection)
 
     def busy(self, cluster: Cluster) -> bool:
         """Whether nodes of a cluster run anything."""
         with self._dispatcher.lock:
             nodes = self._dispatcher.nodes.values()
-            return any(n.link is cluster.link and (n.batches or n.pinned) for n in nodes)
+            return any(
+                n.connection is cluster.connection and (n.batches or n.pinned) for n in nodes
+            )
 
     def use(self) -> str:
         """Name what its nodes are used for now; empty when they are idle.
 
         One node's work keeps them all: the clusters of a pool do not end one by one.
         """
-        calls = self._dispatcher.calls()
+        calls = self._dispatcher.call_count()
         named = [f"{calls} call{'' if calls == 1 else 's'}"] if calls else []
         return ", ".join(named + [use for each in self.uses if (use := each())])
 
     def _note_use(self) -> None:
         for cluster in list(self._clusters):
-            cluster.link.used("a call")
+            cluster.connection.record_use("a call")
 
-    def look(self) -> None:
+    def check_nodes(self) -> None:
         """Notice nodes that are gone, before a call does."""
-        self._dispatcher.pump()
+        self._dispatcher.dispatch()
 
     @property
     def waiting(self) -> int:
         """How many calls wait for a node."""
-        return self._dispatcher.waiting()
+        return self._dispatcher.waiting_count()
 
     def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
         """Say what every process does before its first call, and around every call."""
         pair = ([setup for setup in setups if setup is not None], list(around))
         self._equipment = split(Parcel.of(pair, "what plug-ins send"), None)
 
-    def _describe(self, node: Node) -> dict[str, Any]:
+    def _describe(self, node: PoolNode) -> dict[str, Any]:
         version = (self.ranks, dict(self.facts), self._equipment)
-        before, told = self._told.get(node.rank, (None, {}))
+        before, told = self._contexts.get(node.rank, (None, {}))
         if before != version:
             told = {
                 "pool": self.id,
-                "executor": self.worker.lane,
+                "executor": self.worker.executor_kind,
                 "concurrency": self.worker.concurrency,
                 "setups": self._equipment,
                 "topology": instance.topology(self, node.rank),
             }
-            self._told[node.rank] = version, told
+            self._contexts[node.rank] = version, told
         return told
 
-    def _on_loss(self, node: Node) -> None:
+    def _on_loss(self, node: PoolNode) -> None:
         """Bring a node back whose engine has died: another is started in its place."""
         threading.Thread(
             target=self._heal, args=(node,), name=f"sky-heal-{node.rank}", daemon=True
         ).start()
 
-    def _heal(self, node: Node) -> None:
-        cluster = next((c for c in self._clusters if c.link is node.link), None)
+    def _heal(self, node: PoolNode) -> None:
+        cluster = next((c for c in self._clusters if c.connection is node.connection), None)
         if cluster is None or self.closed:
             return
         try:
             while not self.closed:
                 with self._healing, contextlib.suppress(SkyEngineLost):  # slow, then, not gone
                     try:
-                        cluster.heal([node.place])
+                        cluster.heal([node.cluster_rank])
                         break
                     except SkyNodeLost as lost:
                         if lost.given_up:
-                            self._dispatcher.drop(node)
+                            self._dispatcher.remove_node(node)
                             return
-            if cluster.link.lost:
-                raise SkyClusterLost(cluster.link.gone)
+            if cluster.connection.is_lost:
+                raise SkyClusterLost(cluster.connection.lost_reason)
         except SkyError as error:
             self._drop(cluster, error)
             return
         with self._dispatcher.lock:
-            node.told = None
-            node.engine = node.link.client._engines.get(node.place, "")
-        self._dispatcher.pump()
+            node.sent_context = None
+            node.engine = node.connection.client._engines.get(node.cluster_rank, "")
+        self._dispatcher.dispatch()
 
     def _drop(self, cluster: Cluster, error: SkyError) -> None:
         """Go on without a cluster that is gone, if there is another."""
@@ -303,7 +313,7 @@ class Pool:
 
     def run(self, call: PendingFunction[T]) -> T:
         """Run a call on one node, and wait for it: ``call >> pool``."""
-        with self._sent([(call, None)]) as futures:
+        with self._submitted([(call, None)]) as futures:
             return futures[0].result()
 
     def submit(self, call: PendingFunction[T]) -> Future[T]:
@@ -312,17 +322,17 @@ class Pool:
 
     def broadcast(self, call: PendingFunction[T]) -> list[T]:
         """Run a call on every node; return the results by rank: ``call @ pool``."""
-        with self._sent([(call, rank) for rank in self.ranks]) as futures:
+        with self._submitted([(call, rank) for rank in self.ranks]) as futures:
             return results_of(futures)
 
     def run_all(self, calls: Calls) -> tuple[Any, ...]:
         """Run calls side by side; return their results in the same order."""
-        with self._watched([(call, None) for call in calls]) as futures:
+        with self._with_progress([(call, None) for call in calls]) as futures:
             return tuple(results_of(futures))
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
         """Run calls side by side; give each result when it is there."""
-        sent = self._watched([(call, None) for call in calls])
+        sent = self._with_progress([(call, None) for call in calls])
         return streamed_results(sent, sent.__enter__(), ordered)
 
     def map(self, function: Callable[..., T], items: Iterable[Any]) -> list[T]:
@@ -343,7 +353,7 @@ class Pool:
         return self._send([(call, rank)])[0]
 
     @contextlib.contextmanager
-    def _sent(self, wanted: Wanted) -> Iterator[list[Any]]:
+    def _submitted(self, wanted: Wanted) -> Iterator[list[Any]]:
         """Send calls; stop those that have not ended when the block is left, however that is."""
         futures: list[Any] = []
         try:
@@ -354,11 +364,11 @@ class Pool:
                 future.cancel()
 
     @contextlib.contextmanager
-    def _watched(self, wanted: Wanted) -> Iterator[list[Any]]:
+    def _with_progress(self, wanted: Wanted) -> Iterator[list[Any]]:
         """The same, and show how far they are."""
-        from .progress import watched
+        from .progress import show_progress
 
-        with self._sent(wanted) as futures, watched(futures, self._dispatcher):
+        with self._submitted(wanted) as futures, show_progress(futures, self._dispatcher):
             yield futures
 
     def _send(self, wanted: Wanted, futures: list[Any] | None = None) -> list[Any]:
@@ -368,21 +378,21 @@ class Pool:
                 f"pool {self.name} {self.closed}: calls cannot be sent to it any more",
                 hint="bring one up: sky.up(...), or with sky.Compute(...) as compute",
             )
-        packer, tasks, packed = Packer(), [], {}
-        sink = Sink(many=len(self._dispatcher.nodes) > 1)
+        packer, tasks, packed = CallPickler(), [], {}
+        sink = OutputSink(many=len(self._dispatcher.nodes) > 1)
         broadcast = uuid.uuid4().hex if len(wanted) > 1 and wanted[0][1] is not None else ""
         for call, rank in wanted:
             if id(call) not in packed:
                 packed[id(call)] = packer.pack(call)
             function, arguments, inlets, feeders = packed[id(call)]
             future: Any = RemoteFuture()
-            task = Task(call, function, arguments, inlets, future, sink, packer.blobs, rank)
-            task.feeders, task.broadcast = feeders, broadcast
+            task = CallTask(call, function, arguments, inlets, future, sink, packer.blobs, rank)
+            task.stream_senders, task.broadcast = feeders, broadcast
             task.timeout = call.timeout if call.timeout is not None else self.limit
             for feeder in feeders:
                 feeder.expected += 1
             tasks.append(task)
-        self._ships.bring(packer.blobs)
+        self._blobs.upload(packer.blobs)
         futures = [] if futures is None else futures
         futures += [task.future for task in tasks]
         self._dispatcher.submit(tasks)
@@ -410,8 +420,8 @@ class Pool:
         finally:
             self._dispatcher.close(f"pool {self.name} was ended")
             for cluster in self._clusters:
-                if self.use in cluster.link.pools:
-                    cluster.link.pools.remove(self.use)
+                if self.use in cluster.connection.pools:
+                    cluster.connection.pools.remove(self.use)
             for cluster in reversed(self._clusters):
                 self._let_go(cluster)
 
@@ -420,8 +430,12 @@ class Pool:
             self._end(cluster)
             return
         for node in self._dispatcher.nodes.values():
-            if node.link is cluster.link and node.engine and not cluster.link.lost:
-                self._dispatcher.order(node, node.engine, ("close", self.id))
+            if (
+                node.connection is cluster.connection
+                and node.engine
+                and not cluster.connection.is_lost
+            ):
+                self._dispatcher.send_command(node, node.engine, ("close", self.id))
 
     def __enter__(self) -> Pool:
         return self

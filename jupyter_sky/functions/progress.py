@@ -21,11 +21,11 @@ PERIOD_SECONDS = 0.5
 _WINDOW = 40  # looks back, of which the newest rate is made: 20 s
 
 Stage = Literal["running", "done", "failed", "interrupted"]
-Show = Callable[["Progress"], None]
+Show = Callable[["GatherProgress"], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class GatherProgress:
     """How many of some calls are in which state.
 
     Attributes
@@ -73,7 +73,7 @@ class Progress:
         return (self.total - self.ended) / self.rate if self.rate else None
 
 
-class Tally:
+class CallCounter:
     """Counts calls as they end, so that looking costs the same for ten and for ten thousand.
 
     Parameters
@@ -101,7 +101,7 @@ class Tally:
             self._failed += failed
             self._done += not failed
 
-    def look(self, stage: Stage = "running") -> Progress:
+    def snapshot(self, stage: Stage = "running") -> GatherProgress:
         """Return how far they are now."""
         running, nodes = self._at_work()
         now = time.monotonic()
@@ -117,17 +117,17 @@ class Tally:
             rate = ended / seconds
         self._seen.append((now, ended))
         left = self.total - ended - running
-        return Progress(done, running, failed, left, nodes, seconds, rate, stage)
+        return GatherProgress(done, running, failed, left, nodes, seconds, rate, stage)
 
 
 @contextmanager
-def watched(futures: Sequence[Future[Any]], dispatcher: Dispatcher) -> Iterator[None]:
+def show_progress(futures: Sequence[Future[Any]], dispatcher: Dispatcher) -> Iterator[None]:
     """Show how far some calls are while they are waited for, where somebody looks."""
-    show = _shower() if len(futures) > 1 else None
+    show = _find_display() if len(futures) > 1 else None
     if show is None:
         yield
         return
-    watch = _Watch(futures, dispatcher, show)
+    watch = _ProgressThread(futures, dispatcher, show)
     try:
         yield
     except (KeyboardInterrupt, GeneratorExit):
@@ -140,36 +140,38 @@ def watched(futures: Sequence[Future[Any]], dispatcher: Dispatcher) -> Iterator[
         watch.end("done")
 
 
-class _Watch:
+class _ProgressThread:
     """Looks from time to time, in a thread of its own."""
 
     def __init__(self, futures: Sequence[Future[Any]], dispatcher: Dispatcher, show: Show) -> None:
         self._futures, self._dispatcher, self._show = futures, dispatcher, show
         self._begun = time.monotonic()
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._stage: Stage = "running"
-        self._thread = threading.Thread(target=self._go, name="sky-progress", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sky-progress", daemon=True)
         self._thread.start()
 
     def end(self, stage: Stage) -> None:
         """Show how it ended, if anything was shown."""
         self._stage = stage
-        self._over.set()
+        self._stopped.set()
         self._thread.join(1.0)
 
-    def _go(self) -> None:
-        if self._over.wait(FIRST_SECONDS):
+    def _run(self) -> None:
+        if self._stopped.wait(FIRST_SECONDS):
             return
         mine = {id(future) for future in self._futures}
-        tally = Tally(self._futures, lambda: self._dispatcher.at_work(mine), self._begun)
+        tally = CallCounter(
+            self._futures, lambda: self._dispatcher.count_running(mine), self._begun
+        )
         while True:
-            over = self._over.wait(PERIOD_SECONDS)
-            self._show(tally.look(self._stage))
+            over = self._stopped.wait(PERIOD_SECONDS)
+            self._show(tally.snapshot(self._stage))
             if over:
                 return
 
 
-def _shower() -> Show | None:
+def _find_display() -> Show | None:
     """Return what shows a progress: a card in a notebook, a line in a terminal, else nothing."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class ProviderSpec:
     """A cloud, or a region of it.
 
     Attributes
@@ -30,25 +30,25 @@ class Provider:
     region: str | None = None
 
 
-def _of(name: str) -> Callable[..., Provider]:
-    def provider(region: str | None = None) -> Provider:
-        return Provider(name, region)
+def _make_provider(name: str) -> Callable[..., ProviderSpec]:
+    def provider(region: str | None = None) -> ProviderSpec:
+        return ProviderSpec(name, region)
 
     provider.__doc__ = f"Return the cloud {name}, or a region of it."
     return provider
 
 
-AWS = _of("aws")
-Azure = _of("azure")
-GCP = _of("gcp")
-Hyperstack = _of("hyperstack")
-Lambda = _of("lambda")
-Local = _of("local")
-Nebius = _of("nebius")
-RunPod = _of("runpod")
-SSH = _of("ssh")
-VastAI = _of("vast")
-Verda = _of("verda")
+AWS = _make_provider("aws")
+Azure = _make_provider("azure")
+GCP = _make_provider("gcp")
+Hyperstack = _make_provider("hyperstack")
+Lambda = _make_provider("lambda")
+Local = _make_provider("local")
+Nebius = _make_provider("nebius")
+RunPod = _make_provider("runpod")
+SSH = _make_provider("ssh")
+VastAI = _make_provider("vast")
+Verda = _make_provider("verda")
 
 Container = Local
 """Nodes on this machine are processes that are held to their share of it, without an image."""

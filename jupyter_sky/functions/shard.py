@@ -125,7 +125,7 @@ def _take(array: Any, taken: slice | list[int]) -> Any:
     maker = type(array).__module__.partition(".")[0]
     if maker in _BY_POSITIONS or isinstance(taken, list):
         positions = [*range(len(array))[taken]] if isinstance(taken, slice) else taken
-        return _picked(array, maker, positions)
+        return _select_positions(array, maker, positions)
     share = array[taken]
     # a view would keep the whole of it in memory
     return share.copy() if maker == "numpy" else share
@@ -135,7 +135,7 @@ _BY_POSITIONS = {"datasets": "select", "pyarrow": "take"}
 """Methods of those whose slices are something else."""
 
 
-def _picked(array: Any, maker: str, positions: list[int]) -> Any:
+def _select_positions(array: Any, maker: str, positions: list[int]) -> Any:
     if maker in _BY_POSITIONS:
         return getattr(array, _BY_POSITIONS[maker])(positions)
     if isinstance(array, tuple):

@@ -16,17 +16,17 @@ from ..errors import SkyClusterLost, SkyTransferError
 from .payload import Blobs, digest
 
 if TYPE_CHECKING:
-    from ..engines.link import Link
+    from ..engines.link import ClusterConnection
     from .dispatch import Dispatcher
-    from .nodes import Node
-    from .tasks import Task
+    from .nodes import PoolNode
+    from .tasks import CallTask
 
 PART_BYTES = 4 * 2**20
 WINDOW_PARTS = 4
-PATIENCE_SECONDS = 0.2
+POLL_SECONDS = 0.2
 
 
-class Ships:
+class BlobTransfer:
     """Brings blobs to the nodes of a pool.
 
     A blob goes once to each controller, which hands it on to the machines that lack it.
@@ -34,32 +34,34 @@ class Ships:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
-        self._here: dict[str, set[str]] = {}
+        self._uploaded: dict[str, set[str]] = {}
         self._lock = threading.Lock()
-        dispatcher.hold = self._fetch
+        dispatcher.fetch_blob = self._fetch
 
-    def bring(self, blobs: Blobs, again: bool = False) -> None:
+    def upload(self, blobs: Blobs, force: bool = False) -> None:
         """Bring blobs to all nodes, and wait until they are there."""
         if not blobs:
             return
         with self._lock:
             nodes = [n for n in self.dispatcher.nodes.values() if n.engine]
-            by_link: dict[Any, list[Node]] = {}
+            by_link: dict[Any, list[PoolNode]] = {}
             for node in nodes:
-                by_link.setdefault(node.link, []).append(node)
+                by_link.setdefault(node.connection, []).append(node)
             for name, data in blobs.items():
                 for link, there in by_link.items():
-                    lacking = [n for n in there if again or not self._has(n, name)]
+                    lacking = [n for n in there if force or not self._has(n, name)]
                     if lacking:
                         self._send(link, lacking, name, data)
 
-    def _has(self, node: Node, name: str) -> bool:
-        return name in self._here.get(node.engine, ())
+    def _has(self, node: PoolNode, name: str) -> bool:
+        return name in self._uploaded.get(node.engine, ())
 
-    def _send(self, link: Link, nodes: Collection[Node], name: str, data: memoryview) -> None:
+    def _send(
+        self, link: ClusterConnection, nodes: Collection[PoolNode], name: str, data: memoryview
+    ) -> None:
         engines = {node.engine for node in nodes}
-        answers = self._post(link, engines, {"asked": [name]}, None)
-        found = _all(link, answers)
+        answers = self._broadcast(link, engines, {"asked": [name]}, None)
+        found = _wait_all(link, answers)
         # nodes that are on one machine share a vault: one of them takes it for all
         takers = {told["vault"]: engine for engine, told in found.items() if not told["here"]}
         engines = set(takers.values())
@@ -67,17 +69,17 @@ class Ships:
         for start in range(0, data.nbytes if engines else 0, PART_BYTES):
             part = data[start : start + PART_BYTES]
             content = {"name": name, "start": start, "size": data.nbytes}
-            flying.append(self._post(link, engines, content, [part]))
+            flying.append(self._broadcast(link, engines, content, [part]))
             if len(flying) >= WINDOW_PARTS:
-                _all(link, flying.popleft())
+                _wait_all(link, flying.popleft())
         while flying:
-            _all(link, flying.popleft())
+            _wait_all(link, flying.popleft())
         for node in nodes:
-            self._here.setdefault(node.engine, set()).add(name)
+            self._uploaded.setdefault(node.engine, set()).add(name)
 
     @staticmethod
-    def _post(
-        link: Link, engines: Collection[str], content: dict[str, Any], buffers: Any
+    def _broadcast(
+        link: ClusterConnection, engines: Collection[str], content: dict[str, Any], buffers: Any
     ) -> dict[str, Future]:
         """Send one message to several engines, by the controller's broadcast."""
         client: Any = link.client
@@ -104,10 +106,10 @@ class Ships:
 
     # -- what a node lacks all the same ---------------------------------------------------------
 
-    def _fetch(self, node: Node, task: Task, name: str) -> None:
+    def _fetch(self, node: PoolNode, task: CallTask, name: str) -> None:
         """Bring what a node lacks for a task: it came later, or has made room for others."""
 
-        def bring() -> None:
+        def upload_missing() -> None:
             data = task.blobs.get(name)
             try:
                 if data is None or digest(data) != name:
@@ -116,31 +118,31 @@ class Ships:
                         "lacks it",
                         hint="send the call again",
                     )
-                self.bring({name: data}, again=True)
+                self.upload({name: data}, force=True)
             except Exception as error:
                 task.future.fail(error)
                 return
-            self.dispatcher.again([task])
+            self.dispatcher.requeue([task])
 
-        threading.Thread(target=bring, name="sky-blob", daemon=True).start()
+        threading.Thread(target=upload_missing, name="sky-blob", daemon=True).start()
 
 
-def _all(link: Link, futures: dict[str, Future]) -> dict[str, dict[str, Any]]:
+def _wait_all(link: ClusterConnection, futures: dict[str, Future]) -> dict[str, dict[str, Any]]:
     """Wait for the answers of engines; those that have died do not count."""
     found: dict[str, dict[str, Any]] = {}
     for engine, future in futures.items():
-        reply = _answer(link, engine, future)
+        reply = _wait_reply(link, engine, future)
         if isinstance(reply, dict):
-            found[engine] = link.content(reply)
+            found[engine] = link.reply_content(reply)
     return found
 
 
-def _answer(link: Link, engine: str, future: Future) -> Any:
+def _wait_reply(link: ClusterConnection, engine: str, future: Future) -> Any:
     while True:
         try:
-            return future.result(PATIENCE_SECONDS)
+            return future.result(POLL_SECONDS)
         except FutureTimeout:
-            if link.lost:
+            if link.is_lost:
                 raise SkyClusterLost(f"cluster {link.cluster} is gone") from None
             if engine not in link.client._engines.values():
                 return EngineError(engine)

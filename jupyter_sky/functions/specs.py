@@ -49,9 +49,9 @@ class Nodes:
             wrong = isinstance(value, bool) or not isinstance(value, int) or value < 1
             if value is not None and wrong:
                 raise SkyUsageError(f"nodes: {name}={value!r} is not a number of nodes")
-        if self.max is not None and self.max < self.started:
+        if self.max is not None and self.max < self.initial:
             raise SkyUsageError(
-                f"nodes: at most {self.max}, and {self.started} to start with",
+                f"nodes: at most {self.max}, and {self.initial} to start with",
                 hint="the larger number last: nodes=(2, 4), sky.Nodes(min=2, max=4)",
             )
 
@@ -74,7 +74,7 @@ class Nodes:
         return cls(min=value)  # type: ignore[arg-type]
 
     @property
-    def started(self) -> int:
+    def initial(self) -> int:
         """How many are started."""
         return max(self.min or 1, self.desired or 1)
 
@@ -84,9 +84,9 @@ class Nodes:
         return min(self.min or self.desired or 1, self.desired or self.min or 1)
 
     @property
-    def most(self) -> int:
+    def limit(self) -> int:
         """How many there may be."""
-        return self.max or self.started
+        return self.max or self.initial
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Worker:
             )
 
     @property
-    def lane(self) -> str:
+    def executor_kind(self) -> str:
         """What calls run in: a single thread is the main one, where signals arrive."""
         if self.executor == "process":
             return "process"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..executor.session import Session
 
 
-class Starter:
+class ClusterLauncher:
     """Starts and ends the clusters of one pool.
 
     Parameters
@@ -47,7 +47,7 @@ class Starter:
         self.allocation = allocation
         self.clusters: list[Cluster] = []
         """Those that are up."""
-        self.alive: Callable[[], None] = lambda: None
+        self.check_wanted: Callable[[], None] = lambda: None
         """Raises when nobody wants what is being started any more."""
 
     def __call__(self, name: str, nodes: int) -> Cluster:
@@ -61,7 +61,12 @@ class Starter:
         asked, known = self._request(nodes), self.session.clusters
         try:
             cluster, notes = start(
-                known, asked, name, self.lease, lambda *_: self.alive(), allocation=self.allocation
+                known,
+                asked,
+                name,
+                self.lease,
+                lambda *_: self.check_wanted(),
+                allocation=self.allocation,
             )
         except SkyNoOffer as error:
             if self.clusters and self.resources.max_hourly_cost is not None:
@@ -71,13 +76,13 @@ class Starter:
             raise
         return self._started(cluster, notes)
 
-    def found(self, name: str | None, nodes: int) -> Cluster:
+    def obtain(self, name: str | None, nodes: int) -> Cluster:
         """Return a cluster that is up for this request; start one where there is none."""
         cluster, notes = self.session.clusters.obtain(
             self._request(nodes),
             name,
             self.lease,
-            lambda *_: self.alive(),
+            lambda *_: self.check_wanted(),
             allocation=self.allocation,
         )
         return self._started(cluster, notes)
@@ -93,7 +98,7 @@ class Starter:
     @property
     def price(self) -> float:
         """USD/h of what is up."""
-        return sum(one.row.price or 0.0 for one in self.clusters if not one.link.lost)
+        return sum(one.row.price or 0.0 for one in self.clusters if not one.connection.is_lost)
 
     def affordable(self, nodes: int) -> int:
         """Return how many more nodes keep the pool's limit, at the price of those that are up.
@@ -101,7 +106,7 @@ class Starter:
         One at least: a cheaper machine may still keep it, and else the refusal says why.
         """
         limit = self.resources.max_hourly_cost
-        up = sum(one.row.nodes for one in self.clusters if not one.link.lost)
+        up = sum(one.row.nodes for one in self.clusters if not one.connection.is_lost)
         if limit is None or not up or not self.price:
             return nodes
         each = self.price / up
@@ -115,7 +120,7 @@ class Starter:
         limit = self.resources.max_hourly_cost
         if limit is None:
             return replace(self.resources, nodes=nodes)
-        up = sum(one.row.nodes for one in self.clusters if not one.link.lost)
+        up = sum(one.row.nodes for one in self.clusters if not one.connection.is_lost)
         share = nodes / max(nodes, self.resources.nodes - up)
         left = max(0.0, limit - self.price) * share
         return replace(self.resources, nodes=nodes, max_hourly_cost=left)
@@ -127,15 +132,15 @@ class Starter:
         return cluster
 
 
-def best(spec: Spec, nodes: Nodes) -> tuple[Resources, Decision]:
+def choose_offer(spec: Spec, nodes: Nodes) -> tuple[Resources, Decision]:
     """Return the request of a spec, with the settings' limits, and where it would go."""
     spot = {"spot": True, "on-demand": False}.get(spec.market or "")
-    resources = with_settings(spec.resources(nodes.started, spot), Sky.load())
+    resources = with_settings(spec.resources(nodes.initial, spot), Sky.load())
     return resources, decide(resources, spec.market)
 
 
 _EQUIPMENT = {"worker", "image", "plugins", "options"}
-_LABELS_TOO = {"nodes", "cloud", "region", "max_hourly_cost"}
+_SHARED_WORDS = {"nodes", "cloud", "region", "max_hourly_cost"}
 """Words of `Compute` that mean the same as a label."""
 
 
@@ -147,7 +152,7 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     equipment = {key: value for key, value in labels.items() if key in _EQUIPMENT}
     labels = {key: value for key, value in labels.items() if key not in _EQUIPMENT}
     plain = not isinstance(labels.get("nodes"), (tuple, list, Nodes))
-    if labels.keys() <= words and not (labels.keys() <= _LABELS_TOO and plain):
+    if labels.keys() <= words and not (labels.keys() <= _SHARED_WORDS and plain):
         if idle is not None:
             labels.setdefault("ttl", idle)
         return Compute(**labels, **equipment, name=name).up(reuse=True)
@@ -168,4 +173,4 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     known = next((pool for pool in active_pools() if pool.cluster is cluster), None)
     if known is not None and not equipment:
         return known
-    return compute.over(cluster, Starter(session, options.resources, seconds))
+    return compute.use_cluster(cluster, ClusterLauncher(session, options.resources, seconds))

@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import SkyTransferError, SkyUsageError
-from .calls import inlet
+from .calls import stream_input
 from .inlets import WINDOW_BYTES, WINDOW_ITEMS
-from .payload import carrying, dumps
+from .payload import dumps, pickled_by_value
 
 if TYPE_CHECKING:
     from .pending import PendingFunction
@@ -38,11 +38,11 @@ class ItemStream(Generic[T]):
     """
 
     def __init__(
-        self, buffer: Buffer, took: Callable[[int], None], close: Callable[[], None]
+        self, buffer: ItemBuffer, on_consumed: Callable[[int], None], close: Callable[[], None]
     ) -> None:
         self._buffer = buffer
-        self._took, self._stop = took, close
-        self._unsaid = 0
+        self._on_consumed, self._stop = on_consumed, close
+        self._unreported = 0
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -50,10 +50,10 @@ class ItemStream(Generic[T]):
     def __next__(self) -> T:
         kind, value = self._buffer.take()
         if kind == "item":
-            self._unsaid += 1
-            if self._unsaid >= WINDOW_ITEMS // 4 or self._buffer.empty():
-                self._took(self._unsaid)
-                self._unsaid = 0
+            self._unreported += 1
+            if self._unreported >= WINDOW_ITEMS // 4 or self._buffer.empty():
+                self._on_consumed(self._unreported)
+                self._unreported = 0
             return value
         if kind == "error":
             raise value
@@ -75,7 +75,7 @@ class ItemStream(Generic[T]):
             self.close()
 
 
-class Buffer:
+class ItemBuffer:
     """Items that have come and were not taken."""
 
     def __init__(self) -> None:
@@ -120,17 +120,17 @@ class Buffer:
         return open_
 
 
-class Inlet:
+class StreamPlaceholder:
     """Stands for an iterator among the arguments of a call, on the way to its node."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
     def __reduce__(self) -> tuple:
-        return inlet, (self.number,)
+        return stream_input, (self.number,)
 
 
-class Feeder:
+class StreamSender:
     """Goes through an iterator here and sends its items, as fast as every receiver takes them.
 
     Parameters
@@ -159,10 +159,10 @@ class Feeder:
         self._bytes[receiver] = 0
         if len(self._receivers) == self.expected:
             threading.Thread(
-                target=lambda: self._context.run(self._go), name="sky-feeder", daemon=True
+                target=lambda: self._context.run(self._run), name="sky-feeder", daemon=True
             ).start()
 
-    def drawn(self, receiver: Any, count: int) -> None:
+    def acknowledge(self, receiver: Any, count: int) -> None:
         """Note that a receiver has used up some items."""
         with self._wake:
             ahead = self._ahead.get(receiver, deque[int]())
@@ -177,12 +177,12 @@ class Feeder:
             self._ahead.pop(receiver, None)
             self._wake.notify()
 
-    def _go(self) -> None:
+    def _run(self) -> None:
         iterator = iter(())
         try:
             iterator = iter(self.source)
             for item in iterator:
-                data = self._packed(item)
+                data = self._pickle_item(item)
                 if not self._make_room(len(data)):
                     return
                 self._send("item", data)
@@ -194,16 +194,16 @@ class Feeder:
             with contextlib.suppress(Exception):
                 getattr(iterator, "close", lambda: None)()
 
-    def _packed(self, item: Any) -> bytes:
+    def _pickle_item(self, item: Any) -> bytes:
         try:
             return dumps(item)
         except Exception:
-            with carrying(self.module):
+            with pickled_by_value(self.module):
                 return dumps(item)
 
     def _error(self, error: BaseException) -> bytes:
         try:
-            return self._packed(error)
+            return self._pickle_item(error)
         except Exception:
             return dumps(SkyTransferError(f"{self.label}: {type(error).__name__}: {error}"))
 
@@ -248,7 +248,7 @@ def streamed_parameters(function: Callable[..., Any]) -> dict[str, bool]:
 
 def streamed(
     function: Callable[..., Any], call: PendingFunction[Any]
-) -> tuple[tuple[Any, ...], dict[str, Any], tuple, list[Feeder]]:
+) -> tuple[tuple[Any, ...], dict[str, Any], tuple, list[StreamSender]]:
     """Return the arguments of a call with iterators taken out, and what feeds these.
 
     Raises
@@ -277,9 +277,9 @@ def streamed(
                 f"{label} is annotated as an {'Iterable' if again else 'Iterator'} and is streamed "
                 f"to the node, but what was given is a {type(value).__name__}"
             )
-        bound.arguments[name] = Inlet(number)
+        bound.arguments[name] = StreamPlaceholder(number)
         inlets.append((number, label, again))
-        feeders.append(Feeder(value, number, label, module))
+        feeders.append(StreamSender(value, number, label, module))
     return bound.args, bound.kwargs, tuple(inlets), feeders
 
 

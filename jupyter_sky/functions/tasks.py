@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import SkyTimeout
 from ..executor.failures import RemoteFailure, rebuild
 from ..resources import format_elapsed
-from .payload import Blobs, Payload, blobs_of, carrying, pack_arguments, pack_function
+from .payload import Blobs, Payload, blobs_of, pack_arguments, pack_function, pickled_by_value
 
 if TYPE_CHECKING:
-    from .output import Sink
+    from .output import OutputSink
     from .pending import Function, PendingFunction
-    from .streaming import Buffer, Feeder
+    from .streaming import ItemBuffer, StreamSender
 
 T = TypeVar("T")
 
@@ -36,22 +36,22 @@ class RemoteFuture(Future[T]):
     >>> future.result(), await future  # doctest: +SKIP
     """
 
-    stop: Callable[[], None] | None = None
-    at_work: Callable[[], bool] | None = None
+    on_cancel: Callable[[], None] | None = None
+    check_running: Callable[[], bool] | None = None
 
     def cancel(self) -> bool:
         """Stop the call, also where it runs. False when it has ended already."""
         cancelled = super().cancel()
-        stop, self.stop = self.stop, None
+        stop, self.on_cancel = self.on_cancel, None
         if cancelled and stop is not None:
             stop()
         return cancelled
 
     def running(self) -> bool:
         """Whether a node runs it now."""
-        return not self.done() and self.at_work is not None and self.at_work()
+        return not self.done() and self.check_running is not None and self.check_running()
 
-    def settle(self, value: Any) -> None:
+    def resolve(self, value: Any) -> None:
         """Take the result, unless it was cancelled."""
         with contextlib.suppress(Exception):
             self.set_result(value)
@@ -66,7 +66,7 @@ class RemoteFuture(Future[T]):
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class CallTask:
     """One call that was sent to a pool.
 
     Attributes
@@ -82,16 +82,16 @@ class Task:
     call: PendingFunction[Any]
     function: Payload
     arguments: Payload
-    inlets: tuple[tuple, ...]
+    stream_inputs: tuple[tuple, ...]
     future: RemoteFuture
-    sink: Sink
+    sink: OutputSink
     blobs: Blobs
     rank: int | None = None
-    feeders: list[Feeder] = field(default_factory=list)
-    stream: Buffer | None = None
+    stream_senders: list[StreamSender] = field(default_factory=list)
+    stream: ItemBuffer | None = None
     attempts: int = 0
     losses: list[str] = field(default_factory=list)
-    alone: bool = False
+    isolated: bool = False
     key: int = 0
     timeout: float | None = None
     broadcast: str = ""
@@ -100,14 +100,14 @@ class Task:
     @property
     def replayable(self) -> bool:
         """Whether it can begin again: nothing of its streams has passed."""
-        return not self.feeders and self.stream is None
+        return not self.stream_senders and self.stream is None
 
-    def missing(self) -> set[str]:
+    def blob_names(self) -> set[str]:
         """Return the names of all blobs that it needs."""
         return {blob.digest for part in (self.function, self.arguments) for blob in blobs_of(part)}
 
 
-class Packer:
+class CallPickler:
     """Pickles calls; one function of many calls, and an array in many arguments, only once."""
 
     def __init__(self) -> None:
@@ -122,7 +122,9 @@ class Packer:
             self._functions[id(function)] = found
         return found
 
-    def pack(self, call: PendingFunction[Any]) -> tuple[Payload, Payload, tuple, list[Feeder]]:
+    def pack(
+        self, call: PendingFunction[Any]
+    ) -> tuple[Payload, Payload, tuple, list[StreamSender]]:
         """Pickle a call: its function, its arguments, its streams and those who feed them.
 
         Raises
@@ -134,14 +136,14 @@ class Packer:
 
         local = call.function.local
         args, kwargs, inlets, feeders = streamed(local, call)
-        with carrying(getattr(local, "__module__", None)):
+        with pickled_by_value(getattr(local, "__module__", None)):
             function = self.function(call.function)
             name = call.function.name
             arguments = pack_arguments(local, name, args, kwargs, self.blobs)
         return function, arguments, inlets, feeders
 
 
-def failure(task: Task, said: dict[str, Any], rank: int) -> BaseException:
+def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseException:
     """Return the exception that a call has raised on a node, as what it is.
 
     It is of the same class, with what it carried; its cause is a `RemoteError` with the traceback
@@ -153,7 +155,7 @@ def failure(task: Task, said: dict[str, Any], rank: int) -> BaseException:
             f"allowed, on node {rank}, and was stopped",
             hint="allow more: .with_timeout(seconds)",
         )
-    error = _opened(said.get("pickle"))
+    error = _unpickle(said.get("pickle"))
     if error is None:
         reply = {"ename": said["name"], "evalue": said["text"], "sky": {"error": said}}
         error = rebuild(reply, rank, _main_names())
@@ -203,7 +205,7 @@ class RemoteError(Exception):
         return f"on node {self.rank}:\n{self.text}"
 
 
-def _opened(data: bytes | None) -> BaseException | None:
+def _unpickle(data: bytes | None) -> BaseException | None:
     if data is None:
         return None
     try:

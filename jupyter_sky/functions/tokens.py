@@ -47,7 +47,7 @@ def load(data: bytes) -> Any:
     return value
 
 
-def token(key: Any) -> bytes:
+def encode_key(key: Any) -> bytes:
     """Return bytes that are equal for equal keys.
 
     Raises
@@ -68,25 +68,25 @@ def token(key: Any) -> bytes:
     if isinstance(key, bytes):
         return b"b" + key
     if isinstance(key, numbers.Number):
-        return b"i" + _number(key)
+        return b"i" + _encode_number(key)
     if type(key) is tuple:
-        return b"t" + _joined(token(part) for part in key)
+        return b"t" + _join_parts(encode_key(part) for part in key)
     if isinstance(key, frozenset):
-        return b"f" + _joined(sorted(token(part) for part in key))
-    return b"p" + _pickled(key)
+        return b"f" + _join_parts(sorted(encode_key(part) for part in key))
+    return b"p" + _pickle_key(key)
 
 
-def _number(key: Any) -> bytes:
+def _encode_number(key: Any) -> bytes:
     number = key.item() if hasattr(key, "item") else key
     whole = isinstance(number, float) and number.is_integer()
     return repr(int(number) if whole or isinstance(number, bool) else number).encode()
 
 
-def _joined(parts: Any) -> bytes:
+def _join_parts(parts: Any) -> bytes:
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
-def _pickled(key: Any) -> bytes:
+def _pickle_key(key: Any) -> bytes:
     """Pickle a key so that what it shares with itself makes no difference."""
     import cloudpickle
 

@@ -13,11 +13,11 @@ from typing import BinaryIO
 from .calls import MissingBlob
 from .payload import Blob
 
-MOST_BYTES = 16 * 2**30
+MAX_BYTES = 16 * 2**30
 """Most that is kept, if half of the disk is not less; what was used longest ago goes first."""
 
 
-class Vault:
+class BlobCache:
     """The blobs of a node. A restarted engine finds them again.
 
     Examples
@@ -45,7 +45,7 @@ class Vault:
         """Whether a blob is here, whole."""
         return (self.folder / name).exists()
 
-    def fill(self, name: str, start: int, buffers: list, size: int) -> bool:
+    def write_part(self, name: str, start: int, buffers: list, size: int) -> bool:
         """Write a part of a blob; say whether it is whole now."""
         if self.has(name):
             return True
@@ -84,7 +84,7 @@ class Vault:
     def _make_room(self, size: int) -> None:
         kept = sorted(self.folder.iterdir(), key=lambda path: path.stat().st_mtime)
         total = size + sum(path.stat().st_size for path in kept)
-        most = min(MOST_BYTES, total + shutil.disk_usage(self.folder).free // 2)
+        most = min(MAX_BYTES, total + shutil.disk_usage(self.folder).free // 2)
         for path in kept:
             if total <= most:
                 break

@@ -13,8 +13,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from ..engines.file_cache import FileTree
-from ..engines.files import SKIPPED, is_secret, leads_below
-from ..engines.platforms import Platform, version_of
+from ..engines.files import SKIPPED, is_secret, points_inside
+from ..engines.platforms import Platform, parse_version
 from ..errors import SkyTransferError
 from .origins import InstallRecord
 
@@ -223,7 +223,7 @@ def _below(place: Path, source: Path) -> Iterator[tuple[str, Path]]:
             path = Path(folder, name)
             if name.endswith(".pyc") or is_secret(name) or not path.is_file():
                 continue
-            if path.is_symlink() and not leads_below(path, source):
+            if path.is_symlink() and not points_inside(path, source):
                 continue
             yield path.relative_to(place.parent).as_posix(), path
 
@@ -235,5 +235,5 @@ def is_supported(package: SentPackage, platform: Platform, here: Platform) -> bo
     """
     if not package.built_here:
         return not package.tags or not package.tags.isdisjoint(platform.tags)
-    old, new = (version_of(each.libc_version) for each in (here, platform))
+    old, new = (parse_version(each.libc_version) for each in (here, platform))
     return (here.suffix, here.libc) == (platform.suffix, platform.libc) and old <= new

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from .. import ssh
 from ..clouds.keeper import Node, failed
-from ..engines.package import Recipe, recipe, sources
+from ..engines.package import EnvironmentSpec, environment_spec, package_archive
 from ..errors import SkyBootstrapError, SkyClusterLost
 from ..together import at_once
 from .packed import packed, tar_option
@@ -147,7 +147,7 @@ class _Bootstrap:
         self, node: Node, order: str, say: Callable[[str], None], ended: threading.Event
     ) -> None:
         self.node, self.order, self.say, self._ended = node, order, say, ended
-        self.recipe: Recipe = recipe(node.python, node.packages)
+        self.recipe: EnvironmentSpec = environment_spec(node.python, node.packages)
 
     def run(self) -> None:
         """Go all of it."""
@@ -167,7 +167,7 @@ class _Bootstrap:
         uv = node.uv
         if not uv and (more or not node.found):
             uv = self.push_uv()
-        self._make(uv, whole or sources(), settle=not more)
+        self._make(uv, whole or package_archive(), settle=not more)
         if more:
             self._install(uv)
 

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..clouds.keeper import Node, failed
-from ..engines.package import recipe, sources
+from ..engines.package import environment_spec, package_archive
 from ..errors import SkyBootstrapError
 from ..ssh import Address
 from .uv import run_uv
@@ -51,10 +51,10 @@ def packed(node: Node) -> Path:
     """
     if not node.offline:
         node = replace(node, packages=())
-    wanted = recipe(node.python, node.packages)
+    wanted = environment_spec(node.python, node.packages)
     kind = f"{node.machine}-{node.libc}-{wanted.python}"
     digest = hashlib.blake2b("\n".join(wanted.requirements).encode(), digest_size=8)
-    digest.update(sources())
+    digest.update(package_archive())
     folder = Path.home() / ".cache" / "jupyter_sky" / "packed"
     path = folder / f"{kind}-{digest.hexdigest()}.tar.{'zst' if node.zstd else 'gz'}"
     with _packing:
@@ -110,7 +110,7 @@ def _pack(node: Node, requirements: Sequence[str], slim: bool) -> bytes:
         unused = Path(folder) / "unused.txt"
         unused.write_text(UNUSED if slim else "")
         install_here(node, site, requirements, "--overrides", str(unused))
-        with tarfile.open(fileobj=io.BytesIO(sources())) as ours:
+        with tarfile.open(fileobj=io.BytesIO(package_archive())) as ours:
             ours.extractall(site, filter="data")
         _compile(site)
         shutil.rmtree(site / "bin", ignore_errors=True)  # programs that name a Python of ours
@@ -157,7 +157,7 @@ def install_here(node: Node, target: Path, requirements: Sequence[str], *more: s
     SkyBootstrapError
         They cannot be had here.
     """
-    wanted = recipe(node.python, node.packages)
+    wanted = environment_spec(node.python, node.packages)
     libc = "unknown-linux-musl" if node.libc == "musl" else "unknown-linux-gnu"
     outcome = run_uv(
         *("install", "-q", "--target", str(target.absolute()), *more),

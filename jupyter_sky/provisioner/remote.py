@@ -14,7 +14,7 @@ from .. import ssh
 from ..clouds.keeper import Node
 from ..engines.guardian import write_private
 from ..engines.logins import LOGIN_VARIABLE
-from ..engines.package import minor_version
+from ..engines.package import python_minor_version
 from ..engines.tunnel import Tunnel
 from ..errors import SkyClusterLost, SkyError
 from ..together import at_once
@@ -127,7 +127,7 @@ def _orders(nodes: Sequence[Node], config: dict[str, Any]) -> dict[int, str]:
 def _order(node: Node, module: str, config: dict[str, Any]) -> str:
     """Give a node's keeper the order to go on: as the guardian of a module."""
     quote, python = shlex.quote, node.engine_python
-    packages = f"{node.environment}/lib/python{minor_version()}/site-packages"
+    packages = f"{node.environment}/lib/python{python_minor_version()}/site-packages"
     guardian = f"{packages}/jupyter_sky/engines/guardian.py"
     command = [python, "-m", module, f"{node.directory}/config.json"]
     go = (
@@ -203,13 +203,13 @@ def open_tunnel(path: Path) -> Tunnel | None:
         return ssh.explain(node.address, errors.replace(" | ", "\n"))
 
     tunnel = _begun.pop(path, None)
-    if tunnel is not None and tunnel.ended:
+    if tunnel is not None and tunnel.has_ended:
         tunnel.close()
         tunnel = None
     if tunnel is None:
         tunnel = Tunnel(record["cluster"], _way(node))
     try:
-        tunnel.lead_to(record["controller"], explain)
+        tunnel.connect_to(record["controller"], explain)
     except BaseException:
         tunnel.close()
         raise

@@ -55,7 +55,7 @@ class Lookouts:
             found = self._kept.setdefault((row.name, row.created), _Lookout())
             found.used = time.monotonic()
         with found.lock:
-            if found.tunnel is not None and (found.tunnel.lost or not found.tunnel.up):
+            if found.tunnel is not None and (found.tunnel.lost_reason or not found.tunnel.is_up):
                 found.close()
             if found.observer is None:
                 _open(found, row)

@@ -137,7 +137,7 @@ class CellDisplay:
 
         def to_engine(said: dict[str, Any]) -> None:
             kind = said["header"]["msg_type"]
-            sent = client.comm_to_engine(
+            sent = client.send_comm(
                 engine,
                 kind,
                 said["content"],

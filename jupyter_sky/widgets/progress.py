@@ -11,7 +11,7 @@ from ..quantities import format_elapsed
 from .statusline import _ACTIVE, _BAD, _COLOURS, _GOOD, _LINE, _QUIET, PLAIN
 
 if TYPE_CHECKING:
-    from ..functions.progress import Progress
+    from ..functions.progress import GatherProgress
 
 # Stripes, so that what failed and what runs differ from what is done by more than colour.
 _FAILED = f"repeating-linear-gradient(45deg, {_BAD} 0 3px, transparent 3px 5px)"
@@ -22,7 +22,7 @@ _BAR = (
 )
 
 
-def to_text(progress: Progress) -> str:
+def to_text(progress: GatherProgress) -> str:
     """The progress in a line.
 
     Examples
@@ -37,7 +37,7 @@ def to_text(progress: Progress) -> str:
     return " · ".join([f"☁ {progress.stage} {format_elapsed(progress.seconds)}", *facts(progress)])
 
 
-def facts(progress: Progress) -> list[str]:
+def facts(progress: GatherProgress) -> list[str]:
     """The parts after stage and time."""
     total, whole = f"{progress.total:,}", progress.done == progress.total
     failed = f", {progress.failed:,} failed" if progress.failed else ""
@@ -75,7 +75,7 @@ def _on(nodes: int) -> str:
     return f" on {nodes} node{'s' if nodes > 1 else ''}" if nodes else ""
 
 
-def to_html(progress: Progress) -> str:
+def to_html(progress: GatherProgress) -> str:
     """The progress as a card in the look of the status line; at the end the line alone."""
     shown = "".join(f" · {escape(fact)}" for fact in facts(progress))
     colour = _COLOURS.get(progress.stage, _ACTIVE)
@@ -89,7 +89,7 @@ def to_html(progress: Progress) -> str:
     )
 
 
-def _bar(progress: Progress) -> str:
+def _bar(progress: GatherProgress) -> str:
     total = max(progress.total, 1)
     said = ", ".join(facts(progress)[:3])
     parts = ((progress.done, _GOOD), (progress.failed, _FAILED), (progress.running, _RUNNING))
@@ -116,7 +116,7 @@ class Card:
         self._id = uuid.uuid4().hex
         self._shown: dict[str, str] = {}
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: GatherProgress) -> None:
         bundle = {"text/html": to_html(progress), "text/plain": to_text(progress)}
         if bundle == self._shown:
             return
@@ -132,7 +132,7 @@ class Line:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: GatherProgress) -> None:
         text, width = to_text(progress), shutil.get_terminal_size().columns - 1
         text = text if len(text) <= width else f"{text[: width - 1]}…"
         end = "" if progress.stage == "running" else "\n"

@@ -124,7 +124,7 @@ def arm(points: Failpoints, data: Path) -> None:
 
     from jupyter_sky import ssh
     from jupyter_sky.database import Database
-    from jupyter_sky.engines.link import Link
+    from jupyter_sky.engines.link import ClusterConnection
     from jupyter_sky.engines.tunnel import Tunnel
 
     here = Path(__file__).name
@@ -151,8 +151,8 @@ def arm(points: Failpoints, data: Path) -> None:
     points.wrap(URLLib3Session, "send", requested)
     points.wrap(ssh, "_run_once", lambda *_, **__: f"ssh by {caller(f'ssh.py {here}')}")
     points.wrap(Tunnel, "__init__", lambda *_, **__: "tunnel opened")
-    points.wrap(Link, "__init__", lambda *_, **__: "link opened")
-    points.wrap(Link, "execute", lambda *_, **__: "cell sent")
+    points.wrap(ClusterConnection, "__init__", lambda *_, **__: "link opened")
+    points.wrap(ClusterConnection, "execute", lambda *_, **__: "cell sent")
     points.watch_files(data)
 
 

@@ -256,7 +256,7 @@ def test_who_renews_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("JUPYTER_SKY_LEASE", str(tmp_path / "run/jupyter-sky"))
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
     made.start()
-    held, last = lease.Lease(), time.monotonic() + 4
+    held, last = lease.KeepAlive(), time.monotonic() + 4
     while time.monotonic() < last:
         held.renew()
         time.sleep(0.05)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.connection_file import LOOPBACK, PORTS, checked
+from jupyter_sky.engines.connection_file import LOOPBACK, PORTS, validate
 from jupyter_sky.errors import SkyClusterLost
 
 CURVE = "a" * 40
@@ -18,11 +18,11 @@ def connection(**more: Any) -> dict[str, Any]:
 
 
 def test_clusters_of_several_nodes_have_a_curve_key_alone() -> None:
-    found = checked(connection(key="", curve_serverkey=CURVE), "train")
+    found = validate(connection(key="", curve_serverkey=CURVE), "train")
     assert found["key"] == "" and found["curve_serverkey"] == CURVE
 
 
 @pytest.mark.parametrize("curve", [None, "", "short", 7])
 def test_messages_without_any_protection_are_refused(curve: Any) -> None:
     with pytest.raises(SkyClusterLost, match="train is refused"):
-        checked(connection(key="", curve_serverkey=curve), "train")
+        validate(connection(key="", curve_serverkey=curve), "train")

@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from jupyter_sky.engines.data_values import MOST_DEPTH, decode, encode
+from jupyter_sky.engines.data_values import MAX_DEPTH, decode, encode
 from jupyter_sky.engines.values import Parcel
 from jupyter_sky.errors import SkyTransferError
 
@@ -81,7 +81,7 @@ def test_integer_of_thousands_of_digits_is_refused() -> None:
 
 def test_depth_is_bounded() -> None:
     deep: list[Any] = []
-    for _ in range(MOST_DEPTH + 1):
+    for _ in range(MAX_DEPTH + 1):
         deep = [deep]
     with pytest.raises(SkyTransferError, match="nested"):
         encode(deep)

@@ -39,7 +39,7 @@ def test_credentials_reach_the_index_and_nothing_else(home: Path, canary: Index)
     address = canary.address.replace("//", "//ada:s3cr3t@")
     settings = {"UV_DEFAULT_INDEX": address, "PIP_INDEX_URL": address}
     with pytest.raises(SkyError, match="acme-tool cannot be installed") as caught:
-        environment.ensure(["acme-tool"], settings=settings)
+        environment.install_packages(["acme-tool"], settings=settings)
     assert "s3cr3t" not in str(caught.value)
     assert canary.asked and set(canary.asked) == {"acme-tool"}
     login = "Basic " + base64.b64encode(b"ada:s3cr3t").decode()
@@ -54,7 +54,7 @@ def test_a_private_index_that_fails_is_not_replaced_by_a_public_one(canary: Inde
         settings = {"UV_INDEX": private.address, "PIP_EXTRA_INDEX_URL": private.address}
         settings |= {"UV_DEFAULT_INDEX": canary.address, "PIP_INDEX_URL": canary.address}
         with pytest.raises(SkyError, match="acme-tool cannot be installed"):
-            environment.ensure(["acme-tool"], settings=settings)
+            environment.install_packages(["acme-tool"], settings=settings)
         assert "acme-tool" in private.asked and canary.asked == []
     finally:
         private.close()
@@ -71,7 +71,7 @@ def test_no_index_is_asked_for_what_is_left_out(tmp_path: Path, canary: Index) -
         archive.writestr(f"{info}/RECORD", "")
     settings = {"UV_DEFAULT_INDEX": canary.address, "PIP_INDEX_URL": canary.address}
     with pytest.raises(SkyError, match="cannot be installed"):
-        environment.ensure([str(path)], settings=settings)
+        environment.install_packages([str(path)], settings=settings)
     assert canary.asked == ["acme-fork"]
-    folder = environment.ensure([str(path)], without=["acme-fork"], settings=settings)
+    folder = environment.install_packages([str(path)], without=["acme-fork"], settings=settings)
     assert (Path(folder) / "open_tool.py").exists() and canary.asked == ["acme-fork"]

@@ -31,10 +31,10 @@ def tree(tmp_path: Path) -> FileTree:
 
 
 def send(tree: FileTree, receiver: FileReceiver, limit: int) -> None:
-    for parts in tree.parts(file_cache.missing(tree.known), limit):
+    for parts in tree.parts(file_cache.missing_digests(tree.entries), limit):
         assert sum(len(piece) for _, _, piece in parts) <= limit
         for name, start, piece in parts:
-            receiver.add(name, start, piece)
+            receiver.add_piece(name, start, piece)
 
 
 @pytest.mark.parametrize("limit", [1, 7, 256, 2561, 10**6])
@@ -42,9 +42,9 @@ def test_contents_arrive_in_pieces(home: Path, tree: FileTree, limit: int) -> No
     receiver = FileReceiver()
     send(tree, receiver, limit)
     receiver.finish(tree.by_digest())
-    assert file_cache.missing(tree.known) == []
+    assert file_cache.missing_digests(tree.entries) == []
     assert len([*(home / "files").iterdir()]) == 3, "equal contents are kept once"
-    made = Path(file_cache.lay_out(tree.known))
+    made = Path(file_cache.build_folder(tree.entries))
     for name, file in tree.files.items():
         assert (made / name).read_bytes() == file.read_bytes()
 
@@ -52,10 +52,10 @@ def test_contents_arrive_in_pieces(home: Path, tree: FileTree, limit: int) -> No
 def test_what_a_sender_gave_up_is_dropped(home: Path, tree: FileTree) -> None:
     receiver = FileReceiver()
     wanted = [*tree.by_digest()]
-    receiver.add(wanted[0], 0, b"the first piece of it")
+    receiver.add_piece(wanted[0], 0, b"the first piece of it")
     receiver.finish(wanted[1:])
     assert [*(home / "files").iterdir()] == []
-    receiver.add(wanted[0], 0, b"something else")
+    receiver.add_piece(wanted[0], 0, b"something else")
     with pytest.raises(SkyBootstrapError, match="changed while it was sent"):
         receiver.finish(wanted)
     assert [*(home / "files").iterdir()] == []
@@ -77,7 +77,7 @@ def test_a_changed_package_is_imported_anew(tmp_path: Path, import_path: None) -
         file.write_text(f"VALUE = {value}\n")
         tree = FileTree.of({"acme_changed.py": file})
         send(tree, packages.receiver, 10**6)
-        packages.use({"acme-changed": tree.known})
+        packages.activate({"acme-changed": tree.entries})
         import acme_changed  # pyright: ignore[reportMissingImports]
 
         assert value == acme_changed.VALUE and packages.digests == {"acme-changed": tree.digest}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.files import Workspace, manifest
+from jupyter_sky.engines.files import Workspace, build_manifest
 from jupyter_sky.errors import SkyUsageError
 
 
@@ -48,23 +48,26 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace
 
 def sync(root: Path, there: Workspace, *paths: str) -> tuple[list[str], list[str]]:
     """Bring files; return those that were sent and the modules that were forgotten."""
-    wanted = manifest(root, paths).files
+    wanted = build_manifest(root, paths).files
     missing = there.missing(wanted)
     for name in missing:
         there.write(name, 0, wanted[name][2], [(root / name).read_bytes()])
-    return missing, there.settle(wanted, missing, paths)
+    return missing, there.apply_sync(wanted, missing, paths)
 
 
 def test_the_manifest_leaves_out_what_is_made(root: Path) -> None:
-    assert list(manifest(root, ["src"]).files) == ["src/.hidden", "src/a.py", "src/sub/b.py"]
-    assert list(manifest(root, ["data.csv", "src/sub/"]).files) == ["data.csv", "src/sub/b.py"]
-    assert list(manifest(root, ["."]).files) == [
+    assert list(build_manifest(root, ["src"]).files) == ["src/.hidden", "src/a.py", "src/sub/b.py"]
+    assert list(build_manifest(root, ["data.csv", "src/sub/"]).files) == [
+        "data.csv",
+        "src/sub/b.py",
+    ]
+    assert list(build_manifest(root, ["."]).files) == [
         "data.csv",
         "src/.hidden",
         "src/a.py",
         "src/sub/b.py",
     ]
-    size, changed, mode = manifest(root, ["data.csv"]).files["data.csv"]
+    size, changed, mode = build_manifest(root, ["data.csv"]).files["data.csv"]
     status = (root / "data.csv").stat()
     assert (size, changed, mode) == (8, status.st_mtime_ns, status.st_mode & 0o777)
 
@@ -72,12 +75,12 @@ def test_the_manifest_leaves_out_what_is_made(root: Path) -> None:
 def test_paths_outside_or_absent_are_refused(root: Path) -> None:
     for path in ("..", "../there", "/etc/hosts", "src/../../x"):
         with pytest.raises(SkyUsageError, match=r"outside|no such"):
-            manifest(root, [path])
+            build_manifest(root, [path])
     (root / "link").symlink_to("/etc")
     with pytest.raises(SkyUsageError, match="outside"):
-        manifest(root, ["link"])
+        build_manifest(root, ["link"])
     with pytest.raises(SkyUsageError, match="no such file or folder"):
-        manifest(root, ["absent"])
+        build_manifest(root, ["absent"])
 
 
 SECRETS = (
@@ -91,7 +94,7 @@ def test_keys_and_passwords_are_left_out_and_named(root: Path) -> None:
         path = root / "src" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("TOKEN=1")
-    found = manifest(root, ["src"])
+    found = build_manifest(root, ["src"])
     assert set(found.files) == {
         *("src/.hidden", "src/a.py", "src/sub/b.py"),
         *("src/.env.example", "src/id_ed25519.pub", "src/id_table.csv"),
@@ -101,10 +104,10 @@ def test_keys_and_passwords_are_left_out_and_named(root: Path) -> None:
     (note,) = found.notes
     assert "src/.aws" in note and "and 6 more" in note and "--sync src/.aws" in note
     for name in SECRETS:  # but whoever names one means it
-        assert list(manifest(root, [f"src/{name}"]).files) == [f"src/{name}"]
-        assert manifest(root, [f"src/{name}"]).notes == []
-    assert list(manifest(root, ["src/.aws"]).files) == ["src/.aws/credentials"]
-    both = manifest(root, ["src", "src/.env"])
+        assert list(build_manifest(root, [f"src/{name}"]).files) == [f"src/{name}"]
+        assert build_manifest(root, [f"src/{name}"]).notes == []
+    assert list(build_manifest(root, ["src/.aws"]).files) == ["src/.aws/credentials"]
+    both = build_manifest(root, ["src", "src/.env"])
     assert "src/.env" in both.files and "src/.env" not in both.secrets
 
 
@@ -120,7 +123,7 @@ def test_links_out_of_the_folder_are_not_followed(root: Path, tmp_path: Path) ->
         ("gone", root / "absent"),
     ):
         (root / "src" / name).symlink_to(target)
-    found = manifest(root, ["src"])
+    found = build_manifest(root, ["src"])
     assert found.links == ["src/creds", "src/innocent.txt", "src/more"]
     assert set(found.files) == {"src/.hidden", "src/a.py", "src/sub/b.py", "src/data.csv"}
     assert "src/creds, src/innocent.txt, src/more: symbolic links" in found.notes[1]

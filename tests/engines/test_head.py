@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from jupyter_sky.engines import runs
-from jupyter_sky.engines.docket import Docket, read
-from jupyter_sky.engines.head import Engine, Head
+from jupyter_sky.engines.docket import CurrentCellFile, read_current_cell
+from jupyter_sky.engines.head import ClusterController, EngineRecord
 from tests.conftest import clean, wait_until
 
 DEAF = """
@@ -38,15 +38,15 @@ class Lab:
         self.script, self.ended = DEAF, False
         self.up = True
         self.spawned: list[subprocess.Popen] = []
-        monkeypatch.setattr(Head, "_spawn", self.spawn)
+        monkeypatch.setattr(ClusterController, "_spawn", self.spawn)
         directory.joinpath("work").mkdir(exist_ok=True)
         config = {"directory": str(directory), "cluster": "c", "nodes": 1, "idle": 60, **config}
-        self.head = Head(config, directory / "config.json")
-        self.head.is_up = lambda rank: self.up
+        self.head = ClusterController(config, directory / "config.json")
+        self.head.is_registered = lambda rank: self.up
         self.head.stop_loop = lambda: setattr(self, "ended", True)
-        self.docket = Docket(directory / "engine-0.cell")
+        self.docket = CurrentCellFile(directory / "engine-0.cell")
 
-    def spawn(self, rank: int, loaded: bool = False) -> Engine:
+    def spawn(self, rank: int, loaded: bool = False) -> EngineRecord:
         with self.log.open("ab") as log:
             mark = f"JUPYTER_SKY_ENGINE={self.log.parent}"
             env = os.environ | dict([mark.split("=")])
@@ -55,7 +55,7 @@ class Lab:
                 command, env=env, stdout=log, stderr=log, start_new_session=True
             )
             self.spawned.append(process)
-            return Engine(rank, process, mark=(mark, ""), log_start=log.tell())
+            return EngineRecord(rank, process, process_marker=(mark, ""), log_start=log.tell())
 
     def close(self) -> None:
         """End all engines, each with what it has forked in one blow: it may be at it just now."""
@@ -83,7 +83,7 @@ class Lab:
         self.say("status", execution_state="idle")
 
     def status(self, run: str) -> str:
-        return self.head.answer({"op": "journal", "run": run, "start": 0})["status"]
+        return self.head.handle_request({"op": "journal", "run": run, "start": 0})["status"]
 
     def tick_until(self, true: Callable[[], Any], timeout: float = 5.0) -> float:
         return wait_until(lambda: self.head.tick() or true(), timeout)
@@ -171,17 +171,17 @@ def test_a_cell_is_known_that_says_nothing_and_that_came_another_way(lab) -> Non
 
 def test_a_docket_in_the_middle_of_a_write_is_not_believed(tmp_path: Path) -> None:
     path = tmp_path / "engine-0.cell"
-    assert read(path) is None
-    docket = Docket(path)
-    assert read(path) is None and path.stat().st_mode & 0o777 == 0o600
+    assert read_current_cell(path) is None
+    docket = CurrentCellFile(path)
+    assert read_current_cell(path) is None and path.stat().st_mode & 0o777 == 0o600
     docket.write("first", '{"run": "a long name of a run"}')
     docket.write("b", '{"run": "b"}')
-    entry = read(path)
+    entry = read_current_cell(path)
     assert entry is not None and (entry.msg_id, entry.facts) == ("b", {"run": "b"})
     path.write_bytes(b'c\n{"run": "c"}\nfirst')
-    assert read(path) is None
+    assert read_current_cell(path) is None
     docket.clear()
-    assert read(path) is None
+    assert read_current_cell(path) is None
 
 
 def test_one_rank_that_fails_does_not_end_the_run_of_the_others(lab) -> None:
@@ -279,7 +279,7 @@ def test_memory_is_that_of_the_family_and_what_they_share_counts_once(lab) -> No
 
 def test_old_runs_are_forgotten_and_their_journals_stay(lab) -> None:
     it = lab()
-    for number in range(int(runs.KEPT_RUNS * 1.2)):
+    for number in range(int(runs.MAX_RUNS * 1.2)):
         it.begin(f"r{number}")
         if number < 3:
             it.say("stream", name="stdout", text=f"printed {number}")
@@ -287,7 +287,7 @@ def test_old_runs_are_forgotten_and_their_journals_stay(lab) -> None:
             it.say("execute_reply", status="ok")
             it.end()
     it.head.tick()
-    assert len(it.head.journal._indices) <= runs.KEPT_RUNS * 1.1
+    assert len(it.head.journal._indices) <= runs.MAX_RUNS * 1.1
     assert it.status("r0") == "unknown"
     assert it.status("r1") == "running", "what runs is never forgotten"
     answer = it.head.answer({"op": "journal", "run": "r0", "start": 0})

@@ -21,7 +21,7 @@ from tests.engines.test_head import Lab, lab  # noqa: F401
 
 
 def beat(it: Lab, **more: Any) -> dict[str, Any]:
-    return it.head.answer({"op": "beat", "notebook": "a.ipynb", **more})
+    return it.head.handle_request({"op": "beat", "notebook": "a.ipynb", **more})
 
 
 def test_connected_notebook_keeps_nothing(lab: Callable[..., Lab]) -> None:  # noqa: F811
@@ -40,13 +40,13 @@ def test_use_told_by_a_notebook_keeps_the_cluster(lab: Callable[..., Lab]) -> No
         it.head.tick()
         time.sleep(0.02)
     assert not it.ended
-    told = it.head.answer({"op": "vitals"})
+    told = it.head.handle_request({"op": "vitals"})
     assert told["users"] == ["2 calls of a.ipynb"]
     beat(it, ago=0.4, what="cell 3", uses="")
-    told = it.head.answer({"op": "vitals"})
+    told = it.head.handle_request({"op": "vitals"})
     assert told["users"] == [] and told["last_use"]["what"] == "2 calls of a.ipynb"
     beat(it, ago=0.0, what="cell 3", uses="")
-    told = it.head.answer({"op": "vitals"})
+    told = it.head.handle_request({"op": "vitals"})
     assert told["last_use"]["what"] == "cell 3 of a.ipynb" and told["last_use"]["ago"] < 0.1
     assert 0.5 < told["idle_left"] <= 0.6
     it.tick_until(lambda: it.ended, 2)
@@ -69,8 +69,10 @@ def test_heartbeat_changes_the_idle_limit_and_hears_what_is_left(
     it = lab(idle=60)
     assert 59 < beat(it)["idle_left"] <= 60
     assert beat(it, idle=5.0)["idle_left"] <= 5
-    assert it.head.answer({"op": "extend", "seconds": 100.0})["idle_left"] > 99
-    assert it.head.answer({"op": "extend", "seconds": 1.0})["idle_left"] <= 5, "the last one counts"
+    assert it.head.handle_request({"op": "extend", "seconds": 100.0})["idle_left"] > 99
+    assert it.head.handle_request({"op": "extend", "seconds": 1.0})["idle_left"] <= 5, (
+        "the last one counts"
+    )
 
 
 def test_login_keeps_the_cluster_as_long_as_it_is_used(
@@ -94,16 +96,20 @@ def test_login_keeps_the_cluster_as_long_as_it_is_used(
 
 def test_last_use_is_the_latest_whatever_the_order() -> None:
     uses = Activity(100.0, 1000.0)
-    uses.note("a cell", 1050.0)
-    uses.note("a login", 1020.0)
-    assert (uses.last, uses.last_what, uses.left(1060.0)) == (1050.0, "a cell", 90.0)
-    uses.keep(1300.0)
-    assert uses.left(1060.0) == 240.0
-    uses.keep(1070.0)
-    assert uses.left(1060.0) == 90.0
-    uses.beat("b.ipynb", 1060.0, None, "", "")
-    assert uses.last_what == "a cell" and uses.connected(1061.0) == {"b.ipynb": ""}
-    assert uses.connected(1080.0) == {}, "it has not been heard of"
+    uses.record_use("a cell", 1050.0)
+    uses.record_use("a login", 1020.0)
+    assert (uses.last_use, uses.last_use_label, uses.seconds_left(1060.0)) == (
+        1050.0,
+        "a cell",
+        90.0,
+    )
+    uses.keep_until(1300.0)
+    assert uses.seconds_left(1060.0) == 240.0
+    uses.keep_until(1070.0)
+    assert uses.seconds_left(1060.0) == 90.0
+    uses.record_heartbeat("b.ipynb", 1060.0, None, "", "")
+    assert uses.last_use_label == "a cell" and uses.connected_notebooks(1061.0) == {"b.ipynb": ""}
+    assert uses.connected_notebooks(1080.0) == {}, "it has not been heard of"
 
 
 def test_warning_comes_in_the_last_fifth_but_not_before_two_minutes() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.journal import KEPT, Journal
+from jupyter_sky.engines.journal import RECORDED_TYPES, Journal
 
 
 def stream(text: str, kind: str = "stream") -> dict:
@@ -48,9 +48,9 @@ def test_a_run_that_printed_nothing_has_no_file(journal: Journal) -> None:
 
 
 def test_only_what_can_be_shown_again_is_kept(journal: Journal) -> None:
-    for kind in [*sorted(KEPT), "comm_msg", "status", "execute_input"]:
+    for kind in [*sorted(RECORDED_TYPES), "comm_msg", "status", "execute_input"]:
         journal.append("r", 0, stream("x", kind))
-    assert {entry["type"] for entry in journal.read("r", 0)[0]} == KEPT
+    assert {entry["type"] for entry in journal.read("r", 0)[0]} == RECORDED_TYPES
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from concurrent.futures import Future
 
 import pytest
 
-from jupyter_sky.engines.link import Link
+from jupyter_sky.engines.link import ClusterConnection
 from jupyter_sky.errors import SkyTimeout
 
 
 def test_missing_answer_is_a_clear_error() -> None:
-    link = Link.__new__(Link)  # no controller is needed to wait
+    link = ClusterConnection.__new__(ClusterConnection)  # no controller is needed to wait
     link.cluster, link._waiting = "train", set()
     with pytest.raises(SkyTimeout, match=r"train has not answered within 0\.01 s") as caught:
         link.wait(Future(), 0.01)

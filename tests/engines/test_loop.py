@@ -9,12 +9,12 @@ from queue import Queue
 import pytest
 import zmq
 
-from jupyter_sky.engines.loop import SocketLoop
+from jupyter_sky.engines.loop import ZmqLoop
 
 
 @pytest.fixture
-def loop() -> Iterator[SocketLoop]:
-    made = SocketLoop()
+def loop() -> Iterator[ZmqLoop]:
+    made = ZmqLoop()
     thread = threading.Thread(target=made.start, daemon=True)
     thread.start()
     yield made
@@ -31,7 +31,7 @@ def pair() -> tuple[zmq.Socket, zmq.Socket]:
     return here, there
 
 
-def test_every_message_arrives_in_order(loop: SocketLoop) -> None:
+def test_every_message_arrives_in_order(loop: ZmqLoop) -> None:
     here, there = pair()
     heard: Queue = Queue()
     loop.add_callback(lambda: loop.on_recv(here, lambda f: heard.put(f[0].bytes)))
@@ -41,7 +41,7 @@ def test_every_message_arrives_in_order(loop: SocketLoop) -> None:
     there.close(linger=0)
 
 
-def test_callbacks_of_many_threads_all_run(loop: SocketLoop) -> None:
+def test_callbacks_of_many_threads_all_run(loop: ZmqLoop) -> None:
     ran: Queue = Queue()
     threads = [
         threading.Thread(target=lambda: [loop.add_callback(lambda: ran.put(1)) for _ in range(500)])
@@ -52,7 +52,7 @@ def test_callbacks_of_many_threads_all_run(loop: SocketLoop) -> None:
     assert sum(ran.get(timeout=5) for _ in range(4000)) == 4000
 
 
-def test_a_handler_that_fails_does_not_end_the_loop(loop: SocketLoop, caplog) -> None:
+def test_a_handler_that_fails_does_not_end_the_loop(loop: ZmqLoop, caplog) -> None:
     heard: Queue = Queue()
 
     def fail() -> None:
@@ -64,13 +64,13 @@ def test_a_handler_that_fails_does_not_end_the_loop(loop: SocketLoop, caplog) ->
     assert "could not be handled" in caplog.text
 
 
-def test_a_forgotten_socket_is_closed_and_heard_no_more(loop: SocketLoop) -> None:
+def test_a_forgotten_socket_is_closed_and_heard_no_more(loop: ZmqLoop) -> None:
     here, there = pair()
     heard: Queue = Queue()
     loop.add_callback(lambda: loop.on_recv(here, lambda f: heard.put(f[0].bytes)))
     there.send(b"one")
     assert heard.get(timeout=5) == b"one"
-    loop.add_callback(lambda: loop.forget(here))
+    loop.add_callback(lambda: loop.remove(here))
     loop.add_callback(lambda: heard.put("forgotten"))
     assert heard.get(timeout=5) == "forgotten" and here.closed
     there.close(linger=0)

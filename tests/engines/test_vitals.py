@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.engines import vitals
-from jupyter_sky.engines.vitals import KEPT, History, Vitals, gpus
+from jupyter_sky.engines.vitals import MAX_SAMPLES, MetricsHistory, NodeMetrics, parse_gpu_table
 from tests.conftest import wait_until
 
 TABLE = "NVIDIA A100-SXM4-40GB, 61, 20480, 40960\nNVIDIA T4, [N/A], 0, 15360\n"
@@ -27,15 +27,15 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_table_of_gpus_with_what_is_not_known() -> None:
-    assert gpus(TABLE) == [
+    assert parse_gpu_table(TABLE) == [
         {"name": "NVIDIA A100-SXM4-40GB", "use": 61.0, "memory": 20.0, "memory_total": 40.0},
         {"name": "NVIDIA T4", "use": None, "memory": 0.0, "memory_total": 15.0},
     ]
-    assert gpus("No devices were found\n") == [] == gpus("")
+    assert parse_gpu_table("No devices were found\n") == [] == parse_gpu_table("")
 
 
 def test_gpus_are_read_beside_the_work(tool: Path) -> None:
-    looking = Vitals([None], wait=0.0)
+    looking = NodeMetrics([None], wait=0.0)
     (first,) = looking.tick()
     assert first["gpus"] == [] and first["cpu"] is None, "its answer is not waited for"
     wait_until(lambda: any(sample["gpus"] for sample in looking.tick()), 10)
@@ -46,7 +46,7 @@ def test_gpus_are_read_beside_the_work(tool: Path) -> None:
     assert asked.startswith("--query-gpu=name,utilization.gpu,memory.used,memory.total")
 
 
-def wait_for_sample(looking: Vitals) -> list[dict]:
+def wait_for_sample(looking: NodeMetrics) -> list[dict]:
     found: list[dict] = []
     wait_until(lambda: bool(found.extend(looking.tick()) or found), 10)
     return found[:1]
@@ -54,7 +54,7 @@ def wait_for_sample(looking: Vitals) -> list[dict]:
 
 def test_a_tool_that_fails_is_not_asked_for_ever(tool: Path) -> None:
     tool.write_text(f"#!/bin/sh\necho asked >> {tool.parent}/asked\nexit 9\n")
-    looking = Vitals([None], wait=0.0)
+    looking = NodeMetrics([None], wait=0.0)
     wait_until(lambda: bool(looking.tick()) and looking._tool is None, 10)
     for _ in range(3):
         wait_for_sample(looking)
@@ -66,7 +66,7 @@ def test_nodes_that_share_a_machine_are_slices_of_it(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(vitals, "PERIOD_SECONDS", 0.01)
     monkeypatch.setattr(psutil, "cpu_percent", lambda percpu: [100.0, 50.0, 0.0])
-    looking = Vitals([[0], [1, 2], None, [7]], wait=0.0)
+    looking = NodeMetrics([[0], [1, 2], None, [7]], wait=0.0)
     looking.tick()
     found: list[dict] = []
     wait_until(lambda: bool(found.extend(looking.tick()) or found), 10)
@@ -74,13 +74,13 @@ def test_nodes_that_share_a_machine_are_slices_of_it(monkeypatch: pytest.MonkeyP
 
 
 def test_the_last_minutes_are_kept_as_columns() -> None:
-    history = History()
-    for number in range(KEPT + 5):
+    history = MetricsHistory()
+    for number in range(MAX_SAMPLES + 5):
         gpu = {"name": "T4", "use": float(number), "memory": 1.0, "memory_total": 15.0}
         sample = {"host": "box", "cpu": float(number), "memory": 2.0, "memory_total": 4.0}
         history.add(1, sample | {"gpus": [gpu] if number > 60 else []})
     history.add(0, {"host": "a", "cpu": None, "memory": 1.0, "memory_total": 4.0, "gpus": []})
     first, second = history.nodes()
     assert (first["rank"], first["cpu"], second["rank"], second["host"]) == (0, [None], 1, "box")
-    assert second["cpu"] == [float(number) for number in range(5, KEPT + 5)]
+    assert second["cpu"] == [float(number) for number in range(5, MAX_SAMPLES + 5)]
     assert second["gpus"][0]["use"] == [None] * 56 + [61.0, 62.0, 63.0, 64.0]

@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 from jupyter_sky.engines import wards
-from jupyter_sky.engines.wards import REJOIN_SECONDS, SILENCE_SECONDS, Wards
+from jupyter_sky.engines.wards import REJOIN_SECONDS, SILENCE_SECONDS, AgentServer
 from tests.conftest import wait_until
 
 
@@ -39,59 +39,63 @@ class Node:
 
 
 @pytest.fixture
-def made() -> Iterator[tuple[Wards, list[Node]]]:
-    it = Wards("127.0.0.1", [1, 2])
-    nodes = [Node(it.known, 1), Node(it.known, 2)]
+def made() -> Iterator[tuple[AgentServer, list[Node]]]:
+    it = AgentServer("127.0.0.1", [1, 2])
+    nodes = [Node(it.endpoint, 1), Node(it.endpoint, 2)]
     yield it, nodes
     for node in nodes:
         node.socket.close()
     it._socket.close(linger=0)
 
 
-def hear(it: Wards, nodes: list[Node]) -> None:
+def hear(it: AgentServer, nodes: list[Node]) -> None:
     for node in nodes:
         node.speak()
     heard = {node.rank for node in nodes}
 
     def there() -> bool:
-        it.listen(lambda rank, vitals: None)
+        it.receive_reports(lambda rank, vitals: None)
         now = time.monotonic()
-        return all(rank in it._there and now - it._heard[rank] < 1.0 for rank in heard)
+        return all(rank in it._identities and now - it._heard[rank] < 1.0 for rank in heard)
 
     wait_until(there, 5)
 
 
 def test_silent_node_is_lost_and_one_that_is_back_is_taken_in(
-    made: tuple[Wards, list[Node]],
+    made: tuple[AgentServer, list[Node]],
 ) -> None:
     it, nodes = made
     hear(it, nodes)
-    assert it.newly_lost() == [] and it.missing() == ""
+    assert it.newly_lost() == [] and it.missing_node() == ""
     it._heard[2] -= SILENCE_SECONDS + 1
     assert it.newly_lost() == [2] and it.newly_lost() == [], "it is told once"
-    assert it.returned() == []
+    assert it.newly_returned() == []
     hear(it, nodes)
-    assert it.returned() == [2] and it.returned() == []
+    assert it.newly_returned() == [2] and it.newly_returned() == []
     assert it.newly_lost() == [] and it.newly_given_up() == []
 
 
-def test_node_that_stays_away_is_given_up_and_sent_home(made: tuple[Wards, list[Node]]) -> None:
+def test_node_that_stays_away_is_given_up_and_sent_home(
+    made: tuple[AgentServer, list[Node]],
+) -> None:
     it, nodes = made
     hear(it, nodes)
     nodes[1].orders()
     it._heard[2] -= REJOIN_SECONDS + 1
     assert it.newly_lost() == [2] and it.newly_given_up() == [2]
     nodes[1].speak()
-    wait_until(lambda: it.listen(lambda rank, vitals: None) or "leave" in nodes[1].orders(), 5)
-    assert it.returned() == [] and it.newly_lost() == [] and it.newly_given_up() == []
+    wait_until(
+        lambda: it.receive_reports(lambda rank, vitals: None) or "leave" in nodes[1].orders(), 5
+    )
+    assert it.newly_returned() == [] and it.newly_lost() == [] and it.newly_given_up() == []
 
 
 def test_node_that_never_came_is_missing(
-    made: tuple[Wards, list[Node]], monkeypatch: pytest.MonkeyPatch
+    made: tuple[AgentServer, list[Node]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it, nodes = made
     hear(it, nodes[:1])
-    assert it.missing() == ""
+    assert it.missing_node() == ""
     monkeypatch.setattr(wards, "ARRIVAL_SECONDS", 0.0)
-    assert it.missing().startswith("node 2 has not come up")
+    assert it.missing_node().startswith("node 2 has not come up")
     assert it.newly_lost() == [], "it was never there"

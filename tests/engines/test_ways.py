@@ -41,12 +41,12 @@ def test_engines_of_this_machine_are_reached_directly(notebook: Notebook) -> Non
 def test_a_message_that_comes_both_ways_is_shown_once(notebook: Notebook) -> None:
     """While one way takes over from the other, both bring what is printed."""
     notebook.run(CLIENT)
-    notebook.run("client.in_loop(lambda: client._iopub_socket.subscribe(b''))")
+    notebook.run("client.run_in_loop(lambda: client._iopub_socket.subscribe(b''))")
     notebook.run("short = client._short; client._short = ()")
     ran = notebook.run("%%sky --on 0\nimport time\nprint('both'); time.sleep(0.3); print('ways')")
     assert ran.stdout == "both\nways\n" and ran.stderr == ""
     notebook.run(
-        "client._short = short; client.in_loop(lambda: client._iopub_socket.unsubscribe(b''))"
+        "client._short = short; client.run_in_loop(lambda: client._iopub_socket.unsubscribe(b''))"
     )
 
 
@@ -54,7 +54,7 @@ def test_the_controllers_way_is_as_good(notebook: Notebook) -> None:
     notebook.run(CLIENT)
     notebook.run(
         "for uuid in list(client.ways):\n"
-        "    way = client.ways.pop(uuid); client.in_loop(lambda: client._leave(way))"
+        "    way = client.ways.pop(uuid); client.run_in_loop(lambda: client._leave(way))"
     )
     ran = notebook.run("%%sky --on 0\nprint('far')\nimport time; time.sleep(0.1)\nprint('end'); 1")
     assert ran.stdout == "far\nend\n" and ran.result == "1"
@@ -85,7 +85,7 @@ def test_an_engine_whose_coming_was_not_heard_of_is_found(notebook: Notebook) ->
     """One that registers while a client connects is announced before the client listens."""
     assert notebook.run("%%sky --nodes 2\n1;").status == "ok"
     assert notebook.run(CLIENT).status == "ok"
-    notebook.run("client.in_loop(lambda: (client._ids.clear(), client._engines.clear()))")
+    notebook.run("client.run_in_loop(lambda: (client._ids.clear(), client._engines.clear()))")
     assert notebook.run("live.link.ranks()").result == "[]"
     assert notebook.run("live.link.wait_ranks([0, 1], 10, lambda: None)").status == "ok"
     assert notebook.run("%%sky --nodes 2 --on 1\n6 * 7").result == "42"
@@ -127,7 +127,7 @@ def test_a_connection_that_nobody_watches_holds_up_no_other(notebook: Notebook) 
     assert notebook.run("%%sky -c first\n1;").status == "ok"
     notebook.run(
         "live = sessions.current().clusters.connected['first']\n"
-        "live._closed.set(); live.link.end_watch()\n"
+        "live._closed.set(); live.link.stop_monitor()\n"
         "import time, psutil; time.sleep(0.5)\n"
         "from pathlib import Path; folder = str(Path(live.row.connection['file']).parents[1])\n"
         "for process in psutil.process_iter():\n"

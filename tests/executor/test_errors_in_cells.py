@@ -208,7 +208,7 @@ def test_values_of_a_module_that_only_the_engine_has(notebook: Notebook, folder:
     )
     assert notebook.run("%%sky --sync onlythere.py\nimport onlythere").status == "ok"
     module.unlink()
-    ran = notebook.run("%%sky -o thing\nthing = onlythere.Thing()")
+    ran = notebook.run("%%sky -o thing\nthing = onlythere.SharedObject()")
     assert ran.ename == "SkyTransferError"
     assert "onlythere" in ran.evalue and "-o thing!" in ran.evalue
     ran = notebook.run("%%sky\nthing")
@@ -223,7 +223,7 @@ def test_values_of_a_module_that_only_the_engine_has(notebook: Notebook, folder:
 
 def test_an_input_of_a_module_that_only_the_notebook_has(notebook: Notebook, folder: Path) -> None:
     (folder / "onlyhere.py").write_text("class Thing: pass\n")
-    notebook.run("import onlyhere; mine = onlyhere.Thing(); several = [mine] * 70_000")
+    notebook.run("import onlyhere; mine = onlyhere.SharedObject(); several = [mine] * 70_000")
     for name in ("mine", "several"):
         ran = notebook.run(f"%%sky -i {name}\nprint('ran')")
         assert ran.ename == "SkyTransferError" and not ran.stdout

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.steward import Steward
+from jupyter_sky.engines.steward import SharedStateProcess
 from jupyter_sky.errors import SkyTransferError, SkyUsageError
 from jupyter_sky.functions import collections, instance, lines
 from jupyter_sky.functions.instance import InstanceInfo
-from jupyter_sky.functions.tokens import token
+from jupyter_sky.functions.tokens import encode_key
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.usefixtures("unspoilt")
@@ -32,16 +32,16 @@ class Colour(Enum):
     RED = 1
 
 
-def topology(steward: Steward, node: int = 0, nodes: int = 1) -> dict[str, Any]:
-    way = {"url": steward.known["near"], "key": steward.known["key"]}
+def topology(steward: SharedStateProcess, node: int = 0, nodes: int = 1) -> dict[str, Any]:
+    way = {"url": steward.endpoint["near"], "key": steward.endpoint["key"]}
     info = asdict(InstanceInfo(node=node, total_nodes=nodes, job_id="test"))
     return {"instance": info, "commons": way, "facts": {}}
 
 
 @pytest.fixture(scope="module")
-def steward() -> Iterator[Steward]:
+def steward() -> Iterator[SharedStateProcess]:
     """The process, started as the head does: when somebody comes."""
-    made, ended = Steward(), threading.Event()
+    made, ended = SharedStateProcess(), threading.Event()
 
     def tick() -> None:
         while not ended.wait(0.02):
@@ -58,17 +58,17 @@ def steward() -> Iterator[Steward]:
 
 
 @pytest.fixture(params=["pool", "alone"])
-def where(request: pytest.FixtureRequest, steward: Steward) -> Iterator[str]:
+def where(request: pytest.FixtureRequest, steward: SharedStateProcess) -> Iterator[str]:
     """In a task of a pool, and where there is none."""
     if request.param == "alone":
         yield "alone"
         return
-    with instance.entered(topology(steward)):
+    with instance.running_task(topology(steward)):
         yield "pool"
 
 
 @pytest.fixture
-def task(steward: Steward) -> Iterator[Callable[..., subprocess.Popen]]:
+def task(steward: SharedStateProcess) -> Iterator[Callable[..., subprocess.Popen]]:
     """Run code in a process of its own, as a task of the same pool."""
     made: list[subprocess.Popen] = []
 
@@ -191,7 +191,7 @@ def test_lock(where: str) -> None:
 
 
 def test_another_thread_waits_for_a_lock(where: str) -> None:
-    context = {**instance.facts()}
+    context = {**instance.pool_facts()}
     got: list[Any] = []
 
     def other() -> None:
@@ -209,7 +209,7 @@ def test_another_thread_waits_for_a_lock(where: str) -> None:
         time.sleep(0.5)
         assert got == [False, False]
     thread.join(5)
-    assert got == [False, False, True] and context == {**instance.facts()}
+    assert got == [False, False, True] and context == {**instance.pool_facts()}
 
 
 def test_a_lock_with_a_time_limit_is_taken_away(where: str) -> None:
@@ -252,7 +252,9 @@ def test_barrier(where: str) -> None:
     assert collections.barrier("one").wait() == 0, "all nodes of a pool of one"
 
 
-def test_who_meets_may_bring_something(steward: Steward, task: Callable[..., Any]) -> None:
+def test_who_meets_may_bring_something(
+    steward: SharedStateProcess, task: Callable[..., Any]
+) -> None:
     code = """
     from jupyter_sky.functions.instance import instance_info
     print(sorted(sky.barrier("x").exchange(instance_info().node * 10)))
@@ -269,13 +271,15 @@ def test_kinds_have_names_of_their_own(where: str) -> None:
 
 
 def test_many_names_slow_nothing_down() -> None:
-    from jupyter_sky.engines.commons import Commons
+    from jupyter_sky.engines.commons import SharedState
 
-    commons = Commons()
+    commons = SharedState()
     for number in range(1, 2001):
         asked = {"kind": "counter", "name": str(number), "op": "add", "amount": 1}
-        commons.ask(b"me", number, asked, ())
-    assert len(commons.things) == 2000 and not commons.busy and not commons.open
+        commons.handle_request(b"me", number, asked, ())
+    assert (
+        len(commons.objects) == 2000 and not commons.active_objects and not commons.pending_numbers
+    )
 
 
 def test_misuse(where: str) -> None:
@@ -304,13 +308,15 @@ def test_misuse(where: str) -> None:
     ],
 )
 def test_keys_are_compared_by_worth(one: Any, other: Any, same: bool) -> None:
-    assert (token(one) == token(other)) is same
+    assert (encode_key(one) == encode_key(other)) is same
 
 
 # -- many at once --------------------------------------------------------------------------------
 
 
-def test_processes_at_once_lose_nothing(steward: Steward, task: Callable[..., Any]) -> None:
+def test_processes_at_once_lose_nothing(
+    steward: SharedStateProcess, task: Callable[..., Any]
+) -> None:
     code = """
     import time
     c, d, q = sky.counter("n"), sky.dict("plain"), sky.queue("items")
@@ -326,7 +332,7 @@ def test_processes_at_once_lose_nothing(steward: Steward, task: Callable[..., An
     print(len(set(told)), won, sum(got), sep=",")
     """
     outcomes = [said(p).split(",") for p in [task(code) for _ in range(4)]]
-    with instance.entered(topology(steward)):
+    with instance.running_task(topology(steward)):
         assert collections.counter("n").value == 800
         assert collections.dict("plain")["total"] == 200
         assert sum(int(won) for _, won, _ in outcomes) == 100
@@ -334,7 +340,7 @@ def test_processes_at_once_lose_nothing(steward: Steward, task: Callable[..., An
         assert collections.queue("items").empty()
 
 
-def test_who_dies_holds_nothing(steward: Steward, task: Callable[..., Any]) -> None:
+def test_who_dies_holds_nothing(steward: SharedStateProcess, task: Callable[..., Any]) -> None:
     holder = task("""
     import time
     sky.lock('dead').acquire()
@@ -347,7 +353,7 @@ def test_who_dies_holds_nothing(steward: Steward, task: Callable[..., Any]) -> N
     waiter = task("print('waits', flush=True); sky.barrier('dead-b', 2).wait()")
     assert waiter.stdout.readline() == "waits\n"
     time.sleep(0.3)
-    with instance.entered(topology(steward)):
+    with instance.running_task(topology(steward)):
         assert not collections.lock("dead").acquire(timeout=0.1)
         for process in (holder, getter, waiter):
             process.kill()
@@ -359,7 +365,9 @@ def test_who_dies_holds_nothing(steward: Steward, task: Callable[..., Any]) -> N
         wait_until(lambda: collections.barrier("dead-b", 2).n_waiting == 0)
 
 
-def test_an_interrupted_wait_takes_nothing(steward: Steward, task: Callable[..., Any]) -> None:
+def test_an_interrupted_wait_takes_nothing(
+    steward: SharedStateProcess, task: Callable[..., Any]
+) -> None:
     process = task("""
     try:
         print('waits', flush=True)
@@ -373,7 +381,7 @@ def test_an_interrupted_wait_takes_nothing(steward: Steward, task: Callable[...,
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "interrupted\n"
-    with instance.entered(topology(steward)):
+    with instance.running_task(topology(steward)):
         collections.queue("int-q").put("mine")
         assert collections.queue("int-q").get(timeout=5) == "mine"
         collections.queue("int-q").put("yours")
@@ -381,24 +389,24 @@ def test_an_interrupted_wait_takes_nothing(steward: Steward, task: Callable[...,
     assert said(process) == "yours"
 
 
-def test_a_stranger_is_not_heard(steward: Steward) -> None:
+def test_a_stranger_is_not_heard(steward: SharedStateProcess) -> None:
     import zmq
 
-    with instance.entered(topology(steward)):
+    with instance.running_task(topology(steward)):
         collections.counter("private").add()
     socket = zmq.Context.instance().socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
-    socket.connect(steward.known["near"])
+    socket.connect(steward.endpoint["near"])
     asked = b'[1, {"kind": "counter", "name": "private", "op": "add", "amount": 1}]'
     socket.send_multipart([asked])
     assert not socket.poll(500)
     socket.close()
 
 
-def test_a_request_that_is_sent_again_counts_once(steward: Steward) -> None:
-    with instance.entered(topology(steward)):
-        wire = lines.line()
-        assert isinstance(wire, lines.Wire)
+def test_a_request_that_is_sent_again_counts_once(steward: SharedStateProcess) -> None:
+    with instance.running_task(topology(steward)):
+        wire = lines.current_client()
+        assert isinstance(wire, lines.RemoteClient)
         asked = b'[1000000, {"kind": "counter", "name": "twice", "op": "add", "amount": 1}]'
         for _ in range(2):
             wire._socket.send_multipart([asked])
@@ -406,7 +414,9 @@ def test_a_request_that_is_sent_again_counts_once(steward: Steward) -> None:
         assert collections.counter("twice").value == 1
 
 
-def test_processes_that_a_task_forks_share_too(steward: Steward, task: Callable[..., Any]) -> None:
+def test_processes_that_a_task_forks_share_too(
+    steward: SharedStateProcess, task: Callable[..., Any]
+) -> None:
     code = """
     import multiprocessing
     def count(_):
@@ -418,10 +428,10 @@ def test_processes_that_a_task_forks_share_too(steward: Steward, task: Callable[
     assert said(task(code)) == "[2, 3, 4, 5, 6, 7] 8"
 
 
-def test_what_was_lost_is_said(steward: Steward) -> None:
+def test_what_was_lost_is_said(steward: SharedStateProcess) -> None:
     from jupyter_sky.errors import SkyClusterLost
 
-    with instance.entered(topology(steward)):
+    with instance.running_task(topology(steward)):
         collections.counter("lost").add(5)
         assert steward._process is not None
         steward._process.kill()

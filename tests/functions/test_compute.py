@@ -34,7 +34,7 @@ def test_up_and_down_in_a_notebook(data: Path) -> None:
     pool = sky.up("train", nodes=2)
     try:
         assert sky.up("train", nodes=2) is pool, "the same cell run again"
-        assert pool.row.name == pool.name == "train" and pool.link.ranks() == [0, 1]
+        assert pool.row.name == pool.name == "train" and pool.connection.ranks() == [0, 1]
         assert sky.run("import os; os.getpid()", cluster="train") == process() @ pool
         assert process() >> sky in process() @ pool
         with pytest.raises(SkyUsageError, match="is up already"):

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.engines.client import QuietClient
+from jupyter_sky.engines.client import DirectClient
 from jupyter_sky.errors import SkyTaskLost, SkyTimeout
 from jupyter_sky.functions.pool import Pool
 from tests.conftest import wait_until
@@ -93,9 +93,9 @@ def use(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:
 def test_by_the_controller(
     data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(QuietClient, "shorten", lambda *_: None)
+    monkeypatch.setattr(DirectClient, "shorten", lambda *_: None)
     with sky.Compute(nodes=2) as pool:
-        assert not pool.link.client.ways
+        assert not pool.connection.client.ways
         use(pool, capsys)
 
 

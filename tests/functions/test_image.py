@@ -17,7 +17,7 @@ from jupyter_sky.engines import file_cache
 from jupyter_sky.engines.file_cache import FileTree
 from jupyter_sky.errors import SkyBootstrapError, SkyUsageError, SkyVersionError
 from jupyter_sky.functions import grounds
-from jupyter_sky.functions.grounds import included
+from jupyter_sky.functions.grounds import included_files
 from jupyter_sky.functions.image import Image
 from jupyter_sky.package_sync import plan
 from jupyter_sky.package_sync.indexes import IndexSettings
@@ -134,13 +134,13 @@ def project(tmp_path: Path) -> Path:
 
 def laid_out(layout: FileTree) -> Path:
     """Bring a layout to this machine as `Image.bootstrap` does."""
-    for digest in file_cache.missing(layout.known):
-        file_cache.keep({digest: layout.by_digest()[digest].read_bytes()})
-    return Path(file_cache.lay_out(layout.known))
+    for digest in file_cache.missing_digests(layout.entries):
+        file_cache.store_contents({digest: layout.by_digest()[digest].read_bytes()})
+    return Path(file_cache.build_folder(layout.entries))
 
 
 def test_folders_and_files_have_their_own_names(project: Path) -> None:
-    layout = included(project, ["mine", "tool.py"], ["*.tmp", "data/"])
+    layout = included_files(project, ["mine", "tool.py"], ["*.tmp", "data/"])
     assert sorted(layout.files) == ["mine/__init__.py", "mine/run.sh", "tool.py"]
     there = laid_out(layout)
     assert (there / "tool.py").read_text() == "TOOL = 1\n"
@@ -151,33 +151,35 @@ def test_secrets_and_links_that_lead_elsewhere_are_not_included(project: Path) -
     (project / "mine" / ".env").write_text("TOKEN=1")
     (project / "mine" / "host").symlink_to("/etc/hostname")
     with pytest.warns(UserWarning, match=r"leaves out mine/(\.env|host)"):
-        layout = included(project, ["mine"], [])
+        layout = included_files(project, ["mine"], [])
     assert {"mine/.env", "mine/host"}.isdisjoint(layout.files) and "mine/run.sh" in layout.files
-    assert ".env" in included(project, ["mine/.env"], []).files, "whoever names it means it"
+    assert ".env" in included_files(project, ["mine/.env"], []).files, "whoever names it means it"
 
 
 def test_only_what_has_changed_is_sent(project: Path) -> None:
-    first = included(project, ["mine", "tool.py"], [])
+    first = included_files(project, ["mine", "tool.py"], [])
     old = laid_out(first)
-    assert file_cache.missing(first.known) == []
+    assert file_cache.missing_digests(first.entries) == []
     (project / "tool.py").write_text("TOOL = 2\n")
     os.utime(project / "mine/__init__.py")  # touched, and the same
-    second = included(project, ["mine", "tool.py"], [])
-    assert [second.by_digest()[d].read_bytes() for d in file_cache.missing(second.known)] == [
-        b"TOOL = 2\n"
-    ]
+    second = included_files(project, ["mine", "tool.py"], [])
+    assert [
+        second.by_digest()[d].read_bytes() for d in file_cache.missing_digests(second.entries)
+    ] == [b"TOOL = 2\n"]
     new = laid_out(second)
     assert (old / "tool.py").read_text() == "TOOL = 1\n", "who runs with the old one keeps it"
     assert (new / "tool.py").read_text() == "TOOL = 2\n"
     (new / "tool.py").write_text("spoilt")
-    assert (file_cache.home() / "files" / second.known["tool.py"][0]).read_text() == "TOOL = 2\n"
+    assert (
+        file_cache.cache_folder() / "files" / second.entries["tool.py"][0]
+    ).read_text() == "TOOL = 2\n"
 
 
 def test_what_was_damaged_on_its_way_is_not_kept(project: Path) -> None:
-    layout = included(project, ["tool.py"], [])
+    layout = included_files(project, ["tool.py"], [])
     with pytest.raises(SkyBootstrapError, match="changed while it was sent"):
-        file_cache.keep({layout.known["tool.py"][0]: b"something else"})
-    assert file_cache.missing(layout.known)
+        file_cache.store_contents({layout.entries["tool.py"][0]: b"something else"})
+    assert file_cache.missing_digests(layout.entries)
 
 
 def test_two_things_of_one_name(project: Path, tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_two_things_of_one_name(project: Path, tmp_path: Path) -> None:
     other.parent.mkdir()
     other.write_text("")
     with pytest.raises(SkyUsageError, match=r"would both be tool\.py"):
-        included(project, ["tool.py", str(other)], [])
+        included_files(project, ["tool.py", str(other)], [])
 
 
 def test_a_process_that_is_set_up(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +228,7 @@ def test_a_private_package_of_an_image_is_sent(
     image.check()
     assert sorted(asked) == ["packaging>=20", f"xxhash=={metadata.version('xxhash')}"]
     setup = image.setup()
-    assert setup.asking.packages == tuple(asked) and len(setup.trees) == 1
+    assert setup.request.packages == tuple(asked) and len(setup.trees) == 1
     assert b"s3cr3t" not in pickle.dumps(setup), "only the installer gets credentials"
     with pytest.raises(SkyUsageError, match=r"acme-secret 1\.4\.2 is installed here"):
         Image(pip=["acme-secret==2.0"]).check()
@@ -246,9 +248,9 @@ def test_no_index_is_asked_for_private_needs_of_a_public_package(
         '[project]\nname = "open-tool"\nversion = "1"\ndependencies = ["acme-fork"]\n'
     )
     try:
-        assert "acme-fork" in grounds.unresolvable((str(needs),))
+        assert "acme-fork" in grounds.resolution_error((str(needs),))
         assert canary.asked.count("acme-fork") == 1
-        assert grounds.unresolvable((str(needs),), ("acme-fork",)) == ""
+        assert grounds.resolution_error((str(needs),), ("acme-fork",)) == ""
         assert canary.asked.count("acme-fork") == 1
     finally:
         canary.close()
@@ -262,7 +264,7 @@ DEBIAN = pytest.mark.skipif(not Path("/usr/bin/apt-get").exists(), reason="needs
 @DEBIAN
 def test_what_the_system_has_is_not_installed_again() -> None:
     begun = time.monotonic()
-    grounds.make(["coreutils", "dpkg"], grounds.Asking())
+    grounds.install_image(["coreutils", "dpkg"], grounds.PackageRequest())
     assert time.monotonic() - begun < 1
 
 
@@ -270,7 +272,7 @@ def test_what_the_system_has_is_not_installed_again() -> None:
 @pytest.mark.slow
 def test_a_package_that_the_system_has_not() -> None:
     with pytest.raises(SkyBootstrapError) as caught:
-        grounds.make(["surely-no-such-package-9"], grounds.Asking())
+        grounds.install_image(["surely-no-such-package-9"], grounds.PackageRequest())
     if os.geteuid() == 0:
         assert "Unable to locate package surely-no-such-package-9" in str(caught.value)
     else:

@@ -26,23 +26,23 @@ def test_off_a_node_it_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COMPUTE_POOL", raising=False)
     info = instance_info()
     assert (info.node, info.total_nodes, info.is_head, instance.is_head()) == (0, 1, True, True)
-    assert [*info.peers] == [Peer(0, "127.0.0.1")] and instance.facts() == {}
+    assert [*info.peers] == [Peer(0, "127.0.0.1")] and instance.pool_facts() == {}
     assert info.variables()["WORLD_SIZE"] == "1"
 
 
 def test_in_a_task() -> None:
-    with instance.entered({**TOPOLOGY, "worker": 1}):
+    with instance.running_task({**TOPOLOGY, "worker": 1}):
         info = instance_info()
         assert info.worker == 1 and info.global_worker_index == 3 and info.total_workers == 4
         assert info.total_accelerators == 16 and not info.is_head and info.hostname
-        assert instance.facts()["facts"] == {"a": 1}
+        assert instance.pool_facts()["facts"] == {"a": 1}
         with pytest.raises(FrozenInstanceError):
             info.node = 0  # type: ignore[misc]
     assert instance_info() == INFO, "what the task has started goes on there"
 
 
 def test_variables_of_torchrun_and_skypilot() -> None:
-    with instance.entered(TOPOLOGY):
+    with instance.running_task(TOPOLOGY):
         code = """if True:
         import os
         from jupyter_sky.functions.instance import instance_info
@@ -60,12 +60,12 @@ def test_variables_of_torchrun_and_skypilot() -> None:
 
 
 def test_a_users_own_variables_are_left_alone() -> None:
-    with instance.entered(TOPOLOGY):
+    with instance.running_task(TOPOLOGY):
         os.environ["MASTER_PORT"] = "1"
-    with instance.entered(dict(TOPOLOGY)):
+    with instance.running_task(dict(TOPOLOGY)):
         assert os.environ["MASTER_PORT"] == "1"
     grown = asdict(INFO) | {"total_nodes": 3}
-    with instance.entered({**TOPOLOGY, "instance": grown}):
+    with instance.running_task({**TOPOLOGY, "instance": grown}):
         assert os.environ["WORLD_SIZE"] == "3" and os.environ["MASTER_PORT"] == "23456"
 
 
@@ -74,7 +74,7 @@ def test_threads_side_by_side() -> None:
     both = threading.Barrier(2)
 
     def task(worker: int) -> None:
-        with instance.entered({**TOPOLOGY, "worker": worker}):
+        with instance.running_task({**TOPOLOGY, "worker": worker}):
             for _ in range(50):
                 both.wait(5)
                 seen[worker].append(instance_info().worker)
@@ -89,7 +89,7 @@ def test_threads_side_by_side() -> None:
 
 def test_a_thread_of_a_task_knows_its_node() -> None:
     seen = []
-    with instance.entered(TOPOLOGY):
+    with instance.running_task(TOPOLOGY):
         thread = threading.Thread(target=lambda: seen.append(instance_info().node))
         thread.start()
         thread.join()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.functions.output import Sink
+from jupyter_sky.functions.output import OutputSink
 from jupyter_sky.functions.pool import Pool
 
 pytestmark = pytest.mark.slow
@@ -92,7 +92,7 @@ def test_silence_does_not_last(lanes: Pool, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_prefixes_of_lines_in_pieces(capsys: pytest.CaptureFixture[str]) -> None:
-    sink = Sink(many=True)
+    sink = OutputSink(many=True)
     sink.write(0, "stdout", "a")
     sink.write(0, "stdout", "b\nc")
     sink.write(1, "stdout", "x\n")

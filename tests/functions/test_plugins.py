@@ -307,9 +307,9 @@ def test_one_mpi_world_of_all_nodes(data: Any) -> None:
 
 
 def test_what_an_mpi_library_asks() -> None:
-    from jupyter_sky.functions.plugins.worlds import Manager
+    from jupyter_sky.functions.plugins.worlds import PmiServer
 
-    manager = Manager("alone", 1)
+    manager = PmiServer("alone", 1)
     for asked, answer in {
         "cmd=init pmi_version=1 pmi_subversion=1": "cmd=response_to_init rc=0",
         "cmd=get_maxes": "cmd=maxes rc=0 kvsname_max=",

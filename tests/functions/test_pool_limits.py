@@ -16,7 +16,7 @@ from jupyter_sky.errors import SkyBootstrapError, SkyNoOffer
 from jupyter_sky.executor import session as sessions
 from jupyter_sky.functions import elastic, starting
 from jupyter_sky.functions.compute import Compute
-from jupyter_sky.functions.starting import Starter
+from jupyter_sky.functions.starting import ClusterLauncher
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import placement
 from jupyter_sky.provisioner.broker import LOST
@@ -29,7 +29,9 @@ Started = list[tuple[int, float]]
 
 
 @pytest.fixture
-def priced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Starter]]:
+def priced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., ClusterLauncher]]:
     """Pools of machines for $1/h each, whose clusters come up at once."""
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
     sessions.close()
@@ -44,16 +46,18 @@ def priced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
     monkeypatch.setattr(starting, "start", start)
 
-    def pool(limit: float | None, nodes: int) -> Starter:
+    def pool(limit: float | None, nodes: int) -> ClusterLauncher:
         need = Resources.parse(nodes=str(nodes), max_hourly_cost=limit)
-        return Starter(sessions.current(), need, None)
+        return ClusterLauncher(sessions.current(), need, None)
 
     yield pool
     sessions.close()
     Sky.clear_instance()
 
 
-def test_growth_stops_at_the_limit_of_the_whole_pool(priced: Callable[..., Starter]) -> None:
+def test_growth_stops_at_the_limit_of_the_whole_pool(
+    priced: Callable[..., ClusterLauncher],
+) -> None:
     start = priced(limit=4.0, nodes=2)
     start("p", 2)
     assert start.affordable(10) == 2
@@ -65,7 +69,7 @@ def test_growth_stops_at_the_limit_of_the_whole_pool(priced: Callable[..., Start
 
 
 def test_nodes_that_join_later_keep_their_share_of_the_limit(
-    priced: Callable[..., Starter],
+    priced: Callable[..., ClusterLauncher],
 ) -> None:
     start = priced(limit=3.0, nodes=4)
     with pytest.raises(SkyNoOffer):
@@ -76,19 +80,19 @@ def test_nodes_that_join_later_keep_their_share_of_the_limit(
     assert start.price == 4.0
 
 
-def test_what_has_ended_or_is_lost_no_longer_counts(priced: Callable[..., Starter]) -> None:
+def test_what_has_ended_or_is_lost_no_longer_counts(priced: Callable[..., ClusterLauncher]) -> None:
     start = priced(limit=2.0, nodes=1)
     first, second = start("p", 1), start("p-2", 1)
     assert start.affordable(1) == 1
     with pytest.raises(SkyNoOffer):
         start("p-3", 1)
-    second.link.lost = "it is gone"
+    second.connection.is_lost = "it is gone"
     start("p-3", 1)
     start.clusters.remove(first)
     start("p-4", 1)
 
 
-def test_without_a_limit_all_are_asked_for(priced: Callable[..., Starter]) -> None:
+def test_without_a_limit_all_are_asked_for(priced: Callable[..., ClusterLauncher]) -> None:
     start = priced(limit=None, nodes=1)
     start("p", 1)
     assert start.affordable(10) == 10
@@ -122,7 +126,7 @@ def test_nodes_that_cannot_be_made_ready_are_ended_and_not_asked_for_without_end
         if 0 not in ranks:
             raise SkyBootstrapError("there is no such package")
 
-    monkeypatch.setattr(Compute, "_welcome", welcome)
+    monkeypatch.setattr(Compute, "_prepare_nodes", welcome)
     sessions.close()
     Sky.clear_instance()
     try:

@@ -13,7 +13,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from jupyter_sky.functions import progress as module
-from jupyter_sky.functions.progress import Progress, Tally, watched
+from jupyter_sky.functions.progress import CallCounter, GatherProgress, show_progress
 from jupyter_sky.functions.tasks import RemoteFuture
 from jupyter_sky.widgets.progress import Line, to_html, to_text
 
@@ -34,48 +34,48 @@ class Nodes:
 
 def test_calls_are_counted_as_they_end() -> None:
     futures = futures_of(6)
-    futures[0].settle(1)  # before anybody counts
-    tally = Tally(futures, lambda: (1, 2), time.monotonic() - 4)
-    futures[1].settle(2)
+    futures[0].resolve(1)  # before anybody counts
+    tally = CallCounter(futures, lambda: (1, 2), time.monotonic() - 4)
+    futures[1].resolve(2)
     futures[2].fail(ValueError())
     futures[3].cancel()
-    seen = tally.look()
+    seen = tally.snapshot()
     assert (seen.done, seen.running, seen.failed, seen.left) == (2, 1, 2, 1)
     assert (seen.total, seen.ended, seen.nodes) == (6, 4, 2)
     assert seen.rate == pytest.approx(1.0, rel=0.1)
     assert seen.seconds_left == pytest.approx(2.0, rel=0.1)
     for future in futures[4:]:
-        future.settle(0)
-    last = tally.look("done")
+        future.resolve(0)
+    last = tally.snapshot("done")
     assert (last.done, last.running, last.left) == (4, 0, 0), "nodes have not told yet"
 
 
 def test_looking_does_not_walk_all_calls(monkeypatch) -> None:
     futures = futures_of(10_000)
-    tally = Tally(futures, lambda: (0, 1), time.monotonic())
+    tally = CallCounter(futures, lambda: (0, 1), time.monotonic())
     for future in futures[:9_000]:
-        future.settle(0)
+        future.resolve(0)
     asked: list[str] = []
     for name in ("done", "running", "exception", "cancelled"):
         monkeypatch.setattr(RemoteFuture, name, lambda self, name=name: asked.append(name))
-    assert tally.look().done == 9_000 and asked == []
+    assert tally.snapshot().done == 9_000 and asked == []
 
 
 def test_the_rate_is_that_of_late() -> None:
     futures = futures_of(100)
-    tally = Tally(futures, lambda: (0, 1), time.monotonic() - 1000)
-    futures[0].settle(0)
-    assert tally.look().rate == pytest.approx(1 / 1000, rel=0.1)
+    tally = CallCounter(futures, lambda: (0, 1), time.monotonic() - 1000)
+    futures[0].resolve(0)
+    assert tally.snapshot().rate == pytest.approx(1 / 1000, rel=0.1)
     tally._seen.clear()
     tally._seen.append((time.monotonic() - 1, 1))
     for future in futures[1:51]:
-        future.settle(0)
-    assert tally.look().rate == pytest.approx(50, rel=0.2)
-    assert tally.look("failed").rate == pytest.approx(51 / 1000, rel=0.1), "of the whole"
+        future.resolve(0)
+    assert tally.snapshot().rate == pytest.approx(50, rel=0.2)
+    assert tally.snapshot("failed").rate == pytest.approx(51 / 1000, rel=0.1), "of the whole"
 
 
 def test_a_card_has_a_bar_with_values_and_settles_into_a_line() -> None:
-    now = Progress(3, 2, 1, 4, nodes=2, seconds=8, rate=0.5)
+    now = GatherProgress(3, 2, 1, 4, nodes=2, seconds=8, rate=0.5)
     soup = BeautifulSoup(to_html(now), "html.parser")
     bar = soup.find(role="progressbar")
     assert bar is not None
@@ -88,7 +88,7 @@ def test_a_card_has_a_bar_with_values_and_settles_into_a_line() -> None:
     assert sum("gradient" in fill for fill in fills) == 2, "told apart by stripes as well"
     for fact in ("2 running on 2 nodes", "4 left", "30 calls/min", "about 0:12 left (est.)"):
         assert fact in soup.text and fact in to_text(now)
-    over = Progress(9, 0, 1, 0, nodes=2, seconds=20, rate=0.5, stage="failed")
+    over = GatherProgress(9, 0, 1, 0, nodes=2, seconds=20, rate=0.5, stage="failed")
     end = BeautifulSoup(to_html(over), "html.parser")
     assert end.find(role="progressbar") is None and end.find(role="status") is not None
     assert "9 of 10 calls done, 1 failed" in end.text
@@ -96,20 +96,20 @@ def test_a_card_has_a_bar_with_values_and_settles_into_a_line() -> None:
 
 
 def test_without_a_rate_nothing_is_promised() -> None:
-    text = to_text(Progress(0, 2, 0, 8, nodes=2, seconds=3))
+    text = to_text(GatherProgress(0, 2, 0, 8, nodes=2, seconds=3))
     assert "est." not in text and "calls/" not in text
 
 
-def gathered(show: list[Progress], monkeypatch, work: Any, count: int = 4) -> None:
+def gathered(show: list[GatherProgress], monkeypatch, work: Any, count: int = 4) -> None:
     monkeypatch.setattr(module, "FIRST_SECONDS", 0.01)
     monkeypatch.setattr(module, "PERIOD_SECONDS", 0.01)
-    monkeypatch.setattr(module, "_shower", lambda: show.append)
+    monkeypatch.setattr(module, "_find_display", lambda: show.append)
     futures = futures_of(count)
-    with watched(futures, Nodes(1)):  # type: ignore[arg-type]
+    with show_progress(futures, Nodes(1)):  # type: ignore[arg-type]
         work(futures, show)
 
 
-def wait_for(show: list[Progress], done: int) -> None:
+def wait_for(show: list[GatherProgress], done: int) -> None:
     until = time.monotonic() + 10
     while not (show and show[-1].done >= done) and time.monotonic() < until:
         time.sleep(0.005)
@@ -117,12 +117,12 @@ def wait_for(show: list[Progress], done: int) -> None:
 
 
 def test_it_is_shown_from_time_to_time_and_at_the_end(monkeypatch) -> None:
-    def work(futures: list[RemoteFuture[int]], show: list[Progress]) -> None:
+    def work(futures: list[RemoteFuture[int]], show: list[GatherProgress]) -> None:
         for number, future in enumerate(futures):
-            future.settle(number)
+            future.resolve(number)
             wait_for(show, number + 1)
 
-    show: list[Progress] = []
+    show: list[GatherProgress] = []
     gathered(show, monkeypatch, work)
     assert [one.stage for one in show[-2:]] == ["running", "done"]
     assert show[-1].done == 4 and show[-1].running == 0
@@ -136,12 +136,12 @@ def test_it_is_shown_from_time_to_time_and_at_the_end(monkeypatch) -> None:
     ("error", "stage"), [(ValueError, "failed"), (KeyboardInterrupt, "interrupted")]
 )
 def test_how_it_ended_is_said(monkeypatch, error: type[BaseException], stage: str) -> None:
-    def work(futures: list[RemoteFuture[int]], show: list[Progress]) -> None:
-        futures[0].settle(0)
+    def work(futures: list[RemoteFuture[int]], show: list[GatherProgress]) -> None:
+        futures[0].resolve(0)
         wait_for(show, 1)
         raise error
 
-    show: list[Progress] = []
+    show: list[GatherProgress] = []
     with pytest.raises(error):
         gathered(show, monkeypatch, work)
     assert show[-1].stage == stage and show[-1].done == 1
@@ -149,9 +149,9 @@ def test_how_it_ended_is_said(monkeypatch, error: type[BaseException], stage: st
 
 
 def test_what_is_quick_shows_nothing(monkeypatch) -> None:
-    show: list[Progress] = []
-    monkeypatch.setattr(module, "_shower", lambda: show.append)
-    with watched(futures_of(3), Nodes()):  # type: ignore[arg-type]
+    show: list[GatherProgress] = []
+    monkeypatch.setattr(module, "_find_display", lambda: show.append)
+    with show_progress(futures_of(3), Nodes()):  # type: ignore[arg-type]
         pass
     assert show == []
 
@@ -161,8 +161,8 @@ def test_a_terminal_has_one_line_that_is_written_over(monkeypatch) -> None:
     out = io.StringIO()
     line = Line(out)
     for done in (1, 2):
-        line(Progress(done, 1, 0, 3, nodes=1, seconds=done, rate=1.0))
-    line(Progress(5, 0, 0, 0, nodes=1, seconds=5, rate=1.0, stage="done"))
+        line(GatherProgress(done, 1, 0, 3, nodes=1, seconds=done, rate=1.0))
+    line(GatherProgress(5, 0, 0, 0, nodes=1, seconds=5, rate=1.0, stage="done"))
     said = out.getvalue()
     assert said.count("\n") == 1 and said.endswith("\n") and said.count("\r\x1b[K") == 3
     rows = said.split("\r\x1b[K")[1:]
@@ -172,4 +172,4 @@ def test_a_terminal_has_one_line_that_is_written_over(monkeypatch) -> None:
 def test_without_a_terminal_or_a_notebook_nothing_is_shown(monkeypatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
-    assert module._shower() is None
+    assert module._find_display() is None

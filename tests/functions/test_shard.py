@@ -23,7 +23,7 @@ def on_each(nodes: int, function: Callable[[], Any], job: str = "job") -> list[A
     returned = []
     for node in range(nodes):
         info = InstanceInfo(node=node, total_nodes=nodes, job_id=job)
-        with instance.entered({"instance": asdict(info)}):
+        with instance.running_task({"instance": asdict(info)}):
             returned.append(function())
     return returned
 

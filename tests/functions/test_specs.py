@@ -8,7 +8,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions.elastic import wanted
+from jupyter_sky.functions.elastic import nodes_to_add
 from jupyter_sky.functions.specs import Nodes
 
 
@@ -27,7 +27,7 @@ from jupyter_sky.functions.specs import Nodes
 )
 def test_numbers_of_nodes(given: Any, ready: int, started: int, most: int) -> None:
     nodes = Nodes.of(given)
-    assert (nodes.ready, nodes.started, nodes.most) == (ready, started, most)
+    assert (nodes.ready, nodes.initial, nodes.limit) == (ready, started, most)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "two", (4, 2), (1, 2, 3), (0, 2), (1,)])
@@ -75,9 +75,9 @@ def test_bad_workers(wrong: dict[str, Any]) -> None:
 
 
 def test_lanes() -> None:
-    assert sky.Worker().lane == "main"
-    assert sky.Worker(4).lane == sky.Worker(4, "thread").lane == "thread"
-    assert sky.Worker(1, "process").lane == "process"
+    assert sky.Worker().executor_kind == "main"
+    assert sky.Worker(4).executor_kind == sky.Worker(4, "thread").executor_kind == "thread"
+    assert sky.Worker(1, "process").executor_kind == "process"
 
 
 def test_a_spec_is_a_request() -> None:
@@ -113,7 +113,7 @@ def test_specs_by_position_take_what_is_common() -> None:
         sky.Spec(provider="aws", vcpus=2), sky.Spec(provider="gcp", nodes=3), vcpus=4, nodes=2
     )
     assert [spec.vcpus for spec in compute.specs] == [2, 4]
-    assert [nodes.started for nodes in compute.nodes] == [2, 3]
+    assert [nodes.initial for nodes in compute.nodes] == [2, 3]
     with pytest.raises(SkyUsageError, match="each Spec"):
         sky.Compute(sky.Spec(), accelerator="A100")
     with pytest.raises(SkyUsageError, match="not a str"):
@@ -121,7 +121,7 @@ def test_specs_by_position_take_what_is_common() -> None:
 
 
 def test_growth_by_the_length_of_the_line() -> None:
-    assert wanted(nodes=2, slots=1, waiting=0, most=8) == 0
-    assert wanted(nodes=2, slots=2, waiting=5, most=8) == 3
-    assert wanted(nodes=2, slots=1, waiting=100, most=8) == 6
-    assert wanted(nodes=8, slots=1, waiting=100, most=8) == 0
+    assert nodes_to_add(nodes=2, slots=1, waiting=0, most=8) == 0
+    assert nodes_to_add(nodes=2, slots=2, waiting=5, most=8) == 3
+    assert nodes_to_add(nodes=2, slots=1, waiting=100, most=8) == 6
+    assert nodes_to_add(nodes=8, slots=1, waiting=100, most=8) == 0

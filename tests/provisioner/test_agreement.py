@@ -20,7 +20,7 @@ from jupyter_sky.executor import launching
 from jupyter_sky.executor import session as sessions
 from jupyter_sky.forms import Fields, whereabouts
 from jupyter_sky.forms.line import read
-from jupyter_sky.functions.starting import Starter
+from jupyter_sky.functions.starting import ClusterLauncher
 from jupyter_sky.ledger import format_rate
 from jupyter_sky.magics import verbs
 from jupyter_sky.magics.dryrun import dry_run
@@ -200,7 +200,7 @@ def test_a_pool_that_prefers_spot_machines_always_starts_and_says_so(
     resources, nodes, spec = sky.Compute(
         cloud="aws", region="us-east-1", accelerator="A10G:1", allocation="spot-if-available"
     )._choose(sessions.current())
-    start = Starter(sessions.current(), resources, spec.lease, spec.market)
+    start = ClusterLauncher(sessions.current(), resources, spec.lease, spec.market)
     with pytest.warns(UserWarning, match="no spot machine could be had: it is on demand, "):
         cluster = start("pool", nodes.ready)
     *refused, taken = asked

@@ -30,7 +30,7 @@ from jupyter_sky.executor import session as sessions
 from jupyter_sky.forms import Fields, whereabouts
 from jupyter_sky.forms.complete import Known
 from jupyter_sky.functions.specs import Nodes, Spec
-from jupyter_sky.functions.starting import best
+from jupyter_sky.functions.starting import choose_offer
 from jupyter_sky.ledger import format_rate
 from jupyter_sky.magics import verbs
 from jupyter_sky.magics.dryrun import dry_run
@@ -139,11 +139,11 @@ def test_a_burst_keeps_the_price_limit(accounts: None, monkeypatch: pytest.Monke
 
 def test_pools_take_what_a_cell_takes(accounts: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The free machine here, and where it is too small one on demand."""
-    _, here = best(Spec(vcpus=1), Nodes(1))
+    _, here = choose_offer(Spec(vcpus=1), Nodes(1))
     assert here.offer.cloud == "local"
-    _, rented = best(Spec(vcpus=64), Nodes(1))
+    _, rented = choose_offer(Spec(vcpus=64), Nodes(1))
     assert rented.offer == decide(BIG).offer and not rented.offer.spot
-    _, asked = best(Spec(vcpus=64, allocation="spot-if-available"), Nodes(1))
+    _, asked = choose_offer(Spec(vcpus=64, allocation="spot-if-available"), Nodes(1))
     assert asked.offer.spot
 
 
@@ -151,10 +151,10 @@ def test_the_cheapest_allocation_weighs_own_machines_and_both_markets(
     accounts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     have(monkeypatch, DEAR)
-    _, rented = best(Spec(vcpus=64, allocation="cheapest"), Nodes(1))
+    _, rented = choose_offer(Spec(vcpus=64, allocation="cheapest"), Nodes(1))
     assert rented.offer.cloud in clouds.RENTED and rented.offer.price < 9.0
     have(monkeypatch, BOX)
-    _, free = best(Spec(vcpus=64, allocation="cheapest"), Nodes(1))
+    _, free = choose_offer(Spec(vcpus=64, allocation="cheapest"), Nodes(1))
     assert free.offer is BOX
 
 
@@ -168,10 +168,10 @@ def test_a_setting_of_the_plan_alone_changes_nothing(accounts: None) -> None:
 def test_pools_keep_the_settings(accounts: None) -> None:
     Sky.load().cloud = "gcp"
     Sky.load().max_hourly_cost = 0.5
-    _, found = best(Spec(vcpus=1), Nodes(2))
+    _, found = choose_offer(Spec(vcpus=1), Nodes(2))
     assert found.offer.cloud == "gcp"
     with pytest.raises(SkyNoOffer, match="max-hourly-cost"):
-        best(Spec(vcpus=64), Nodes(1))
+        choose_offer(Spec(vcpus=64), Nodes(1))
 
 
 def test_spot_if_available_asks_on_demand_when_every_spot_place_has_refused(

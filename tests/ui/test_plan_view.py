@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.functions.progress import Progress
+from jupyter_sky.functions.progress import GatherProgress
 from jupyter_sky.widgets.progress import to_html
 from tests.ui.labs import axe
 
@@ -30,8 +30,8 @@ def html() -> str:
             task.set_time_estimator(hours)
         fetch >> parts >> join  # pyright: ignore[reportUnusedExpression]
     shown = [sky.plan(dag, deadline="12h", tracked=False), sky.plan(gpus="T4", tracked=False)]
-    calls = Progress(3, 2, 1, 4, nodes=2, seconds=8, rate=0.5)
-    over = Progress(10, 0, 0, 0, nodes=2, seconds=20, rate=0.5, stage="done")
+    calls = GatherProgress(3, 2, 1, 4, nodes=2, seconds=8, rate=0.5)
+    over = GatherProgress(10, 0, 0, 0, nodes=2, seconds=20, rate=0.5, stage="done")
     return "".join([*(one._repr_html_() for one in shown), to_html(calls), to_html(over)])
 
 

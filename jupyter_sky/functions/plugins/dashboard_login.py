@@ -23,23 +23,23 @@ COOKIE = "jupyter-sky-dask"
 
 def require_token(server: Any, token: str) -> None:
     """Let a tornado server answer only those who have a token."""
-    server.request_callback = _Door(server.request_callback, token)
+    server.request_callback = _AuthenticatedApplication(server.request_callback, token)
 
 
-class _Door(HTTPServerConnectionDelegate):
+class _AuthenticatedApplication(HTTPServerConnectionDelegate):
     """An application that is reached with a token only."""
 
     def __init__(self, application: Any, token: str) -> None:
         self._application, self._token = application, token
 
     def start_request(self, server_conn: object, request_conn: Any) -> HTTPMessageDelegate:
-        return _Request(self._application, self._token, server_conn, request_conn)
+        return _AuthenticatedRequest(self._application, self._token, server_conn, request_conn)
 
     def on_close(self, server_conn: object) -> None:
         self._application.on_close(server_conn)
 
 
-class _Request(HTTPMessageDelegate):
+class _AuthenticatedRequest(HTTPMessageDelegate):
     """One request: handed on, sent on with a cookie, or refused."""
 
     def __init__(self, application: Any, token: str, server_conn: object, conn: Any) -> None:

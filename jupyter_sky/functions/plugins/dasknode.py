@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import Any
 
-from ...engines.wards import own
+from ...engines.wards import listen_address
 from ...errors import SkyError
 from ..instance import instance_info
 
@@ -22,7 +22,7 @@ _running: list[subprocess.Popen[bytes]] = []
 def start_scheduler(secrets: dict[str, str]) -> tuple[str, int, int]:
     """Start the scheduler here; return its address, its port and that of its dashboard."""
     head = instance_info().head_addr
-    hosts = list(dict.fromkeys((own(head), "127.0.0.1")))
+    hosts = list(dict.fromkeys((listen_address(head), "127.0.0.1")))
     said = _begin({"role": "scheduler", "hosts": hosts, **secrets})
     first, *_, last = [*said["ports"], *said["ports"]]
     return f"tls://{head}:{first}", last, said["dashboard"]

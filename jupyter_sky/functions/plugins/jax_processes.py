@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from ...errors import SkyError
 from ..instance import instance_info
-from .meeting import ALONE, NEW_POOL, broadcast, enters, one_call_at_once
+from .meeting import NEW_POOL_HINT, SINGLE_NODE, broadcast_id, must_create, require_single_slot
 
 if TYPE_CHECKING:
     from ..pool import Pool
@@ -26,16 +26,16 @@ class Jax:
 
     def setup(self, pool: Pool) -> None:
         """Refuse a pool that this cannot work on."""
-        one_call_at_once(pool, "jax")
+        require_single_slot(pool, "jax")
 
     def around(self, call: Callable[[], T]) -> T:
         """Run a call in one set of processes with all nodes that were sent it."""
-        if (name := broadcast()) and name != ALONE:
+        if (name := broadcast_id()) and name != SINGLE_NODE:
             self._join(name)
         return call()
 
     def _join(self, name: str) -> None:
-        if enters("JAX", "".join(self.world)):
+        if must_create("JAX", "".join(self.world)):
             self._enter()
             self.world[:] = [name]
         import jax
@@ -44,7 +44,7 @@ class Jax:
         if jax.process_count() != info.total_nodes:
             raise SkyError(
                 f"JAX has {jax.process_count()} processes, the pool {info.total_nodes} nodes",
-                hint=NEW_POOL,
+                hint=NEW_POOL_HINT,
             )
 
     @staticmethod

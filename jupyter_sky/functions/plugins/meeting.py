@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import SkyError, SkyUsageError
 from ..collections import Barrier
-from ..instance import facts, instance_info
+from ..instance import instance_info, pool_facts
 
 if TYPE_CHECKING:
     from ..pool import Pool
 
-MEET_SECONDS = 120.0
+RENDEZVOUS_SECONDS = 120.0
 
 
-def one_call_at_once(pool: Pool, what: str) -> None:
+def require_single_slot(pool: Pool, what: str) -> None:
     """Refuse a pool whose nodes run several calls at once.
 
     Raises
@@ -30,15 +30,15 @@ def one_call_at_once(pool: Pool, what: str) -> None:
         )
 
 
-def broadcast() -> str:
+def broadcast_id() -> str:
     """Return what names the call that all nodes have been sent; empty for a call of some node.
 
     Where there is one node, every call is for all.
     """
-    return ALONE if instance_info().total_nodes == 1 else facts().get("broadcast", "")
+    return SINGLE_NODE if instance_info().total_nodes == 1 else pool_facts().get("broadcast", "")
 
 
-ALONE = "alone"
+SINGLE_NODE = "alone"
 
 
 def exchange(what: str, value: Any) -> list[Any]:
@@ -52,10 +52,12 @@ def exchange(what: str, value: Any) -> list[Any]:
     nodes = instance_info().total_nodes
     if nodes == 1:
         return [value]
-    return Barrier(f"jupyter_sky.{what}.{broadcast()}", nodes).exchange(value, MEET_SECONDS)
+    return Barrier(f"jupyter_sky.{what}.{broadcast_id()}", nodes).exchange(
+        value, RENDEZVOUS_SECONDS
+    )
 
 
-def enters(what: str, held: str) -> bool:
+def must_create(what: str, held: str) -> bool:
     """Say whether the nodes are to make something now that each process can make but once.
 
     Parameters
@@ -70,8 +72,10 @@ def enters(what: str, held: str) -> bool:
     """
     worlds = {*exchange(what, held)}
     if len(worlds) > 1:
-        raise SkyError(f"a node was lost and is not in the others' {what} world", hint=NEW_POOL)
+        raise SkyError(
+            f"a node was lost and is not in the others' {what} world", hint=NEW_POOL_HINT
+        )
     return worlds == {""}
 
 
-NEW_POOL = "such a world cannot change once it is made: bring up a new pool"
+NEW_POOL_HINT = "such a world cannot change once it is made: bring up a new pool"

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ...engines.wards import own
+from ...engines.wards import listen_address
 from ...errors import SkyError, SkyUsageError
 from ..image import Image
 from ..instance import instance_info
-from .meeting import broadcast, exchange, one_call_at_once
+from .meeting import broadcast_id, exchange, require_single_slot
 
 if TYPE_CHECKING:
     from ..pool import Pool
@@ -31,7 +31,7 @@ class Torch:
     version: str | None = None
     timeout: float = 300.0
 
-    here: ClassVar[list[str]] = []
+    groups: ClassVar[list[str]] = []
     """The group that this process is in, by the broadcast that made it."""
 
     def __post_init__(self) -> None:
@@ -50,11 +50,11 @@ class Torch:
 
     def setup(self, pool: Pool) -> None:
         """Refuse a pool that this cannot work on."""
-        one_call_at_once(pool, "torch")
+        require_single_slot(pool, "torch")
 
     def around(self, call: Callable[[], T]) -> T:
         """Run a call in a process group of all nodes that were sent it."""
-        if name := broadcast():
+        if name := broadcast_id():
             self._join(name)
         return call()
 
@@ -71,7 +71,7 @@ class Torch:
         info = instance_info()
         place = (info.node, info.total_nodes)
         there = (group.get_rank(), group.get_world_size()) if group.is_initialized() else None
-        mine = self.here[0] if self.here and there == place else ""
+        mine = self.groups[0] if self.groups and there == place else ""
         joined = {*exchange("torch", mine)}
         if len(joined) == 1 and mine:
             return
@@ -83,7 +83,7 @@ class Torch:
         if backend == "nccl":
             torch.cuda.set_device(0)
         self._begin(name, backend)
-        self.here[:] = [name]
+        self.groups[:] = [name]
 
     def _begin(self, name: str, backend: str) -> None:
         import torch.distributed as group
@@ -123,7 +123,7 @@ class Torch:
 
 def listen(address: str, port: int) -> socket.socket:
     """Return a socket that listens on one address, on a port or, where it is taken, on another."""
-    host = own(address)
+    host = listen_address(address)
     for wanted in (port, 0):
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ...errors import SkyError
 from .. import collections, instance
-from .meeting import ALONE, NEW_POOL, broadcast, enters, one_call_at_once
+from .meeting import NEW_POOL_HINT, SINGLE_NODE, broadcast_id, must_create, require_single_slot
 
 if TYPE_CHECKING:
     from ..pool import Pool
 
 T = TypeVar("T")
 
-MEET_SECONDS = 120.0
+RENDEZVOUS_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +40,24 @@ class Mpi:
 
     def setup(self, pool: Pool) -> None:
         """Refuse a pool that this cannot work on."""
-        one_call_at_once(pool, "mpi")
+        require_single_slot(pool, "mpi")
 
     def around(self, call: Callable[[], T]) -> T:
         """Run a call in one world with all nodes that were sent it."""
-        if (name := broadcast()) and name != ALONE:  # a library alone makes a world of one
+        if (name := broadcast_id()) and name != SINGLE_NODE:  # a library alone makes a world of one
             self._join(name)
         return call()
 
     def _join(self, name: str) -> None:
         size = instance.instance_info().total_nodes
-        if enters("MPI", "".join(self.world)):
+        if must_create("MPI", "".join(self.world)):
             self._enter(name, size)
         from mpi4py import MPI
 
         if size != MPI.COMM_WORLD.size:
             raise SkyError(
                 f"the MPI world has {MPI.COMM_WORLD.size} ranks, the pool {size} nodes",
-                hint=NEW_POOL
+                hint=NEW_POOL_HINT
                 if self.world != [name]
                 else "an MPI library that speaks PMI-1 is needed: MPICH, or Intel's",
             )
@@ -85,7 +85,7 @@ class Mpi:
             )
         assert process.stdin is not None
         with process.stdin as stdin:
-            told = {part: instance.facts()[part] for part in ("instance", "commons")}
+            told = {part: instance.pool_facts()[part] for part in ("instance", "commons")}
             stdin.write(json.dumps({"world": name, "topology": told}).encode())
         rank = str(instance.instance_info().node)
         number = str(ours.detach())  # the library's from now on
@@ -101,7 +101,7 @@ class Mpi:
 # -- the process beside ----------------------------------------------------------------------------
 
 
-class Manager:
+class PmiServer:
     """What answers one MPI library.
 
     Parameters
@@ -116,7 +116,7 @@ class Manager:
         self.size = size
         self._values: collections.Dict[str, str] = collections.Dict(f"jupyter_sky.mpi.{world}")
         self._barrier = collections.Barrier(f"jupyter_sky.mpi.{world}", size)
-        self._own = {
+        self._waiting = {
             # one rank a node; the library itself finds out what they share
             "PMI_process_mapping": f"(vector,(0,{size},1))",
         }
@@ -136,7 +136,7 @@ class Manager:
             "get_appnum": lambda: "appnum rc=0 appnum=0",
             "get_my_kvsname": lambda: "my_kvsname rc=0 kvsname=world",
             "get_universe_size": lambda: f"universe_size rc=0 size={self.size}",
-            "barrier_in": self._meet,
+            "barrier_in": self._wait_barrier,
             "put": lambda: self._put(words["key"], words["value"]),
             "get": lambda: self._get(words["key"]),
             "finalize": lambda: "finalize_ack rc=0",
@@ -145,8 +145,8 @@ class Manager:
         known = answer.get(command, lambda: f"{command}_result rc=-1 msg=unknown")
         return f"cmd={known()}"
 
-    def _meet(self) -> str:
-        self._barrier.wait(MEET_SECONDS)
+    def _wait_barrier(self) -> str:
+        self._barrier.wait(RENDEZVOUS_SECONDS)
         return "barrier_out rc=0"
 
     def _put(self, key: str, value: str) -> str:
@@ -154,7 +154,7 @@ class Manager:
         return "put_result rc=0"
 
     def _get(self, key: str) -> str:
-        value = self._own.get(key) or self._values.get(key)
+        value = self._waiting.get(key) or self._values.get(key)
         if value is None:
             return "get_result rc=-1 msg=key_not_found value=unknown"
         return f"get_result rc=0 value={value}"
@@ -162,8 +162,8 @@ class Manager:
 
 def serve(line: socket.socket, order: dict[str, Any]) -> None:
     """Answer until the library has gone."""
-    with instance.entered(order["topology"]), line, line.makefile("rw", newline="\n") as file:
-        manager = Manager(order["world"], instance.instance_info().total_nodes)
+    with instance.running_task(order["topology"]), line, line.makefile("rw", newline="\n") as file:
+        manager = PmiServer(order["world"], instance.instance_info().total_nodes)
         for asked in file:
             file.write(manager.answer(asked.strip()) + "\n")
             file.flush()
