@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from .billing import billed_seconds
-from .labels import OWN
-from .ledger import Amount, billed_span, cost, interval_seconds
-from .money import exact_cost, from_usd, to_usd
+from .labels import ON_PREMISES
+from .ledger import CostSum, billed_span, cost, interval_seconds
+from .money import exact_cost, exact_from_usd, exact_to_usd
 from .resources import format_duration
 from .store import ClusterRow, IntervalRow, RunRow, SpendRow
-from .yardstick import Yardstick
+from .yardstick import Baseline
 
 LATEST = 20
 """How many earlier runs of a cell say how long it takes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class CostForecast:
     """What a cluster will still cost until the work that runs on it has ended, and it after that.
 
     Attributes
@@ -45,8 +45,8 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
-    """What a cluster has cost less than its default choice would have, see `Yardstick`.
+class ClusterSaving:
+    """What a cluster has cost less than its default choice would have, see `Baseline`.
 
     Attributes
     ----------
@@ -93,13 +93,13 @@ def local_day(now: float) -> tuple[str, float, float]:
     return day.isoformat(), first, last
 
 
-def spent(
+def spent_between(
     intervals: Iterable[IntervalRow],
     spend: Iterable[SpendRow],
     now: float,
     since: float,
     until: float,
-) -> Amount:
+) -> CostSum:
     """What was billed between two moments: machines, idle or not, and what is not by the hour."""
     total, unknown, unsure = 0, dict[str, None](), False
     for row in intervals:
@@ -115,19 +115,19 @@ def spent(
     for item in spend:
         if not since <= item.at < until:
             continue
-        exact = from_usd(item.usd)
+        exact = exact_from_usd(item.usd)
         if exact is None:
             unknown[item.cluster] = None
         else:
             total += exact
-    return Amount(to_usd(total) or 0.0, tuple(unknown), unsure)
+    return CostSum(exact_to_usd(total) or 0.0, tuple(unknown), unsure)
 
 
-def rate(intervals: Iterable[IntervalRow]) -> Amount:
+def rate(intervals: Iterable[IntervalRow]) -> CostSum:
     """What runs now costs by the hour: the open intervals."""
     running = [row for row in intervals if row.ended is None]
     unknown = tuple(dict.fromkeys(row.cluster for row in running if row.price is None))
-    return Amount(sum(row.price or 0.0 for row in running), unknown)
+    return CostSum(sum(row.price or 0.0 for row in running), unknown)
 
 
 # -- what is to come -----------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def forecasts(
     running: Sequence[RunRow],
     earlier: Iterable[RunRow],
     now: float,
-) -> list[Forecast]:
+) -> list[CostForecast]:
     """What each cluster that is up will still cost: see `forecast`.
 
     Parameters
@@ -173,7 +173,7 @@ def forecast(
     running: Sequence[RunRow],
     lasted: Mapping[str, Sequence[float]],
     now: float,
-) -> Forecast:
+) -> CostForecast:
     """What a cluster will still cost: its cells to their end, then its idle limit.
 
     Of cells that run side by side the longest counts, those that wait come after it. A billing
@@ -192,7 +192,7 @@ def forecast(
         label = run.name or f"cell {run.cell}"
         words.append(f"{label}: {why}")
         if seconds is None:
-            return Forecast(cluster.name, 0.0 if interval.price == 0 else None, None, words[-1])
+            return CostForecast(cluster.name, 0.0 if interval.price == 0 else None, None, words[-1])
         left = left + seconds if queued else max(left, seconds)
     limit = f"its idle limit of {format_duration(cluster.idle)}"
     idle = f"then {limit}"
@@ -207,7 +207,7 @@ def forecast(
     usd = cost(interval.price, more)
     if usd is None:
         words.append("its price is not known")
-    return Forecast(cluster.name, usd, ends, "; ".join([*words, idle]))
+    return CostForecast(cluster.name, usd, ends, "; ".join([*words, idle]))
 
 
 def remaining(
@@ -251,7 +251,7 @@ def remaining(
 
 def savings(
     clusters: Iterable[ClusterRow], intervals: Iterable[IntervalRow], now: float, since: float
-) -> list[Saving]:
+) -> list[ClusterSaving]:
     """What each cluster has cost less than its default choice, for the time billed since then."""
     known = {(row.name, row.created): row for row in clusters}
     billed: dict[tuple[str, float], list[IntervalRow]] = {}
@@ -266,22 +266,22 @@ def savings(
 
 def saving(
     cluster: ClusterRow, intervals: Iterable[IntervalRow], now: float, since: float
-) -> Saving:
+) -> ClusterSaving:
     """What one cluster has cost less than its default choice."""
     billed = [(row, interval_seconds(row, now, since) / 3600) for row in intervals]
     hours = sum(each for _, each in billed)
     known = all(row.price is not None for row, each in billed if each)
     paid = sum((row.price or 0.0) * each for row, each in billed) if known else None
     going_on = any(row.ended is None for row, _ in billed)
-    if cluster.cloud in OWN and not cluster.price:
+    if cluster.cloud in ON_PREMISES and not cluster.price:
         own = "own machine: nothing is counted as saved"
-        return Saving(cluster.name, None, None, paid, own, True, going_on)
-    measure = Yardstick.of(cluster)
+        return ClusterSaving(cluster.name, None, None, paid, own, True, going_on)
+    measure = Baseline.of(cluster)
     plain = None if measure.on_demand is None else measure.on_demand * hours
     if not cluster.spot and paid is not None:
         plain = paid  # what it costs on demand is what it cost
     usual = None if measure.default is None else measure.default * hours
-    return Saving(
+    return ClusterSaving(
         cluster.name,
         spot=None if plain is None or paid is None else plain - paid,
         placement=None if usual is None or plain is None else usual - plain,
@@ -292,19 +292,21 @@ def saving(
     )
 
 
-def saved(found: Iterable[Saving]) -> tuple[Amount, Amount]:
+def total_savings(found: Iterable[ClusterSaving]) -> tuple[CostSum, CostSum]:
     """What spot machines and what places have saved, all together."""
-    spot, placement = Amount(), Amount()
+    spot, placement = CostSum(), CostSum()
     for one in found:
         if one.own:
             continue
         missing = (one.cluster,)
-        part = Amount(unknown=missing) if one.spot is None else Amount(one.spot, (), one.estimated)
+        part = (
+            CostSum(unknown=missing) if one.spot is None else CostSum(one.spot, (), one.estimated)
+        )
         spot += part
         part = (
-            Amount(unknown=missing)
+            CostSum(unknown=missing)
             if one.placement is None
-            else Amount(one.placement, (), one.estimated)
+            else CostSum(one.placement, (), one.estimated)
         )
         placement += part
     return spot, placement

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .bill import parse_by, parse_since, short
+from .bill import parse_by, parse_since, short_path
 from .errors import SkyUsageError, suggest
 from .executor import session as _sessions
-from .executor.request import CellOptions, Input, Output
+from .executor.request import CellInput, CellOptions, CellOutput
 from .executor.run import SkyRun
 from .ledger import By, format_rate, format_usd
 from .resources import Resources, format_duration, parse_duration
@@ -18,7 +18,7 @@ from .store import ClusterRow
 from .widgets.table import Table
 
 if TYPE_CHECKING:
-    from .bill import Bill
+    from .bill import CostReport
     from .functions.pool import Pool
     from .widgets.cost import Cost
     from .widgets.logs import Log
@@ -65,8 +65,8 @@ def run(
     options = CellOptions(
         resources=Resources.parse(**labels),
         cluster=cluster,
-        inputs=tuple(Input(item, item) for item in inputs),
-        outputs=tuple(Output(item.rstrip("!"), item.endswith("!")) for item in outputs),
+        inputs=tuple(CellInput(item, item) for item in inputs),
+        outputs=tuple(CellOutput(item.rstrip("!"), item.endswith("!")) for item in outputs),
         background=background,
         name=name,
         yes=yes,
@@ -97,9 +97,9 @@ def up(name: str | None = None, *, idle: str | float | None = None, **labels: An
     --------
     >>> pool = sky.up("train", cpus="2", idle="1h")  # doctest: +SKIP
     """
-    from .functions.starting import up as bring_up
+    from .functions.starting import up as start_cluster
 
-    return bring_up(name, idle, labels)
+    return start_cluster(name, idle, labels)
 
 
 def down(name: str | None = None, *, yes: bool = False) -> list[str]:
@@ -130,10 +130,12 @@ def down(name: str | None = None, *, yes: bool = False) -> list[str]:
     >>> sky.down("train")  # doctest: +SKIP
     ['train']
     """
-    from .magics.confirmation import end
+    from .magics.confirmation import end_with_confirmation
 
-    outcome = end(name if name != "all" else None, name == "all", yes, "sky.down('all', yes=True)")
-    outcome.check()
+    outcome = end_with_confirmation(
+        name if name != "all" else None, name == "all", yes, "sky.down('all', yes=True)"
+    )
+    outcome.raise_for_failures()
     return [each for each, _ in outcome.ended]
 
 
@@ -163,7 +165,7 @@ def extend(cluster: str | None, time: str | float) -> float:
     >>> sky.extend("train", "1h")  # doctest: +SKIP
     3600.0
     """
-    from .executor.extension import extend as keep
+    from .executor.extension import extend_cluster as keep
 
     session = _sessions.current()
     live = session.cluster(cluster)
@@ -193,7 +195,7 @@ def reap(everywhere: bool = True) -> Table:
             found.what,
             found.cluster,
             found.why,
-            "gone" if found.gone else f"not ended: {found.trouble}",
+            "gone" if found.gone else f"not ended: {found.error}",
         )
         for found in _sessions.current().reap(everywhere)
     )
@@ -211,12 +213,12 @@ def status(cluster: str | None = None) -> Table:
         spent = format_usd(session.ledger.cluster_usd(row.name))
         price = format_rate(row.price)
         age = format_duration(time.time() - row.created)
-        idle, users = _use(row, session.use(row))
+        idle, users = _use(row, session.read_activity(row))
         cells = running or ""
-        notebook = short(row.notebook)
-        place = session.place(row)
+        notebook = short_path(row.notebook)
+        place = session.describe_place(row)
         rows.append((row.name, place, age, cells, price, spent, idle, users, notebook))
-    for name, machines in session.clusters.orphans().items():
+    for name, machines in session.clusters.find_orphans().items():
         if cluster in (None, name):
             where = f"{machines[0].cloud}, not in the store"
             age = format_duration(time.time() - machines[0].started)
@@ -225,7 +227,7 @@ def status(cluster: str | None = None) -> Table:
         names = [row.name for row, _ in session.status()]
         raise SkyUsageError(f"no cluster {cluster!r} is up", hint=suggest(cluster, names))
     return Table(
-        "Clusters",
+        "ClusterRegistry",
         _STATUS,
         tuple(rows),
         empty="no cluster is up: put %%sky above a cell, or %sky up",
@@ -258,7 +260,7 @@ def ssh_command(cluster: str | None = None) -> str:
     """
     from .provisioner.remote import shell_command
 
-    row = _sessions.current().known(cluster)
+    row = _sessions.current().find_cluster_row(cluster)
     if row.cloud == "local":
         raise SkyUsageError(
             f"cluster {row.name} is on this machine: {Path(row.connection['file']).parents[1]}"
@@ -269,10 +271,10 @@ def ssh_command(cluster: str | None = None) -> str:
 def provision_log(cluster: str | None = None) -> str:
     """Return the stages of a cluster's launch, each with when it began and how long it took."""
     from .provisioner.remote import STAGES
-    from .provisioner.stages import report
+    from .provisioner.stages import format_stages
 
-    row = _sessions.current().known(cluster)
-    text = report(Path(row.connection["file"]).parent / STAGES)
+    row = _sessions.current().find_cluster_row(cluster)
+    text = format_stages(Path(row.connection["file"]).parent / STAGES)
     return text or f"cluster {row.name} had no stages: it is on this machine\n"
 
 
@@ -304,20 +306,20 @@ def cost(by: By = "cell", since: str | None = None) -> Cost:
 
 
 def _cost(by: By, since: str, compact: bool = False) -> Cost:
-    from .bill import make, signature
+    from .bill import make_report, report_signature
     from .widgets.cost import Cost
 
     session = _sessions.current()
     session.clusters.reconcile()  # what has ended meanwhile is billed to its end
     notebook = None if session.everywhere else session.notebook
 
-    def read(by: By, since: str) -> Bill:
-        return make(session.store, notebook, by, parse_since(since))
+    def read(by: By, since: str) -> CostReport:
+        return make_report(session.store, notebook, by, parse_since(since))
 
     def set_budget(usd: float | None) -> None:
-        session.clusters.guard.set_budget(usd, "sky.cost()")
+        session.clusters.budget_monitor.set_budget(usd, "sky.cost()")
 
-    return Cost(read, set_budget, lambda: signature(session.store), by, since, compact)
+    return Cost(read, set_budget, lambda: report_signature(session.store), by, since, compact)
 
 
 def logs(which: str | int | None = None) -> Log:
@@ -360,7 +362,7 @@ def wait(which: str | None = None, timeout: float | None = None) -> Any:
     """Wait for a background cell (or for all of them) and return its value."""
     session = _sessions.current()
     if which is not None:
-        return session.handle(which).result(timeout)
+        return session.find_handle(which).result(timeout)
     runs = list(session.live.values())
     for pending in runs:
         pending.result(timeout)
@@ -369,20 +371,20 @@ def wait(which: str | None = None, timeout: float | None = None) -> Any:
 
 def cancel(which: str) -> None:
     """Stop a background cell, by name or cell number."""
-    _sessions.current().handle(which).cancel()
+    _sessions.current().find_handle(which).cancel()
 
 
 def handle(which: str) -> SkyRun:
     """Return the handle of a background cell, by name or cell number."""
-    return _sessions.current().handle(which)
+    return _sessions.current().find_handle(which)
 
 
 def check() -> Table:
     """Say which clouds can be used from here, and how to mend those that cannot."""
     from . import clouds
-    from .together import at_once
+    from .together import run_parallel
 
-    every = at_once([clouds.get(name).check for name in clouds.launchable()])
+    every = run_parallel([clouds.get(name).check for name in clouds.launchable()])
     rows = [(one.cloud, "yes" if one.usable else "no", one.found, one.fix) for one in every]
     return Table("Clouds", ("cloud", "usable", "found", "to do"), tuple(rows))
 

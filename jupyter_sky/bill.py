@@ -14,37 +14,37 @@ from typing import Any, get_args
 
 from . import budget
 from .account import (
-    Amount,
-    Forecast,
-    Saving,
+    ClusterSaving,
+    CostForecast,
+    CostSum,
     forecasts,
     local_day,
     rate,
-    saved,
     savings,
-    spent,
+    spent_between,
+    total_savings,
 )
-from .billing import LONGEST_UNIT, UNBOOKED
-from .budget import Verdict
+from .billing import LONGEST_UNIT, UNBILLED_COSTS
+from .budget import BudgetStatus
 from .errors import SkyUsageError, suggest
 from .ledger import By, Ledger, LedgerLine, format_rate, format_usd
 from .resources import format_elapsed, parse_duration
 from .store import ClusterRow, Store
 from .yardstick import CLOUD, REGION
 
-BYS: tuple[By, ...] = get_args(By)
-MOST_LINES = 200
+GROUPINGS: tuple[By, ...] = get_args(By)
+MAX_LINES = 200
 """Lines of a table that are shown; a CSV file has them all."""
 RUNS = 2000
 """Runs among which earlier ones of a cell are looked for."""
-DEFAULT_CHOICE = (
+BASELINE_TEXT = (
     f"the cheapest machine on demand in {CLOUD} {REGION} that met the same request when the "
     "cluster was launched"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class CostReport:
     """The account at one moment.
 
     Attributes
@@ -63,7 +63,7 @@ class Bill:
         What providers bill for that time, all notebooks together.
     here : Amount or None
         What `notebook` has cost since it was first used.
-    here_rate : float
+    notebook_rate : float
         What its own clusters cost now, USD/h, as far as it is known.
     verdict : Verdict
         The local day: spent, rate, budget.
@@ -83,25 +83,25 @@ class Bill:
     by: By
     since: float | None
     lines: tuple[LedgerLine, ...]
-    total: Amount
-    here: Amount | None
-    here_rate: float
-    verdict: Verdict
-    forecasts: tuple[Forecast, ...]
-    savings: tuple[Saving, ...]
+    total: CostSum
+    notebook_usd: CostSum | None
+    notebook_rate: float
+    verdict: BudgetStatus
+    forecasts: tuple[CostForecast, ...]
+    savings: tuple[ClusterSaving, ...]
 
     @property
-    def forecast(self) -> Amount:
+    def forecast(self) -> CostSum:
         """What is still to come until all that runs has ended."""
-        total = Amount()
+        total = CostSum()
         for one in self.forecasts:
-            total += Amount(unknown=(one.cluster,)) if one.usd is None else Amount(one.usd)
-        return Amount(total.usd, total.unknown, bool(total.usd))
+            total += CostSum(unknown=(one.cluster,)) if one.usd is None else CostSum(one.usd)
+        return CostSum(total.usd, total.unknown, bool(total.usd))
 
     @property
-    def saved(self) -> tuple[Amount, Amount]:
+    def saved(self) -> tuple[CostSum, CostSum]:
         """What spot machines and what places have saved."""
-        return saved(self.savings)
+        return total_savings(self.savings)
 
     @property
     def sources(self) -> list[str]:
@@ -110,12 +110,12 @@ class Bill:
         return [source for source in found if source]
 
     @property
-    def facts(self) -> list[tuple[str, str]]:
+    def headline(self) -> list[tuple[str, str]]:
         """What is to be said above the table: what it is, and how much."""
         day = self.verdict
         found = [("today, all notebooks", str(day.spent))]
-        if self.here is not None:
-            found.append(("this notebook", str(self.here)))
+        if self.notebook_usd is not None:
+            found.append(("this notebook", str(self.notebook_usd)))
         found.append(("running", _rate(day.rate)))
         if self.forecasts:
             found.append(("to come until what runs has ended", str(self.forecast)))
@@ -134,10 +134,10 @@ class Bill:
             said[0] = f"To come, estimated: {said[0]}"
         compared = [one for one in self.savings if not one.own]
         if compared:
-            said.append(f"Saved against {DEFAULT_CHOICE}:")
+            said.append(f"Saved against {BASELINE_TEXT}:")
             said += [f"{one.cluster}: {one.against}" for one in compared[:10]]
         if self.verdict.rents:
-            said.append(f"Not booked: {UNBOOKED}.")
+            said.append(f"Not booked: {UNBILLED_COSTS}.")
         if unknown := self.verdict.rate.unknown:
             said.append(f"No price is known of {', '.join(unknown)}: sums leave that out.")
         if any(line.bounded for line in self.lines):
@@ -152,7 +152,7 @@ class Bill:
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it: USD or null for unknown, unix seconds."""
         day, (spot, placement) = self.verdict, self.saved
-        shown = self.lines[:MOST_LINES]
+        shown = self.lines[:MAX_LINES]
         return {
             "version": 1,
             "at": self.at,
@@ -160,14 +160,16 @@ class Bill:
             "by": self.by,
             "since": self.since,
             "total": asdict(self.total),
-            "here": asdict(self.here) | {"usd_h": self.here_rate} if self.here else None,
+            "here": asdict(self.notebook_usd) | {"usd_h": self.notebook_rate}
+            if self.notebook_usd
+            else None,
             "today": asdict(day.spent),
             "rate": {"usd_h": day.rate.usd, "unknown": day.rate.unknown},
             "forecast": asdict(self.forecast),
             "forecasts": [asdict(one) for one in self.forecasts],
             "saved": {"spot": asdict(spot), "placement": asdict(placement)},
-            "savings": [asdict(one) for one in self.savings[:MOST_LINES]],
-            "default_choice": DEFAULT_CHOICE,
+            "savings": [asdict(one) for one in self.savings[:MAX_LINES]],
+            "default_choice": BASELINE_TEXT,
             "budget": budget_dict(day),
             "lines": [_line_dict(line) for line in shown],
             "more": len(self.lines) - len(shown),
@@ -188,27 +190,27 @@ class Bill:
         for line in self.lines:
             writer.writerow(
                 [
-                    _harmless(line.what),
-                    _iso(line.started),
-                    _iso(line.ended),
+                    _escape_formula(line.what),
+                    _format_time(line.started),
+                    _format_time(line.ended),
                     f"{line.seconds:.3f}",
-                    _exact(line.price),
-                    _exact(line.usd),
+                    _format_exact(line.price),
+                    _format_exact(line.usd),
                     "yes" if line.estimated else "at most" if line.bounded else "no",
-                    _harmless(line.source),
+                    _escape_formula(line.source),
                     line.date,
                 ]
             )
         return out.getvalue()
 
 
-def make(
+def make_report(
     store: Store,
     notebook: str | None = None,
     by: By = "cell",
     since: float | None = None,
     now: float | None = None,
-) -> Bill:
+) -> CostReport:
     """Make the bill of a store.
 
     Parameters
@@ -231,22 +233,22 @@ def make(
     clusters = [row for row in store.clusters(live_only=False) if row.name in names]
     running = store.runs(status="running", limit=None)
     earlier = store.runs(status="ok", limit=RUNS) if running else []
-    return Bill(
+    return CostReport(
         at=now,
         notebook=notebook,
         by=by,
         since=since,
         lines=tuple(lines),
-        total=spent(intervals, store.spend(since=begin), now, begin, float("inf")),
-        here=None if notebook is None else ledger.notebook_amount(notebook, now),
-        here_rate=rate(row for row in intervals if row.notebook == notebook).usd,
-        verdict=budget.judge(store, now),
+        total=spent_between(intervals, store.other_costs(since=begin), now, begin, float("inf")),
+        notebook_usd=None if notebook is None else ledger.notebook_amount(notebook, now),
+        notebook_rate=rate(row for row in intervals if row.notebook == notebook).usd,
+        verdict=budget.assess(store, now),
         forecasts=tuple(forecasts(_latest(clusters), intervals, running, earlier, now)),
         savings=tuple(savings(clusters, intervals, now, begin)),
     )
 
 
-_SIGNS = (
+_FORMULA_STARTS = (
     "SELECT count(*), count(ended), max(ended) FROM intervals",
     "SELECT count(*), count(ended), max(ended) FROM runs",
     "SELECT count(*), max(created), max(ended) FROM clusters",
@@ -255,12 +257,12 @@ _SIGNS = (
 )
 
 
-def signature(store: Store) -> tuple[object, ...]:
+def report_signature(store: Store) -> tuple[object, ...]:
     """Something that is another one when a bill would be, but for the time that passes."""
-    return tuple(tuple(map(tuple, store.database.read(sql))) for sql in _SIGNS)
+    return tuple(tuple(map(tuple, store.database.read(sql))) for sql in _FORMULA_STARTS)
 
 
-def budget_dict(day: Verdict) -> dict[str, Any]:
+def budget_dict(day: BudgetStatus) -> dict[str, Any]:
     """The budget as JSON has it."""
     return {
         "usd": day.budget.usd,
@@ -272,17 +274,17 @@ def budget_dict(day: Verdict) -> dict[str, Any]:
         "text": day.text,
         "running": day.running,
         "resets": day.resets,
-        "ends": day.ends if day.state == "over" else None,
+        "ends": day.depleted_at if day.state == "over" else None,
         "at": day.at,
     }
 
 
 def parse_by(text: str) -> By:
     """What to group by; SkyUsageError for anything else."""
-    for by in BYS:
+    for by in GROUPINGS:
         if text == by:
             return by
-    raise SkyUsageError(f"--by {text}: not known", hint=suggest(text, BYS))
+    raise SkyUsageError(f"--by {text}: not known", hint=suggest(text, GROUPINGS))
 
 
 def parse_since(text: str | None, now: float | None = None) -> float | None:
@@ -298,7 +300,7 @@ def parse_since(text: str | None, now: float | None = None) -> float | None:
         return now - parse_duration(text, "--since")
 
 
-def short(what: str) -> str:
+def short_path(what: str) -> str:
     """A notebook's path without its folders: ``analysis.ipynb [7]``.
 
     Examples
@@ -312,7 +314,7 @@ def short(what: str) -> str:
 def text_row(line: LedgerLine) -> tuple[str, str, str, str, str]:
     """A line as a table shows it: what, time, price, cost, and where the price is from."""
     return (
-        short(line.what),
+        short_path(line.what),
         format_elapsed(line.seconds),
         format_rate(line.price),
         format_usd(line.usd) + (f" ({line.mark})" if line.mark else ""),
@@ -321,7 +323,7 @@ def text_row(line: LedgerLine) -> tuple[str, str, str, str, str]:
 
 
 def _line_dict(line: LedgerLine) -> dict[str, Any]:
-    fields = asdict(line) | {"label": short(line.what)}
+    fields = asdict(line) | {"label": short_path(line.what)}
     del fields["exact"]  # more digits than a number has in JSON
     return fields
 
@@ -331,7 +333,7 @@ def _latest(clusters: list[ClusterRow]) -> list[ClusterRow]:
     return list({row.name: row for row in sorted(clusters, key=lambda row: row.created)}.values())
 
 
-def _rate(amount: Amount) -> str:
+def _rate(amount: CostSum) -> str:
     known = f"{format_usd(amount.usd)}/h"
     if not amount.unknown:
         return known
@@ -339,14 +341,14 @@ def _rate(amount: Amount) -> str:
     return f"{known} + {missing}" if amount.usd else missing
 
 
-def _iso(at: float) -> str:
+def _format_time(at: float) -> str:
     return datetime.fromtimestamp(at).astimezone().isoformat(timespec="seconds")
 
 
-def _exact(usd: float | None) -> str:
+def _format_exact(usd: float | None) -> str:
     return "unknown" if usd is None else f"{usd:.6f}"
 
 
-def _harmless(text: str) -> str:
+def _escape_formula(text: str) -> str:
     """Text that no spreadsheet takes for a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

@@ -14,24 +14,24 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .account import local_day, rate, spent
-from .billing import LONGEST_UNIT, UNBOOKED
+from .account import local_day, rate, spent_between
+from .billing import LONGEST_UNIT, UNBILLED_COSTS
 from .errors import SkyBudget, SkyUsageError
-from .labels import OWN
-from .ledger import Amount, format_rate, format_usd
+from .labels import ON_PREMISES
+from .ledger import CostSum, format_rate, format_usd
 from .store import Store
 
-WARN = 0.8
+WARN_SHARE = 0.8
 """Share of the budget from which on it is warned."""
 GRACE_SECONDS = 30.0
 """How long clusters go on after the budget was passed, for a user who raises it at once."""
-SHORTEST_DAY = 23 * 3600.0
+MIN_DAY_SECONDS = 23 * 3600.0
 """Seconds of the day on which clocks go forward."""
-CONFIGURED = "configuration"
+CONFIGURED_ORIGIN = "configuration"
 
 _BUDGET, _STOP = "budget_usd_day", "budget_stop"
 
-State = Literal["none", "ok", "warn", "over"]
+BudgetState = Literal["none", "ok", "warn", "over"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BudgetStatus:
     """How the day stands against the budget.
 
     Attributes
@@ -85,13 +85,13 @@ class Verdict:
     """
 
     budget: Budget
-    spent: Amount
-    rate: Amount
+    spent: CostSum
+    rate: CostSum
     running: tuple[str, ...]
     day: str
     resets: float
     at: float
-    ends: float | None = None
+    depleted_at: float | None = None
     rents: bool = False
 
     @property
@@ -102,13 +102,13 @@ class Verdict:
         return self.spent.usd / self.budget.usd if self.budget.usd else 1.0
 
     @property
-    def state(self) -> State:
+    def state(self) -> BudgetState:
         """``none`` without a budget, else ``ok``, ``warn`` (from 80 %) or ``over`` (from 100 %)."""
         if self.share is None or self.budget.usd is None:
             return "none"
         if self.spent.usd >= self.budget.usd:
             return "over"
-        return "warn" if self.share >= WARN else "ok"
+        return "warn" if self.share >= WARN_SHARE else "ok"
 
     @property
     def seconds_left(self) -> float:
@@ -132,16 +132,16 @@ class Verdict:
         return "; ".join(parts)
 
     @property
-    def unseen(self) -> str:
+    def unpriced_warning(self) -> str:
         """What the budget cannot see; empty when it sees everything."""
         names = list(dict.fromkeys(self.spent.unknown + self.rate.unknown))
         parts = [f"{', '.join(names)}, of unknown price"] if names else []
         if self.rents:
-            parts.append(UNBOOKED)
+            parts.append(UNBILLED_COSTS)
         return f"it cannot see {', nor '.join(parts)}" if parts else ""
 
 
-def read(store: Store) -> Budget:
+def read_budget(store: Store) -> Budget:
     """The budget that holds for this user now."""
     text = store.setting(_BUDGET)
     try:
@@ -152,7 +152,7 @@ def read(store: Store) -> Budget:
         return Budget()
 
 
-def write(store: Store, usd: float | None, origin: str, now: float | None = None) -> Budget:
+def write_budget(store: Store, usd: float | None, origin: str, now: float | None = None) -> Budget:
     """Set the budget for all processes of this user."""
     budget = Budget(usd, origin, time.time() if now is None else now)
     told = {"usd": usd, "by": budget.origin, "at": budget.at}
@@ -160,7 +160,7 @@ def write(store: Store, usd: float | None, origin: str, now: float | None = None
     return budget
 
 
-def asked(payload: dict[str, Any]) -> float | None:
+def parse_budget(payload: dict[str, Any]) -> float | None:
     """The budget that a front end asks for, ``{"usd": 20}``; None for no limit.
 
     Raises
@@ -178,7 +178,7 @@ def asked(payload: dict[str, Any]) -> float | None:
     return float(usd)
 
 
-def configure(store: Store, usd: float | None) -> str:
+def apply_configured(store: Store, usd: float | None) -> str:
     """Let hold what configuration says, unless a lower or a hand-set budget holds.
 
     Configuration differs between processes, and the budget is one for all of them: the lowest that
@@ -189,17 +189,17 @@ def configure(store: Store, usd: float | None) -> str:
     str
         A sentence for the user whose configuration does not hold; empty where it does.
     """
-    known = read(store)
+    known = read_budget(store)
     if usd is None or known.usd == usd:
         return ""
-    if not known.origin or (known.origin == CONFIGURED and known.usd is None):
-        write(store, usd, CONFIGURED)
+    if not known.origin or (known.origin == CONFIGURED_ORIGIN and known.usd is None):
+        write_budget(store, usd, CONFIGURED_ORIGIN)
         return ""
-    if known.origin != CONFIGURED:
+    if known.origin != CONFIGURED_ORIGIN:
         return ""
     assert known.usd is not None
     if usd < known.usd:
-        write(store, usd, CONFIGURED)
+        write_budget(store, usd, CONFIGURED_ORIGIN)
         return ""
     return (
         f"The budget of a day stays at ${known.usd:,.2f}, which another process was configured "
@@ -207,26 +207,26 @@ def configure(store: Store, usd: float | None) -> str:
     )
 
 
-def judge(store: Store, now: float | None = None) -> Verdict:
+def assess(store: Store, now: float | None = None) -> BudgetStatus:
     """How today stands against the budget, by what the store has."""
     now = time.time() if now is None else now
     day, first, last = local_day(now)
     intervals = store.intervals(since=first - LONGEST_UNIT)
     live = {row.cluster: row.price for row in intervals if row.ended is None}
-    return Verdict(
-        read(store),
-        spent(intervals, store.spend(since=first), now, first, last),
+    return BudgetStatus(
+        read_budget(store),
+        spent_between(intervals, store.other_costs(since=first), now, first, last),
         rate(intervals),
         tuple(f"{name} ({format_rate(price)})" for name, price in live.items() if price),
         day,
         last,
         now,
         _ends(store, day),
-        any(row.cloud not in OWN for row in intervals),
+        any(row.cloud not in ON_PREMISES for row in intervals),
     )
 
 
-def refusal(verdict: Verdict, what: str) -> SkyBudget:
+def budget_error(verdict: BudgetStatus, what: str) -> SkyBudget:
     """The error for what may not start, or not go on.
 
     Parameters
@@ -239,13 +239,13 @@ def refusal(verdict: Verdict, what: str) -> SkyBudget:
     return SkyBudget(
         f"{what}: {format_usd(verdict.spent.usd)} of today's budget of ${usd:,.2f} is spent, by "
         f"all notebooks; up now: {running}",
-        hint=f"raise it: %config Sky.budget_usd_day = {raised(verdict)}, or in the Cost tab of the "
+        hint=f"raise it: %config Sky.budget_usd_day = {suggest_budget(verdict)}, or in the Cost tab of the "
         "Sky panel; machines of your own cost nothing: --cloud local; the next day begins at "
         "midnight",
     )
 
 
-def raised(verdict: Verdict) -> str:
+def suggest_budget(verdict: BudgetStatus) -> str:
     """A budget that would let work go on: half as much again as is spent, in round USD."""
     return round_up(max(verdict.spent.usd, verdict.budget.usd or 0.0) * 1.5)
 
@@ -262,24 +262,24 @@ def round_up(usd: float) -> str:
     return f"{math.ceil(usd / step) * step:g}"
 
 
-def stopping(store: Store, verdict: Verdict) -> float | None:
+def shutdown_time(store: Store, verdict: BudgetStatus) -> float | None:
     """When the clusters that cost something are to be ended; None while the budget holds.
 
     The first process that sees the budget passed writes the time down for all, and a budget that
     holds again takes it back.
     """
     if verdict.state != "over":
-        if verdict.ends is not None:
+        if verdict.depleted_at is not None:
             store.set_setting(_STOP, None)
         return None
-    if verdict.ends is not None:
-        return verdict.ends
+    if verdict.depleted_at is not None:
+        return verdict.depleted_at
     ends = verdict.at + GRACE_SECONDS
     store.set_setting(_STOP, json.dumps({"day": verdict.day, "at": ends}))
     return ends
 
 
-def lasts_until(verdict: Verdict) -> float | None:
+def depletion_time(verdict: BudgetStatus) -> float | None:
     """When the clusters that run now have to end, if all of them go on; None if they need not.
 
     The money of a day is shared by all that runs. What is left at midnight is not kept: the next
@@ -289,21 +289,21 @@ def lasts_until(verdict: Verdict) -> float | None:
     --------
     >>> from dataclasses import replace
     >>> day = Verdict(Budget(20.0), Amount(16.5), Amount(3.0), (), "", 7200.0, 0.0)
-    >>> lasts_until(day)  # 4200 s, and the grace
+    >>> depletion_time(day)  # 4200 s, and the grace
     4230.0
-    >>> lasts_until(replace(day, resets=600.0))  # the next day pays 20 / 3 h
+    >>> depletion_time(replace(day, resets=600.0))  # the next day pays 20 / 3 h
     24630.0
-    >>> lasts_until(replace(day, resets=600.0, rate=Amount(0.5))) is None
+    >>> depletion_time(replace(day, resets=600.0, rate=Amount(0.5))) is None
     True
     """
     if verdict.budget.usd is None or not verdict.rate.usd:
         return None
-    if verdict.ends is not None and verdict.state == "over":
-        return verdict.ends
+    if verdict.depleted_at is not None and verdict.state == "over":
+        return verdict.depleted_at
     ends = verdict.at + verdict.seconds_left
     if ends >= verdict.resets:
         lasts = verdict.budget.usd / verdict.rate.usd * 3600
-        if lasts >= SHORTEST_DAY:
+        if lasts >= MIN_DAY_SECONDS:
             return None
         ends = verdict.resets + lasts
     return ends + GRACE_SECONDS

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .widgets.offers import Offers
 
 
-FEW = 3
+SHORT_LIST = 3
 """With fewer alternatives, a plan of one request tells what the clouds would ask, too."""
 
 
@@ -119,21 +119,23 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
     >>> sky.plan(dag, minimize="time_then_cost", budget=50)  # doctest: +SKIP
     """
     from .config import Sky
-    from .executor.request import with_settings
+    from .executor.request import apply_settings
     from .optimizer.asked import MARKET, request_of
     from .optimizer.plan import plan as decide
-    from .provisioner.preview import launch_notes, planned, with_next
+    from .provisioner.preview import launch_obstacle_notes, preview_plan, with_alternatives
 
     request, limits = request_of(what, settings)
     if request is None or limits.keys() & MARKET:
         found = decide(what, minimize, **settings)
-        return found.with_notes(*launch_notes(found))
+        return found.with_notes(*launch_obstacle_notes(found))
     if minimize != "cost":
         limits["minimize"] = minimize
-    need = with_settings(request, Sky.load())
-    found, notes = planned(need, **limits)
-    if len(found.alternatives()) < FEW:  # such as this machine, beside which there is nothing
-        found = with_next(found, need)
+    need = apply_settings(request, Sky.load())
+    found, notes = preview_plan(need, **limits)
+    if (
+        len(found.alternatives()) < SHORT_LIST
+    ):  # such as this machine, beside which there is nothing
+        found = with_alternatives(found, need)
     return found.with_notes(*notes)
 
 

@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _call(words)
+        return _call_verb(words)
     except SkyUsageError as error:
         print(f"jupyter sky: {error}", file=sys.stderr)
         return 2
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _call(words: list[str]) -> int:
+def _call_verb(words: list[str]) -> int:
     from .config import Sky
     from .executor import session as sessions
     from .magics import verbs
@@ -58,7 +58,7 @@ def _call(words: list[str]) -> int:
         words = ["help", words[0]]
     if words[0] == "run":
         return run_notebook(*_run_arguments(words[1:]))
-    known = [name for name, verb in verbs.VERBS.items() if verb.anywhere]
+    known = [name for name, verb in verbs.VERBS.items() if verb.works_outside_notebook]
     if words[0] not in known:
         if words[0] in verbs.VERBS:
             raise SkyUsageError(f"{words[0]} works in a notebook only: %sky {words[0]}")
@@ -73,11 +73,11 @@ def _call(words: list[str]) -> int:
         return 0
     name = str(Path.cwd() / "command line")
     session = sessions.open_session({}, name, lasting=True, everywhere=True)
-    session.clusters.ender = f"by `jupyter sky {words[0]}`"
+    session.clusters.end_initiator = f"by `jupyter sky {words[0]}`"
     if notice := Sky.load().notice:
         print(f"jupyter sky: {notice}", file=sys.stderr)
     try:
-        answer = verbs.call(words)
+        answer = verbs.call_verb(words)
     finally:
         sessions.close()
     if answer is not None:
@@ -88,7 +88,11 @@ def _call(words: list[str]) -> int:
 def _help() -> str:
     from .magics import verbs
 
-    lines = [f"  {verb.usage:34} {verb.help}" for verb in verbs.VERBS.values() if verb.anywhere]
+    lines = [
+        f"  {verb.usage:34} {verb.help}"
+        for verb in verbs.VERBS.values()
+        if verb.works_outside_notebook
+    ]
     lines.append(f"  {RUN_USAGE:34} {RUN_HELP}")
     return "\n".join(["usage: jupyter sky COMMAND", "", *lines])
 
@@ -98,7 +102,7 @@ def _help_of(name: str) -> str:
 
     if name == "run":
         return f"jupyter sky {RUN_USAGE}\n    {RUN_HELP}\n    example: jupyter sky run a.ipynb"
-    return verbs.describe(name, "jupyter sky")
+    return verbs.describe_verb(name, "jupyter sky")
 
 
 # -- notebooks -----------------------------------------------------------------------------
@@ -145,7 +149,7 @@ def run_notebook(path: Path, out: Path | None = None) -> int:
             text = shown[cell.id] = _cell_text(cell)
             print(text, flush=True)
 
-    waiting = new_code_cell(_WAIT)
+    waiting = new_code_cell(_WAIT_CELL)
     if any("jupyter_sky" in cell.source for cell in notebook.cells):
         notebook.cells.append(waiting)
     code = 0
@@ -202,18 +206,18 @@ def _runner(notebook: Any, path: Path, show: Any) -> Any:
 
 
 # not the magic: a notebook may use the package without loading the extension
-_WAIT = "__import__('jupyter_sky').wait()"
+_WAIT_CELL = "__import__('jupyter_sky').wait()"
 
 
 def _cell_text(cell: Any) -> str:
     prompt = f"In [{cell.execution_count or ' '}]: "
     indent = " " * len(prompt)
     source = ("\n" + indent).join(cell.source.rstrip().splitlines())
-    shown = [text for output in _merged(cell.outputs) if (text := _output_text(output))]
+    shown = [text for output in _merge_streams(cell.outputs) if (text := _output_text(output))]
     return "\n".join([f"{prompt}{source}", *shown, ""])
 
 
-def _merged(outputs: list[Any]) -> list[Any]:
+def _merge_streams(outputs: list[Any]) -> list[Any]:
     """Join neighbouring pieces of one stream, as a front end does."""
     from copy import copy
 

@@ -24,15 +24,15 @@ from traitlets.config import Config, Configurable, SingletonConfigurable
 
 from jupyter_sky import project_file
 from jupyter_sky.errors import SkyUsageError, suggest
-from jupyter_sky.places import absolute, check_private, default_data_dir
+from jupyter_sky.places import check_private, default_data_dir, expand_path
 from jupyter_sky.resources import parse_clouds, parse_duration
 
 DEFAULT, BY_HAND = "default", "%config"
 APPLICATION = "Jupyter or IPython configuration"
-ELSEWHERE = "%config Sky.{0} = ..., the environment variable SKY_{1}, or ipython_config.py"
+OTHER_SOURCES = "%config Sky.{0} = ..., the environment variable SKY_{1}, or ipython_config.py"
 
 
-class _Shared(Float):
+class _SharedAmount(Float):
     """An amount that all processes share: they are told whenever it is set.
 
     Observers would not do: what is set to what it was here may be another value elsewhere.
@@ -77,7 +77,7 @@ class Sky(SingletonConfigurable):
     max_hourly_cost = Float(
         None, allow_none=True, min=0, help="Most USD/h that a cluster may cost; None for no limit."
     ).tag(config=True, project=True)
-    budget_usd_day = _Shared(
+    budget_usd_day = _SharedAmount(
         None,
         allow_none=True,
         min=0,
@@ -160,11 +160,11 @@ class Sky(SingletonConfigurable):
     """A sentence about a project file that was ignored; empty without one."""
     on_budget: Callable[[float | None], None] | None = None
     """Told of every budget that is set by hand, also of one that is what it was."""
-    asked: tuple[float | None, ...] = ()
+    requested_budget: tuple[float | None, ...] = ()
     """The budget that was set by hand before there was a store to keep it."""
 
     def _ask(self, usd: float | None) -> None:
-        self.asked = (usd,)
+        self.requested_budget = (usd,)
 
     def adopt_budget(self, usd: float | None) -> None:
         """Show the budget that holds for all; that is not setting it by hand."""
@@ -215,7 +215,7 @@ class Sky(SingletonConfigurable):
         name, value = proposal["trait"].name, proposal["value"]
         if not value and name != "data_dir":
             return value
-        path = _checked(absolute, value, name, keep=False)
+        path = _checked(expand_path, value, name, keep=False)
         if name == "data_dir":
             _checked(check_private, path, name)
         return path
@@ -236,8 +236,8 @@ class Sky(SingletonConfigurable):
         """
         if cls.initialized():
             return cls.instance()
-        file = project_file.find()
-        project, environment = dict(_of_project(file)), _environment()
+        file = project_file.find_project_file()
+        project, environment = dict(_project_settings(file)), _environment()
         config, origins = Config({cls.__name__: project | environment}), {}
         if parent is not None:
             config.merge(parent.config)
@@ -272,7 +272,7 @@ def _checked(parse: Any, value: str, label: str, keep: bool = True) -> str:
     return value if keep else parsed
 
 
-def _of_project(file: project_file.Found) -> Iterator[tuple[str, Any]]:
+def _project_settings(file: project_file.ProjectFile) -> Iterator[tuple[str, Any]]:
     """Yield what a project's file sets; refuse what it may not."""
     if file.path is None:
         return
@@ -282,14 +282,14 @@ def _of_project(file: project_file.Found) -> Iterator[tuple[str, Any]]:
         allowed = sorted(each for each, trait in traits.items() if trait.metadata.get("project"))
         if name not in traits:
             raise SkyUsageError(f"{where} has no setting {key!r}", hint=suggest(name, allowed))
-        elsewhere = ELSEWHERE.format(name, name.upper())
+        elsewhere = OTHER_SOURCES.format(name, name.upper())
         if name not in allowed:
             raise SkyUsageError(
                 f"{where} may not set {key}: a folder's file sets only what belongs to a cell "
                 f"({', '.join(allowed)})",
                 hint=f"remove {key} from {path} and set it by {elsewhere}",
             )
-        value = _valid(name, value, f"{where} {key} = {value!r}")
+        value = _validated(name, value, f"{where} {key} = {value!r}")
         most = traits[name].default_value
         if traits[name].metadata.get("lower") and value > most:
             raise SkyUsageError(
@@ -301,7 +301,7 @@ def _of_project(file: project_file.Found) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _table(file: project_file.Found) -> dict[str, Any]:
+def _table(file: project_file.ProjectFile) -> dict[str, Any]:
     """Return ``[tool.jupyter_sky]`` of a project's file; nothing where that says nothing of us."""
     try:
         tables = tomllib.loads(file.text.decode())
@@ -362,11 +362,11 @@ def _environment() -> dict[str, Any]:
                 value = trait.from_string(text)
             except (ValueError, SyntaxError, TraitError) as error:
                 raise SkyUsageError(f"{origin}: {error}", hint=trait.help) from error
-            found[name] = _valid(name, value, origin)
+            found[name] = _validated(name, value, origin)
     return found
 
 
-def _valid(name: str, value: Any, origin: str) -> Any:
+def _validated(name: str, value: Any, origin: str) -> Any:
     """The value, once a settings object has accepted it; an error says where it was written."""
     try:
         setattr(Sky(), name, value)

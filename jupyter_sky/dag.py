@@ -24,7 +24,17 @@ from datetime import timedelta
 from typing import Any
 
 from .errors import SkyUsageError, suggest
-from .graph import Constant, Data, Edge, Estimate, Graph, Spec, ordered, parse_hours, parse_size
+from .graph import (
+    Constant,
+    Data,
+    Edge,
+    Estimate,
+    Graph,
+    TaskSpec,
+    parse_hours,
+    parse_size,
+    topological_order,
+)
 from .labels import parse_area
 from .resources import Resources
 
@@ -32,7 +42,7 @@ _open: ContextVar[tuple[Dag, ...]] = ContextVar("sky_dags", default=())
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class TaskOutput:
     """An output of a task, as an input of another: ``infer.set_input(train.output(0))``."""
 
     task: Task
@@ -65,7 +75,7 @@ class Task:
     ) -> None:
         self.name, self.run, self.arg = str(name), run, arg
         self.num_nodes = num_nodes
-        self.inputs: list[Data | Output] = []
+        self.inputs: list[Data | TaskOutput] = []
         self.outputs: list[Data] = []
         self.needs: tuple[Resources, ...] = (Resources(),)
         self.estimator: Estimate | None = None
@@ -82,7 +92,11 @@ class Task:
     # -- what it needs -----------------------------------------------------------------------
 
     def set_input(
-        self, source: str | Output, size: str | float | None = None, *, region: str | None = None
+        self,
+        source: str | TaskOutput,
+        size: str | float | None = None,
+        *,
+        region: str | None = None,
     ) -> Task:
         """Read data from a store, or the output of another task, which is then waited for.
 
@@ -96,7 +110,7 @@ class Task:
         region
             Where the store is, in the cloud's words.
         """
-        if isinstance(source, Output):
+        if isinstance(source, TaskOutput):
             if size is not None or region is not None:
                 raise SkyUsageError(
                     f"task {self.name}: the size of {source.task.name}.output({source.position}) "
@@ -105,8 +119,8 @@ class Task:
                 )
             self.inputs.append(source)
         else:
-            data = Data.of(source, size, region)
-            if data.anywhere:
+            data = Data.from_uri(source, size, region)
+            if data.is_anywhere:
                 raise SkyUsageError(
                     f"task {self.name}: {source!r} does not say where the input is",
                     hint="give its place, or another task's output: set_input(other.output(0))",
@@ -118,12 +132,12 @@ class Task:
         self, uri: str, size: str | float | None = None, *, region: str | None = None
     ) -> Task:
         """Write data to a store; ``?:/name`` is that of the cloud on which the task runs."""
-        self.outputs.append(Data.of(uri, size, region))
+        self.outputs.append(Data.from_uri(uri, size, region))
         return self
 
-    def output(self, position: int = 0) -> Output:
+    def output(self, position: int = 0) -> TaskOutput:
         """An output of this task, to be another's input."""
-        return Output(self, position)
+        return TaskOutput(self, position)
 
     def set_resources(self, *alternatives: Any, **labels: Any) -> Task:
         """What each machine must be; of several requests any will do.
@@ -180,17 +194,17 @@ class Task:
 
     def __rshift__(self, other: Any) -> Any:
         for task in _tasks(other):
-            _shared(self, task).edge(self, task)
+            _common_dag(self, task).add_edge(self, task)
         return other
 
     def __rrshift__(self, other: Any) -> Task:
         for task in _tasks(other):
-            _shared(task, self).edge(task, self)
+            _common_dag(task, self).add_edge(task, self)
         return self
 
     def __lshift__(self, other: Any) -> Any:
         for task in _tasks(other):
-            _shared(task, self).edge(task, self)
+            _common_dag(task, self).add_edge(task, self)
         return other
 
 
@@ -224,7 +238,7 @@ def _tasks(other: Any) -> list[Task]:
     return list(found)
 
 
-def _shared(one: Task, other: Task) -> Dag:
+def _common_dag(one: Task, other: Task) -> Dag:
     if one.dag is None or one.dag is not other.dag:
         raise SkyUsageError(
             f"tasks {one.name!r} and {other.name!r} are not in one Dag",
@@ -293,7 +307,7 @@ class Dag:
         self.tasks.append(task)
         return task
 
-    def edge(
+    def add_edge(
         self,
         src: Task,
         dst: Task,
@@ -311,25 +325,25 @@ class Dag:
         """
         gb = None if size is None else parse_size(size, f"{src.name} >> {dst.name}")
         areas = _areas([residency] if isinstance(residency, str) else residency)
-        self._edges[self._at(src), self._at(dst)] = (gb, areas)
+        self._edges[self._position(src), self._position(dst)] = (gb, areas)
         return self
 
     def same_region(self, *tasks: Task) -> Dag:
         """Run these tasks in one region."""
-        return self._together("region", tasks)
+        return self._add_group("region", tasks)
 
     def same_cluster(self, *tasks: Task) -> Dag:
         """Run these tasks on the same machines."""
-        return self._together("cluster", tasks)
+        return self._add_group("cluster", tasks)
 
-    def _together(self, by: str, tasks: Iterable[Task]) -> Dag:
-        known = [self.tasks[self._at(task)] for task in tasks]
+    def _add_group(self, by: str, tasks: Iterable[Task]) -> Dag:
+        known = [self.tasks[self._position(task)] for task in tasks]
         if len(known) < 2:
             raise SkyUsageError(f"same_{by} takes two tasks or more", hint=f"same_{by}(a, b)")
         self._same[by] += [(known[0], other) for other in known[1:]]
         return self
 
-    def _at(self, task: Task) -> int:
+    def _position(self, task: Task) -> int:
         for position, one in enumerate(self.tasks):
             if one is task:
                 return position
@@ -350,14 +364,14 @@ class Dag:
         links = dict(self._edges)
         for position, task in enumerate(self.tasks):
             for source in task.inputs:
-                if isinstance(source, Output):
-                    links.setdefault((self._at(source.task), position), (None, ()))
-        order = ordered([task.name for task in self.tasks], links)
+                if isinstance(source, TaskOutput):
+                    links.setdefault((self._position(source.task), position), (None, ()))
+        order = topological_order([task.name for task in self.tasks], links)
         place = {old: new for new, old in enumerate(order)}
         stored: dict[int, list[Data]] = {index: [] for index in range(len(self.tasks))}
         edges = []
         for (src, dst), (gb, areas) in links.items():
-            moved, kept = _moved(self.tasks[src], self.tasks[dst])
+            moved, kept = _transfer_gb(self.tasks[src], self.tasks[dst])
             edges.append(Edge(place[src], place[dst], moved if gb is None else gb, areas))
             if gb is None:
                 stored[dst] += kept
@@ -366,22 +380,22 @@ class Dag:
         }
         return Graph(
             self.name,
-            tuple(_spec(self.tasks[old], stored[old]) for old in order),
+            tuple(_freeze_task(self.tasks[old], stored[old]) for old in order),
             tuple(sorted(edges, key=lambda edge: (edge.src, edge.dst))),
             pairs["region"],
             pairs["cluster"],
         )
 
 
-def _spec(task: Task, stored: list[Data]) -> Spec:
+def _freeze_task(task: Task, stored: list[Data]) -> TaskSpec:
     inputs = [one for one in task.inputs if isinstance(one, Data)]
     for data in (*inputs, *stored, *task.outputs):
-        _sized(task, data)
+        _with_size(task, data)
     nodes = task.num_nodes
     if not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1:
         raise SkyUsageError(f"task {task.name}: num_nodes={nodes!r}", hint="a whole number from 1")
     needs = tuple(n if n.nodes > 1 else replace(n, nodes=nodes) for n in task.needs)
-    return Spec(
+    return TaskSpec(
         task.name or "task",
         needs,
         tuple(inputs),
@@ -394,7 +408,7 @@ def _spec(task: Task, stored: list[Data]) -> Spec:
     )
 
 
-def _sized(task: Task, data: Data) -> float:
+def _with_size(task: Task, data: Data) -> float:
     if data.gb is None:
         raise SkyUsageError(
             f"task {task.name}: the size of {data.uri} is missing",
@@ -403,9 +417,9 @@ def _sized(task: Task, data: Data) -> float:
     return data.gb
 
 
-def _moved(src: Task, dst: Task) -> tuple[float, list[Data]]:
+def _transfer_gb(src: Task, dst: Task) -> tuple[float, list[Data]]:
     """GB that go from task to task, and what the second reads where the first has stored it."""
-    named = [one.position for one in dst.inputs if isinstance(one, Output) and one.task is src]
+    named = [one.position for one in dst.inputs if isinstance(one, TaskOutput) and one.task is src]
     for position in named:
         if not 0 <= position < len(src.outputs):
             raise SkyUsageError(
@@ -413,5 +427,5 @@ def _moved(src: Task, dst: Task) -> tuple[float, list[Data]]:
                 hint=f"it has {len(src.outputs)}: {src.name}.set_output(uri, size=...)",
             )
     taken = [src.outputs[position] for position in named] if named else src.outputs
-    moving = sum(_sized(src, data) for data in taken if data.anywhere)
-    return moving, [data for data in taken if not data.anywhere]
+    moving = sum(_with_size(src, data) for data in taken if data.is_anywhere)
+    return moving, [data for data in taken if not data.is_anywhere]

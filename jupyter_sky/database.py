@@ -22,9 +22,9 @@ from .errors import SkyStoreError
 
 _TIMEOUT = 3.0  # seconds that one statement waits for another process
 _RETRY_TIMEOUT = 0.05  # seconds, while writes are queued already
-_MOST_NOTICES = 100
-_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+_MAX_NOTICES = 100
+_CORRUPT_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_BUSY_CODES = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _NO_DISK = {
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_CANTOPEN,
@@ -54,7 +54,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _PendingWrite:
     """Statements of one transaction that wait to be written."""
 
     statements: tuple[Statement, ...]
@@ -92,7 +92,7 @@ class Database:
         self._path, self._migrations = path, migrations
         self._use(connection)
         self._lock = threading.RLock()
-        self._pending: list[_Job] = []
+        self._pending: list[_PendingWrite] = []
         self._warned = False
 
     def _use(self, connection: sqlite3.Connection) -> None:
@@ -116,9 +116,9 @@ class Database:
         durable = True
         try:
             try:
-                connection = _open_patiently(path, migrations)
+                connection = _open_with_retries(path, migrations)
             except sqlite3.DatabaseError as error:
-                if _code(error) not in _CORRUPT:
+                if _code(error) not in _CORRUPT_CODES:
                     raise
                 connection, kept = _replace_corrupt(path, migrations)
                 if kept is not None:
@@ -148,13 +148,13 @@ class Database:
         """
         with self._lock:
             self._flush()
-            self._follow_file()
+            self._reopen_replaced()
             try:
                 return self._db.execute(sql, values).fetchall()
             except sqlite3.Error as error:
                 raise _failure(error) from error
 
-    def changes(self) -> str:
+    def change_marker(self) -> str:
         """A word that is another one as soon as any process has written something.
 
         It compares within the life of this object only, and costs no look at the data.
@@ -191,20 +191,20 @@ class Database:
             When the statements contradict what is stored.
         """
         if durable:
-            return self.exclusively(lambda db: _execute(db, statements))
+            return self.transact(lambda db: _execute(db, statements))
         with self._lock:
-            job = _Job(statements, latest)
+            job = _PendingWrite(statements, latest)
             if latest:
                 self._pending = [old for old in self._pending if old.latest != latest]
             self._pending.append(job)
             return self._flush(job)
 
-    def defer(self, *statements: Statement) -> None:
+    def write_later(self, *statements: Statement) -> None:
         """Execute statements together with whatever is read or written next."""
         with self._lock:
-            self._pending.append(_Job(statements))
+            self._pending.append(_PendingWrite(statements))
 
-    def exclusively(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    def transact(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Do something in one transaction that is on the disk when this returns.
 
         No other process reads or writes between its statements. What is queued is written before.
@@ -218,10 +218,10 @@ class Database:
         """
         with self._lock:
             if not self.durable:
-                raise _unrecorded("it is in memory only")
+                raise _unrecorded_text("it is in memory only")
             self._flush()
             if self._pending:
-                raise _unrecorded("earlier records wait too")
+                raise _unrecorded_text("earlier records wait too")
             try:
                 # a power cut may take back what was committed without this
                 self._db.execute("PRAGMA synchronous = FULL")
@@ -233,15 +233,15 @@ class Database:
             except sqlite3.IntegrityError:
                 raise
             except sqlite3.Error as error:
-                raise _unrecorded(str(error)) from error
+                raise _unrecorded_text(str(error)) from error
 
-    def _flush(self, mine: _Job | None = None) -> list[int] | None:
+    def _flush(self, mine: _PendingWrite | None = None) -> list[int] | None:
         """Write what is queued, in order, up to where the disk or another process refuses."""
         if not self._pending:
             return None
         counts: list[int] | None = None
         retrying = self._pending[0] is not mine
-        self._follow_file()
+        self._reopen_replaced()
         if retrying:  # a store that stays locked must not slow every heartbeat down
             self._db.execute(f"PRAGMA busy_timeout = {int(_RETRY_TIMEOUT * 1000)}")
         try:
@@ -251,7 +251,7 @@ class Database:
                     with self._transaction():
                         changed = _execute(self._db, job.statements)
                 except sqlite3.Error as error:
-                    if _code(error) in _BUSY | _NO_DISK:
+                    if _code(error) in _BUSY_CODES | _NO_DISK:
                         self._warn(error)
                         return None
                     del self._pending[0]
@@ -270,32 +270,32 @@ class Database:
             self._db.execute("BEGIN IMMEDIATE")
             yield
 
-    def _follow_file(self) -> None:
+    def _reopen_replaced(self) -> None:
         """Open the file anew when another process has put a new one in its place."""
         if self._file is None or self._path is None or _file_id(self._path) == self._file:
             return
         try:
-            fresh = _open_patiently(self._path, self._migrations)
+            fresh = _open_with_retries(self._path, self._migrations)
         except (OSError, sqlite3.Error):
             return  # the old file is all there is
         self._db.close()
         self._use(fresh)
-        self._tell(f"{self._path} was replaced: the new file is used.")
+        self._add_notice(f"{self._path} was replaced: the new file is used.")
 
     def _warn(self, error: sqlite3.Error) -> None:
         if not self._warned:
             self._warned = True
-            self._tell(f"The store cannot be written now ({error}): its records wait.")
+            self._add_notice(f"The store cannot be written now ({error}): its records wait.")
 
     def _refuse(self, error: sqlite3.Error, mine: bool) -> None:
         """Tell the caller; what an earlier call queued can only be told in a notice."""
         if not mine:
-            self._tell(f"A record could not be kept: {error}.")
+            self._add_notice(f"A record could not be kept: {error}.")
             return
         raise error if isinstance(error, sqlite3.IntegrityError) else _failure(error)
 
-    def _tell(self, notice: str) -> None:
-        if len(self.notices) < _MOST_NOTICES:
+    def _add_notice(self, notice: str) -> None:
+        if len(self.notices) < _MAX_NOTICES:
             self.notices.append(notice)
 
 
@@ -308,7 +308,7 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
-def _unrecorded(why: str) -> SkyStoreError:
+def _unrecorded_text(why: str) -> SkyStoreError:
     return SkyStoreError(
         f"the store cannot be written now ({why}); what costs money is not started unrecorded",
         hint="make room on its disk, close what holds it, or set another folder: SKY_DATA_DIR=...",
@@ -316,23 +316,23 @@ def _unrecorded(why: str) -> SkyStoreError:
 
 
 def _failure(error: sqlite3.Error, where: str = "the store") -> SkyStoreError:
-    if _code(error) in _BUSY:
+    if _code(error) in _BUSY_CODES:
         hint = "another process holds it: close that one or try again"
         return SkyStoreError(f"{where} stayed locked for {_TIMEOUT:.0f} s", hint=hint)
-    if _code(error) in _CORRUPT:
+    if _code(error) in _CORRUPT_CODES:
         hint = "restart the kernel: the broken file is kept and a new one started"
         return SkyStoreError(f"{where} is corrupt: {error}", hint=hint)
     return SkyStoreError(f"{where}: {error}")
 
 
-def _open_patiently(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
+def _open_with_retries(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
     """Open the file; SQLite does not wait by itself while a journal changes to WAL."""
     deadline = time.monotonic() + _TIMEOUT
     while True:
         try:
             return _open(path, migrations)
         except sqlite3.Error as error:
-            if _code(error) not in _BUSY or time.monotonic() > deadline:
+            if _code(error) not in _BUSY_CODES or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
 
@@ -439,12 +439,12 @@ def _replace_corrupt(
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:  # with the lock: it may be another file by now
-            return _open_patiently(path, migrations), None
+            return _open_with_retries(path, migrations), None
         except sqlite3.DatabaseError as error:
-            if _code(error) not in _CORRUPT:
+            if _code(error) not in _CORRUPT_CODES:
                 raise
         kept = _set_aside(path)
-        return _open_patiently(path, migrations), kept
+        return _open_with_retries(path, migrations), kept
     finally:
         os.close(lock)
 

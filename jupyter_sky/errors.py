@@ -67,7 +67,7 @@ class SkyNoCapacity(SkyError):
     """
 
     cause: str = "capacity"
-    width: str = "zone"
+    scope: str = "zone"
 
 
 class SkyPermission(SkyError):

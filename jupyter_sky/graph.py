@@ -21,7 +21,7 @@ Estimate = Callable[[Offer], Any]
 _UNITS = {"": 1.0, "k": 1024.0**-2, "m": 1 / 1024, "g": 1.0, "t": 1024.0, "p": 1024.0**2}
 _SIZE = r"(?i:(\d+(?:\.\d*)?|\.\d+)\s*([kmgtp]?)i?b?)"
 _SCHEMES = {"s3": "aws", "gs": "gcp", "az": "azure", "abfs": "azure", "abfss": "azure"}
-_WEB = ("http", "https", "ftp", "hf")
+_WEB_SCHEMES = ("http", "https", "ftp", "hf")
 
 
 def parse_size(size: str | float, what: str = "size") -> float:
@@ -102,12 +102,12 @@ class Data:
     region: str = ""
 
     @property
-    def anywhere(self) -> bool:
+    def is_anywhere(self) -> bool:
         """Whether it lies wherever its task runs."""
         return not self.cloud
 
     @classmethod
-    def of(cls, uri: str, size: str | float | None, region: str | None = None) -> Data:
+    def from_uri(cls, uri: str, size: str | float | None, region: str | None = None) -> Data:
         """Data of a URI; the cloud follows from the scheme.
 
         Examples
@@ -116,11 +116,11 @@ class Data:
         Data(uri='s3://imagenet', gb=150.0, cloud='aws', region='us-east-1')
         """
         gb = None if size is None else parse_size(size, f"size of {uri}")
-        cloud, found = _store(uri)
+        cloud, found = _parse_uri(uri)
         return cls(uri, gb, cloud, region or found)
 
 
-def _store(uri: str) -> tuple[str, str]:
+def _parse_uri(uri: str) -> tuple[str, str]:
     """Cloud and region of a URI; no cloud means: wherever the task runs."""
     text = uri.strip()
     scheme, colons, rest = text.partition("://")
@@ -128,7 +128,7 @@ def _store(uri: str) -> tuple[str, str]:
         return "", ""
     if colons and scheme.lower() in _SCHEMES:
         return _SCHEMES[scheme.lower()], ""
-    if colons and scheme.lower() in _WEB:
+    if colons and scheme.lower() in _WEB_SCHEMES:
         host = rest.partition("/")[0]
         return ("azure", "") if host.endswith(".blob.core.windows.net") else ("internet", "")
     if colons and scheme.lower() == "file":
@@ -146,7 +146,7 @@ def _store(uri: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class TaskSpec:
     """A task, checked and frozen.
 
     Attributes
@@ -201,7 +201,7 @@ class Graph:
     """
 
     name: str
-    tasks: tuple[Spec, ...]
+    tasks: tuple[TaskSpec, ...]
     edges: tuple[Edge, ...] = ()
     same_region: tuple[tuple[str, str], ...] = ()
     same_cluster: tuple[tuple[str, str], ...] = ()
@@ -214,7 +214,7 @@ class Graph:
         return names.index(name)
 
 
-def ordered(names: list[str], links: Iterable[tuple[int, int]]) -> list[int]:
+def topological_order(names: list[str], links: Iterable[tuple[int, int]]) -> list[int]:
     """Tasks with every edge going forward, otherwise as they were written (Kahn's algorithm)."""
     after: dict[int, list[int]] = {index: [] for index in range(len(names))}
     waiting = [0] * len(names)
@@ -231,13 +231,13 @@ def ordered(names: list[str], links: Iterable[tuple[int, int]]) -> list[int]:
             if not waiting[dst]:
                 heappush(ready, dst)
     if len(order) < len(names):
-        cycle = _cycle({v: after[v] for v in after if v not in order})
+        cycle = _find_cycle({v: after[v] for v in after if v not in order})
         path = " >> ".join(names[index] for index in (*cycle, cycle[0]))
         raise SkyUsageError(f"the tasks wait for each other: {path}", hint="take one of these away")
     return order
 
 
-def _cycle(after: Mapping[int, list[int]]) -> list[int]:
+def _find_cycle(after: Mapping[int, list[int]]) -> list[int]:
     """A cycle among tasks that all wait for another: a walk backwards must come round."""
     before = {dst: src for src, dsts in after.items() for dst in dsts if dst in after}
     at, seen = next(iter(before)), []

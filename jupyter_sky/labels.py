@@ -10,9 +10,20 @@ from jupyter_sky import accelerators
 from jupyter_sky.errors import SkyUsageError, suggest
 from jupyter_sky.quantities import Amount
 
-OWN = ("local", "ssh")
+ON_PREMISES = ("local", "ssh")
 """Clouds of machines of one's own, which no catalog lists."""
-CLOUDS = ("aws", "azure", "gcp", "hyperstack", "lambda", "nebius", "runpod", "vast", "verda", *OWN)
+CLOUDS = (
+    "aws",
+    "azure",
+    "gcp",
+    "hyperstack",
+    "lambda",
+    "nebius",
+    "runpod",
+    "vast",
+    "verda",
+    *ON_PREMISES,
+)
 ARCHES = ("x86_64", "arm64")
 VENDORS = ("AMD", "AWS", "Ampere", "Apple", "Google", "Intel", "Microsoft", "NVIDIA")
 SERVICES = ("dataproc", "emr", "hdinsight")
@@ -23,10 +34,10 @@ _ARCH = {
     **dict.fromkeys(("arm64", "arm", "aarch64"), "arm64"),
 }
 _VENDOR = {vendor.lower(): vendor for vendor in VENDORS} | {"graviton": "AWS"}
-_AREA = r"(?i:[a-z]{2}|eea|us-gov)"
+_AREA_PATTERN = r"(?i:[a-z]{2}|eea|us-gov)"
 # Countries by name, those that a cloud has a region in: where clouds write their names they
 # differ, so both spellings stand here.
-_NAMED = {
+_COUNTRY_NAMES = {
     "argentina": "AR",
     "australia": "AU",
     "austria": "AT",
@@ -79,11 +90,11 @@ _NAMED = {
     "usa": "US",
     "vietnam": "VN",
 }
-_COUNT = r"(>=)?([1-9]\d{0,5}|0?\.\d{1,6}|1/[2-9])(\+?)"
-_REQUIREMENT = r"(?i:([a-z][a-z-]*)\s*((?:[<>=!~]=?|===).*)?)"
+_COUNT_PATTERN = r"(>=)?([1-9]\d{0,5}|0?\.\d{1,6}|1/[2-9])(\+?)"
+_REQUIREMENT_PATTERN = r"(?i:([a-z][a-z-]*)\s*((?:[<>=!~]=?|===).*)?)"
 
 
-def parse_word(text: str, label: str) -> str:
+def parse_cloud_name(text: str, label: str) -> str:
     """Read a name in a cloud's own words."""
     if not re.fullmatch(r"[\w.:/+-]+", text):
         raise SkyUsageError(f"{label} {text}: not a name", hint=f"{label} takes one name")
@@ -115,18 +126,18 @@ def parse_gpus(text: str, label: str) -> tuple[str, Amount]:
             f"{label} {text}: not an accelerator",
             hint=f"write a name and a count, such as {label} V100:1",
         )
-    match = re.fullmatch(_COUNT, count.replace(" ", "")) if colon else None
+    match = re.fullmatch(_COUNT_PATTERN, count.replace(" ", "")) if colon else None
     if colon and not match:
         memory = re.fullmatch(r"(?i:\d+\s*gi?b)", count)
         meant = f"{name}-{count}" if memory else name
         raise SkyUsageError(
             f"{label} {text}: {count!r} is not a count", hint=f"such as {label} {meant}:1"
         )
-    amount = Amount(_count(match[2]), bool(match[1] or match[3])) if match else Amount(1)
+    amount = Amount(_parse_count(match[2]), bool(match[1] or match[3])) if match else Amount(1)
     return accelerators.canonical(name), amount
 
 
-def _count(text: str) -> float:
+def _parse_count(text: str) -> float:
     whole, _, parts = text.partition("/")
     return round(float(whole) / float(parts or 1), 3) if parts else float(text)
 
@@ -167,7 +178,7 @@ def is_area(text: str) -> bool:
 
     (One marketplace names its regions by their countries, which comes to the same.)
     """
-    return re.fullmatch(_AREA, text) is not None
+    return re.fullmatch(_AREA_PATTERN, text) is not None
 
 
 def parse_area(text: str, label: str) -> str:
@@ -179,9 +190,9 @@ def parse_area(text: str, label: str) -> str:
     ('EU', 'KR')
     """
     word = re.sub(r"[\s_-]+", " ", text.strip().lower())
-    area = _NAMED.get(word) or text.strip().upper()
+    area = _COUNTRY_NAMES.get(word) or text.strip().upper()
     if not is_area(area):
-        near = suggest(word, _NAMED)
+        near = suggest(word, _COUNTRY_NAMES)
         two = f"write two letters, such as {label} eu, {label} us or {label} de"
         raise SkyUsageError(
             f"{label} {text}: neither a country nor a jurisdiction",
@@ -207,7 +218,7 @@ def in_area(area: str, country: str, jurisdiction: str) -> bool:
     return area == country != "" and not jurisdiction.endswith("-GOV")
 
 
-_UNION = frozenset(
+_EU_EEA_COUNTRIES = frozenset(
     "AT BE BG CY CZ DE DK EE ES FI FR GR HR HU IE IT LT LU LV MT NL PL PT RO SE SI SK".split()
 )
 
@@ -220,7 +231,13 @@ def jurisdiction_of(country: str) -> str:
     >>> jurisdiction_of("FI"), jurisdiction_of("NO"), jurisdiction_of("CH")
     ('EU', 'EEA', 'CH')
     """
-    return "EU" if country in _UNION else "EEA" if country in ("IS", "LI", "NO") else country
+    return (
+        "EU"
+        if country in _EU_EEA_COUNTRIES
+        else "EEA"
+        if country in ("IS", "LI", "NO")
+        else country
+    )
 
 
 # -- managed services ----------------------------------------------------------------------
@@ -237,12 +254,12 @@ def parse_service(text: str, label: str) -> tuple[str, ...]:
     items = [item.strip() for item in re.split(r",(?!\s*[<>=!~])", text) if item.strip()]
     if not items:
         raise SkyUsageError(f"{label} needs a service", hint=f"known: {', '.join(SERVICES)}")
-    return tuple(dict.fromkeys(_requirement(item, label) for item in items))
+    return tuple(dict.fromkeys(_parse_requirement(item, label) for item in items))
 
 
-def _requirement(item: str, label: str) -> str:
+def _parse_requirement(item: str, label: str) -> str:
     # as AWS writes its releases: emr-7.0.0
-    match = re.fullmatch(_REQUIREMENT, re.sub(r"(?i:^(emr)-(?=\d))", r"\1==", item))
+    match = re.fullmatch(_REQUIREMENT_PATTERN, re.sub(r"(?i:^(emr)-(?=\d))", r"\1==", item))
     name = match[1].lower() if match else item
     if match is None or name not in (*SERVICES, *PACKAGES):
         raise SkyUsageError(
@@ -262,7 +279,7 @@ def _requirement(item: str, label: str) -> str:
     return name + clause
 
 
-def brings(asked: Iterable[str], packages: Iterable[str]) -> bool:
+def provides_packages(asked: Iterable[str], packages: Iterable[str]) -> bool:
     """Whether what a service brings meets everything asked for.
 
     Examples
@@ -272,7 +289,7 @@ def brings(asked: Iterable[str], packages: Iterable[str]) -> bool:
     """
     brought = dict(package.split("==", 1) for package in packages)
     for requirement in asked:
-        match = re.fullmatch(_REQUIREMENT, requirement)
+        match = re.fullmatch(_REQUIREMENT_PATTERN, requirement)
         if match is None or match[1] not in brought:
             return False
         if match[2] and not _admits(match[2], brought[match[1]]):

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
 from .billing import LONGEST_UNIT, billed_seconds
-from .money import exact_cost, from_usd, to_usd, total
+from .money import exact_cost, exact_from_usd, exact_to_usd, sum_exact
 from .store import ClusterRow, IntervalRow, RunRow, SpendRow, Store
 
 _HOUR = 3600.0
@@ -69,7 +69,7 @@ class LedgerLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class CostSum:
     """A sum of which parts may not be known.
 
     Attributes
@@ -91,9 +91,9 @@ class Amount:
     unknown: tuple[str, ...] = ()
     estimated: bool = False
 
-    def __add__(self, other: Amount) -> Amount:
+    def __add__(self, other: CostSum) -> CostSum:
         unknown = tuple(dict.fromkeys(self.unknown + other.unknown))
-        return Amount(self.usd + other.usd, unknown, self.estimated or other.estimated)
+        return CostSum(self.usd + other.usd, unknown, self.estimated or other.estimated)
 
     def __str__(self) -> str:
         known = f"{format_usd(self.usd)}{' est.' if self.estimated else ''}"
@@ -201,7 +201,7 @@ def interval_line(
         ended=end,
         seconds=end - start,
         price=row.price,
-        usd=to_usd(exact),
+        usd=exact_to_usd(exact),
         estimated=row.ended is None,
         source=row.price_source,
         date=row.price_date,
@@ -211,17 +211,17 @@ def interval_line(
 
 
 def run_usd(run: RunRow, now: float, intervals: Iterable[IntervalRow] = ()) -> float | None:
-    """What a run cost: see `run_exact`.
+    """What a run cost: see `run_exact_usd`.
 
     Examples
     --------
     >>> run_usd(run, now=run.started + 3600)  # at 0.526 USD/h  # doctest: +SKIP
     0.526
     """
-    return to_usd(run_exact(run, now, intervals))
+    return exact_to_usd(run_exact_usd(run, now, intervals))
 
 
-def run_exact(run: RunRow, now: float, intervals: Iterable[IntervalRow] = ()) -> int | None:
+def run_exact_usd(run: RunRow, now: float, intervals: Iterable[IntervalRow] = ()) -> int | None:
     """What a run cost, as an exact amount: the time that it ran, without rounding to units.
 
     The `intervals` of its cluster tell when the price changed meanwhile. The price at which the
@@ -239,10 +239,10 @@ def run_exact(run: RunRow, now: float, intervals: Iterable[IntervalRow] = ()) ->
     # Below a microsecond it is rounding of the clock, which must not make a cost unknown.
     if uncovered > 1e-6:
         parts.append(exact_cost(run.price, 0.0, uncovered))
-    return total(parts)
+    return sum_exact(parts)
 
 
-def days(start: float, end: float) -> Iterator[tuple[str, float, float]]:
+def split_days(start: float, end: float) -> Iterator[tuple[str, float, float]]:
     """Cut a stretch of time at local midnights."""
     while True:
         day = datetime.fromtimestamp(start).date()
@@ -253,17 +253,17 @@ def days(start: float, end: float) -> Iterator[tuple[str, float, float]]:
         start = midnight
 
 
-def merge(what: str, lines: Iterable[LedgerLine]) -> LedgerLine:
+def merge_lines(what: str, lines: Iterable[LedgerLine]) -> LedgerLine:
     """Add lines up under one name."""
     ordered = sorted(lines, key=lambda line: line.ended)
-    exact = total([line.exact for line in ordered])
+    exact = sum_exact([line.exact for line in ordered])
     return LedgerLine(
         what=what,
         started=min(line.started for line in ordered),
         ended=ordered[-1].ended,
         seconds=sum(line.seconds for line in ordered),
         price=next((line.price for line in reversed(ordered) if line.seconds), None),
-        usd=to_usd(exact),
+        usd=exact_to_usd(exact),
         estimated=any(line.estimated for line in ordered),
         source=", ".join(dict.fromkeys(line.source for line in ordered if line.source)),
         date=max(line.date for line in ordered),
@@ -299,20 +299,20 @@ class Ledger:
             for row in self._store.intervals(name)
             if row.cluster_created == cluster.created
         ]
-        spend = self._store.spend(name)
-        extra = [from_usd(row.usd) for row in spend if row.at >= cluster.created]
-        return to_usd(total([*lines, *extra]))
+        spend = self._store.other_costs(name)
+        extra = [exact_from_usd(row.usd) for row in spend if row.at >= cluster.created]
+        return exact_to_usd(sum_exact([*lines, *extra]))
 
     def notebook_usd(self, notebook: str, now: float | None = None) -> float | None:
         """The cost of a notebook: see `summary`."""
         lines = self._by_notebook(_now(now), -math.inf, notebook).get(notebook, [])
-        return to_usd(total([line.exact for line in lines]))
+        return exact_to_usd(sum_exact([line.exact for line in lines]))
 
-    def notebook_amount(self, notebook: str, now: float | None = None) -> Amount:
+    def notebook_amount(self, notebook: str, now: float | None = None) -> CostSum:
         """What is known of the cost of a notebook, and the clusters of which it is not known."""
         lines = self._by_notebook(_now(now), -math.inf, notebook).get(notebook, [])
-        return Amount(
-            to_usd(sum(line.exact or 0 for line in lines)) or 0.0,
+        return CostSum(
+            exact_to_usd(sum(line.exact or 0 for line in lines)) or 0.0,
             tuple(dict.fromkeys(line.what for line in lines if line.exact is None)),
             any((line.estimated or line.bounded) and line.price != 0 for line in lines),
         )
@@ -336,7 +336,7 @@ class Ledger:
             "day": self._by_day,
         }
         groups = groupings[by](now, since)
-        lines = [merge(key.split("\n")[0], found) for key, found in groups.items()]
+        lines = [merge_lines(key.split("\n")[0], found) for key, found in groups.items()]
         return sorted(lines, key=lambda line: line.ended, reverse=True)
 
     def _bills(
@@ -346,8 +346,8 @@ class Ledger:
             line = interval_line(row, now, since)
             if line.ended >= line.started:
                 yield row, line
-        for row in self._store.spend(notebook=notebook, since=since):
-            exact = from_usd(row.usd)
+        for row in self._store.other_costs(notebook=notebook, since=since):
+            exact = exact_from_usd(row.usd)
             about = (row.what, row.at, row.at, 0.0, None, row.usd, False, "", "")
             yield row, LedgerLine(*about, exact=exact)
 
@@ -359,9 +359,9 @@ class Ledger:
 
     def _by_day(self, now: float, since: float) -> dict[str, list[LedgerLine]]:
         return _group(
-            (day, _part(line, start, end))
+            (day, _line_part(line, start, end))
             for _, line in self._bills(now, since)
-            for day, start, end in days(line.started, line.ended)
+            for day, start, end in split_days(line.started, line.ended)
         )
 
     def _by_notebook(
@@ -388,7 +388,7 @@ class Ledger:
         clusters = {row.name: row for row in self._store.clusters(live_only=False)}
         for run in runs:
             late = run if run.started >= since else replace(run, started=since)
-            exact = run_exact(late, now, intervals.get(run.cluster, ()))
+            exact = run_exact_usd(late, now, intervals.get(run.cluster, ()))
             yield run, _run_line(late, now, exact, clusters.get(run.cluster))
 
 
@@ -400,7 +400,7 @@ def _run_line(run: RunRow, now: float, exact: int | None, cluster: ClusterRow | 
         ended=ended,
         seconds=ended - run.started,
         price=run.price,
-        usd=to_usd(exact),
+        usd=exact_to_usd(exact),
         estimated=run.ended is None,
         source=cluster.price_source if cluster else "",
         date=cluster.price_date if cluster else "",
@@ -408,12 +408,14 @@ def _run_line(run: RunRow, now: float, exact: int | None, cluster: ClusterRow | 
     )
 
 
-def _part(line: LedgerLine, start: float, end: float) -> LedgerLine:
+def _line_part(line: LedgerLine, start: float, end: float) -> LedgerLine:
     if not line.seconds:
         return line
     exact = exact_cost(line.price, start, end)
     seconds = end - start
-    return replace(line, started=start, ended=end, seconds=seconds, usd=to_usd(exact), exact=exact)
+    return replace(
+        line, started=start, ended=end, seconds=seconds, usd=exact_to_usd(exact), exact=exact
+    )
 
 
 def _group(pairs: Iterable[tuple[str, _T]]) -> dict[str, list[_T]]:

@@ -26,7 +26,7 @@ def exact_cost(price: float | None, start: float, end: float) -> int | None:
     >>> whole = exact_cost(0.1, 0.0, 3600.0)
     >>> whole == exact_cost(0.1, 0.0, 1234.5678) + exact_cost(0.1, 1234.5678, 3600.0)
     True
-    >>> to_usd(whole)
+    >>> exact_to_usd(whole)
     0.1
     """
     if price is None:
@@ -35,17 +35,17 @@ def exact_cost(price: float | None, start: float, end: float) -> int | None:
     return round(price * _PRICE) * max(0, lasted)
 
 
-def from_usd(usd: float | None) -> int | None:
+def exact_from_usd(usd: float | None) -> int | None:
     """Return an amount of USD as an exact one."""
     return None if usd is None else round(usd * _PRICE) * 3600 * _TIME
 
 
-def to_usd(exact: int | None) -> float | None:
+def exact_to_usd(exact: int | None) -> float | None:
     """Return an exact amount in USD."""
     return None if exact is None else exact / _USD
 
 
-def total(amounts: list[int | None]) -> int | None:
+def sum_exact(amounts: list[int | None]) -> int | None:
     """Return the sum; None as soon as one is not known."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if len(known) == len(amounts) else None

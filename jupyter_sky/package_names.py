@@ -54,12 +54,12 @@ def check_package(package: str, option: str) -> None:
         ) from None
 
 
-def requirement_name(package: str) -> str:
+def normalized_name(package: str) -> str:
     """Return the normalized name of a requirement; empty for files and addresses.
 
     Examples
     --------
-    >>> requirement_name("Acme_Secret[gpu] >= 1.4"), requirement_name("./acme.whl")
+    >>> normalized_name("Acme_Secret[gpu] >= 1.4"), normalized_name("./acme.whl")
     ('acme-secret', '')
     """
     from packaging.requirements import InvalidRequirement, Requirement

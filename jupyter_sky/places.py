@@ -28,16 +28,16 @@ def data_dir() -> Path:
     >>> data_dir().name  # doctest: +SKIP
     'sky'
     """
-    return Path(_setting("data_dir") or default_data_dir()).expanduser()
+    return Path(_path_setting("data_dir") or default_data_dir()).expanduser()
 
 
 def offers_file() -> Path | None:
     """``Sky.offers``: the file of the user's own offers, where one is named."""
-    named = _setting("offers")
+    named = _path_setting("offers")
     return Path(named).expanduser() if named else None
 
 
-def absolute(path: str, name: str) -> str:
+def expand_path(path: str, name: str) -> str:
     """Return a path with ``~`` replaced.
 
     Raises
@@ -74,7 +74,7 @@ def check_private(path: str, name: str) -> None:
         )
 
 
-def _setting(name: str) -> str:
+def _path_setting(name: str) -> str:
     """A setting that is a path: of the settings object where anything has needed that."""
     if "jupyter_sky.config" in sys.modules:
         from .config import Sky
@@ -83,7 +83,7 @@ def _setting(name: str) -> str:
     text = os.environ.get(f"SKY_{name.upper()}", "").strip()
     if not text:
         return ""
-    path = absolute(text, f"SKY_{name.upper()}")
+    path = expand_path(text, f"SKY_{name.upper()}")
     if name == "data_dir":
         check_private(path, f"SKY_{name.upper()}")
     return path

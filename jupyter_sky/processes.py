@@ -33,13 +33,13 @@ def identity(pid: int | None = None) -> dict[str, Any]:
     return {
         "pid": pid,
         "born": start_time(pid) or 0.0,
-        "boot": boot(),
+        "boot": boot_id(),
         "host": os.uname().nodename,  # for people: names of hosts change, and containers share them
     }
 
 
 @cache
-def boot() -> str:
+def boot_id() -> str:
     """Return what tells this boot and PID namespace from every other; empty where unknown."""
     if sys.platform == "linux":
         try:
@@ -82,7 +82,7 @@ def liveness(known: Mapping[str, Any]) -> Liveness:
     pid, born = known.get("pid"), known.get("born")
     if not isinstance(pid, int) or not isinstance(born, int | float) or pid <= 0:
         return "dead"
-    if known.get("boot", "") != boot():
+    if known.get("boot", "") != boot_id():
         return "foreign"
     started = start_time(pid)
     return "alive" if started is not None and abs(started - born) < 1.0 else "dead"

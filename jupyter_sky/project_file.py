@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 NAME = "pyproject.toml"
-MOST_BYTES = 1_000_000
-_MARK = b"jupyter_sky"
+MAX_BYTES = 1_000_000
+_TABLE_MARKER = b"jupyter_sky"
 
-_forbidden = 0
+_is_ignored = 0
 
 
-class Found(NamedTuple):
+class ProjectFile(NamedTuple):
     """The project file of a folder.
 
     Attributes
@@ -40,45 +40,45 @@ class Found(NamedTuple):
 
 
 @contextmanager
-def forbidden() -> Iterator[None]:
+def ignore_project_files() -> Iterator[None]:
     """Read no project file in this process: for servers, which are opened in any folder."""
-    global _forbidden
-    _forbidden += 1
+    global _is_ignored
+    _is_ignored += 1
     try:
         yield
     finally:
-        _forbidden -= 1
+        _is_ignored -= 1
 
 
-def find(directory: Path | None = None) -> Found:
+def find_project_file(directory: Path | None = None) -> ProjectFile:
     """Return the nearest project file, from the current folder (or `directory`) upward.
 
     The search ends at the home folder, and at a folder that another user owns or that everybody
     may write.
     """
-    if _forbidden:
-        return Found()
+    if _is_ignored:
+        return ProjectFile()
     try:
         folder = Path.cwd() if directory is None else directory.resolve()
         home = Path.home().resolve()
     except (OSError, RuntimeError):  # it has been removed, or this user has no home
-        return Found()
+        return ProjectFile()
     for each in (folder, *folder.parents):
         path = each / NAME
         try:
             found = _read(path)
-            why = _distrusted(each.stat(), f"the folder {each}")
+            why = _distrust_reason(each.stat(), f"the folder {each}")
         except OSError:
             found, why = None, ""
         if found is not None:
             text, doubt = found
             doubt = why or doubt
             if not doubt:
-                return Found(path, text)
-            return Found(notice=_notice(path, doubt) if _MARK in text else "")
+                return ProjectFile(path, text)
+            return ProjectFile(notice=_notice(path, doubt) if _TABLE_MARKER in text else "")
         if why or each == home:
             break
-    return Found()
+    return ProjectFile()
 
 
 def _read(path: Path) -> tuple[bytes, str] | None:
@@ -90,18 +90,18 @@ def _read(path: Path) -> tuple[bytes, str] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        return _MARK, f"it cannot be read ({error.strerror})"
+        return _TABLE_MARKER, f"it cannot be read ({error.strerror})"
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             return b"", "it is not a file"
-        text = file.read(MOST_BYTES + 1)
-    if len(text) > MOST_BYTES:
-        return text, f"it is larger than {MOST_BYTES:,} bytes"
-    return text, _distrusted(status, "it") or _owned_by_another(link, "it is a link that")
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        return text, f"it is larger than {MAX_BYTES:,} bytes"
+    return text, _distrust_reason(status, "it") or _owned_by_another(link, "it is a link that")
 
 
-def _distrusted(status: os.stat_result, what: str) -> str:
+def _distrust_reason(status: os.stat_result, what: str) -> str:
     """Say why a file or folder may have been written by another user; empty if it cannot."""
     if not hasattr(os, "getuid"):
         return ""

@@ -13,17 +13,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from . import budget
-from .billing import BILLING, billed_seconds
-from .budget import Verdict
+from .billing import BILLING_RULES, billed_seconds
+from .budget import BudgetStatus
 from .errors import SkyBudget, SkyStoreError
-from .labels import OWN
+from .labels import ON_PREMISES
 from .ledger import cost, format_rate, format_usd
 from .resources import format_duration
 from .store import ClusterRow, Store
 
 BOOT_SECONDS = 120.0
 """Assumed from a launch to a machine that answers, where the tracker has timed none."""
-KEY = "reserved_usd"
+RESERVATION_KEY = "reserved_usd"
 """Where the row of a starting cluster keeps its reservation, in ``connection``."""
 
 
@@ -47,7 +47,7 @@ class Reservation:
         return f"{self.cluster} of {self.notebook} ({format_usd(self.usd)})"
 
 
-def least_seconds(cloud: str, boot: float | None = None) -> float:
+def minimum_billed_seconds(cloud: str, boot: float | None = None) -> float:
     """Return the seconds that the shortest useful life of a cluster is billed.
 
     Parameters
@@ -57,18 +57,18 @@ def least_seconds(cloud: str, boot: float | None = None) -> float:
 
     Examples
     --------
-    >>> least_seconds("aws", boot=40.0), least_seconds("ssh")
+    >>> minimum_billed_seconds("aws", boot=40.0), minimum_billed_seconds("ssh")
     (130.0, 30.0)
     """
     if boot is None:
-        boot = 0.0 if cloud in OWN else BOOT_SECONDS
-    _, least = BILLING.get(cloud, (0.0, 0.0))
+        boot = 0.0 if cloud in ON_PREMISES else BOOT_SECONDS
+    _, least = BILLING_RULES.get(cloud, (0.0, 0.0))
     return billed_seconds(cloud, boot + least + budget.GRACE_SECONDS)
 
 
 def boot_seconds(cloud: str) -> float:
     """Return the time that launches on a cloud take, as far as it is known here, seconds."""
-    if cloud in OWN:
+    if cloud in ON_PREMISES:
         return 0.0
     from . import tracker
 
@@ -80,11 +80,11 @@ def boot_seconds(cloud: str) -> float:
     return sum(tally.launch_seconds for tally in tallies) / timed if timed > 0 else BOOT_SECONDS
 
 
-def held(store: Store, now: float) -> list[Reservation]:
+def reserved(store: Store, now: float) -> list[Reservation]:
     """Return what launches that are under way have reserved and not been billed yet."""
     found = []
-    for row in store.starting():
-        usd = row.connection.get(KEY)
+    for row in store.starting_clusters():
+        usd = row.connection.get(RESERVATION_KEY)
         if not isinstance(usd, int | float):
             continue
         billed = sum(
@@ -119,34 +119,34 @@ def reserve(store: Store, row: ClusterRow, now: float | None = None) -> ClusterR
         A cluster of this name is up or starting, or the store cannot be written now.
     """
     if not row.price:
-        store.put_cluster(row, durable=row.price != 0)
+        store.save_cluster(row, durable=row.price != 0)
         return row
     now = time.time() if now is None else now
-    seconds = least_seconds(row.cloud, boot_seconds(row.cloud))
+    seconds = minimum_billed_seconds(row.cloud, boot_seconds(row.cloud))
     usd = cost(row.price, seconds) or 0.0
-    row = replace(row, connection=row.connection | {KEY: usd})
+    row = replace(row, connection=row.connection | {RESERVATION_KEY: usd})
 
     def check() -> None:
-        verdict = budget.judge(store, now)
+        verdict = budget.assess(store, now)
         if verdict.budget.usd is None:
             return
-        others = held(store, now)
+        others = reserved(store, now)
         if usd > verdict.budget.usd - verdict.spent.usd - sum(other.usd for other in others):
-            raise refusal(verdict, row, seconds, others)
+            raise reservation_error(verdict, row, seconds, others)
 
     store.insert_launch(row, check)
     return row
 
 
-def refusal(
-    verdict: Verdict, row: ClusterRow, seconds: float, others: list[Reservation]
+def reservation_error(
+    verdict: BudgetStatus, row: ClusterRow, seconds: float, others: list[Reservation]
 ) -> SkyBudget:
     """Return the error for a launch for which not enough is left."""
     most, usd = verdict.budget.usd or 0.0, cost(row.price, seconds) or 0.0
     left = max(0.0, most - verdict.spent.usd - sum(other.usd for other in others))
     words = f"{row.name} was not started"
     if verdict.state == "over":
-        return budget.refusal(verdict, words)
+        return budget.budget_error(verdict, words)
     taken = f"{format_usd(verdict.spent.usd)} is spent"
     if others:
         taken += f", reserved by {', '.join(map(str, others))}"

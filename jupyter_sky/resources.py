@@ -28,7 +28,7 @@ __all__ = [
     "Resources",
     "format_duration",
     "format_elapsed",
-    "option",
+    "format_option",
     "parse_amount",
     "parse_clouds",
     "parse_count",
@@ -41,7 +41,7 @@ __all__ = [
 Label = str | int | float | bool | tuple[str, ...] | list[str] | accelerators.Accelerator | None
 
 
-def option(key: str, value: str = "") -> str:
+def format_option(key: str, value: str = "") -> str:
     """A label as it is written on a command line.
 
     Examples
@@ -72,11 +72,11 @@ _PARSERS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "arch": lambda text, label: {"arch": labels.parse_arch(text, label)},
     "cpu_vendor": lambda text, label: {"cpu_vendor": labels.parse_vendor(text, label)},
     "cloud": lambda text, label: {"clouds": parse_clouds(text, label)},
-    "region": lambda text, label: {"region": labels.parse_word(text, label)},
-    "zone": lambda text, label: {"zone": labels.parse_word(text, label)},
+    "region": lambda text, label: {"region": labels.parse_cloud_name(text, label)},
+    "zone": lambda text, label: {"zone": labels.parse_cloud_name(text, label)},
     "country": lambda text, label: {"country": labels.parse_area(text, label)},
     "jurisdiction": lambda text, label: {"jurisdiction": labels.parse_area(text, label)},
-    "instance_type": lambda text, label: {"instance_type": labels.parse_word(text, label)},
+    "instance_type": lambda text, label: {"instance_type": labels.parse_cloud_name(text, label)},
     "intel_sgx": lambda text, label: {"intel_sgx": True},
     "service": lambda text, label: {"service": labels.parse_service(text, label)},
     "spot": lambda text, label: {"spot": True},
@@ -144,7 +144,7 @@ class Resources:
     max_hourly_cost: float | None = None
 
     @classmethod
-    def parse(cls, **labels: Label) -> Resources:
+    def parse(cls, **texts: Label) -> Resources:
         """Request of option strings, named as the options are; None means not given.
 
         ``spot=False`` asks for machines on demand; of any other label False means not given.
@@ -157,13 +157,13 @@ class Resources:
         fields: dict[str, Any] = {}
         given = {
             name: _text(value, name)
-            for key, value in labels.items()
+            for key, value in texts.items()
             if (name := _name(key, value)) is not None
         }
         for key, text in given.items():
             if key not in _PARSERS:
                 raise SkyUsageError(f"{key!r} is not a label", hint=suggest(key, _PARSERS))
-            fields |= _PARSERS[key](text, option(key))
+            fields |= _PARSERS[key](text, format_option(key))
         if fields.get("gpu") and "gpu_memory" in fields:
             fields["gpu"] = accelerators.variant(fields["gpu"], fields["gpu_memory"].admits)
         if "spot" in given and "on_demand" in given:
@@ -205,11 +205,11 @@ class Resources:
 
     def command_line(self) -> str:
         """The request as it is written above a cell."""
-        return " ".join(option(key, _quoted(text)) for key, text in self.labels().items())
+        return " ".join(format_option(key, _quoted(text)) for key, text in self.labels().items())
 
     def unmet_labels(self, offer: Offer) -> tuple[str, ...]:
         """Keys of `labels` that an offer fails to meet."""
-        failed = [key for key, meets in _MEETS.items() if not meets(self, offer)]
+        failed = [key for key, meets in _PREDICATES.items() if not meets(self, offer)]
         if self.spot is not None and self.spot != offer.spot:
             failed.append("spot" if self.spot else "on_demand")
         return tuple(failed)
@@ -217,7 +217,7 @@ class Resources:
     def unmet(self, offer: Offer) -> list[str]:
         """Labels that an offer fails to meet, as they are written: ``['--cpus 4+']``."""
         texts = self.labels()
-        return [option(key, texts[key]) for key in self.unmet_labels(offer)]
+        return [format_option(key, texts[key]) for key in self.unmet_labels(offer)]
 
     def satisfied_by(self, offer: Offer) -> bool:
         """Whether an offer meets every label."""
@@ -240,7 +240,7 @@ def _text(value: Label, key: str) -> str:
     if isinstance(value, tuple | list):
         return ",".join(map(str, value))
     if value is True and key not in _FLAGS:
-        raise SkyUsageError(f"{key}=True: {option(key)} needs a value")
+        raise SkyUsageError(f"{key}=True: {format_option(key)} needs a value")
     return str(value)
 
 
@@ -257,7 +257,7 @@ def _in_region(need: Resources, offer: Offer) -> bool:
 
 
 # Label -> whether an offer meets it; a label that was not given is met by every offer.
-_MEETS: dict[str, Callable[[Resources, Offer], bool]] = {
+_PREDICATES: dict[str, Callable[[Resources, Offer], bool]] = {
     "cpus": lambda need, offer: need.cpus is None or need.cpus.admits(offer.vcpus),
     "memory": lambda need, offer: need.memory is None or need.memory.admits(offer.memory),
     "gpus": lambda need, offer: (
@@ -287,7 +287,7 @@ _MEETS: dict[str, Callable[[Resources, Offer], bool]] = {
     ),
     "instance_type": lambda need, offer: need.instance_type in (None, offer.instance_type),
     "intel_sgx": lambda need, offer: offer.intel_sgx or not need.intel_sgx,
-    "service": lambda need, offer: labels.brings(need.service, offer.packages),
+    "service": lambda need, offer: labels.provides_packages(need.service, offer.packages),
     "max_hourly_cost": lambda need, offer: (
         # A limit on an unknown price cannot be shown to be kept.
         need.max_hourly_cost is None

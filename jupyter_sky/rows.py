@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from .processes import is_alive
 
-LIVE = ("starting", "up")
+LIVE_STATES = ("starting", "up")
 """States of clusters that may have machines; a name has one live cluster at most."""
 
 
@@ -62,7 +62,7 @@ class ClusterRow:
     @property
     def is_live(self) -> bool:
         """Whether it is up or coming up."""
-        return self.state in LIVE
+        return self.state in LIVE_STATES
 
     def is_being_launched(self, now: float | None = None) -> bool:
         """Whether the process that noted it still launches it."""
@@ -130,7 +130,7 @@ class RunRow:
     allowed: float | None = None  # seconds that it may take, by --timeout and --max-cost
     owner: str = "{}"  # identity of the process that watches it, as JSON: see `processes.identity`
 
-    def is_watched(self, now: float | None = None) -> bool:
+    def is_monitored(self, now: float | None = None) -> bool:
         """Whether the process that watches it lives."""
         try:
             owner = json.loads(self.owner)

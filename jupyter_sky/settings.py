@@ -19,7 +19,7 @@ def config(key: str | None = None, value: Any = None) -> Table | Any:
                 name,
                 repr(getattr(settings, name)),
                 settings.origin(name),
-                _of_project(settings, name),
+                _project_permission(settings, name),
                 str(settings.trait_metadata(name, "help")),
             )
             for name in names
@@ -40,7 +40,7 @@ def config(key: str | None = None, value: Any = None) -> Table | Any:
     return getattr(settings, key)
 
 
-def _of_project(settings: Sky, name: str) -> str:
+def _project_permission(settings: Sky, name: str) -> str:
     """Say whether a project's file may set a setting."""
     if not settings.trait_metadata(name, "project"):
         return "no"

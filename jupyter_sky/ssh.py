@@ -26,20 +26,20 @@ from typing import IO
 from .errors import SkyUnreachable, SkyUsageError
 
 CONNECT_SECONDS = 10
-PERSIST_SECONDS = 20
+CONTROL_PERSIST_SECONDS = 20
 """How long a connection stays open for the next command."""
 FAST_CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 """Tried before the client's own: with a processor's own AES they take a fifth of the time."""
 TICK_SECONDS = 0.1
-AGAIN_SECONDS = 0.5
-FEED_BYTES = 2**18
-HEAL_SECONDS = 20.0
+RETRY_SECONDS = 0.5
+WRITE_BYTES = 2**18
+RECONNECT_SECONDS = 20.0
 """How long a machine that has answered may be out of reach while it is made ready."""
 
 
-_UNSAFE = re.compile(r"[\s\0-\x1f\x7f'`\"$;&<>|(){}]|\\$")
+_UNSAFE_CHARACTERS = re.compile(r"[\s\0-\x1f\x7f'`\"$;&<>|(){}]|\\$")
 """OpenSSH since 9.6 refuses such names too: ProxyCommand and Match hand them to a shell."""
-_UNSAFE_PATH = re.compile(r'[\0-\x1f\x7f"]')
+_UNSAFE_PATH_CHARACTERS = re.compile(r'[\0-\x1f\x7f"]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Address:
 
     def __post_init__(self) -> None:
         for what, text in (("user", self.user), ("host", self.host)):
-            if not isinstance(text, str) or text.startswith("-") or _UNSAFE.search(text):
+            if not isinstance(text, str) or text.startswith("-") or _UNSAFE_CHARACTERS.search(text):
                 raise SkyUsageError(
                     f"{what} {text!r:.80} of a machine is refused: ssh could take it for an option "
                     "or a command",
@@ -77,7 +77,7 @@ class Address:
         if isinstance(self.port, bool) or not isinstance(self.port, int) or self.port >> 16:
             raise SkyUsageError(f"port {self.port!r:.40} of {self.host} is not a port")
         for path in (self.key, self.known_hosts):
-            if not isinstance(path, str) or _UNSAFE_PATH.search(path):
+            if not isinstance(path, str) or _UNSAFE_PATH_CHARACTERS.search(path):
                 raise SkyUsageError(f"{path!r:.80} is not the path of a file for ssh")
 
     @property
@@ -119,7 +119,7 @@ class Address:
             options |= {
                 "ControlMaster": "auto",
                 "ControlPath": str(path),
-                "ControlPersist": str(PERSIST_SECONDS),
+                "ControlPersist": str(CONTROL_PERSIST_SECONDS),
             }
         words = [f"-o{name}={value}" for name, value in options.items()]
         key = ["-i", self.key] if self.key else []
@@ -131,7 +131,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandResult:
     """What a command on a machine gave."""
 
     code: int
@@ -152,7 +152,7 @@ def run(
     timeout: float = 60.0,
     meanwhile: Callable[[], None] | None = None,
     patience: float = 0.0,
-) -> Answer:
+) -> CommandResult:
     """Run a shell script on a machine and wait for it.
 
     Parameters
@@ -182,7 +182,7 @@ def run(
         except SkyUnreachable:
             if time.monotonic() > until:
                 raise
-            time.sleep(AGAIN_SECONDS)
+            time.sleep(RETRY_SECONDS)
 
 
 def _run_once(
@@ -192,7 +192,7 @@ def _run_once(
     data: bytes | Path,
     timeout: float,
     meanwhile: Callable[[], None] | None,
-) -> Answer:
+) -> CommandResult:
     check_key(address)
     process = start(address, script, arguments, data)
     deadline = time.monotonic() + timeout
@@ -208,7 +208,7 @@ def _run_once(
             if time.monotonic() > deadline:
                 raise SkyUnreachable(
                     f"{address.name} has not done in {timeout:g} s what it was told",
-                    hint=f"see what it is doing: {manual(address)}",
+                    hint=f"see what it is doing: {manual_command(address)}",
                 )
     except BaseException:
         process.kill()
@@ -216,25 +216,25 @@ def _run_once(
         raise
     errors = err.decode(errors="replace").strip()
     if process.returncode == 255 or process.returncode < 0:  # the client was killed
-        raise explain(address, errors)
-    return Answer(process.returncode, out, errors)
+        raise explain_failure(address, errors)
+    return CommandResult(process.returncode, out, errors)
 
 
-_READER = 'IFS= read -r script && eval "$(printf %b "$script")"'
+_READER_SCRIPT = 'IFS= read -r script && eval "$(printf %b "$script")"'
 """Runs the first line of its input: a shell reads it byte by byte, and leaves the rest unread."""
-_PLAIN = frozenset(range(0x20, 0x7F)) - {0x5C}
+_SAFE_CHARACTERS = frozenset(range(0x20, 0x7F)) - {0x5C}
 
 
-def as_line(script: str, arguments: Sequence[str] = ()) -> bytes:
+def encode_script_line(script: str, arguments: Sequence[str] = ()) -> bytes:
     r"""Return a script and its arguments as one line of ASCII, for ``printf %b``.
 
     Examples
     --------
-    >>> as_line('echo "$1"', ["a b"])
+    >>> encode_script_line('echo "$1"', ["a b"])
     b'set -- \'a b\'\\0012echo "$1"\n'
     """
     text = f"set -- {shlex.join(arguments)}\n{script}".encode()
-    line = "".join(chr(byte) if byte in _PLAIN else f"\\0{byte:03o}" for byte in text)
+    line = "".join(chr(byte) if byte in _SAFE_CHARACTERS else f"\\0{byte:03o}" for byte in text)
     return line.encode() + b"\n"
 
 
@@ -242,11 +242,11 @@ def start(
     address: Address, script: str, arguments: Sequence[str] = (), data: bytes | Path = b""
 ) -> subprocess.Popen[bytes]:
     """Start a shell script on a machine; its output and errors are pipes. See `run`."""
-    remote = shlex.join(["exec", "sh", "-c", _READER, "sky"])
-    command, line = [*address.command(shared=True), remote], as_line(script, arguments)
+    remote = shlex.join(["exec", "sh", "-c", _READER_SCRIPT, "sky"])
+    command, line = [*address.command(shared=True), remote], encode_script_line(script, arguments)
     if isinstance(data, Path):
         process = _popen(command, subprocess.PIPE)
-        threading.Thread(target=_feed, args=(process.stdin, line, data), daemon=True).start()
+        threading.Thread(target=_write_input, args=(process.stdin, line, data), daemon=True).start()
         process.stdin = None  # `communicate` must not close it
         return process
     with tempfile.TemporaryFile() as file:  # a file needs nobody to feed it
@@ -268,11 +268,11 @@ def _popen(command: Sequence[str], given: IO[bytes] | int) -> subprocess.Popen[b
         ) from None
 
 
-def _feed(pipe: IO[bytes], line: bytes, data: Path) -> None:
+def _write_input(pipe: IO[bytes], line: bytes, data: Path) -> None:
     """Write a line and a file into a pipe, until its reader has gone."""
     with suppress(OSError), pipe, data.open("rb") as file:
         pipe.write(line)
-        shutil.copyfileobj(file, pipe, FEED_BYTES)
+        shutil.copyfileobj(file, pipe, WRITE_BYTES)
 
 
 def check_key(address: Address) -> None:
@@ -295,7 +295,7 @@ def check_key(address: Address) -> None:
         )
 
 
-def explain(address: Address, errors: str) -> SkyUnreachable:
+def explain_failure(address: Address, errors: str) -> SkyUnreachable:
     """Turn what the SSH client says into an error with a way out."""
     name, low = address.name, errors.lower()
     last = errors.splitlines()[-1].strip() if errors else "the connection was closed"
@@ -320,11 +320,11 @@ def explain(address: Address, errors: str) -> SkyUnreachable:
             f"{name}: there is no machine of the name {address.host}", hint="is it spelled right?"
         )
     return SkyUnreachable(
-        f"{name} does not answer: {last}", hint=f"is it up? try: {manual(address)}"
+        f"{name} does not answer: {last}", hint=f"is it up? try: {manual_command(address)}"
     )
 
 
-def manual(address: Address) -> str:
+def manual_command(address: Address) -> str:
     """Return the command with which a person reaches a machine as we do."""
     words = ["ssh"]
     if address.known_hosts:
@@ -336,7 +336,7 @@ def manual(address: Address) -> str:
     return shlex.join([*words, f"{address.user}@{address.host}" if address.user else address.host])
 
 
-def pin(address: Address, into: Path, line: str = "") -> None:
+def pin_host_key(address: Address, into: Path, line: str = "") -> None:
     """Write what is known of a machine's key into a file, if that has nothing of it yet.
 
     Parameters
@@ -346,18 +346,18 @@ def pin(address: Address, into: Path, line: str = "") -> None:
         file of known hosts has.
     """
     into.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if known_key(address, into):
+    if read_known_hosts(address, into):
         return
     if line:
         known = f"{address.known_as} {line.strip()}\n"
     else:
-        known = known_key(address, Path.home() / ".ssh" / "known_hosts")
+        known = read_known_hosts(address, Path.home() / ".ssh" / "known_hosts")
     if known:
         with open(os.open(into, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
             file.write(known)
 
 
-def known_key(address: Address, path: Path) -> str:
+def read_known_hosts(address: Address, path: Path) -> str:
     """Return the lines about a machine in a file of known hosts."""
     if not path.is_file():
         return ""

@@ -27,10 +27,10 @@ _JSON = {"offer", "machines", "connection"}
 # Every write about a cluster names it by (name, created), and takes effect only while it is live:
 # of two processes that say the same, the second does nothing.
 _IS_LIVE = "state IN ('starting', 'up')"
-_OF = "WHERE name = ifnull(?, name) AND notebook = ifnull(?, notebook)"
+_CLUSTER_CONDITION = "WHERE name = ifnull(?, name) AND notebook = ifnull(?, notebook)"
 _ID = "(SELECT id FROM clusters WHERE name = :name AND created = :created)"
 _LIVE_ID = f"(SELECT id FROM clusters WHERE name = :name AND created = :created AND {_IS_LIVE})"
-_GUEST = (
+_GUEST_CONDITION = (
     "NOT EXISTS (SELECT 1 FROM clusters "
     "WHERE clusters.name = runs.cluster AND clusters.notebook = runs.notebook)"
 )
@@ -46,9 +46,9 @@ _CORRECT = (
     "UPDATE intervals SET ended = MAX(started, :at), bounded = 0 WHERE id = (SELECT id FROM "
     f"intervals WHERE cluster_id = {_ID} ORDER BY started DESC LIMIT 1) AND ended > :at"
 )
-_SAME = "SELECT {} FROM intervals AS other WHERE other.cluster_id = intervals.cluster_id"
-_BEGUN = f"({_SAME.format('min(started)')})"
-_IS_LAST = f"NOT EXISTS ({_SAME.format('1')} AND other.started > intervals.started)"
+_SAME_PRICE = "SELECT {} FROM intervals AS other WHERE other.cluster_id = intervals.cluster_id"
+_BEGUN_CONDITION = f"({_SAME_PRICE.format('min(started)')})"
+_IS_LAST = f"NOT EXISTS ({_SAME_PRICE.format('1')} AND other.started > intervals.started)"
 _END_RUNS = (
     "UPDATE runs SET status = 'lost', stage = 'lost', ended = last_beat WHERE cluster = :name "
     "AND status = 'running' AND started >= :created AND session != :session "
@@ -135,7 +135,7 @@ class Store:
 
     # -- clusters -------------------------------------------------------------------------------
 
-    def put_cluster(self, row: ClusterRow, *, durable: bool = False) -> bool:
+    def save_cluster(self, row: ClusterRow, *, durable: bool = False) -> bool:
         """Insert a cluster, or update it while it is live; say whether that took effect.
 
         Parameters
@@ -159,7 +159,7 @@ class Store:
         bool
             False when it is live no more: another process has taken it for abandoned.
         """
-        values = self._of(row.id, interval=secrets.randbits(62), price=row.price, at=at)
+        values = self._cluster_key(row.id, interval=secrets.randbits(62), price=row.price, at=at)
         missing = f" AND NOT EXISTS (SELECT 1 FROM intervals WHERE cluster_id = {_LIVE_ID})"
         return self._put(row, [(_OPEN + missing, values)])
 
@@ -167,7 +167,7 @@ class Store:
         try:
             counts = self._db.write((_PUT_CLUSTER, _cluster_values(row)), *more, durable=durable)
         except sqlite3.IntegrityError as error:
-            raise _taken(row.name) from error
+            raise _name_taken_error(row.name) from error
         return counts is None or counts[0] > 0
 
     def insert_launch(self, row: ClusterRow, check: Callable[[], None]) -> None:
@@ -189,9 +189,9 @@ class Store:
             db.execute(_PUT_CLUSTER, _cluster_values(row))
 
         try:
-            self._db.exclusively(work)
+            self._db.transact(work)
         except sqlite3.IntegrityError as error:
-            raise _taken(row.name) from error
+            raise _name_taken_error(row.name) from error
 
     def renew_launch(self, cluster: ClusterId, at: float) -> bool:
         """Record that the process that launches a cluster lives; say whether it still starts."""
@@ -199,7 +199,7 @@ class Store:
             "UPDATE clusters SET renewed = MAX(renewed, :at) "
             "WHERE name = :name AND created = :created AND state = 'starting'"
         )
-        counts = self._db.write((sql, self._of(cluster, at=at)), latest=f"renew {cluster}")
+        counts = self._db.write((sql, self._cluster_key(cluster, at=at)), latest=f"renew {cluster}")
         return counts is None or counts[-1] > 0
 
     def cluster(self, name: str) -> ClusterRow | None:
@@ -209,18 +209,20 @@ class Store:
 
     def find_cluster(self, cluster: ClusterId) -> ClusterRow | None:
         """One cluster, whatever its state."""
-        rows = self._clusters("WHERE name = :name AND created = :created", self._of(cluster))
+        rows = self._clusters(
+            "WHERE name = :name AND created = :created", self._cluster_key(cluster)
+        )
         return rows[0] if rows else None
 
     def clusters(self, live_only: bool = True) -> list[ClusterRow]:
         """The clusters that are up, or all that ever were, oldest first."""
         return self._clusters("WHERE state = 'up'" if live_only else "")
 
-    def starting(self) -> list[ClusterRow]:
+    def starting_clusters(self) -> list[ClusterRow]:
         """The clusters that somebody is launching, or was when it was killed."""
         return self._clusters("WHERE state = 'starting'")
 
-    def live(self) -> list[ClusterRow]:
+    def live_clusters(self) -> list[ClusterRow]:
         """The clusters that are up or starting, as of one moment."""
         return self._clusters(f"WHERE {_IS_LIVE}")
 
@@ -228,13 +230,13 @@ class Store:
         sql = f"SELECT {_CLUSTER_COLUMNS} FROM clusters {where} ORDER BY created"
         return [_cluster(row) for row in self._db.read(sql, values or {})]
 
-    def drop_cluster(self, cluster: ClusterId) -> bool:
+    def delete_cluster(self, cluster: ClusterId) -> bool:
         """Forget a cluster of which no machine ever came up; say whether it was there."""
         sql = (
             "DELETE FROM clusters WHERE name = :name AND created = :created AND state = 'starting' "
             "AND NOT EXISTS (SELECT 1 FROM intervals WHERE cluster_id = clusters.id)"
         )
-        return self._changed((sql, self._of(cluster)))
+        return self._changed((sql, self._cluster_key(cluster)))
 
     def end_cluster(
         self,
@@ -268,31 +270,33 @@ class Store:
         bool
             Whether it was live before.
         """
-        values = self._of(cluster, state=state, at=at, note=note, session=session, bounded=bounded)
+        values = self._cluster_key(
+            cluster, state=state, at=at, note=note, session=session, bounded=bounded
+        )
         counts = self._db.write((_CLOSE, values), (_END_RUNS, values), (_END, values))
         return counts is None or counts[-1] > 0
 
-    def correct_end(self, cluster: ClusterId, at: float) -> None:
+    def move_end_earlier(self, cluster: ClusterId, at: float) -> None:
         """Let a bill that was closed end earlier, once it is known that the cluster did."""
-        values = self._of(cluster, at=at)
+        values = self._cluster_key(cluster, at=at)
         sql = (
             "UPDATE clusters SET ended = :at WHERE name = :name AND created = :created "
             f"AND NOT {_IS_LIVE} AND ended > :at"
         )
         self._db.write((_CORRECT, values), (sql, values))
 
-    def note_cluster(self, cluster: ClusterId, note: str) -> bool:
+    def set_cluster_note(self, cluster: ClusterId, note: str) -> bool:
         """Note why a live cluster is about to end; empty when it is not after all."""
         sql = f"UPDATE clusters SET note = :note WHERE id = {_LIVE_ID}"
-        return self._changed((sql, self._of(cluster, note=note)))
+        return self._changed((sql, self._cluster_key(cluster, note=note)))
 
-    def keep_cluster(self, cluster: ClusterId, until: float) -> bool:
+    def keep_cluster_until(self, cluster: ClusterId, until: float) -> bool:
         """Note until when a cluster does not end for idleness."""
         sql = f"UPDATE clusters SET kept = :until WHERE id = {_LIVE_ID}"
-        return self._changed((sql, self._of(cluster, until=until)))
+        return self._changed((sql, self._cluster_key(cluster, until=until)))
 
     @staticmethod
-    def _of(cluster: ClusterId, **values: Any) -> dict[str, Any]:
+    def _cluster_key(cluster: ClusterId, **values: Any) -> dict[str, Any]:
         return {"name": cluster.name, "created": cluster.created, **values}
 
     def _changed(self, statement: tuple[str, dict[str, Any]]) -> bool:
@@ -301,7 +305,7 @@ class Store:
 
     # -- intervals ------------------------------------------------------------------------------
 
-    def open_interval(self, cluster: ClusterId, price: float | None, at: float) -> int:
+    def begin_interval(self, cluster: ClusterId, price: float | None, at: float) -> int:
         """Bill a live cluster at `price` USD/h from `at` on; an interval still open ends there.
 
         Raises
@@ -311,13 +315,13 @@ class Store:
         """
         # The id is drawn here because the insertion itself may have to wait in the queue.
         interval = secrets.randbits(62)
-        values = self._of(cluster, interval=interval, price=price, at=at, bounded=False)
+        values = self._cluster_key(cluster, interval=interval, price=price, at=at, bounded=False)
         counts = self._db.write((_CLOSE, values), (_OPEN, values))
         if counts is not None and not counts[-1]:
             raise SkyStoreError(f"no cluster named {cluster.name} of that time is up or starting")
         return interval
 
-    def bill_late(
+    def add_late_interval(
         self, cluster: ClusterId, price: float | None, started: float, ended: float
     ) -> None:
         """Bill what ran of a cluster that has ended already, beyond what is billed of it.
@@ -331,21 +335,21 @@ class Store:
             f"WHERE id = {_ID} AND NOT {_IS_LIVE} AND MAX(:started, {last}) < :ended"
         )
         values = {"interval": secrets.randbits(62), "price": price}
-        self._db.write((sql, self._of(cluster, started=started, ended=ended, **values)))
+        self._db.write((sql, self._cluster_key(cluster, started=started, ended=ended, **values)))
 
-    def beat(self, cluster: ClusterId, at: float) -> None:
+    def record_heartbeat(self, cluster: ClusterId, at: float) -> None:
         """Record that a live cluster was seen alive."""
         sql = (
             "UPDATE intervals SET last_beat = MAX(last_beat, :at) "
             f"WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
         )
-        self._db.write((sql, self._of(cluster, at=at)), latest=f"beat {cluster}")
+        self._db.write((sql, self._cluster_key(cluster, at=at)), latest=f"beat {cluster}")
 
     def change_price(self, cluster: ClusterId, price: float | None, at: float) -> None:
         """Bill at another price from `at` on; nothing changes when the price is the same."""
         sql = f"SELECT price FROM intervals WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
-        if any(row["price"] != price for row in self._db.read(sql, self._of(cluster))):
-            self.open_interval(cluster, price, at)
+        if any(row["price"] != price for row in self._db.read(sql, self._cluster_key(cluster))):
+            self.begin_interval(cluster, price, at)
 
     def intervals(
         self,
@@ -360,21 +364,21 @@ class Store:
         sql = (
             "SELECT name AS cluster, created AS cluster_created, notebook, cloud, "
             "intervals.price AS price, started, last_beat, intervals.ended AS ended, price_source, "
-            f"price_date, bounded, {_BEGUN} AS begun, {_IS_LAST} AS is_last "
+            f"price_date, bounded, {_BEGUN_CONDITION} AS begun, {_IS_LAST} AS is_last "
             "FROM intervals JOIN clusters ON clusters.id = cluster_id "
-            f"{_OF} AND ifnull(intervals.ended, 9e99) >= ? ORDER BY started"
+            f"{_CLUSTER_CONDITION} AND ifnull(intervals.ended, 9e99) >= ? ORDER BY started"
         )
         rows = self._db.read(sql, (cluster, notebook, since))
         return [_interval(row) for row in rows]
 
     # -- spend ----------------------------------------------------------------------------------
 
-    def add_spend(self, cluster: ClusterId, what: str, usd: float | None, at: float) -> None:
+    def add_other_cost(self, cluster: ClusterId, what: str, usd: float | None, at: float) -> None:
         """Record an amount that is not by the hour."""
         sql = f"INSERT INTO spend (cluster_id, what, usd, at) SELECT {_ID}, :what, :usd, :at"
-        self._db.write((sql, self._of(cluster, what=what, usd=usd, at=at)))
+        self._db.write((sql, self._cluster_key(cluster, what=what, usd=usd, at=at)))
 
-    def spend(
+    def other_costs(
         self,
         cluster: str | None = None,
         notebook: str | None = None,
@@ -383,7 +387,7 @@ class Store:
         """The amounts that are not by the hour, chosen as for `intervals`."""
         sql = (
             "SELECT name AS cluster, notebook, cloud, what, usd, at FROM spend "
-            f"JOIN clusters ON clusters.id = cluster_id {_OF} AND at >= ? ORDER BY at"
+            f"JOIN clusters ON clusters.id = cluster_id {_CLUSTER_CONDITION} AND at >= ? ORDER BY at"
         )
         return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 
@@ -397,24 +401,24 @@ class Store:
         """Record how far a run has come, and where."""
         self._db.write((_UPDATE_RUN, _run_values(row)))
 
-    def stop_run(self, run_id: str, who: str) -> None:
+    def request_stop(self, run_id: str, who: str) -> None:
         """Ask whoever watches a run to stop it; `who` is told to its user."""
         sql = "UPDATE runs SET stop = ? WHERE run_id = ? AND ended IS NULL"
         self._db.write((sql, (who, run_id)))
 
-    def stop_of(self, run_id: str) -> str:
+    def stop_requester(self, run_id: str) -> str:
         """Who wants a run to stop; empty while nobody does."""
         rows = self._db.read("SELECT stop FROM runs WHERE run_id = ?", (run_id,))
         return next((row["stop"] for row in rows), "")
 
-    def add_run(self, row: RunRow) -> None:
+    def insert_ended_run(self, row: RunRow) -> None:
         """Record a run that is over already, with the next heartbeat at the latest.
 
         It is too short a run for its cell to wait for a disk.
         """
-        self._db.defer((_BEGIN_RUN, _run_values(row)))
+        self._db.write_later((_BEGIN_RUN, _run_values(row)))
 
-    def beat_run(self, run_id: str, at: float, shown: int) -> None:
+    def record_run_heartbeat(self, run_id: str, at: float, shown: int) -> None:
         """Record that a run was seen going on, with `shown` messages in the notebook so far."""
         sql = "UPDATE runs SET last_beat = MAX(last_beat, ?), shown = ? WHERE run_id = ?"
         self._db.write((sql, (at, shown, run_id)), latest=f"beat {run_id}")
@@ -427,7 +431,7 @@ class Store:
         )
         self._db.write((sql, (status, _STAGES.get(status, status), at, at, run_id)))
 
-    def close_run_at_beat(self, run_id: str, status: str = "lost") -> None:
+    def close_run_at_heartbeat(self, run_id: str, status: str = "lost") -> None:
         """End at its last heartbeat a run that a killed kernel left open."""
         sql = (
             "UPDATE runs SET status = ?, stage = ?, ended = last_beat "
@@ -460,7 +464,7 @@ class Store:
         wanted = {"notebook": notebook, "cluster": cluster, "status": status}
         wanted = {column: value for column, value in wanted.items() if value is not None}
         tests = [f"{column} = ?" for column in wanted]
-        tests += [_GUEST] * guests_only + ["nodes > 0"] * (not unsent)
+        tests += [_GUEST_CONDITION] * guests_only + ["nodes > 0"] * (not unsent)
         where = " AND ".join([*tests, "ifnull(ended, 9e99) >= ?"])
         columns = f"SELECT {_RUN_COLUMNS} FROM runs"
         sql = f"{columns} WHERE {where} ORDER BY started DESC, rowid DESC LIMIT ?"
@@ -490,9 +494,9 @@ class Store:
         rows = {row["run_id"]: RunRow(**dict(row)) for row in (*going, *latest)}
         return list(rows.values())
 
-    def changes(self) -> str:
+    def change_marker(self) -> str:
         """A word that is another one as soon as any process has written something."""
-        return self._db.changes()
+        return self._db.change_marker()
 
 
 def _interval(row: sqlite3.Row) -> IntervalRow:
@@ -501,7 +505,7 @@ def _interval(row: sqlite3.Row) -> IntervalRow:
     return IntervalRow(**values)
 
 
-def _taken(name: str) -> SkyStoreError:
+def _name_taken_error(name: str) -> SkyStoreError:
     hint = "take it down first or choose another name"
     return SkyStoreError(f"a cluster named {name} is up already", hint=hint)
 

@@ -12,7 +12,7 @@ TICK_SECONDS = 0.1
 T = TypeVar("T")
 
 
-def at_once(
+def run_parallel(
     jobs: Sequence[Callable[[], T]],
     meanwhile: Callable[[], object] | None = None,
     ended: threading.Event | None = None,

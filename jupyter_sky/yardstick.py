@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from .billing import cluster_price
-from .labels import OWN, in_area, is_area
+from .labels import ON_PREMISES, in_area, is_area
 from .ledger import format_rate
 from .offers import Offer
 from .resources import Resources
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from .store import ClusterRow
 
 CLOUD, REGION = "aws", "us-east-1"
-KEY = "yardstick"
+BASELINE_KEY = "yardstick"
 """Where the row of a cluster keeps it, in ``connection``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Yardstick:
+class Baseline:
     """What a cluster is compared with, as it was at its launch.
 
     Attributes
@@ -55,9 +55,9 @@ class Yardstick:
     why: str = ""
 
     @classmethod
-    def of(cls, row: ClusterRow) -> Yardstick:
+    def of(cls, row: ClusterRow) -> Baseline:
         """What was recorded with a cluster at its launch."""
-        told = row.connection.get(KEY)
+        told = row.connection.get(BASELINE_KEY)
         if not isinstance(told, dict):
             return cls(why="it was launched before default choices were recorded")
         return cls(**{f.name: told[f.name] for f in fields(cls) if f.name in told})
@@ -81,7 +81,7 @@ class Yardstick:
         return asdict(self)
 
 
-def measure(need: Resources, offer: Offer) -> Yardstick | None:
+def measure_baseline(need: Resources, offer: Offer) -> Baseline | None:
     """What an offer is compared with; None for machines of one's own without a price.
 
     Parameters
@@ -97,25 +97,25 @@ def measure(need: Resources, offer: Offer) -> Yardstick | None:
         return None
     catalog, nodes = load(), need.nodes
     disk = need.disk.value if need.disk else 0.0
-    same = _same_on_demand(catalog, offer)
+    same = _on_demand_price(catalog, offer)
     on_demand = cluster_price(same, offer.cloud, nodes, disk)
     here = catalog.region(CLOUD, REGION)
     area = need.region if need.region and is_area(need.region) else ""
     if area and not in_area(area, here.country, here.jurisdiction):
-        return Yardstick(on_demand, why=f"the request is for {area}, {CLOUD} {REGION} is not there")
+        return Baseline(on_demand, why=f"the request is for {area}, {CLOUD} {REGION} is not there")
     if not area and need.region not in (None, REGION):
-        return Yardstick(on_demand, why=f"the request names the region {need.region}")
+        return Baseline(on_demand, why=f"the request names the region {need.region}")
     wanted = replace(need, clouds=(CLOUD,), region=REGION, spot=False, max_hourly_cost=None)
     usual = next(iter(catalog.filter(wanted).head(1).offers()), None)
     if usual is None or usual.price is None:
-        return Yardstick(on_demand, why=f"{CLOUD} {REGION} sells nothing that meets the request")
+        return Baseline(on_demand, why=f"{CLOUD} {REGION} sells nothing that meets the request")
     many = f"{nodes} x " if nodes > 1 else ""
     place = f"{many}{usual.cloud} {usual.region} {usual.instance_type}"
     default = cluster_price(usual.price, usual.cloud, nodes, disk)
-    return Yardstick(on_demand, default, place, usual.source, usual.date)
+    return Baseline(on_demand, default, place, usual.source, usual.date)
 
 
-class Measuring:
+class PendingBaseline:
     """What an offer is compared with, found out while it is launched: the catalog takes a moment.
 
     Examples
@@ -125,31 +125,31 @@ class Measuring:
     """
 
     def __init__(self, need: Resources, offer: Offer) -> None:
-        self._found: Future[Yardstick | None] = Future()
+        self._found: Future[Baseline | None] = Future()
         if _is_free(offer):
             self._found.set_result(None)
             return
 
         def look() -> None:
             try:
-                self._found.set_result(measure(need, offer))
+                self._found.set_result(measure_baseline(need, offer))
             except Exception as error:  # a catalog that cannot be read must not stop a launch
                 why = f"the catalog could not be read: {error}"
-                self._found.set_result(Yardstick(why=why))
+                self._found.set_result(Baseline(why=why))
 
         threading.Thread(target=look, name="sky-yardstick", daemon=True).start()
 
     def __call__(self) -> dict[str, Any]:
         """What the row of a cluster keeps of it, under its key."""
         found = self._found.result()
-        return {KEY: found.to_dict()} if found else {}
+        return {BASELINE_KEY: found.to_dict()} if found else {}
 
 
 def _is_free(offer: Offer) -> bool:
-    return offer.cloud in OWN and not offer.price
+    return offer.cloud in ON_PREMISES and not offer.price
 
 
-def _same_on_demand(catalog: Catalog, offer: Offer) -> float | None:
+def _on_demand_price(catalog: Catalog, offer: Offer) -> float | None:
     """USD/h of the same machine in the same place on demand."""
     if not offer.spot:
         return offer.price

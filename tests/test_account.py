@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_sky.account import (
-    Amount,
+    CostSum,
     forecasts,
     local_day,
     rate,
     remaining,
-    saved,
     savings,
-    spent,
+    spent_between,
+    total_savings,
 )
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
 from jupyter_sky.store import ClusterRow, IntervalRow, RunRow, SpendRow
-from jupyter_sky.yardstick import KEY, Measuring, Yardstick, measure
+from jupyter_sky.yardstick import BASELINE_KEY, Baseline, PendingBaseline, measure_baseline
 
 HOUR = 3600.0
 NOON = datetime(2026, 3, 10, 12).timestamp()
@@ -104,11 +104,11 @@ def test_days_add_up_to_the_whole_and_what_is_unknown_is_named(stretches, cloud)
     ]
     extra = [SpendRow("c0", "a", cloud, "egress", 0.25, NOON + 5 * HOUR)]
     now = NOON + 200 * HOUR
-    whole = spent(rows, extra, now, NOON - 200 * HOUR, now)
-    parts, begin = Amount(), NOON - 200 * HOUR
+    whole = spent_between(rows, extra, now, NOON - 200 * HOUR, now)
+    parts, begin = CostSum(), NOON - 200 * HOUR
     while begin < now:
         _, _, midnight = local_day(begin)
-        parts += spent(rows, extra, now, begin, min(midnight, now))
+        parts += spent_between(rows, extra, now, begin, min(midnight, now))
         begin = midnight
     assert parts.usd == pytest.approx(whole.usd)
     assert set(parts.unknown) == set(whole.unknown)
@@ -137,7 +137,9 @@ def test_a_day_is_the_local_one_also_when_clocks_change(monkeypatch, moment, hou
         assert datetime.fromtimestamp(first).hour == datetime.fromtimestamp(last).hour == 0
         assert local_day(last)[1] == last and local_day(last - 1)[0] == name
         row = interval("c", 2.0, first - 5 * HOUR, last + 5 * HOUR)
-        assert spent([row], [], last + 9 * HOUR, first, last).usd == pytest.approx(2.0 * hours)
+        assert spent_between([row], [], last + 9 * HOUR, first, last).usd == pytest.approx(
+            2.0 * hours
+        )
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -145,16 +147,18 @@ def test_a_day_is_the_local_one_also_when_clocks_change(monkeypatch, moment, hou
 
 def test_what_runs_is_an_estimate_and_free_machines_are_none() -> None:
     going_on, free = interval("a", 2.0), interval("b", 0.0)
-    assert spent([going_on], [], NOON + HOUR, NOON, NOON + 9 * HOUR) == Amount(2.0, (), True)
-    assert spent([free], [], NOON + HOUR, NOON, NOON + 9 * HOUR) == Amount(0.0, (), False)
-    assert spent([going_on], [], NOON + HOUR, NOON + 2 * HOUR, NOON + 9 * HOUR) == Amount()
+    assert spent_between([going_on], [], NOON + HOUR, NOON, NOON + 9 * HOUR) == CostSum(
+        2.0, (), True
+    )
+    assert spent_between([free], [], NOON + HOUR, NOON, NOON + 9 * HOUR) == CostSum(0.0, (), False)
+    assert spent_between([going_on], [], NOON + HOUR, NOON + 2 * HOUR, NOON + 9 * HOUR) == CostSum()
     hidden = SpendRow("a", "n", "azure", "egress", None, NOON)
-    assert spent([], [hidden], NOON + HOUR, NOON, NOON + HOUR).unknown == ("a",)
+    assert spent_between([], [hidden], NOON + HOUR, NOON, NOON + HOUR).unknown == ("a",)
 
 
 def test_rate_names_what_it_does_not_know() -> None:
     rows = [interval("a", 2.0), interval("b", None), interval("c", 3.0, end=NOON + 1)]
-    assert rate(rows) == Amount(2.0, ("b",))
+    assert rate(rows) == CostSum(2.0, ("b",))
     assert str(rate(rows)) == "$2.00 + unknown (b)"
 
 
@@ -229,7 +233,9 @@ def test_what_remains_is_never_negative_nor_more_than_is_allowed(elapsed, lasted
 
 
 def recorded(on_demand: float | None, default: float | None, why: str = "") -> dict[str, Any]:
-    return {KEY: Yardstick(on_demand, default, "aws us-east-1 x", "list", "2026", why).to_dict()}
+    return {
+        BASELINE_KEY: Baseline(on_demand, default, "aws us-east-1 x", "list", "2026", why).to_dict()
+    }
 
 
 def test_what_spot_and_placement_saved_are_told_apart() -> None:
@@ -260,8 +266,8 @@ def test_nothing_is_imagined() -> None:
     assert found["own"].own and found["own"].usd is None
     assert found["old"].placement is None and "before default choices" in found["old"].against
     assert found["eu"].spot == pytest.approx(2.0) and found["eu"].placement is None
-    spot, placement = saved(found.values())
-    assert spot == Amount(2.0) and placement == Amount(0.0, ("old", "eu"))
+    spot, placement = total_savings(found.values())
+    assert spot == CostSum(2.0) and placement == CostSum(0.0, ("old", "eu"))
 
 
 @given(
@@ -286,7 +292,7 @@ def test_default_choice_of_a_request() -> None:
 
     need = Resources.parse(cpus="4+", memory="16+", spot=True, cloud="gcp", nodes=2)
     offer = load().filter(need).head(1).offers()[0]
-    found = measure(need, offer)
+    found = measure_baseline(need, offer)
     assert found is not None and found.default is not None and found.on_demand is not None
     assert found.place.startswith("2 x aws us-east-1 ") and found.source and found.date
     plain = load().filter(cpus="4+", memory="16+", spot=False, cloud="aws", region="us-east-1")
@@ -309,12 +315,14 @@ def test_default_choice_of_a_request() -> None:
 )
 def test_no_default_choice_where_the_request_cannot_be_met_there(labels, why) -> None:
     offer = Offer("gcp", "europe-west4", "e2-standard-4", 4, 16, price=0.1)
-    found = measure(Resources.parse(**labels), offer)
+    found = measure_baseline(Resources.parse(**labels), offer)
     assert found is not None and found.default is None and why in found.why
     assert found.on_demand == 0.1
 
 
 def test_own_machines_are_measured_only_when_they_have_a_price() -> None:
-    assert Measuring(Resources(), Offer("ssh", "rack", "box", 2, 8, price=0.0))() == {}
-    priced = Measuring(Resources.parse(cpus="2+"), Offer("ssh", "rack", "box", 2, 8, price=0.01))()
-    assert priced[KEY]["default"] > 0 and priced[KEY]["on_demand"] == 0.01
+    assert PendingBaseline(Resources(), Offer("ssh", "rack", "box", 2, 8, price=0.0))() == {}
+    priced = PendingBaseline(
+        Resources.parse(cpus="2+"), Offer("ssh", "rack", "box", 2, 8, price=0.01)
+    )()
+    assert priced[BASELINE_KEY]["default"] > 0 and priced[BASELINE_KEY]["on_demand"] == 0.01

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.bill import BYS, Bill, make, parse_by, parse_since
+from jupyter_sky.bill import GROUPINGS, CostReport, make_report, parse_by, parse_since
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.store import Store
 from tests.test_ledger import put_cluster, put_run
@@ -43,7 +43,7 @@ def filled(store: Store, seed: int = 1) -> float:
         if rng.random() < 0.8:
             store.end_cluster(store.cluster(name).id, "down", middle + rng.uniform(0, 3) * HOUR)
         if rng.random() < 0.3:
-            store.add_spend(store.cluster(name).id, "egress", 0.25, middle)
+            store.add_other_cost(store.cluster(name).id, "egress", 0.25, middle)
     return now
 
 
@@ -51,11 +51,11 @@ def filled(store: Store, seed: int = 1) -> float:
 def test_what_providers_bill_is_the_same_however_it_is_cut(store: Store, seed: int) -> None:
     now = filled(store, seed)
     for since in (None, NOON + 20 * HOUR, NOON + 59 * HOUR):
-        sums = {by: make(store, None, by, since, now) for by in ("cluster", "cloud", "day")}
+        sums = {by: make_report(store, None, by, since, now) for by in ("cluster", "cloud", "day")}
         for bill in sums.values():
             assert bill.total.usd == pytest.approx(sum(line.usd or 0.0 for line in bill.lines))
-    whole = make(store, None, "cluster", None, now)
-    tail = make(store, None, "cluster", NOON + 20 * HOUR, now)
+    whole = make_report(store, None, "cluster", None, now)
+    tail = make_report(store, None, "cluster", NOON + 20 * HOUR, now)
     assert tail.total.usd < whole.total.usd
 
 
@@ -63,12 +63,12 @@ def test_all_of_it_fits_into_json_and_says_what_it_does_not_know(store: Store) -
     put_cluster(store, "train", 2.0)
     put_cluster(store, "rack", None, cloud="ssh")
     put_run(store, "r1", "train", 2.0, NOON, None)
-    for by in BYS:
-        bill = make(store, "a.ipynb", by, None, NOON + HOUR)
+    for by in GROUPINGS:
+        bill = make_report(store, "a.ipynb", by, None, NOON + HOUR)
         told = json.loads(json.dumps(bill.to_dict(), allow_nan=False))
         assert told["today"] == {"usd": 2.0, "unknown": ["rack"], "estimated": True}
         assert told["forecast"]["unknown"] == ["train", "rack"], "of neither is the end known"
-        text = " ".join(f"{name} {value}" for name, value in bill.facts)
+        text = " ".join(f"{name} {value}" for name, value in bill.headline)
         assert "unknown (rack)" in text and "$2.00 est. + unknown (rack)" in text
     assert "rack" in " ".join(bill.notes)
     assert "As of 2026-03-10 13:00:00." in bill.notes[-1]
@@ -78,18 +78,20 @@ def test_cells_are_those_of_the_notebook_that_asks(store: Store) -> None:
     put_cluster(store, "own", 1.0)
     put_run(store, "r1", "own", 1.0, NOON, NOON + HOUR)
     now = NOON + 2 * HOUR
-    assert [line.what for line in make(store, "a.ipynb", now=now).lines] == ["a.ipynb [1]"]
-    assert make(store, "a", now=now).lines == () == make(store, "b.ipynb", now=now).lines
-    assert len(make(store, None, now=now).lines) == 1
-    assert make(store, "a.ipynb", now=now).here_rate == 1.0
-    assert make(store, "b.ipynb", now=now).here_rate == 0.0
+    assert [line.what for line in make_report(store, "a.ipynb", now=now).lines] == ["a.ipynb [1]"]
+    assert (
+        make_report(store, "a", now=now).lines == () == make_report(store, "b.ipynb", now=now).lines
+    )
+    assert len(make_report(store, None, now=now).lines) == 1
+    assert make_report(store, "a.ipynb", now=now).notebook_rate == 1.0
+    assert make_report(store, "b.ipynb", now=now).notebook_rate == 0.0
 
 
 def test_csv_is_exact_and_never_says_nothing_for_unknown(store: Store) -> None:
     put_cluster(store, "=cmd()", 0.000123)
     put_cluster(store, "rack", None, cloud="ssh")
     store.end_cluster(store.cluster("=cmd()").id, "down", NOON + HOUR)
-    bill = make(store, None, "cluster", None, NOON + 2 * HOUR)
+    bill = make_report(store, None, "cluster", None, NOON + 2 * HOUR)
     rows = list(csv.DictReader(io.StringIO(bill.to_csv())))
     assert [row["cluster"] for row in rows] == ["rack", "'=cmd()"]
     assert [row["usd"] for row in rows] == ["unknown", "0.000123"]
@@ -103,7 +105,7 @@ def test_a_long_table_is_cut_where_it_is_shown_and_whole_in_the_file(store: Stor
     put_cluster(store, "c", 1.0)
     for number in range(250):
         put_run(store, f"r{number}", "c", 1.0, NOON + number, NOON + number + 1)
-    bill = make(store, None, "cell", None, NOON + HOUR)
+    bill = make_report(store, None, "cell", None, NOON + HOUR)
     assert len(bill.to_dict()["lines"]) == 200 and bill.to_dict()["more"] == 50
     assert len(bill.to_csv().splitlines()) == 251
 
@@ -124,7 +126,7 @@ def test_when_and_by_what() -> None:
 
 
 def test_an_empty_store_has_an_empty_bill(store: Store) -> None:
-    bill: Bill = make(store, "a.ipynb")
+    bill: CostReport = make_report(store, "a.ipynb")
     assert bill.lines == () and bill.total.usd == 0.0 and bill.sources == []
-    assert ("today, all notebooks", "$0.00") in bill.facts
+    assert ("today, all notebooks", "$0.00") in bill.headline
     assert bill.to_csv().count("\n") == 1

@@ -144,9 +144,11 @@ def test_every_setting_explains_itself():
 def test_a_budget_that_is_set_by_hand_is_told_even_when_it_is_what_it_was(monkeypatch, caplog):
     monkeypatch.setenv("SKY_BUDGET_USD_DAY", "20")
     sky = Sky.load()
-    assert (sky.budget_usd_day, sky.asked) == (20, ()), "configuration is not set by hand"
+    assert (sky.budget_usd_day, sky.requested_budget) == (20, ()), (
+        "configuration is not set by hand"
+    )
     sky.budget_usd_day = 20  # while no store is open
-    assert sky.asked == (20,)
+    assert sky.requested_budget == (20,)
     told = []
     sky.on_budget = told.append
     sky.adopt_budget(50)  # another process has set it

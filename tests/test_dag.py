@@ -36,7 +36,7 @@ def test_listing_1() -> None:
     assert [need.gpu for need in train.needs] == ["V100", "tpu-v3-8"]
     assert [need.gpu for need in infer.needs] == ["T4", "Inferentia"]
     assert train.inputs == (Data("s3://my-data", 150.0, "aws", "us-east-1"),)
-    assert train.outputs[0].anywhere and infer.inputs == ()
+    assert train.outputs[0].is_anywhere and infer.inputs == ()
     (edge,) = graph.edges
     assert (edge.src, edge.dst) == (0, 1) and edge.gb == pytest.approx(100 / 1024)
 
@@ -73,7 +73,7 @@ def test_tasks_are_put_in_an_order_that_the_edges_allow() -> None:
 def test_an_explicit_size_wins() -> None:
     with sky.Dag() as dag:
         a, b = sky.Task("a").set_output("?:/x", size=2), sky.Task("b")
-        dag.edge(a, b, size="1TB", residency="eu")
+        dag.add_edge(a, b, size="1TB", residency="eu")
     (edge,) = dag.freeze().edges
     assert (edge.gb, edge.residency) == (1024.0, ("EU",))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.ledger import Ledger, LedgerLine, cost, days, format_usd, sum_usd
+from jupyter_sky.ledger import Ledger, LedgerLine, cost, format_usd, split_days, sum_usd
 from jupyter_sky.store import ClusterRow, RunRow, Store
 
 HOUR = 3600.0
@@ -52,8 +52,8 @@ def put_cluster(
         price_source=f"{cloud} catalog",
         price_date="2026-03-01",
     )
-    store.put_cluster(row)
-    store.open_interval(store.cluster(name).id, price, at)
+    store.save_cluster(row)
+    store.begin_interval(store.cluster(name).id, price, at)
     return row
 
 
@@ -161,12 +161,12 @@ def test_reused_name_starts_from_nothing(store: Store) -> None:
 def test_spend_is_added(store: Store) -> None:
     put_cluster(store, "c", 1.0)
     store.end_cluster(store.cluster("c").id, "down", NOON + HOUR)
-    store.add_spend(store.cluster("c").id, "egress 10 GB", 0.9, NOON + 60)
+    store.add_other_cost(store.cluster("c").id, "egress 10 GB", 0.9, NOON + 60)
     ledger = Ledger(store)
     assert ledger.cluster_usd("c") == pytest.approx(1.9)
     (line,) = ledger.summary("cloud")
     assert (line.what, line.usd, line.price) == ("aws", pytest.approx(1.9), 1.0)
-    store.add_spend(store.cluster("c").id, "disk", None, NOON + 61)
+    store.add_other_cost(store.cluster("c").id, "disk", None, NOON + 61)
     assert ledger.notebook_usd("a.ipynb") is None
 
 
@@ -221,10 +221,10 @@ def test_summary_by_day_is_cut_at_midnight(store: Store) -> None:
 
 
 def test_days_cover_a_stretch_without_gap() -> None:
-    pieces = list(days(NOON, NOON + 1000 * HOUR))
+    pieces = list(split_days(NOON, NOON + 1000 * HOUR))
     assert pieces[0][1] == NOON and pieces[-1][2] == NOON + 1000 * HOUR
     assert all(a[2] == b[1] for a, b in pairwise(pieces))
-    assert list(days(NOON, NOON)) == [("2026-03-10", NOON, NOON)]
+    assert list(split_days(NOON, NOON)) == [("2026-03-10", NOON, NOON)]
 
 
 def test_since_bills_only_what_came_after(store: Store) -> None:

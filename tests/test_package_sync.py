@@ -19,13 +19,13 @@ from jupyter_sky.errors import SkyTransferError
 from jupyter_sky.package_sync import plan
 from jupyter_sky.package_sync.contents import SentPackage, is_supported
 from jupyter_sky.package_sync.indexes import PYPI, IndexSettings, read_settings
-from jupyter_sky.package_sync.lookup import Lookup
-from jupyter_sky.package_sync.origins import InstallRecord, Origin, origin_of
+from jupyter_sky.package_sync.lookup import IndexLookup
+from jupyter_sky.package_sync.origins import InstallRecord, PackageOrigin, decide_origin
 from jupyter_sky.package_sync.plan import (
     distributions_of,
+    local_only_packages,
     plan_named,
     plan_packages,
-    served_here_alone,
     split_requirements,
 )
 
@@ -119,51 +119,76 @@ def nobody(place: str, name: str, is_index: bool) -> bool | None:
 @pytest.mark.parametrize(
     ("record", "settings", "answer", "expected"),
     [
-        (InstallRecord("numpy", "pip"), DEFAULT, None, Origin.PUBLIC),
-        (InstallRecord("numpy", "uv"), DEFAULT, None, Origin.PUBLIC),
-        (InstallRecord("acme", "pip", {"url": "file:///acme"}), DEFAULT, None, Origin.SENT),
-        (InstallRecord("acme", "pip", {"vcs_info": {}}), DEFAULT, None, Origin.SENT),
-        (InstallRecord("acme", "pip", {}), DEFAULT, None, Origin.SENT),
-        (InstallRecord("acme", ""), DEFAULT, None, Origin.SENT),
-        (InstallRecord("acme", "acme-tool"), DEFAULT, None, Origin.SENT),
-        (InstallRecord("acme", "pip", marked_private=True), DEFAULT, None, Origin.SENT),
-        (InstallRecord("acme", "pip", marked_private=True), CORPORATE, None, Origin.SENT),
-        (InstallRecord("numpy", "conda"), DEFAULT, None, Origin.SENT),
+        (InstallRecord("numpy", "pip"), DEFAULT, None, PackageOrigin.PUBLIC),
+        (InstallRecord("numpy", "uv"), DEFAULT, None, PackageOrigin.PUBLIC),
+        (InstallRecord("acme", "pip", {"url": "file:///acme"}), DEFAULT, None, PackageOrigin.SENT),
+        (InstallRecord("acme", "pip", {"vcs_info": {}}), DEFAULT, None, PackageOrigin.SENT),
+        (InstallRecord("acme", "pip", {}), DEFAULT, None, PackageOrigin.SENT),
+        (InstallRecord("acme", ""), DEFAULT, None, PackageOrigin.SENT),
+        (InstallRecord("acme", "acme-tool"), DEFAULT, None, PackageOrigin.SENT),
+        (InstallRecord("acme", "pip", marked_private=True), DEFAULT, None, PackageOrigin.SENT),
+        (InstallRecord("acme", "pip", marked_private=True), CORPORATE, None, PackageOrigin.SENT),
+        (InstallRecord("numpy", "conda"), DEFAULT, None, PackageOrigin.SENT),
         (
             InstallRecord("numpy", "conda", channel="conda.anaconda.org/conda-forge"),
-            *(DEFAULT, None, Origin.PUBLIC),
+            *(DEFAULT, None, PackageOrigin.PUBLIC),
         ),
         (
             InstallRecord("acme", "conda", channel="conda.acme.com/private"),
-            *(DEFAULT, None, Origin.SENT),
+            *(DEFAULT, None, PackageOrigin.SENT),
         ),
-        (InstallRecord("numpy", "pip"), CORPORATE, None, Origin.INDEX),
-        (InstallRecord("numpy", "pip"), IndexSettings(""), None, Origin.SENT),
-        (InstallRecord("numpy", "pip"), IndexSettings("http://localhost/s"), None, Origin.SENT),
-        (InstallRecord("x", "pip"), IndexSettings(extra=("https://a/s",)), True, Origin.SENT),
-        (InstallRecord("x", "pip"), IndexSettings(extra=("https://a/s",)), False, Origin.PUBLIC),
-        (InstallRecord("x", "pip"), IndexSettings(find_links=("/wheels",)), True, Origin.SENT),
-        (InstallRecord("x", "pip"), IndexSettings(find_links=("/wheels",)), False, Origin.PUBLIC),
+        (InstallRecord("numpy", "pip"), CORPORATE, None, PackageOrigin.INDEX),
+        (InstallRecord("numpy", "pip"), IndexSettings(""), None, PackageOrigin.SENT),
+        (
+            InstallRecord("numpy", "pip"),
+            IndexSettings("http://localhost/s"),
+            None,
+            PackageOrigin.SENT,
+        ),
+        (
+            InstallRecord("x", "pip"),
+            IndexSettings(extra=("https://a/s",)),
+            True,
+            PackageOrigin.SENT,
+        ),
+        (
+            InstallRecord("x", "pip"),
+            IndexSettings(extra=("https://a/s",)),
+            False,
+            PackageOrigin.PUBLIC,
+        ),
+        (
+            InstallRecord("x", "pip"),
+            IndexSettings(find_links=("/wheels",)),
+            True,
+            PackageOrigin.SENT,
+        ),
+        (
+            InstallRecord("x", "pip"),
+            IndexSettings(find_links=("/wheels",)),
+            False,
+            PackageOrigin.PUBLIC,
+        ),
     ],
 )
 def test_origin(
-    record: InstallRecord, settings: IndexSettings, answer: bool | None, expected: Origin
+    record: InstallRecord, settings: IndexSettings, answer: bool | None, expected: PackageOrigin
 ) -> None:
     ask = nobody if answer is None else lambda *_: answer
-    assert origin_of(record, settings, ask) is expected
+    assert decide_origin(record, settings, ask) is expected
 
 
 def test_a_private_index_that_does_not_answer_proves_nothing() -> None:
     settings = IndexSettings(extra=("https://pypi.acme.com/simple",))
-    assert origin_of(InstallRecord("x", "pip"), settings, lambda *_: None) is Origin.SENT
+    assert decide_origin(InstallRecord("x", "pip"), settings, lambda *_: None) is PackageOrigin.SENT
     public = IndexSettings(extra=("https://download.pytorch.org/whl/cu124",))
-    assert origin_of(InstallRecord("torch", "pip"), public, nobody) is Origin.PUBLIC
+    assert decide_origin(InstallRecord("torch", "pip"), public, nobody) is PackageOrigin.PUBLIC
 
 
 def test_private_places_are_asked_once(tmp_path: Path) -> None:
     index, broken = Index("acme"), Index(status=500)
     try:
-        lookup = Lookup()
+        lookup = IndexLookup()
         for _ in range(2):
             assert lookup.has(index.address, "acme", True) is True
             assert lookup.has(index.address, "numpy", True) is False
@@ -172,7 +197,7 @@ def test_private_places_are_asked_once(tmp_path: Path) -> None:
     finally:
         index.close()
         broken.close()
-    assert Lookup().has(index.address, "acme", True) is None, "nobody listens any more"
+    assert IndexLookup().has(index.address, "acme", True) is None, "nobody listens any more"
     (tmp_path / "Acme_Secret-1.4.2-py3-none-any.whl").touch()
     (tmp_path / "simple" / "acme").mkdir(parents=True)
     for place in (str(tmp_path), tmp_path.as_uri()):
@@ -224,7 +249,7 @@ def test_settings_of_pip_and_uv_count_together(
         "UV_INDEX": "https://download.pytorch.org/whl",
         "PIP_EXTRA_INDEX_URL": "https://download.pytorch.org/whl",
     }
-    assert set(found.kept_back) >= {"/srv/wheels", "pip trusted-host"}
+    assert set(found.withheld_settings) >= {"/srv/wheels", "pip trusted-host"}
 
 
 def test_a_private_default_index_is_alone(
@@ -355,17 +380,17 @@ def test_what_this_machine_alone_serves_is_known(tmp_path: Path) -> None:
     (tmp_path / "acme_wheel-1.0-py3-none-any.whl").touch()
     try:
         settings = IndexSettings(extra=(index.address.replace("//", "//ada:s3cr3t@"),))
-        assert served_here_alone(["acme_tool>=1", "./x.whl", "numpy"], settings) == {
+        assert local_only_packages(["acme_tool>=1", "./x.whl", "numpy"], settings) == {
             "acme-tool": index.address
         }
-        assert served_here_alone(["acme-tool"], IndexSettings(index.address)) == {
+        assert local_only_packages(["acme-tool"], IndexSettings(index.address)) == {
             "acme-tool": index.address
         }
     finally:
         index.close()
     settings = IndexSettings(find_links=(str(tmp_path),))
-    assert served_here_alone(["acme-wheel", "numpy"], settings) == {"acme-wheel": str(tmp_path)}
-    assert served_here_alone(["numpy"], CORPORATE) == {}
+    assert local_only_packages(["acme-wheel", "numpy"], settings) == {"acme-wheel": str(tmp_path)}
+    assert local_only_packages(["numpy"], CORPORATE) == {}
 
 
 def test_extras_that_a_user_names_count(site: Path) -> None:
@@ -390,7 +415,7 @@ def test_packages_of_a_private_index_are_asked_of_it_or_sent(site: Path) -> None
 def test_names_that_a_user_gives_are_not_asked_for_either(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "settings_here", lambda: DEFAULT)
+    monkeypatch.setattr(plan, "local_index_settings", lambda: DEFAULT)
     install(site, "acme-secret", direct_url={"url": "file:///acme", "dir_info": {}})
     given = ["Acme_Secret>=1", "numpy", "not-installed-here", "./acme.whl", "git+https://a/b"]
     assert split_requirements(given) == (given[1:], ["acme-secret"])

@@ -54,4 +54,4 @@ def test_damaged_record_is_no_process(known: dict) -> None:
 
 
 def test_boot_is_told_once() -> None:
-    assert processes.boot() and processes.boot() is processes.boot()
+    assert processes.boot_id() and processes.boot_id() is processes.boot_id()

@@ -32,7 +32,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         monkeypatch.delenv(name)
     home = tmp_path / "home"
     home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("DEFAULT_REGION", str(home))
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
     monkeypatch.chdir(home)
     yield
@@ -126,9 +126,9 @@ def test_search_ends_at_the_home_folder(tmp_path: Path, monkeypatch: pytest.Monk
     inner = tmp_path / "home" / "a" / "b"
     inner.mkdir(parents=True)
     monkeypatch.chdir(inner)
-    assert project_file.find() == project_file.Found()
+    assert project_file.find_project_file() == project_file.ProjectFile()
     path = write(tmp_path / "home")
-    assert project_file.find().path == path
+    assert project_file.find_project_file().path == path
 
 
 def test_project_outside_the_home_folder_counts(
@@ -167,7 +167,7 @@ def test_search_goes_no_higher_than_a_folder_of_another_user(
     mine.mkdir(parents=True)
     os.chown(mine.parent, STRANGER, STRANGER)
     monkeypatch.chdir(mine)
-    assert project_file.find() == project_file.Found()
+    assert project_file.find_project_file() == project_file.ProjectFile()
 
 
 @root_only
@@ -175,9 +175,9 @@ def test_link_of_another_user_is_ignored(tmp_path: Path) -> None:
     path = write(tmp_path / "elsewhere")
     link = Path.cwd() / "pyproject.toml"
     link.symlink_to(path)
-    assert project_file.find().path == link
+    assert project_file.find_project_file().path == link
     os.chown(link, STRANGER, STRANGER, follow_symlinks=False)
-    assert "link" in project_file.find().notice
+    assert "link" in project_file.find_project_file().notice
 
 
 @pytest.mark.parametrize("writable", ["file", "folder"])
@@ -223,13 +223,13 @@ def test_pipe_and_huge_file_are_not_waited_for() -> None:
     assert Sky.load().idle == "10m"
     Sky.clear_instance()
     path.unlink()
-    path.write_text("[tool.jupyter_sky]\nidle = '1m'\n" + "#" * project_file.MOST_BYTES)
+    path.write_text("[tool.jupyter_sky]\nidle = '1m'\n" + "#" * project_file.MAX_BYTES)
     assert Sky.load().idle == "10m" and "larger than" in Sky.load().notice
 
 
 def test_forbidden_while_a_server_runs() -> None:
     write(Path.cwd())
-    with project_file.forbidden():
+    with project_file.ignore_project_files():
         assert Sky.load().idle == "10m"
         Sky.clear_instance()
     assert Sky.load().idle == "7m"

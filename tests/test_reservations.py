@@ -14,7 +14,7 @@ import pytest
 
 from jupyter_sky import budget, processes, reservations
 from jupyter_sky.errors import SkyBudget, SkyStoreError
-from jupyter_sky.reservations import held, least_seconds, reserve
+from jupyter_sky.reservations import minimum_billed_seconds, reserve, reserved
 from jupyter_sky.store import ClusterRow, Store
 from tests.test_ledger import put_cluster
 
@@ -55,15 +55,15 @@ def launch(name: str, price: float | None, at: float = NOON, cloud: str = "aws")
 
 
 def test_least_time_is_boot_minimum_and_grace() -> None:
-    assert least_seconds("aws", 60.0) == 60 + 60 + budget.GRACE_SECONDS
-    assert least_seconds("azure", 60.0) == 60 + budget.GRACE_SECONDS
-    assert least_seconds("verda", 60.0) == 1200.0, "whole units"
-    assert least_seconds("ssh") == budget.GRACE_SECONDS
+    assert minimum_billed_seconds("aws", 60.0) == 60 + 60 + budget.GRACE_SECONDS
+    assert minimum_billed_seconds("azure", 60.0) == 60 + budget.GRACE_SECONDS
+    assert minimum_billed_seconds("verda", 60.0) == 1200.0, "whole units"
+    assert minimum_billed_seconds("ssh") == budget.GRACE_SECONDS
 
 
 def test_launch_that_the_day_cannot_pay_is_refused(store: Store) -> None:
     put_cluster(store, "train", 2.0)
-    budget.write(store, 10.0, "%config")
+    budget.write_budget(store, 10.0, "%config")
     least = 786.0 * 150 / HOUR  # $32.75
     with pytest.raises(SkyBudget) as caught:
         reserve(store, launch("big", 786.0, NOON + HOUR), NOON + HOUR)
@@ -73,31 +73,31 @@ def test_launch_that_the_day_cannot_pay_is_refused(store: Store) -> None:
     )
     assert store.cluster("big") is None, "nothing is noted"
     assert "%config Sky.budget_usd_day = 42" in (caught.value.hint or "")
-    budget.write(store, 2.0 + least + 0.01, "%config")
+    budget.write_budget(store, 2.0 + least + 0.01, "%config")
     row = reserve(store, launch("big", 786.0, NOON + HOUR), NOON + HOUR)
     assert store.cluster("big") == row
-    assert [one.usd for one in held(store, NOON + HOUR)] == [pytest.approx(least)]
+    assert [one.usd for one in reserved(store, NOON + HOUR)] == [pytest.approx(least)]
 
 
 def test_launches_under_way_are_counted(store: Store) -> None:
-    budget.write(store, 50.0, "%config")
+    budget.write_budget(store, 50.0, "%config")
     row = reserve(store, launch("big", 786.0), NOON)
     with pytest.raises(SkyBudget) as caught:
         reserve(store, launch("other", 786.0), NOON + 1)
     assert "reserved by big of big.ipynb ($32.75)" in caught.value.message
     store.record_launch(row, NOON)  # its machines are up: what they are billed is spent, not held
-    (left,) = held(store, NOON + 100)
+    (left,) = reserved(store, NOON + 100)
     assert left.usd == pytest.approx(786.0 * 50 / HOUR)
-    assert budget.judge(store, NOON + 100).spent.usd == pytest.approx(786.0 * 100 / HOUR)
-    store.put_cluster(replace(row, state="up"))
-    assert held(store, NOON + 100) == []
+    assert budget.assess(store, NOON + 100).spent.usd == pytest.approx(786.0 * 100 / HOUR)
+    store.save_cluster(replace(row, state="up"))
+    assert reserved(store, NOON + 100) == []
 
 
 def test_what_is_free_or_of_unknown_price_reserves_nothing(store: Store) -> None:
-    budget.write(store, 0.0, "%config")
+    budget.write_budget(store, 0.0, "%config")
     reserve(store, launch("free", 0.0, cloud="local"), NOON)
     reserve(store, launch("rack", None, cloud="ssh"), NOON)
-    assert held(store, NOON) == []
+    assert reserved(store, NOON) == []
     with pytest.raises(SkyBudget, match=r"\$0.00 of today's budget of \$0.00 is spent"):
         reserve(store, launch("cheap", 0.01), NOON)
 
@@ -131,7 +131,7 @@ print(won)
 
 
 def test_two_processes_with_money_for_one(store: Store, tmp_path: Path) -> None:
-    budget.write(store, 33.0, "%config")
+    budget.write_budget(store, 33.0, "%config")
     start = str(time.time() + 3)
     racers = [
         subprocess.Popen(
@@ -144,4 +144,4 @@ def test_two_processes_with_money_for_one(store: Store, tmp_path: Path) -> None:
     ]
     won = [int(racer.communicate(timeout=60)[0]) for racer in racers]
     assert sum(won) == 1, won
-    assert len(store.starting()) == 1
+    assert len(store.starting_clusters()) == 1

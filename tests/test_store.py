@@ -92,7 +92,7 @@ def locked(path: Path, readers_too: bool = False) -> Iterator[None]:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     store = Store.open(tmp_path / "data")
-    store.put_cluster(CLUSTER)
+    store.save_cluster(CLUSTER)
     yield store
     store.close()
 
@@ -113,7 +113,7 @@ def test_rows_come_back_as_they_went_in(store: Store) -> None:
 def test_file_is_private_and_in_wal_mode(tmp_path: Path) -> None:
     directory = tmp_path / "deep" / "data"
     store = Store.open(directory)
-    store.put_cluster(CLUSTER)
+    store.save_cluster(CLUSTER)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()}
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert set(modes) == {"sky.db", "sky.db-wal", "sky.db-shm"}
@@ -162,14 +162,14 @@ def test_second_store_sees_what_the_first_wrote(store: Store, tmp_path: Path) ->
 
 
 def test_one_live_cluster_for_each_name(store: Store) -> None:
-    store.put_cluster(replace(CLUSTER, nodes=2))
+    store.save_cluster(replace(CLUSTER, nodes=2))
     assert [row.nodes for row in store.clusters()] == [2]
     with pytest.raises(SkyStoreError, match="train is up already"):
-        store.put_cluster(replace(CLUSTER, created=2000.0))
+        store.save_cluster(replace(CLUSTER, created=2000.0))
 
     store.end_cluster(CLUSTER.id, "down", 1500.0)
     assert store.clusters() == []
-    store.put_cluster(replace(CLUSTER, created=2000.0, nodes=3))
+    store.save_cluster(replace(CLUSTER, created=2000.0, nodes=3))
     assert [row.nodes for row in store.clusters()] == [3]
     assert [(row.state, row.nodes) for row in store.clusters(live_only=False)] == [
         ("down", 2),
@@ -180,7 +180,7 @@ def test_one_live_cluster_for_each_name(store: Store) -> None:
 
 
 def test_price_change_closes_one_interval_and_opens_another(store: Store) -> None:
-    store.open_interval(CLUSTER.id, 1.0, 1000.0)
+    store.begin_interval(CLUSTER.id, 1.0, 1000.0)
     store.change_price(CLUSTER.id, 1.0, 1050.0)
     store.change_price(CLUSTER.id, 2.0, 1100.0)
     store.end_cluster(CLUSTER.id, "down", 1300.0)
@@ -190,8 +190,8 @@ def test_price_change_closes_one_interval_and_opens_another(store: Store) -> Non
 
 
 def test_reopening_never_bills_twice(store: Store) -> None:
-    first = store.open_interval(CLUSTER.id, 1.0, 1000.0)
-    second = store.open_interval(CLUSTER.id, 1.0, 1200.0)
+    first = store.begin_interval(CLUSTER.id, 1.0, 1000.0)
+    second = store.begin_interval(CLUSTER.id, 1.0, 1200.0)
     assert first != second
     spans = [(row.started, row.ended) for row in store.intervals()]
     assert spans == [(1000.0, 1200.0), (1200.0, None)]
@@ -208,7 +208,7 @@ def test_launch_is_recorded_once(store: Store) -> None:
 
 
 def test_first_of_two_ends_counts(store: Store) -> None:
-    store.open_interval(CLUSTER.id, 1.0, 1000.0)
+    store.begin_interval(CLUSTER.id, 1.0, 1000.0)
     store.begin_run(RUN)
     assert store.end_cluster(CLUSTER.id, "lost", 1500.0, "preempted")
     assert not store.end_cluster(CLUSTER.id, "down", 9000.0, "it was ended")
@@ -217,26 +217,26 @@ def test_first_of_two_ends_counts(store: Store) -> None:
     assert [(row.ended, row.bounded) for row in store.intervals()] == [(1500.0, False)]
     run = store.run("r1")
     assert run and (run.status, run.ended) == ("lost", 1000.0)
-    assert not store.put_cluster(CLUSTER), "what has ended is not up again"
+    assert not store.save_cluster(CLUSTER), "what has ended is not up again"
     row = store.cluster("train")
     assert row and row.state == "lost"
-    store.beat(CLUSTER.id, 9500.0)
+    store.record_heartbeat(CLUSTER.id, 9500.0)
     assert store.intervals()[0].last_beat == 1000.0
 
 
 def test_end_of_a_cluster_leaves_the_next_of_its_name_alone(store: Store) -> None:
     """Another process may see late that the cluster before has ended: SSH to it takes 25 s."""
-    store.open_interval(CLUSTER.id, 1.0, 1000.0)
+    store.begin_interval(CLUSTER.id, 1.0, 1000.0)
     store.end_cluster(CLUSTER.id, "down", 1500.0)
     new = replace(CLUSTER, created=2000.0, price=98.32)
-    store.put_cluster(new)
-    store.open_interval(new.id, 98.32, 2000.0)
+    store.save_cluster(new)
+    store.begin_interval(new.id, 98.32, 2000.0)
     store.begin_run(replace(RUN, started=2100.0))
 
     assert not store.end_cluster(CLUSTER.id, "lost", 2200.0, "the cloud no longer knows it")
-    store.correct_end(CLUSTER.id, 1400.0)
-    store.beat(CLUSTER.id, 2300.0)
-    store.keep_cluster(CLUSTER.id, 9000.0)
+    store.move_end_earlier(CLUSTER.id, 1400.0)
+    store.record_heartbeat(CLUSTER.id, 2300.0)
+    store.keep_cluster_until(CLUSTER.id, 9000.0)
     assert [row.name for row in store.clusters()] == ["train"]
     spans = [(row.cluster_created, row.ended, row.last_beat) for row in store.intervals()]
     assert spans == [(1000.0, 1400.0, 1000.0), (2000.0, None, 2000.0)]
@@ -252,28 +252,28 @@ def test_runs_of_the_session_that_ends_a_cluster_are_left_to_it(store: Store) ->
 
 
 def test_an_end_is_only_ever_made_earlier(store: Store) -> None:
-    store.open_interval(CLUSTER.id, 1.0, 1000.0)
+    store.begin_interval(CLUSTER.id, 1.0, 1000.0)
     store.end_cluster(CLUSTER.id, "lost", 5000.0, bounded=True)
     assert [(row.ended, row.bounded) for row in store.intervals()] == [(5000.0, True)]
-    store.correct_end(CLUSTER.id, 9000.0)
+    store.move_end_earlier(CLUSTER.id, 9000.0)
     assert [row.ended for row in store.intervals()] == [5000.0]
-    store.correct_end(CLUSTER.id, 1600.0)
+    store.move_end_earlier(CLUSTER.id, 1600.0)
     assert [(row.ended, row.bounded) for row in store.intervals()] == [(1600.0, False)]
 
 
 def test_interval_of_an_unknown_cluster_is_refused(store: Store) -> None:
     with pytest.raises(SkyStoreError, match="no cluster named nobody"):
-        store.open_interval(ClusterId("nobody", 1.0), 1.0, 1000.0)
+        store.begin_interval(ClusterId("nobody", 1.0), 1.0, 1000.0)
     assert store.intervals() == []
 
 
 def test_only_a_cluster_without_a_bill_can_be_dropped(store: Store) -> None:
     starting = replace(CLUSTER, name="late", state="starting")
-    store.put_cluster(starting)
-    assert store.drop_cluster(starting.id) and store.cluster("late") is None
-    store.put_cluster(starting)
+    store.save_cluster(starting)
+    assert store.delete_cluster(starting.id) and store.cluster("late") is None
+    store.save_cluster(starting)
     store.record_launch(starting, 1000.0)
-    assert not store.drop_cluster(starting.id) and store.cluster("late")
+    assert not store.delete_cluster(starting.id) and store.cluster("late")
 
 
 def test_runs_are_found_latest_first(store: Store) -> None:
@@ -304,16 +304,16 @@ def test_a_run_that_has_reached_no_node_is_left_out_unless_asked_for(store: Stor
 def test_a_run_is_told_who_wants_it_to_stop(store: Store, tmp_path: Path) -> None:
     store.begin_run(RUN)
     other = Store.open(tmp_path / "data")
-    assert store.stop_of("r1") == "" and store.stop_of("nobody") == ""
-    other.stop_run("r1", "from there")
-    assert store.stop_of("r1") == "from there"
+    assert store.stop_requester("r1") == "" and store.stop_requester("nobody") == ""
+    other.request_stop("r1", "from there")
+    assert store.stop_requester("r1") == "from there"
     store.update_run(replace(RUN, stage="interrupting"))
-    assert store.stop_of("r1") == "from there", "what is asked is not overwritten"
+    assert store.stop_requester("r1") == "from there", "what is asked is not overwritten"
     store.end_run("r1", "ok", 1010.0)
     ended = store.run("r1")
     assert ended and ended.stage == "done"
-    other.stop_run("r1", "too late")
-    assert store.stop_of("r1") == "from there"
+    other.request_stop("r1", "too late")
+    assert store.stop_requester("r1") == "from there"
 
 
 def test_settings_are_shared_by_processes(store: Store, tmp_path: Path) -> None:
@@ -329,15 +329,15 @@ def test_settings_are_shared_by_processes(store: Store, tmp_path: Path) -> None:
 
 def test_changes_of_any_process_are_seen_and_looking_is_none(store: Store, tmp_path: Path) -> None:
     other = Store.open(tmp_path / "data")
-    seen = [store.changes()]
+    seen = [store.change_marker()]
     store.runs()
     other.runs()
-    assert store.changes() == seen[0]
+    assert store.change_marker() == seen[0]
     other.begin_run(RUN)
-    seen.append(store.changes())
-    store.beat_run("r1", 1001.0, 0)
-    seen.append(store.changes())
-    assert len(set(seen)) == 3 and store.changes() == seen[-1]
+    seen.append(store.change_marker())
+    store.record_run_heartbeat("r1", 1001.0, 0)
+    seen.append(store.change_marker())
+    assert len(set(seen)) == 3 and store.change_marker() == seen[-1]
 
 
 def test_runs_of_the_third_schema_have_the_stage_of_their_end(
@@ -371,18 +371,18 @@ def test_runs_of_the_third_schema_have_the_stage_of_their_end(
 
 def test_run_of_a_killed_kernel_ends_at_its_last_beat(store: Store) -> None:
     store.begin_run(RUN)
-    store.beat_run("r1", 1033.0, shown=12)
-    store.close_run_at_beat("r1")
+    store.record_run_heartbeat("r1", 1033.0, shown=12)
+    store.close_run_at_heartbeat("r1")
     lost = store.run("r1")
     assert lost and (lost.status, lost.ended, lost.shown) == ("lost", 1033.0, 12)
-    store.close_run_at_beat("r1", "cancelled")  # has ended already
+    store.close_run_at_heartbeat("r1", "cancelled")  # has ended already
     assert store.run("r1") == lost
 
 
 @pytest.mark.parametrize("damage", ["garbage", "page"])
 def test_corrupt_file_is_kept_and_a_new_one_started(tmp_path: Path, damage: str) -> None:
     store = Store.open(tmp_path)
-    store.put_cluster(CLUSTER)
+    store.save_cluster(CLUSTER)
     store.close()
     path = tmp_path / "sky.db"
     good = path.read_bytes()
@@ -394,7 +394,7 @@ def test_corrupt_file_is_kept_and_a_new_one_started(tmp_path: Path, damage: str)
     assert kept.read_bytes().startswith(broken)
     assert len(store.notices) == 1 and str(kept) in store.notices[0]
     assert store.clusters(live_only=False) == []
-    store.put_cluster(CLUSTER)
+    store.save_cluster(CLUSTER)
     store.close()
     assert Store.open(tmp_path).cluster("train") == CLUSTER
 
@@ -425,7 +425,7 @@ def test_directory_that_cannot_be_made_gives_a_store_in_memory(tmp_path: Path) -
     (tmp_path / "file").write_text("in the way")
     store = Store.open(tmp_path / "file" / "data")
     assert len(store.notices) == 1 and "costs of this session are not recorded" in store.notices[0]
-    store.put_cluster(CLUSTER)
+    store.save_cluster(CLUSTER)
     store.begin_run(RUN)
     assert store.cluster("train") == CLUSTER and store.run("r1") == RUN
 
@@ -448,7 +448,7 @@ def test_read_only_file_is_read_but_not_recorded_in() -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         store = Store.open(directory)
-        store.put_cluster(CLUSTER)
+        store.save_cluster(CLUSTER)
         store.close()
         before = (directory / "sky.db").read_bytes()
         (directory / "sky.db").chmod(0o444)
@@ -471,7 +471,7 @@ def test_writes_wait_while_another_process_writes(
         mine.begin_run(RUN)
         began = time.monotonic()
         for n in range(5):
-            mine.beat_run("r1", 1001.0 + n, n)
+            mine.record_run_heartbeat("r1", 1001.0 + n, n)
         # Only the first write waits for the whole timeout.
         assert time.monotonic() - began < 1.0
         assert len(mine.notices) == 1 and "records wait" in mine.notices[0]
@@ -485,7 +485,7 @@ def test_writes_wait_while_another_process_writes(
 
 def test_queued_writes_are_not_lost_at_closing(impatient: None, tmp_path: Path) -> None:
     store = Store.open(tmp_path)
-    store.put_cluster(CLUSTER)
+    store.save_cluster(CLUSTER)
     with locked(tmp_path / "sky.db"):
         store.begin_run(RUN)
     store.close()
@@ -509,7 +509,7 @@ def test_file_locked_after_opening_raises_on_reading(impatient: None, tmp_path: 
     with locked(tmp_path / "sky.db"):
         with pytest.raises(SkyStoreError, match="stayed locked"):
             store.clusters()
-        store.put_cluster(CLUSTER)
+        store.save_cluster(CLUSTER)
     assert store.cluster("train") == CLUSTER
 
 
@@ -533,11 +533,11 @@ def test_durable_write_is_refused_while_another_process_writes(
     new = replace(CLUSTER, name="dear", state="starting")
     path = tmp_path / "data" / "sky.db"
     with locked(path), pytest.raises(SkyStoreError, match="not started unrecorded"):
-        mine.put_cluster(new, durable=True)
-    assert mine.starting() == [], "what was refused is not written later"
-    mine.put_cluster(new, durable=True)
+        mine.save_cluster(new, durable=True)
+    assert mine.starting_clusters() == [], "what was refused is not written later"
+    mine.save_cluster(new, durable=True)
     with pytest.raises(SkyStoreError, match="dear is up already"):
-        store.put_cluster(replace(new, created=1001.0), durable=True)
+        store.save_cluster(replace(new, created=1001.0), durable=True)
     mine.close()
 
 
@@ -547,15 +547,15 @@ def test_durable_write_is_refused_on_a_full_disk(store: Store) -> None:
     connection.execute(f"PRAGMA max_page_count = {pages}")
     big = replace(CLUSTER, name="dear", state="starting", resources="x" * 100_000)
     with pytest.raises(SkyStoreError, match="full"):
-        store.put_cluster(big, durable=True)
-    assert store.starting() == []
+        store.save_cluster(big, durable=True)
+    assert store.starting_clusters() == []
 
 
 def test_durable_write_is_refused_in_memory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     store = Store.open(tmp_path / "file" / "data")
     with pytest.raises(SkyStoreError, match="in memory only") as caught:
-        store.put_cluster(CLUSTER, durable=True)
+        store.save_cluster(CLUSTER, durable=True)
     assert caught.value.hint and "SKY_DATA_DIR" in caught.value.hint
 
 
@@ -564,11 +564,11 @@ def test_queue_keeps_the_latest_sign_of_life_only(
 ) -> None:
     mine = Store.open(tmp_path / "data")
     mine.begin_run(RUN)
-    mine.open_interval(CLUSTER.id, 1.0, 1000.0)
+    mine.begin_interval(CLUSTER.id, 1.0, 1000.0)
     with locked(tmp_path / "data" / "sky.db"):
         for n in range(20):
-            mine.beat(CLUSTER.id, 1001.0 + n)
-            mine.beat_run("r1", 1001.0 + n, n)
+            mine.record_heartbeat(CLUSTER.id, 1001.0 + n)
+            mine.record_run_heartbeat("r1", 1001.0 + n, n)
         assert len(mine._db._pending) == 2
     assert mine.intervals()[0].last_beat == 1020.0
     run = mine.run("r1")
@@ -641,7 +641,7 @@ def test_no_shared_memory_on_network_disks(
     store = Store.open(tmp_path)
     mode = store._db._db.execute("PRAGMA journal_mode").fetchone()[0]
     assert mode == ("delete" if network else "wal")
-    store.put_cluster(CLUSTER, durable=True)
+    store.save_cluster(CLUSTER, durable=True)
     store.close()
 
 

@@ -148,7 +148,7 @@ class Accounts(RuleBasedStateMachine):
     @rule(actor=ACTORS, index=st.integers(0, 50))
     def forget(self, actor: int, index: int) -> None:
         if row := self.pick(index):
-            self.actors[actor].call("drop_cluster", row.id)
+            self.actors[actor].call("delete_cluster", row.id)
 
     @rule(actor=ACTORS, index=st.integers(0, 50), die_at=st.none() | st.integers(0, 4))
     def beat(self, actor: int, index: int, die_at: int | None) -> None:

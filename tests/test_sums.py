@@ -19,7 +19,7 @@ from hypothesis import strategies as some
 
 from jupyter_sky import account, bill
 from jupyter_sky.ledger import Ledger
-from jupyter_sky.server.state import State
+from jupyter_sky.server.state import PanelState
 from jupyter_sky.store import Store
 from tests.emulators.bills import UNITS
 from tests.test_ledger import put_cluster, put_run
@@ -106,7 +106,7 @@ def record(store: Store, number: int, life: Life, midnight: float) -> float:
     for seconds, _ in life.pieces[:-1]:
         at += seconds
         following = life.pieces[life.pieces.index((seconds, _)) + 1][1]
-        store.open_interval(cluster, following, at)
+        store.begin_interval(cluster, following, at)
     ended = at + life.pieces[-1][0]
     when = begun
     for index, (pause, lasted) in enumerate(life.cells):
@@ -136,14 +136,14 @@ def test_sums_agree_over_days_of_clock_changes(found: list[Life], where: tuple[s
         }
         whole = {kind: sum(line.exact or 0 for line in lines) for kind, lines in by.items()}
         assert len(set(whole.values())) == 1, whole
-        total = bill.make(store, "a.ipynb", "cluster", now=now).total.usd
+        total = bill.make_report(store, "a.ipynb", "cluster", now=now).total.usd
         assert total == pytest.approx(float(charged), rel=1e-9, abs=1e-6)
         assert math.fsum(line.usd or 0.0 for line in by["day"]) == pytest.approx(total, rel=1e-12)
         for line in by["day"]:
             _, first, last = account.local_day(datetime.fromisoformat(line.what).timestamp())
-            spent = account.spent(store.intervals(since=first - HOUR), [], now, first, last)
+            spent = account.spent_between(store.intervals(since=first - HOUR), [], now, first, last)
             assert spent.usd == pytest.approx(line.usd, rel=1e-12, abs=1e-15)
-        panel = State(store)._spent(
+        panel = PanelState(store)._spent(
             [row[0] for row in store.database.read("SELECT id FROM clusters")], now
         )
         assert math.fsum(each or 0.0 for each in panel.values()) == pytest.approx(total, abs=1e-6)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import SkyUsageError, suggest
 from ..labels import is_area, parse_area
-from ..resources import option
+from ..resources import format_option
 from .columns import Columns
 from .facts import Band, Region, days_since
 
@@ -187,7 +187,7 @@ class Catalog:
             if key == "region" and is_area(name):
                 continue
             raise SkyUsageError(
-                f"{option(key)} {name}: no cloud has {'an' if key[0] in 'iz' else 'a'} "
+                f"{format_option(key)} {name}: no cloud has {'an' if key[0] in 'iz' else 'a'} "
                 f"{key.replace('_', ' ')} of that name",
                 hint=self._nearest(key, name),
             )
@@ -200,9 +200,11 @@ class Catalog:
             if there:
                 return f"there: {', '.join(there[:5])}"
             with suppress(SkyUsageError):
-                return f"a country: {option('country')} {parse_area(word, '').lower()}"
+                return f"a country: {format_option('country')} {parse_area(word, '').lower()}"
             if word == "europe":
-                return f"its law: {option('jurisdiction')} eu, or with Norway and Iceland eea"
+                return (
+                    f"its law: {format_option('jurisdiction')} eu, or with Norway and Iceland eea"
+                )
         words = [known for known in self.offers.words(key) if known]
         hint = suggest(name, words)
         return hint if hint.startswith("did") else f"such as {', '.join(words[:5])}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..labels import brings
+from ..labels import provides_packages
 
 if TYPE_CHECKING:
     from .catalog import Catalog
@@ -82,7 +82,7 @@ def newest(known: Sequence[Service], asked: Sequence[str]) -> list[Service]:
     """The newest version of each service that brings what is asked."""
     best: dict[str, Service] = {}
     for one in known:
-        if one.name not in best and brings(asked, one.packages):
+        if one.name not in best and provides_packages(asked, one.packages):
             best[one.name] = one
     return list(best.values())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import accelerators
 from ..errors import SkyUsageError
-from ..resources import Resources, option
+from ..resources import Resources, format_option
 from .catalog import Catalog
 from .explain import nearest
 from .loading import load
@@ -35,7 +35,7 @@ def search(
     catalog.check(need)
     if need.clouds and not catalog.offers.among("cloud", need.clouds).any():
         raise SkyUsageError(
-            f"{option('cloud', ','.join(need.clouds))}: the catalog holds no offer of it",
+            f"{format_option('cloud', ','.join(need.clouds))}: the catalog holds no offer of it",
             hint=f"it has {', '.join(catalog.names('cloud'))}; your own go into offers.csv",
         )
     by = "gpu_price" if need.gpu or need.gpu_memory else "price"

@@ -7,44 +7,44 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from ..errors import SkyUsageError, suggest
-from ..labels import OWN
-from .base import Cloud, Credentials, Host, Launch, Machine, Own
-from .support import RENTED, launchable, never_launchable, why_not_launchable
+from ..labels import ON_PREMISES
+from .base import Cloud, ControllerHost, Credentials, LaunchRequest, Machine, OnPremisesCloud
+from .support import PROVIDERS, launch_obstacle, launchable, permanent_obstacle
 
 if TYPE_CHECKING:
-    from .rented import RentedCloud
+    from .rented import CloudProvider
 
 __all__ = [
-    "OWN",
-    "RENTED",
+    "ON_PREMISES",
+    "PROVIDERS",
     "Cloud",
+    "ControllerHost",
     "Credentials",
-    "Host",
-    "Launch",
+    "LaunchRequest",
     "Machine",
+    "cloud_provider",
     "get",
     "is_ready",
+    "launch_obstacle",
     "launchable",
-    "never_launchable",
-    "own_cloud",
-    "rented_cloud",
-    "why_not_launchable",
+    "on_premises_cloud",
+    "permanent_obstacle",
 ]
 
 
 def is_ready(name: str) -> bool:
     """Whether a cloud can launch and there is something to launch with; asks nobody."""
-    return name in OWN or (name in RENTED and rented_cloud(name).usable())
+    return name in ON_PREMISES or (name in PROVIDERS and cloud_provider(name).has_credentials())
 
 
-def own_cloud(name: str) -> Own:
-    """Return a cloud of `OWN`."""
-    return cast(Own, get(name))
+def on_premises_cloud(name: str) -> OnPremisesCloud:
+    """Return a cloud of `ON_PREMISES`."""
+    return cast(OnPremisesCloud, get(name))
 
 
-def rented_cloud(name: str) -> RentedCloud:
-    """Return a cloud of `RENTED`."""
-    return cast("RentedCloud", get(name))
+def cloud_provider(name: str) -> CloudProvider:
+    """Return a cloud of `PROVIDERS`."""
+    return cast("CloudProvider", get(name))
 
 
 @cache

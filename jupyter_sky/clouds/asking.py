@@ -9,18 +9,18 @@ from typing import TypeVar
 
 from ..errors import SkyError, SkyNoCapacity, SkyPermission, SkyUnreachable, SkyUsageError
 from ..offers import Offer
-from .base import Driver, Tick, Trouble, patient
+from .base import CloudError, Driver, Tick, no_tick
 
-TRIES = 5
+MAX_ATTEMPTS = 5
 """How often a request is sent that the cloud throttles, or whose answer is lost."""
 FIRST_WAIT_SECONDS = 0.5
-LOST = {"throttled", "transient"}
-SDKS = ("azure", "boto3", "botocore", "google")
+RETRYABLE_CAUSES = {"throttled", "transient"}
+SDK_PACKAGES = ("azure", "boto3", "botocore", "google")
 
 T = TypeVar("T")
 
 
-class Asking:
+class RetryingCaller:
     """The way to ask one cloud.
 
     Parameters
@@ -36,47 +36,47 @@ class Asking:
         self,
         request: Callable[[], T],
         offer: Offer | None = None,
-        tick: Tick = patient,
+        tick: Tick = no_tick,
     ) -> T:
         """Send a request; again where that helps; turn what is refused into our own errors.
 
         Requests can be sent twice: they carry a token, or change nothing the second time.
         """
-        for attempt in range(TRIES):
+        for attempt in range(MAX_ATTEMPTS):
             try:
-                return self.installed(request)
+                return self.call_once(request)
             except SkyError:
                 raise
             except Exception as error:
                 trouble = self.driver.explain(error)
                 if trouble is None:
                     raise
-                if trouble.cause not in LOST or attempt == TRIES - 1:
-                    raise self._refusal(trouble, offer) from None
+                if trouble.cause not in RETRYABLE_CAUSES or attempt == MAX_ATTEMPTS - 1:
+                    raise self._to_sky_error(trouble, offer) from None
                 until = time.monotonic() + FIRST_WAIT_SECONDS * 2**attempt * random.uniform(0.5, 1)
                 while time.monotonic() < until:
                     tick()
                     time.sleep(0.05)
         raise AssertionError
 
-    def installed(self, request: Callable[[], T]) -> T:
+    def call_once(self, request: Callable[[], T]) -> T:
         """Send a request once; a missing SDK is told with how to install it."""
         try:
             return request()
         except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in SDKS:
+            if (error.name or "").partition(".")[0] not in SDK_PACKAGES:
                 raise
             raise SkyUsageError(
                 f"{self.name}: its SDK is not installed (there is no {error.name})",
                 hint=f"pip install 'jupyter_sky[{self.name}]'",
             ) from None
 
-    def _refusal(self, trouble: Trouble, offer: Offer | None) -> SkyError:
+    def _to_sky_error(self, trouble: CloudError, offer: Offer | None) -> SkyError:
         where = offer.place if offer else self.name
         message = f"{where}: {trouble.message} ({trouble.code})"
         if trouble.cause in ("capacity", "quota"):
             refused = SkyNoCapacity(message, hint=trouble.fix or None)
-            refused.cause, refused.width = trouble.cause, trouble.width
+            refused.cause, refused.scope = trouble.cause, trouble.scope
             return refused
         if trouble.cause == "permission":
             return SkyPermission(message, hint=trouble.fix or "see %sky check")

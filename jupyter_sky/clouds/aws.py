@@ -25,27 +25,40 @@ from ..config import Sky
 from ..offers import Offer
 from . import aws_access, aws_images, aws_network
 from .aws_errors import explain
-from .aws_network import CLUSTER, LEASE_END, OWNER, TOKEN, code, filtered
-from .base import Birth, Launch, Machine, Made, State, Tick, Trouble, forgotten
-from .rented import RentedCloud
+from .aws_network import CLUSTER, LEASE_END, OWNER, TOKEN, error_code, make_filter
+from .base import (
+    CloudError,
+    LaunchRequest,
+    Machine,
+    MachineConfig,
+    MachineState,
+    OnCreated,
+    Tick,
+    ignore,
+)
+from .rented import CloudProvider
 
 log = logging.getLogger(__name__)
 
-SCHEDULED_TRIES = 20
+SCHEDULER_RETRIES = 20
 """How often EventBridge tries to end machines; they may be gone long since."""
-KNOWN_SECONDS = 3000.0
+HISTORY_SECONDS = 3000.0
 """EC2 surely knows every machine, also ended ones, for so long after its launch."""
-IMAGE_SECONDS = 600.0
-_BILLED = ("pending", "running", "stopping", "stopped")
-_STATES: dict[str, State] = {"pending": "starting", "shutting-down": "ended", "terminated": "ended"}
+IMAGE_CACHE_SECONDS = 600.0
+_BILLED_STATES = ("pending", "running", "stopping", "stopped")
+_STATES: dict[str, MachineState] = {
+    "pending": "starting",
+    "shutting-down": "ended",
+    "terminated": "ended",
+}
 _REASONS = {
     "Server.SpotInstanceTermination": "AWS took the spot machine back",
     "Server.SpotInstanceShutdown": "AWS took the spot machine back",
     "Client.InstanceInitiatedShutdown": "the machine powered itself off",
     "Client.UserInitiatedShutdown": "it was terminated on request",
 }
-_TAGGED = ("instance", "volume", "network-interface")
-_PAUSES = (0.2, 0.4, 0.8, 1.6, 3.2, 0.0)
+_TAGGED_RESOURCES = ("instance", "volume", "network-interface")
+_CONSISTENCY_DELAYS = (0.2, 0.4, 0.8, 1.6, 3.2, 0.0)
 """Seconds between tries where AWS does not know everywhere yet what was made a moment ago."""
 _NAMESPACE = uuid.UUID("1c1a0a7e-52f6-4b8e-9d5b-6a3d2f0c9b11")
 
@@ -63,9 +76,9 @@ class AwsDriver:
     login = "aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 
     def __init__(self) -> None:
-        self._access = aws_access.Access()
+        self._access = aws_access.AwsClients()
         self._client = self._access.client
-        self._images: dict[tuple[str | None, ...], tuple[float, aws_images.Image]] = {}
+        self._images: dict[tuple[str | None, ...], tuple[float, aws_images.MachineImage]] = {}
 
     def configured(self) -> str:
         """Return in words which credentials boto3 would take, empty without any; asks nobody."""
@@ -73,21 +86,21 @@ class AwsDriver:
 
     def identify(self) -> str:
         """Ask AWS who we are."""
-        answer = self._client("sts", self._access.home()).get_caller_identity()
+        answer = self._client("sts", self._access.home_region()).get_caller_identity()
         return f"account {answer['Account']}, {answer['Arn']}"
 
-    def explain(self, error: Exception) -> Trouble | None:
+    def explain(self, error: Exception) -> CloudError | None:
         """Say what an error of boto3 means; None for any other."""
         return explain(error)
 
-    def ending(self, order: Launch) -> str:
+    def self_delete_script(self, order: LaunchRequest) -> str:
         """Powering a machine off is enough: that terminates it."""
         return ""
 
     # -- launching ---------------------------------------------------------------------------
 
     def create(
-        self, order: Launch, birth: Birth, tick: Tick, made: Made = forgotten
+        self, order: LaunchRequest, birth: MachineConfig, tick: Tick, made: OnCreated = ignore
     ) -> list[Machine]:
         """Launch all machines of an order by one request, which AWS carries out once.
 
@@ -102,55 +115,63 @@ class AwsDriver:
                 tick()
         except BaseException:
             given_up.set()
-            future.add_done_callback(self._unwanted)
+            future.add_done_callback(self._discard_late_machines)
             raise
         finally:
             worker.shutdown(wait=False)
         return future.result()
 
-    def _create(self, order: Launch, birth: Birth, given_up: threading.Event) -> list[Machine]:
+    def _create(
+        self, order: LaunchRequest, birth: MachineConfig, given_up: threading.Event
+    ) -> list[Machine]:
         from botocore.exceptions import BotoCoreError, ClientError
 
-        with self._access.at(order.offer.region):
-            request = self._request(order, birth)
+        with self._access.annotate_region_errors(order.offer.region):
+            request = self._run_instances_arguments(order, birth)
             ec2 = self._client("ec2", order.offer.region)
-            request["SecurityGroupIds"] = [group := aws_network.group(ec2, order, birth)]
+            request["SecurityGroupIds"] = [
+                group := aws_network.ensure_security_group(ec2, order, birth)
+            ]
             try:
-                found = self._run(order, request, given_up)
+                found = self._run_instances(order, request, given_up)
             except ClientError as error:
-                if code(error).startswith("InvalidAMIID"):
+                if error_code(error).startswith("InvalidAMIID"):
                     self._images.clear()  # it has been replaced since it was looked up
                 with suppress(BotoCoreError, ClientError):
-                    aws_network.drop(ec2, group)  # nothing stays in a place that refuses
+                    aws_network.delete_security_group(
+                        ec2, group
+                    )  # nothing stays in a place that refuses
                 raise
             if not found:
-                aws_network.drop(ec2, group)
+                aws_network.delete_security_group(ec2, group)
         role = Sky.load().aws_scheduler_role
         if role and found:
-            self._schedule(order, birth, [machine.id for machine in found], role)
+            self._schedule_termination(order, birth, [machine.id for machine in found], role)
         return sorted(found, key=lambda machine: machine.rank)
 
-    def _unwanted(self, future: Future[list[Machine]]) -> None:
+    def _discard_late_machines(self, future: Future[list[Machine]]) -> None:
         if future.exception() is None:
             self.remove([machine.id for machine in future.result()])
 
-    def _request(self, order: Launch, birth: Birth) -> dict[str, Any]:
+    def _run_instances_arguments(
+        self, order: LaunchRequest, birth: MachineConfig
+    ) -> dict[str, Any]:
         """What is asked of RunInstances, but for the security group."""
         offer, nodes = order.offer, order.resources.nodes
         # drivers are for those who have asked for what they drive
-        image = self._image(offer if order.resources.gpu else replace(offer, gpu=None))
+        image = self._find_image(offer if order.resources.gpu else replace(offer, gpu=None))
         size = max(math.ceil(birth.disk), image.gib)
         disk = {"VolumeSize": size, "VolumeType": "gp3", "DeleteOnTermination": True}
         disk |= {"Encrypted": True}
-        tags = aws_network.tags(birth.tags, Name=f"jupyter-sky {order.cluster}")
-        tagged = (*_TAGGED, "spot-instances-request") if offer.spot else _TAGGED
+        tags = aws_network.format_tags(birth.tags, Name=f"jupyter-sky {order.cluster}")
+        tagged = (*_TAGGED_RESOURCES, "spot-instances-request") if offer.spot else _TAGGED_RESOURCES
         where = (offer.region, offer.zone, offer.instance_type, offer.spot)
         request = {
             "ImageId": image.id,
             "InstanceType": offer.instance_type,
             "MinCount": nodes,
             "MaxCount": nodes,
-            "ClientToken": unique(order.token, *where),
+            "ClientToken": client_token(order.token, *where),
             "UserData": birth.user_data,
             "InstanceInitiatedShutdownBehavior": "terminate",
             # a machine that AWS starts again elsewhere has lost its cluster, and would be billed
@@ -166,42 +187,44 @@ class AwsDriver:
             request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": terms}
         return request
 
-    def _image(self, offer: Offer) -> aws_images.Image:
+    def _find_image(self, offer: Offer) -> aws_images.MachineImage:
         """The image for an offer; looked up again after a while, since there are new ones."""
         key = (offer.region, offer.instance_type, offer.arch, offer.gpu)
         until, image = self._images.get(key, (0.0, None))
         if image is None or time.monotonic() > until:
-            image = aws_images.find(self._client, offer)
-            self._images[key] = (time.monotonic() + IMAGE_SECONDS, image)
+            image = aws_images.find_image(self._client, offer)
+            self._images[key] = (time.monotonic() + IMAGE_CACHE_SECONDS, image)
         return image
 
-    def _run(
-        self, order: Launch, request: dict[str, Any], given_up: threading.Event
+    def _run_instances(
+        self, order: LaunchRequest, request: dict[str, Any], given_up: threading.Event
     ) -> list[Machine]:
         """Send the request; the first machines of an order are its only ones."""
         region, zone = order.offer.region, order.offer.zone
         ec2 = self._client("ec2", region, once=True)
-        for pause in _PAUSES:
+        for pause in _CONSISTENCY_DELAYS:
             if given_up.is_set():
                 break
             try:
-                return [machine(region, m) for m in ec2.run_instances(**request)["Instances"]]
+                return [parse_machine(region, m) for m in ec2.run_instances(**request)["Instances"]]
             except ec2.exceptions.ClientError as error:
-                if code(error) == "IdempotentParameterMismatch":
+                if error_code(error) == "IdempotentParameterMismatch":
                     # sent before with another lease or image, and carried out
                     found = self.machines(token=order.token, regions=[region])
                     if len(found) == order.resources.nodes:
                         return found
-                elif code(error) == "MissingInput" and zone:
-                    aws_network.subnet(ec2, zone)
-                elif not code(error).startswith("InvalidGroup"):
+                elif error_code(error) == "MissingInput" and zone:
+                    aws_network.ensure_default_subnet(ec2, zone)
+                elif not error_code(error).startswith("InvalidGroup"):
                     raise
                 if not pause:
                     raise
             given_up.wait(pause)
         return []
 
-    def _schedule(self, order: Launch, birth: Birth, ids: Sequence[str], role: str) -> None:
+    def _schedule_termination(
+        self, order: LaunchRequest, birth: MachineConfig, ids: Sequence[str], role: str
+    ) -> None:
         """Let EventBridge terminate the machines at the end of their lease.
 
         They end by themselves too, so that a refusal is told and no reason to launch nothing.
@@ -214,17 +237,17 @@ class AwsDriver:
         arn = f"arn:{self._access.partition(region)}:scheduler:::aws-sdk:ec2:terminateInstances"
         try:
             client.create_schedule(
-                Name=_scheduled(order.token),
+                Name=_schedule_name(order.token),
                 Description=f"ends the machines of {order.token}"[:512],
                 ScheduleExpression=f"at({when:%Y-%m-%dT%H:%M:%S})",
                 FlexibleTimeWindow={"Mode": "OFF"},
                 ActionAfterCompletion="DELETE",
-                ClientToken=unique(order.token, "schedule"),
+                ClientToken=client_token(order.token, "schedule"),
                 Target={
                     "Arn": arn,
                     "RoleArn": role,
-                    "Input": json.dumps({"InstanceIds": [each.split("/")[1] for each in ids]}),
-                    "RetryPolicy": {"MaximumRetryAttempts": SCHEDULED_TRIES},
+                    "CellInput": json.dumps({"InstanceIds": [each.split("/")[1] for each in ids]}),
+                    "RetryPolicy": {"MaximumRetryAttempts": SCHEDULER_RETRIES},
                 },
             )
         except client.exceptions.ConflictException:
@@ -238,40 +261,47 @@ class AwsDriver:
         self, *, owner: str = "", token: str = "", regions: Collection[str] | None = None
     ) -> list[Machine]:
         """List machines that have not ended, of an owner or an order, in all regions or some."""
-        wanted = [filtered("instance-state-name", *_BILLED), *aws_network.ours(owner, token)]
-        return self._access.everywhere(lambda region: self._found(region, wanted), regions)
+        wanted = [
+            make_filter("instance-state-name", *_BILLED_STATES),
+            *aws_network.owner_filters(owner, token),
+        ]
+        return self._access.call_regions(
+            lambda region: self._describe_instances(region, wanted), regions
+        )
 
     def describe(self, ids: Sequence[str]) -> list[Machine]:
         """Say how machines are; those that AWS no longer knows are left out."""
         found: list[Machine] = []
-        for region, names in _by_region(ids):
+        for region, names in _group_by_region(ids):
             for start in range(0, len(names), 200):  # as many as a filter takes
-                these = filtered("instance-id", *names[start : start + 200])
-                found += self._found(region, [these])
+                these = make_filter("instance-id", *names[start : start + 200])
+                found += self._describe_instances(region, [these])
         return found
 
-    def ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
+    def list_ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
         """List the ended machines of an order; EC2 forgets them about an hour after their end."""
-        seen = self._found(region, aws_network.ours(token=token))
+        seen = self._describe_instances(region, aws_network.owner_filters(token=token))
         found = [machine for machine in seen if machine.state == "ended"]
-        return found if found or time.time() - sent < KNOWN_SECONDS else None
+        return found if found or time.time() - sent < HISTORY_SECONDS else None
 
     def remove(self, ids: Sequence[str]) -> None:
         """Ask for the end of machines, and so of their disks and interfaces."""
-        for region, names in _by_region(ids):
+        for region, names in _group_by_region(ids):
             ec2 = self._client("ec2", region)
             try:
                 ec2.terminate_instances(InstanceIds=names)
             except ec2.exceptions.ClientError as error:
-                if not code(error).startswith("InvalidInstanceID"):
+                if not error_code(error).startswith("InvalidInstanceID"):
                     raise
                 if len(names) > 1:  # one that is not known saves the others: each by itself
                     for name in names:
                         self.remove([f"{region}/{name}"])
 
-    def leftovers(self, owner: str, regions: Collection[str] | None = None) -> list[str]:
+    def delete_unused_resources(
+        self, owner: str, regions: Collection[str] | None = None
+    ) -> list[str]:
         """Delete disks, interfaces and security groups that no machine uses; say what."""
-        return self._access.everywhere(lambda region: self._sweep(region, owner), regions)
+        return self._access.call_regions(lambda region: self._sweep(region, owner), regions)
 
     def teardown(self, region: str) -> None:
         """Delete the security groups that `create` made in a region and no machine uses."""
@@ -284,39 +314,41 @@ class AwsDriver:
         try:
             answer = ec2.get_console_output(InstanceId=name, Latest=True)
         except ec2.exceptions.ClientError as error:
-            if code(error) != "UnsupportedOperation":
+            if error_code(error) != "UnsupportedOperation":
                 raise
             answer = ec2.get_console_output(InstanceId=name)  # an old type: minutes late
         return answer.get("Output", "")
 
-    def _found(self, region: str, wanted: Sequence[Mapping[str, Any]]) -> list[Machine]:
+    def _describe_instances(
+        self, region: str, wanted: Sequence[Mapping[str, Any]]
+    ) -> list[Machine]:
         pages = self._client("ec2", region).get_paginator("describe_instances")
         return [
-            machine(region, instance)
+            parse_machine(region, instance)
             for page in pages.paginate(Filters=wanted, PaginationConfig={"PageSize": 1000})
             for reservation in page["Reservations"]
             for instance in reservation["Instances"]
         ]
 
     def _sweep(self, region: str, owner: str) -> list[str]:
-        seen = self._found(region, aws_network.ours(owner))
+        seen = self._describe_instances(region, aws_network.owner_filters(owner))
         alive = {each.token for each in seen if each.state != "ended"}
         ended = {each.token for each in seen} - alive
         ec2, gone = self._client("ec2", region), []
-        for kind, id, token in aws_network.sweep(ec2, owner, alive, ended):
+        for kind, id, token in aws_network.delete_unused(ec2, owner, alive, ended):
             gone.append(f"{kind} {id} in {region}")
             if kind == "security group" and Sky.load().aws_scheduler_role:
                 scheduler = self._client("scheduler", region)
                 try:
-                    scheduler.delete_schedule(Name=_scheduled(token))
+                    scheduler.delete_schedule(Name=_schedule_name(token))
                 except scheduler.exceptions.ResourceNotFoundException:
                     pass  # it has ended them, or there was no role then
         return gone
 
 
-def machine(region: str, instance: Mapping[str, Any]) -> Machine:
+def parse_machine(region: str, instance: Mapping[str, Any]) -> Machine:
     """Read a machine as EC2 describes it."""
-    words, why = aws_network.read(instance), instance.get("StateReason", {})
+    words, why = aws_network.parse_tags(instance), instance.get("StateReason", {})
     state = _STATES.get(instance["State"]["Name"], "running")
     told = instance.get("StateTransitionReason", "")
     reason = _REASONS.get(why.get("Code", "")) or why.get("Message") or told
@@ -329,7 +361,7 @@ def machine(region: str, instance: Mapping[str, Any]) -> Machine:
         rank=instance.get("AmiLaunchIndex", 0),
         state=state,
         started=instance["LaunchTime"].timestamp(),
-        ended=_time_in(told) if state == "ended" else None,
+        ended=_parse_reason_time(told) if state == "ended" else None,
         reason=reason if stopped or state == "ended" else "",
         preempted=why.get("Code", "").startswith("Server.Spot"),
         address=instance.get("PublicIpAddress", ""),
@@ -340,7 +372,7 @@ def machine(region: str, instance: Mapping[str, Any]) -> Machine:
     )
 
 
-def unique(token: str, *words: object) -> str:
+def client_token(token: str, *words: object) -> str:
     """Return the same name for the same things, in the few signs that AWS takes for tokens.
 
     Examples
@@ -351,17 +383,17 @@ def unique(token: str, *words: object) -> str:
     return str(uuid.uuid5(_NAMESPACE, json.dumps([token, *words])))
 
 
-def _scheduled(token: str) -> str:
-    return f"jupyter-sky-{unique(token)}"
+def _schedule_name(token: str) -> str:
+    return f"jupyter-sky-{client_token(token)}"
 
 
-def _time_in(reason: str) -> float | None:
+def _parse_reason_time(reason: str) -> float | None:
     """The time that EC2 writes into a reason: ``User initiated (2026-11-22 10:11:12 GMT)``."""
     found = re.search(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", reason)
     return datetime.fromisoformat(f"{found[1]}+00:00").timestamp() if found else None
 
 
-def _by_region(ids: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+def _group_by_region(ids: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Names of machines by region, from ``us-east-1/i-0abc``."""
     regions: dict[str, list[str]] = {}
     for id in ids:
@@ -370,4 +402,4 @@ def _by_region(ids: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     yield from regions.items()
 
 
-cloud = RentedCloud(AwsDriver())
+cloud = CloudProvider(AwsDriver())

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-HOME = "us-east-1"
+DEFAULT_REGION = "us-east-1"
 """The region that is asked about the others, where none is configured."""
-AT_ONCE = 8
+MAX_PARALLEL_REGIONS = 8
 """How many regions are asked at the same time."""
 _VARIABLES = (
     "AWS_ACCESS_KEY_ID",
@@ -21,10 +21,16 @@ _VARIABLES = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-_KEYS = ("aws_access_key_id", "sso_session", "sso_start_url", "role_arn", "credential_process")
-_KEYS += ("login_session",)
+_PROFILE_KEYS = (
+    "aws_access_key_id",
+    "sso_session",
+    "sso_start_url",
+    "role_arn",
+    "credential_process",
+)
+_PROFILE_KEYS += ("login_session",)
 
-_NOBODY = ("AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException")
+_UNKNOWN_IDENTITY_CODES = ("AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException")
 
 T = TypeVar("T")
 
@@ -40,13 +46,13 @@ def configured() -> str:
     for variable in _VARIABLES:
         if os.environ.get(variable):
             return f"environment variable {variable}"
-    for path in _files():
-        if _grants(path):
+    for path in _credential_files():
+        if _has_credentials(path):
             return f"default profile of {path}"
     return ""
 
 
-class Access:
+class AwsClients:
     """Clients of boto3 that know of credentials set or renewed since they were made.
 
     Threads may share it, as they may share clients.
@@ -54,7 +60,7 @@ class Access:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._mark: object = None
+        self._fingerprint: object = None
         self._session: Any = None
         self._clients: dict[tuple[str, str, bool], Any] = {}
 
@@ -70,24 +76,24 @@ class Access:
         from botocore.config import Config
 
         with self._lock:
-            session, key = self._current(), (service, region, once)
+            session, key = self._current_session(), (service, region, once)
             if key not in self._clients:
                 tries = {"total_max_attempts": 1 if once else 3, "mode": "standard"}
                 config = Config(connect_timeout=10, read_timeout=60, retries=tries)
                 self._clients[key] = session.client(service, region_name=region, config=config)
             return self._clients[key]
 
-    def home(self) -> str:
-        """Return the region that is configured, or `HOME`."""
+    def home_region(self) -> str:
+        """Return the region that is configured, or `DEFAULT_REGION`."""
         with self._lock:
-            return self._current().region_name or HOME
+            return self._current_session().region_name or DEFAULT_REGION
 
     def partition(self, region: str) -> str:
         """Return the part of AWS that a region is in, as names (ARN) have it."""
         with self._lock:
-            return self._current().get_partition_for_region(region)
+            return self._current_session().get_partition_for_region(region)
 
-    def everywhere(
+    def call_regions(
         self, ask: Callable[[str], list[T]], regions: Collection[str] | None = None
     ) -> list[T]:
         """Ask in regions, all that are enabled unless told, and return all answers.
@@ -97,7 +103,7 @@ class Access:
         from botocore.exceptions import ClientError
 
         if regions is None:
-            answer = self.client("ec2", self.home()).describe_regions()
+            answer = self.client("ec2", self.home_region()).describe_regions()
             regions = [each["RegionName"] for each in answer["Regions"]]
         if not regions:
             return []
@@ -106,15 +112,15 @@ class Access:
             try:
                 return ask(region)
             except ClientError as error:
-                if self._is_closed(region, error):
+                if self._is_region_disabled(region, error):
                     return []
                 raise
 
-        with ThreadPoolExecutor(min(AT_ONCE, len(regions))) as workers:
+        with ThreadPoolExecutor(min(MAX_PARALLEL_REGIONS, len(regions))) as workers:
             return [each for answers in workers.map(one, sorted(regions)) for each in answers]
 
     @contextmanager
-    def at(self, region: str) -> Iterator[None]:
+    def annotate_region_errors(self, region: str) -> Iterator[None]:
         """Say it where errors come from a region that is not enabled.
 
         AWS says there that we are nobody, as it does to wrong keys.
@@ -124,36 +130,36 @@ class Access:
         try:
             yield
         except ClientError as error:
-            if not self._is_closed(region, error):
+            if not self._is_region_disabled(region, error):
                 raise
             told = f"the region {region} is not enabled for this account"
             code = {"Error": {"Code": "OptInRequired", "Message": told}}
             raise ClientError(code, error.operation_name) from None
 
-    def _is_closed(self, region: str, said: Any) -> bool:
+    def _is_region_disabled(self, region: str, said: Any) -> bool:
         """Whether what AWS said there comes from a region that is not enabled."""
         from botocore.exceptions import BotoCoreError, ClientError
 
-        if said.response["Error"]["Code"] not in _NOBODY:
+        if said.response["Error"]["Code"] not in _UNKNOWN_IDENTITY_CODES:
             return False
         try:
-            answer = self.client("ec2", self.home()).describe_regions(AllRegions=True)
+            answer = self.client("ec2", self.home_region()).describe_regions(AllRegions=True)
         except (BotoCoreError, ClientError):
             return False  # it does not know us elsewhere either
         off = {r["RegionName"] for r in answer["Regions"] if r["OptInStatus"] == "not-opted-in"}
         return region in off
 
-    def _current(self) -> Any:
+    def _current_session(self) -> Any:
         """The session; a new one when settings or files have changed."""
         from boto3.session import Session
 
-        mark = _mark()
-        if self._session is None or mark != self._mark:
-            self._session, self._mark, self._clients = Session(), mark, {}
+        mark = _settings_fingerprint()
+        if self._session is None or mark != self._fingerprint:
+            self._session, self._fingerprint, self._clients = Session(), mark, {}
         return self._session
 
 
-def _files() -> tuple[Path, Path]:
+def _credential_files() -> tuple[Path, Path]:
     """The files that boto3 reads: credentials and settings."""
     names = (
         os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials",
@@ -162,18 +168,20 @@ def _files() -> tuple[Path, Path]:
     return Path(names[0]).expanduser(), Path(names[1]).expanduser()
 
 
-def _grants(path: Path) -> bool:
+def _has_credentials(path: Path) -> bool:
     """Whether the default profile of a file names credentials or where they come from."""
     parser = configparser.RawConfigParser(default_section="", strict=False)
     try:
         parser.read_string(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, configparser.Error):
         return False
-    return parser.has_section("default") and any(parser.has_option("default", k) for k in _KEYS)
+    return parser.has_section("default") and any(
+        parser.has_option("default", k) for k in _PROFILE_KEYS
+    )
 
 
-def _mark() -> object:
+def _settings_fingerprint() -> object:
     """What changes when credentials or settings do."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
-    times = [path.stat().st_mtime_ns if path.exists() else 0 for path in _files()]
+    times = [path.stat().st_mtime_ns if path.exists() else 0 for path in _credential_files()]
     return settings, times

@@ -7,10 +7,12 @@ import time
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from .base import Cause, Trouble, Width
+from .base import CloudError, ErrorCause, RefusalScope
 
 _LOGIN = "aws configure, aws sso login, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-_AGAIN = "get new ones: aws sso login, or whatever they came from; then run the cell again"
+_RENEW_CREDENTIALS = (
+    "get new ones: aws sso login, or whatever they came from; then run the cell again"
+)
 _KEYS = (
     "see whose they are: aws sts get-caller-identity; set others: aws configure. Where a region "
     "alone refuses, see that it is enabled: aws account list-regions"
@@ -26,14 +28,14 @@ _VCPUS = (
 )
 _CLOCK = "set the clock of this machine: sudo timedatectl set-ntp true"
 _TYPE = "read the offers anew: jupyter sky catalog refresh aws"
-_GROUPS = "delete what no machine uses: %sky reap"
+_TOO_MANY_GROUPS = "delete what no machine uses: %sky reap"
 _NETWORK = "see that the network is up, and HTTPS_PROXY and AWS_ENDPOINT_URL if they are set"
 _PROXY = "what answers is not AWS but something in between: see HTTPS_PROXY and AWS_ENDPOINT_URL"
 _CA = "if a company's proxy is in between, name its authority: AWS_CA_BUNDLE=/path/to/ca.pem"
 _PROFILE = "see aws configure list-profiles, then set AWS_PROFILE"
 _SPOT_ROLE = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
 
-TABLE: dict[str, tuple[Cause, Width, str]] = {
+TABLE: dict[str, tuple[ErrorCause, RefusalScope, str]] = {
     # -- the place has none left
     "InsufficientInstanceCapacity": ("capacity", "zone", ""),
     "InsufficientHostCapacity": ("capacity", "zone", ""),
@@ -55,7 +57,7 @@ TABLE: dict[str, tuple[Cause, Width, str]] = {
     "SpotInstanceCountLimitExceeded": ("quota", "market", _VCPUS),
     "VolumeLimitExceeded": ("quota", "region", _VCPUS),
     "MaxIOPSLimitExceeded": ("quota", "region", _VCPUS),
-    "SecurityGroupLimitExceeded": ("quota", "region", _GROUPS),
+    "SecurityGroupLimitExceeded": ("quota", "region", _TOO_MANY_GROUPS),
     "RulesPerSecurityGroupLimitExceeded": (
         "quota",
         "region",
@@ -75,9 +77,9 @@ TABLE: dict[str, tuple[Cause, Width, str]] = {
     "IncompleteSignature": ("permission", "region", _KEYS),
     "MissingAuthenticationToken": ("permission", "region", _LOGIN),
     "MissingAuthenticationTokenException": ("permission", "region", _LOGIN),
-    "RequestExpired": ("permission", "region", _AGAIN),
-    "ExpiredToken": ("permission", "region", _AGAIN),
-    "ExpiredTokenException": ("permission", "region", _AGAIN),
+    "RequestExpired": ("permission", "region", _RENEW_CREDENTIALS),
+    "ExpiredToken": ("permission", "region", _RENEW_CREDENTIALS),
+    "ExpiredTokenException": ("permission", "region", _RENEW_CREDENTIALS),
     "RequestTimeTooSkewed": ("permission", "region", _CLOCK),
     "UnauthorizedOperation": ("permission", "region", _POLICY),
     "AccessDenied": ("permission", "region", _POLICY),
@@ -95,7 +97,7 @@ TABLE: dict[str, tuple[Cause, Width, str]] = {
     # before anything is sent
     "NoCredentialsError": ("permission", "region", _LOGIN),
     "PartialCredentialsError": ("permission", "region", _LOGIN),
-    "CredentialRetrievalError": ("permission", "region", _AGAIN),
+    "CredentialRetrievalError": ("permission", "region", _RENEW_CREDENTIALS),
     "TokenRetrievalError": ("permission", "region", "aws sso login"),
     "SSOTokenLoadError": ("permission", "region", "aws sso login"),
     "UnauthorizedSSOTokenError": ("permission", "region", "aws sso login"),
@@ -164,7 +166,7 @@ TABLE: dict[str, tuple[Cause, Width, str]] = {
 }
 """By AWS's code, or the name of botocore's exception: cause, width of the refusal, and fix."""
 
-_SHAPES: tuple[tuple[str, Cause, Width, str], ...] = (
+_CODE_PATTERNS: tuple[tuple[str, ErrorCause, RefusalScope, str], ...] = (
     (r"Insufficient.*Capacity", "capacity", "zone", ""),
     (r".*LimitExceeded", "quota", "region", _VCPUS),
     (r"(Unauthorized|AccessDenied).*", "permission", "region", _POLICY),
@@ -173,19 +175,24 @@ _SHAPES: tuple[tuple[str, Cause, Width, str], ...] = (
 )
 """Codes that the table does not have, by what they look like."""
 
-_SAID = (
+_MESSAGE_HINTS = (
     ("InstanceType|instance type", _TYPE),
     ("(?i)too large for volume|volume size|VolumeSize", "ask for a smaller disk: --disk 100"),
     ("(?i)user data is limited", "shorten what the machine is born with"),
 )
 """Fixes for codes that say little by themselves, by what the message says."""
 
-_DATED = {"RequestExpired", "AuthFailure", "SignatureDoesNotMatch", "InvalidSignatureException"}
+_CLOCK_SENSITIVE_CODES = {
+    "RequestExpired",
+    "AuthFailure",
+    "SignatureDoesNotMatch",
+    "InvalidSignatureException",
+}
 _SKEW_SECONDS = 240.0
-_LONGEST = 400
+_MAX_MESSAGE_CHARS = 400
 
 
-def explain(error: Exception) -> Trouble | None:
+def explain(error: Exception) -> CloudError | None:
     """Say what an error of boto3 or botocore means; None for any other.
 
     Examples
@@ -198,37 +205,37 @@ def explain(error: Exception) -> Trouble | None:
         return None
     response: Any = getattr(error, "response", None)
     if isinstance(response, dict) and "Error" in response:
-        return _refused(response)
+        return _explain_response(response)
     for kind in type(error).__mro__:  # subclasses are read as what they derive from
         if kind.__name__ in TABLE:
             cause, width, fix = TABLE[kind.__name__]
-            return Trouble(cause, type(error).__name__, _short(str(error)), width, fix)
-    return Trouble("unknown", type(error).__name__, _short(str(error)), "region")
+            return CloudError(cause, type(error).__name__, _shorten(str(error)), width, fix)
+    return CloudError("unknown", type(error).__name__, _shorten(str(error)), "region")
 
 
-def _refused(response: dict[str, Any]) -> Trouble:
+def _explain_response(response: dict[str, Any]) -> CloudError:
     """An answer of AWS itself, or of something that stands in between."""
     code = str(response["Error"].get("Code") or "Unknown")
-    message = _short(str(response["Error"].get("Message") or code))
+    message = _shorten(str(response["Error"].get("Message") or code))
     meta = response.get("ResponseMetadata", {})
     status = int(meta.get("HTTPStatusCode") or 0)
-    if code in _DATED and (skew := _skew(message, meta)):
-        return Trouble("permission", code, f"{message} ({skew})", "region", _CLOCK)
-    cause, width, fix = TABLE.get(code) or _shape(code, status)
-    fix = fix or next((fix for said, fix in _SAID if re.search(said, message)), "")
-    return Trouble(cause, code, message, width, fix)
+    if code in _CLOCK_SENSITIVE_CODES and (skew := _describe_clock_skew(message, meta)):
+        return CloudError("permission", code, f"{message} ({skew})", "region", _CLOCK)
+    cause, width, fix = TABLE.get(code) or _match_code_pattern(code, status)
+    fix = fix or next((fix for said, fix in _MESSAGE_HINTS if re.search(said, message)), "")
+    return CloudError(cause, code, message, width, fix)
 
 
-def _shape(code: str, status: int) -> tuple[Cause, Width, str]:
+def _match_code_pattern(code: str, status: int) -> tuple[ErrorCause, RefusalScope, str]:
     if code.isdigit():  # botocore's word for a body that is not AWS's: a proxy's page
         return ("transient" if status >= 500 else "unknown"), "region", _PROXY
-    for pattern, cause, width, fix in _SHAPES:
+    for pattern, cause, width, fix in _CODE_PATTERNS:
         if re.fullmatch(pattern, code):
             return cause, width, fix
     return ("transient" if status >= 500 else "unknown"), "zone", ""
 
 
-def _skew(message: str, meta: dict[str, Any]) -> str:
+def _describe_clock_skew(message: str, meta: dict[str, Any]) -> str:
     """In words, how far this machine's clock is from AWS's; empty if that is not the matter."""
     try:
         theirs = parsedate_to_datetime(meta["HTTPHeaders"]["date"]).timestamp()
@@ -242,7 +249,7 @@ def _skew(message: str, meta: dict[str, Any]) -> str:
     return ""
 
 
-def _short(message: str) -> str:
+def _shorten(message: str) -> str:
     """A message without the coded part that only AWS can read, on one line."""
     words = " ".join(message.partition("Encoded authorization failure message")[0].split())
-    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"
+    return words if len(words) <= _MAX_MESSAGE_CHARS else f"{words[:_MAX_MESSAGE_CHARS]}…"

@@ -11,13 +11,13 @@ from ..errors import SkyNoCapacity, SkyUsageError
 from ..offers import Offer
 
 _UBUNTU = "099720109477"  # Canonical's account
-_WORDS = {"x86_64": "amd64", "arm64": "arm64"}
+_UBUNTU_ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 _OPEN_DRIVER_SINCE = 7.5
 """CUDA compute capability from which NVIDIA's open driver works: not on V100 and before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ImageSource:
     """Where an image is found.
 
     Attributes
@@ -34,7 +34,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class MachineImage:
     """An image in one region.
 
     Attributes
@@ -50,7 +50,7 @@ class Image:
     gib: int
 
 
-def source(arch: str, gpu: str | None = None) -> Source:
+def select_source(arch: str, gpu: str | None = None) -> ImageSource:
     """Say which image a machine is born from: the latest Ubuntu LTS, with drivers for its GPUs.
 
     Examples
@@ -72,19 +72,19 @@ def source(arch: str, gpu: str | None = None) -> Source:
             kind, release = "base-proprietary-nvidia-driver-gpu", "22.04"
             name = "Deep Learning Base Proprietary Nvidia Driver GPU AMI"
         parameter = f"deeplearning/ami/{arch}/{kind}-ubuntu-{release}/latest/ami-id"
-        return Source(f"/aws/service/{parameter}", "amazon", f"{name} (Ubuntu {release}) *")
+        return ImageSource(f"/aws/service/{parameter}", "amazon", f"{name} (Ubuntu {release}) *")
     if vendor == "AWS":  # Trainium and Inferentia
         parameter = "/aws/service/neuron/dlami/multi-framework/ubuntu-24.04/latest/image_id"
-        return Source(parameter, "amazon", "Deep Learning AMI Neuron (Ubuntu 24.04) *")
-    word = _WORDS[arch]
-    return Source(
+        return ImageSource(parameter, "amazon", "Deep Learning AMI Neuron (Ubuntu 24.04) *")
+    word = _UBUNTU_ARCHITECTURES[arch]
+    return ImageSource(
         f"/aws/service/canonical/ubuntu/server/24.04/stable/current/{word}/hvm/ebs-gp3/ami-id",
         _UBUNTU,
         f"ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-{word}-server-*",
     )
 
 
-def find(client: Callable[[str, str], Any], offer: Offer) -> Image:
+def find_image(client: Callable[[str, str], Any], offer: Offer) -> MachineImage:
     """Look the image of an offer up in its region.
 
     Parameters
@@ -94,7 +94,7 @@ def find(client: Callable[[str, str], Any], offer: Offer) -> Image:
     """
     ec2 = client("ec2", offer.region)
     arch = offer.arch or _arch(ec2, offer.instance_type)
-    wanted = source(arch, offer.gpu)
+    wanted = select_source(arch, offer.gpu)
     id = _latest(client("ssm", offer.region), wanted.parameter)
     if id:
         images = ec2.describe_images(ImageIds=[id])["Images"]
@@ -106,13 +106,13 @@ def find(client: Callable[[str, str], Any], offer: Offer) -> Image:
         )["Images"]
     if not images:
         missing = SkyNoCapacity(f"{offer.place}: the region has no image {wanted.name}")
-        missing.cause, missing.width = "quota", "family"
+        missing.cause, missing.scope = "quota", "family"
         raise missing
     image = max(images, key=lambda each: each["CreationDate"])
     root = image["RootDeviceName"]
     disks = image.get("BlockDeviceMappings", [])
     sizes = [each["Ebs"].get("VolumeSize", 0) for each in disks if each.get("DeviceName") == root]
-    return Image(image["ImageId"], root, max(sizes, default=0))
+    return MachineImage(image["ImageId"], root, max(sizes, default=0))
 
 
 def _latest(ssm: Any, parameter: str) -> str:

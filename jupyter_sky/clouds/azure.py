@@ -13,20 +13,20 @@ from typing import Any
 
 from . import azure_account, azure_looks, azure_self_delete
 from . import azure_bodies as bodies
-from .azure_account import Account
-from .azure_errors import explain, passes
-from .azure_self_delete import Roles
-from .azure_waits import Stop, idle, together
-from .base import Birth, Launch, Machine, Made, Tick, Trouble, forgotten
-from .rented import RentedCloud
+from .azure_account import AzureClients
+from .azure_errors import explain, is_transient
+from .azure_self_delete import MachineRoles
+from .azure_waits import StopSignal, run_parallel_requests, sleep_with_tick
+from .base import CloudError, LaunchRequest, Machine, MachineConfig, OnCreated, Tick, ignore
+from .rented import CloudProvider
 
-FRESH_SECONDS = 900.0
+LAUNCH_GRACE_SECONDS = 900.0
 """A group without machines that is younger may be one that is being made."""
 POLL_SECONDS = 2.0
 """Most seconds between two looks at an operation; Azure itself asks for ten and more."""
-_GOING_SECONDS = 300.0  # a group of the same name that is being deleted is waited for
+_DELETION_WAIT_SECONDS = 300.0  # a group of the same name that is being deleted is waited for
 
-_GOING = {"ResourceGroupNotFound", "ResourceGroupBeingDeleted", "ResourceNotFound"}
+_DELETION_CODES = {"ResourceGroupNotFound", "ResourceGroupBeingDeleted", "ResourceNotFound"}
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +50,9 @@ class AzureDriver:
 
     def __init__(self, poll: float = POLL_SECONDS) -> None:
         self.poll = poll
-        self._account: Account | None = None
+        self._account: AzureClients | None = None
         self._lock = threading.Lock()
-        self._roles = Roles()
+        self._roles = MachineRoles()
 
     # -- who we are --------------------------------------------------------------------------
 
@@ -62,31 +62,31 @@ class AzureDriver:
 
     def identify(self) -> str:
         """Prove the credentials by one request; return the subscription."""
-        return self._use().identify()
+        return self._current_account().identify()
 
-    def explain(self, error: Exception) -> Trouble | None:
+    def explain(self, error: Exception) -> CloudError | None:
         """Say what an error means; None for one that is not of Azure's SDK."""
         return explain(error)
 
-    def ending(self, order: Launch) -> str:
+    def self_delete_script(self, order: LaunchRequest) -> str:
         """Return shell commands by which the head deletes its group, and another node itself."""
-        account = self._use()
-        return bodies.ending(account.manager, account.subscription, order.token)
+        account = self._current_account()
+        return bodies.self_delete_script(account.manager, account.subscription, order.token)
 
     # -- making ------------------------------------------------------------------------------
 
     def create(
-        self, order: Launch, birth: Birth, tick: Tick, made: Made = forgotten
+        self, order: LaunchRequest, birth: MachineConfig, tick: Tick, made: OnCreated = ignore
     ) -> list[Machine]:
         """Create all machines of an order in one zone, or none, in a group of their own.
 
         What an answer that was lost has made is kept, since the same order comes again and finds
         it; all else that stands in the way takes the group with it.
         """
-        account, group = self._use(), bodies.group_name(order.token)
+        account, group = self._current_account(), bodies.group_name(order.token)
         self._make_group(account, order, birth, tick)
         try:
-            together(
+            run_parallel_requests(
                 [
                     partial(_make_network, account, group, order, birth),
                     partial(_make_firewall, account, group, order, birth),
@@ -95,7 +95,7 @@ class AzureDriver:
                 self.poll,
                 tick,
             )
-            found = together(
+            found = run_parallel_requests(
                 [
                     partial(_make_machine, account, self._roles, group, order, birth, rank)
                     for rank in range(order.resources.nodes)
@@ -103,18 +103,20 @@ class AzureDriver:
                 self.poll,
                 tick,
             )
-        except _Failed as failed:
-            self._forsake(account, group, order.token, made)
+        except _ProvisioningFailed as failed:
+            self._abandon_group(account, group, order.token, made)
             raise failed.error from None
         except BaseException as error:
-            if not passes(error):
-                self._forsake(account, group, order.token, made)
+            if not is_transient(error):
+                self._abandon_group(account, group, order.token, made)
             raise
         ids = [seen.id for seen in found]
-        azure_self_delete.deallocate_at(account, order.offer.region, ids, birth.lease_end)
-        return [azure_looks.machine(group, seen, "", "") for seen in found]
+        azure_self_delete.schedule_deallocation(account, order.offer.region, ids, birth.lease_end)
+        return [azure_looks.parse_machine(group, seen, "", "") for seen in found]
 
-    def _make_group(self, account: Account, order: Launch, birth: Birth, tick: Tick) -> None:
+    def _make_group(
+        self, account: AzureClients, order: LaunchRequest, birth: MachineConfig, tick: Tick
+    ) -> None:
         from azure.core.exceptions import HttpResponseError
         from azure.mgmt.resource.resources.models import ResourceGroup
 
@@ -122,19 +124,21 @@ class AzureDriver:
         body = ResourceGroup(location=order.offer.region, tags=written)
         name = bodies.group_name(order.token)
         put = partial(account.resource.resource_groups.create_or_update, name, body)
-        until = time.monotonic() + _GOING_SECONDS
+        until = time.monotonic() + _DELETION_WAIT_SECONDS
         while True:
             try:
-                together([lambda stop: put()], self.poll, tick)
+                run_parallel_requests([lambda stop: put()], self.poll, tick)
                 return
             except HttpResponseError as error:
                 trouble = explain(error)
                 going = trouble is not None and trouble.code == "ResourceGroupBeingDeleted"
                 if not going or time.monotonic() > until:
                     raise
-            idle(min(self.poll, 1.0), tick)
+            sleep_with_tick(min(self.poll, 1.0), tick)
 
-    def _forsake(self, account: Account, group: str, token: str, made: Made) -> None:
+    def _abandon_group(
+        self, account: AzureClients, group: str, token: str, made: OnCreated
+    ) -> None:
         """Ask for the end of a group, whatever is in the way: its order looks for it later."""
         with suppress(Exception):
             made(self.machines(token=token))
@@ -149,14 +153,14 @@ class AzureDriver:
         self, *, owner: str = "", token: str = "", regions: Collection[str] | None = None
     ) -> list[Machine]:
         """List machines that have not ended, of an owner or an order, in all regions or some."""
-        account = self._use()
+        account = self._current_account()
         groups = [
             group.name
-            for group in azure_looks.groups(account, owner, token)
+            for group in azure_looks.list_groups(account, owner, token)
             if regions is None or group.location in regions
         ]
-        found = together(
-            [partial(azure_looks.members, account, name) for name in groups], self.poll
+        found = run_parallel_requests(
+            [partial(azure_looks.list_members, account, name) for name in groups], self.poll
         )
         return [machine for members in found for machine in members if machine.state != "ended"]
 
@@ -166,18 +170,18 @@ class AzureDriver:
         A spot machine that was taken back is deleted, with nothing to ask about; it is known by
         its group, which is still there.
         """
-        account = self._use()
+        account = self._current_account()
         groups: dict[str, set[str]] = {}
         for id in ids:
             groups.setdefault(id.partition("/")[0], set()).add(id)
-        calls = [partial(azure_looks.described, account, *each) for each in groups.items()]
-        return [one for found in together(calls, self.poll) for one in found]
+        calls = [partial(azure_looks.describe_members, account, *each) for each in groups.items()]
+        return [one for found in run_parallel_requests(calls, self.poll) for one in found]
 
     def console(self, id: str) -> str:
         """Return the end of what a machine has written to its serial console."""
         from azure.core.exceptions import ResourceNotFoundError
 
-        account = self._use()
+        account = self._current_account()
         group, _, name = id.partition("/")
         try:
             where = account.compute.virtual_machines.retrieve_boot_diagnostics_data(group, name)
@@ -188,29 +192,33 @@ class AzureDriver:
 
     # -- ending ------------------------------------------------------------------------------
 
-    def ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
+    def list_ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
         """Return None: Azure lists only what is there."""
         return None
 
     def remove(self, ids: Sequence[str]) -> None:
         """Ask for the end of machines; the last of a group takes the group with it."""
-        account = self._use()
+        account = self._current_account()
         groups: dict[str, set[str]] = {}
         for id in ids:
             group, _, name = id.partition("/")
             groups.setdefault(group, set()).add(name.lower())
-        together([partial(_remove, account, *each) for each in groups.items()], self.poll)
+        run_parallel_requests(
+            [partial(_remove, account, *each) for each in groups.items()], self.poll
+        )
 
-    def leftovers(self, owner: str, regions: Collection[str] | None = None) -> list[str]:
+    def delete_unused_resources(
+        self, owner: str, regions: Collection[str] | None = None
+    ) -> list[str]:
         """Delete the groups without a machine, with the disks and addresses in them."""
-        account, gone = self._use(), []
-        for group in azure_looks.groups(account, owner):
-            made = group.tags.get(bodies.MADE, "")
+        account, gone = self._current_account(), []
+        for group in azure_looks.list_groups(account, owner):
+            made = group.tags.get(bodies.CREATED_TAG, "")
             if regions is not None and group.location not in regions:
                 continue
-            if not made.isdigit() or time.time() - int(made) < FRESH_SECONDS:
+            if not made.isdigit() or time.time() - int(made) < LAUNCH_GRACE_SECONDS:
                 continue
-            if all(one.state == "ended" for one in azure_looks.members(account, group.name)):
+            if all(one.state == "ended" for one in azure_looks.list_members(account, group.name)):
                 _delete_group(account, group.name)
                 gone.append(f"resource group {group.name} in {group.location}")
         return gone
@@ -220,7 +228,7 @@ class AzureDriver:
 
     # -- the account -------------------------------------------------------------------------
 
-    def _use(self) -> Account:
+    def _current_account(self) -> AzureClients:
         """Return the clients for what the environment says now."""
         key = tuple(os.environ.get(name) for name in azure_account.VARIABLES)
         with self._lock:
@@ -232,7 +240,7 @@ class AzureDriver:
 # -- making, each in a thread of its own -------------------------------------------------------
 
 
-class _Failed(Exception):
+class _ProvisioningFailed(Exception):
     """A machine was not made after all, and what is there of it is of no use."""
 
     def __init__(self, error: Exception) -> None:
@@ -240,20 +248,34 @@ class _Failed(Exception):
         self.error = error
 
 
-def _make_network(account: Account, group: str, order: Launch, birth: Birth, stop: Stop) -> None:
+def _make_network(
+    account: AzureClients, group: str, order: LaunchRequest, birth: MachineConfig, stop: StopSignal
+) -> None:
     body = bodies.virtual_network(order, birth)
     networks = account.network.virtual_networks
-    networks.begin_create_or_update(group, bodies.NETWORK, body, polling=stop.poller()).result()
+    networks.begin_create_or_update(
+        group, bodies.NETWORK, body, polling=stop.polling_method()
+    ).result()
 
 
-def _make_firewall(account: Account, group: str, order: Launch, birth: Birth, stop: Stop) -> None:
+def _make_firewall(
+    account: AzureClients, group: str, order: LaunchRequest, birth: MachineConfig, stop: StopSignal
+) -> None:
     body = bodies.firewall(order, birth)
     firewalls = account.network.network_security_groups
-    firewalls.begin_create_or_update(group, bodies.FIREWALL, body, polling=stop.poller()).result()
+    firewalls.begin_create_or_update(
+        group, bodies.FIREWALL, body, polling=stop.polling_method()
+    ).result()
 
 
 def _make_machine(
-    account: Account, roles: Roles, group: str, order: Launch, birth: Birth, rank: int, stop: Stop
+    account: AzureClients,
+    roles: MachineRoles,
+    group: str,
+    order: LaunchRequest,
+    birth: MachineConfig,
+    rank: int,
+    stop: StopSignal,
 ) -> Any:
     """Create one machine and wait until Azure has found a place for it, or none."""
     from azure.core import MatchConditions
@@ -262,7 +284,7 @@ def _make_machine(
     name = bodies.machine_name(order.token, rank)
     home = f"/subscriptions/{account.subscription}/resourceGroups/{group}"
     body = bodies.virtual_machine(order, birth, rank, home)
-    machines, polling = account.compute.virtual_machines, stop.poller()
+    machines, polling = account.compute.virtual_machines, stop.polling_method()
     try:
         poller = machines.begin_create_or_update(
             group, name, body, match_condition=MatchConditions.IfMissing, polling=polling
@@ -270,18 +292,22 @@ def _make_machine(
     except HttpResponseError as error:
         if error.status_code != 412:
             raise
-        return _settled(account, roles, group, name, stop)  # it was made by an answer that got lost
+        return _await_existing_machine(
+            account, roles, group, name, stop
+        )  # it was made by an answer that got lost
     early = roles.assign(account, home, polling.first)
     try:
         made = poller.result()
     except HttpResponseError as error:
-        raise _Failed(error) from None
+        raise _ProvisioningFailed(error) from None
     if not early:
         roles.assign(account, home, made)
     return made
 
 
-def _settled(account: Account, roles: Roles, group: str, name: str, stop: Stop) -> Any:
+def _await_existing_machine(
+    account: AzureClients, roles: MachineRoles, group: str, name: str, stop: StopSignal
+) -> Any:
     """Wait for a machine that somebody else's request makes."""
     from azure.core.exceptions import HttpResponseError, ODataV4Format
 
@@ -293,16 +319,19 @@ def _settled(account: Account, roles: Roles, group: str, name: str, stop: Stop) 
         seen = account.compute.virtual_machines.get(group, name, expand="instanceView")
     if seen.properties.provisioning_state != "Failed":
         return seen
-    code, message = azure_looks.failure(seen) or ("ProvisioningFailed", "the machine was not made")
+    code, message = azure_looks.provisioning_error(seen) or (
+        "ProvisioningFailed",
+        "the machine was not made",
+    )
     error = HttpResponseError(message)
     error.error = ODataV4Format({"code": code, "message": message})
-    raise _Failed(error)
+    raise _ProvisioningFailed(error)
 
 
 # -- ending ------------------------------------------------------------------------------------
 
 
-def _remove(account: Account, group: str, names: set[str], stop: Stop) -> None:
+def _remove(account: AzureClients, group: str, names: set[str], stop: StopSignal) -> None:
     from azure.core.exceptions import ResourceNotFoundError
 
     machines = account.compute.virtual_machines
@@ -318,7 +347,7 @@ def _remove(account: Account, group: str, names: set[str], stop: Stop) -> None:
         pass  # it is gone
 
 
-def _delete_group(account: Account, group: str) -> None:
+def _delete_group(account: AzureClients, group: str) -> None:
     """Ask for the end of a group and all in it, without the wait for systems to shut down."""
     from azure.core.exceptions import HttpResponseError
 
@@ -328,8 +357,8 @@ def _delete_group(account: Account, group: str) -> None:
         )
     except HttpResponseError as error:
         trouble = explain(error)
-        if trouble is None or trouble.code not in _GOING:
+        if trouble is None or trouble.code not in _DELETION_CODES:
             raise
 
 
-cloud = RentedCloud(AzureDriver())
+cloud = CloudProvider(AzureDriver())

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import SkyPermission
 
-PUBLIC = "https://management.azure.com"
+PUBLIC_CLOUD = "https://management.azure.com"
 VARIABLES = (
     "AZURE_AUTHORITY_HOST",
     "AZURE_CLIENT_CERTIFICATE_PATH",
@@ -27,9 +27,9 @@ VARIABLES = (
     "MSI_ENDPOINT",
 )
 """What decides who we are and whom we ask."""
-_READING = "?api-version=2022-12-01"
-_HTTP: dict[str, Any] = {"retry_total": 0, "connection_timeout": 10, "read_timeout": 60}
-"""Of all requests: who waits and sends again is `rented.RentedCloud`."""
+_READ_TIMEOUTS = "?api-version=2022-12-01"
+_HTTP_OPTIONS: dict[str, Any] = {"retry_total": 0, "connection_timeout": 10, "read_timeout": 60}
+"""Of all requests: who waits and sends again is `rented.CloudProvider`."""
 
 
 def configured() -> str:
@@ -47,20 +47,20 @@ def configured() -> str:
                 return f"service principal {have('AZURE_CLIENT_ID')} ({name})"
     if have("IDENTITY_ENDPOINT") or have("MSI_ENDPOINT"):
         return "managed identity"
-    for seen in _logged_in():
+    for seen in _cli_subscriptions():
         if isinstance(user := seen.get("user"), dict):
             return f"az login as {user.get('name', 'somebody')}"
     return ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Account:
+class AzureClients:
     """Clients of one subscription, and the environment that they were made from."""
 
     key: tuple[str | None, ...]
     manager: str
     subscription: str
-    plain: Any
+    http: Any
     """A pipeline with our credentials, for what the clients have no method for."""
     compute: Any
     network: Any
@@ -68,7 +68,7 @@ class Account:
 
     def identify(self) -> str:
         """Ask for the subscription; return which it is."""
-        found = _get(self.plain, f"{self.manager}/subscriptions/{self.subscription}{_READING}")
+        found = _get(self.http, f"{self.manager}/subscriptions/{self.subscription}{_READ_TIMEOUTS}")
         state = found.get("state", "Enabled")
         said = f"subscription {found.get('displayName', '')} ({self.subscription})"
         if state not in ("Enabled", "Warned"):
@@ -83,7 +83,7 @@ class Account:
         return requests.get(url, timeout=20).text
 
 
-def connect(key: tuple[str | None, ...]) -> Account:
+def connect(key: tuple[str | None, ...]) -> AzureClients:
     """Return clients for what the environment says, which is `key`."""
     from azure.core import PipelineClient
     from azure.core.pipeline.policies import BearerTokenCredentialPolicy
@@ -91,12 +91,12 @@ def connect(key: tuple[str | None, ...]) -> Account:
     from azure.mgmt.network import NetworkManagementClient
     from azure.mgmt.resource.resources import ResourceManagementClient
 
-    manager = os.environ.get("AZURE_RESOURCE_MANAGER_URL", PUBLIC).rstrip("/")
-    credential, scope = _credential(), f"{manager}/.default"
+    manager = os.environ.get("AZURE_RESOURCE_MANAGER_URL", PUBLIC_CLOUD).rstrip("/")
+    credential, scope = _make_credential(), f"{manager}/.default"
     plain: Any = PipelineClient(manager, policies=[BearerTokenCredentialPolicy(credential, scope)])
-    subscription = _subscription(plain, manager)
-    options: dict[str, Any] = {"base_url": manager, "credential_scopes": [scope], **_HTTP}
-    return Account(
+    subscription = _select_subscription(plain, manager)
+    options: dict[str, Any] = {"base_url": manager, "credential_scopes": [scope], **_HTTP_OPTIONS}
+    return AzureClients(
         key,
         manager,
         subscription,
@@ -107,7 +107,7 @@ def connect(key: tuple[str | None, ...]) -> Account:
     )
 
 
-def _credential() -> Any:
+def _make_credential() -> Any:
     from azure.identity import DefaultAzureCredential
 
     have = os.environ.get
@@ -127,13 +127,13 @@ def _credential() -> Any:
     return DefaultAzureCredential(**options)
 
 
-def _subscription(plain: Any, manager: str) -> str:
+def _select_subscription(plain: Any, manager: str) -> str:
     """Return the subscription that is set, that ``az`` uses, or the only one that we see."""
     if given := os.environ.get("AZURE_SUBSCRIPTION_ID"):
         return given
-    if chosen := next((seen["id"] for seen in _logged_in() if seen.get("isDefault")), None):
+    if chosen := next((seen["id"] for seen in _cli_subscriptions() if seen.get("isDefault")), None):
         return chosen
-    listed = _get(plain, f"{manager}/subscriptions{_READING}").get("value", [])
+    listed = _get(plain, f"{manager}/subscriptions{_READ_TIMEOUTS}").get("value", [])
     seen = {one["subscriptionId"]: one.get("displayName", "") for one in listed}
     if len(seen) == 1:
         return next(iter(seen))
@@ -144,7 +144,7 @@ def _subscription(plain: Any, manager: str) -> str:
     )
 
 
-def _logged_in() -> list[dict[str, Any]]:
+def _cli_subscriptions() -> list[dict[str, Any]]:
     """Return the subscriptions that ``az login`` has noted."""
     folder = Path(os.environ.get("AZURE_CONFIG_DIR") or Path.home() / ".azure")
     try:

@@ -12,26 +12,26 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..offers import Offer
-from .base import Birth, Launch
-from .deletion import deletion
+from .base import LaunchRequest, MachineConfig
+from .deletion import self_delete_script
 
 if TYPE_CHECKING:
     from azure.mgmt.compute import models as compute
     from azure.mgmt.network import models as network
 
-MADE = "jupyter-sky-made"
+CREATED_TAG = "jupyter-sky-made"
 """Tag of a group: unix seconds at which it was made."""
-SPOT = "jupyter-sky-spot"
+SPOT_TAG = "jupyter-sky-spot"
 """Tag of a group whose machines Azure may take back, and then keeps no trace of."""
 NETWORK, SUBNET, FIREWALL = "network", "nodes", "firewall"
 IMAGE_GIB = 30
 GPU_IMAGE_GIB = 128
 """The image with drivers nearly fills the 64 GiB that it comes with."""
-_LONGEST = 50  # of a name: Azure allows 64 to a machine, of which its rank takes some
-_AMD = re.compile("MI300|V710|MI25")
+_MAX_NAME_CHARS = 50  # of a name: Azure allows 64 to a machine, of which its rank takes some
+_AMD_GPUS = re.compile("MI300|V710|MI25")
 
 
-def stem(token: str) -> str:
+def resource_prefix(token: str) -> str:
     """Return the name of an order in Azure's alphabet: ``[a-z][a-z0-9-]*``.
 
     Examples
@@ -44,27 +44,27 @@ def stem(token: str) -> str:
     name = re.sub("[^a-z0-9]+", "-", token.lower()).strip("-")
     if not re.match("[a-z]", name):
         name = f"sky-{name}"
-    if name == token and len(name) <= _LONGEST:
+    if name == token and len(name) <= _MAX_NAME_CHARS:
         return name
-    return f"{name[: _LONGEST - 7].rstrip('-')}-{hashlib.sha256(token.encode()).hexdigest()[:6]}"
+    return f"{name[: _MAX_NAME_CHARS - 7].rstrip('-')}-{hashlib.sha256(token.encode()).hexdigest()[:6]}"
 
 
 def group_name(token: str) -> str:
     """Return the name of an order's resource group."""
-    return f"jupyter-sky-{stem(token)}"
+    return f"jupyter-sky-{resource_prefix(token)}"
 
 
 def machine_name(token: str, rank: int) -> str:
     """Return the name of a machine of an order."""
-    return f"{stem(token)}-{rank}"
+    return f"{resource_prefix(token)}-{rank}"
 
 
-def rank_of(name: str) -> int:
+def parse_rank(name: str) -> int:
     """Return the rank of a machine of ours by its name.
 
     Examples
     --------
-    >>> rank_of("train-3f2a91c0-12")
+    >>> parse_rank("train-3f2a91c0-12")
     12
     """
     digits = name.rpartition("-")[2]
@@ -82,7 +82,7 @@ def zone_number(offer: Offer) -> str:
     return (offer.zone or "").rpartition("-")[2]
 
 
-def image(offer: Offer) -> tuple[str, str, str]:
+def select_image(offer: Offer) -> tuple[str, str, str]:
     """Return publisher, offer and SKU: the latest Ubuntu LTS, with drivers where there are GPUs.
 
     Examples
@@ -92,23 +92,27 @@ def image(offer: Offer) -> tuple[str, str, str]:
     """
     if offer.gpu_count:
         kind = "-gb200" if offer.arch == "arm64" else ""
-        if _AMD.search(offer.gpu or ""):
+        if _AMD_GPUS.search(offer.gpu or ""):
             kind = "-rocm"
         return "microsoft-dsvm", "ubuntu-hpc", f"2404{kind}"
     return "Canonical", "ubuntu-24_04-lts", "server-arm64" if offer.arch == "arm64" else "server"
 
 
-def tags(birth: Birth) -> dict[str, str]:
+def format_tags(birth: MachineConfig) -> dict[str, str]:
     """Return the tags as Azure takes them: any text, 256 characters at most."""
     return {name: value[:256] for name, value in birth.tags.items()}
 
 
-def group_tags(order: Launch, birth: Birth, now: float) -> dict[str, str]:
+def group_tags(order: LaunchRequest, birth: MachineConfig, now: float) -> dict[str, str]:
     """Return the tags of a group that is made `now`, in unix seconds."""
-    return tags(birth) | {MADE: str(int(now))} | ({SPOT: "yes"} if order.offer.spot else {})
+    return (
+        format_tags(birth)
+        | {CREATED_TAG: str(int(now))}
+        | ({SPOT_TAG: "yes"} if order.offer.spot else {})
+    )
 
 
-def virtual_network(order: Launch, birth: Birth) -> network.VirtualNetwork:
+def virtual_network(order: LaunchRequest, birth: MachineConfig) -> network.VirtualNetwork:
     """Return a private network for one cluster."""
     from azure.mgmt.network import models
 
@@ -117,7 +121,7 @@ def virtual_network(order: Launch, birth: Birth) -> network.VirtualNetwork:
     )
     return models.VirtualNetwork(
         location=order.offer.region,
-        tags=tags(birth),
+        tags=format_tags(birth),
         properties=models.VirtualNetworkPropertiesFormat(
             address_space=models.AddressSpace(address_prefixes=["10.77.0.0/16"]),
             subnets=[subnet],
@@ -125,7 +129,7 @@ def virtual_network(order: Launch, birth: Birth) -> network.VirtualNetwork:
     )
 
 
-def firewall(order: Launch, birth: Birth) -> network.NetworkSecurityGroup:
+def firewall(order: LaunchRequest, birth: MachineConfig) -> network.NetworkSecurityGroup:
     """Return the firewall: SSH from where it may come; Azure itself lets the nodes meet."""
     from azure.mgmt.network import models
 
@@ -144,13 +148,13 @@ def firewall(order: Launch, birth: Birth) -> network.NetworkSecurityGroup:
     )
     return models.NetworkSecurityGroup(
         location=order.offer.region,
-        tags=tags(birth),
+        tags=format_tags(birth),
         properties=models.NetworkSecurityGroupPropertiesFormat(security_rules=[ssh]),
     )
 
 
 def virtual_machine(
-    order: Launch, birth: Birth, rank: int, group_id: str
+    order: LaunchRequest, birth: MachineConfig, rank: int, group_id: str
 ) -> compute.VirtualMachine:
     """Return one machine with its disk, interface and address, which end with it."""
     from azure.mgmt.compute import models
@@ -167,13 +171,13 @@ def virtual_machine(
     return models.VirtualMachine(
         location=offer.region,
         zones=[zone] if zone else None,
-        tags=tags(birth),
+        tags=format_tags(birth),
         identity=models.VirtualMachineIdentity(type="SystemAssigned"),
         properties=models.VirtualMachineProperties(
             hardware_profile=models.HardwareProfile(vm_size=offer.instance_type),
-            storage_profile=_storage(offer, birth, name),
-            os_profile=_system(birth, name),
-            network_profile=_interface(birth, name, group_id),
+            storage_profile=_storage_profile(offer, birth, name),
+            os_profile=_os_profile(birth, name),
+            network_profile=_network_profile(birth, name, group_id),
             diagnostics_profile=models.DiagnosticsProfile(
                 boot_diagnostics=models.BootDiagnostics(enabled=True)
             ),
@@ -182,10 +186,10 @@ def virtual_machine(
     )
 
 
-def _storage(offer: Offer, birth: Birth, name: str) -> compute.StorageProfile:
+def _storage_profile(offer: Offer, birth: MachineConfig, name: str) -> compute.StorageProfile:
     from azure.mgmt.compute import models
 
-    publisher, product, sku = image(offer)
+    publisher, product, sku = select_image(offer)
     least = GPU_IMAGE_GIB if offer.gpu_count else IMAGE_GIB
     return models.StorageProfile(
         image_reference=models.ImageReference(
@@ -202,7 +206,7 @@ def _storage(offer: Offer, birth: Birth, name: str) -> compute.StorageProfile:
     )
 
 
-def _system(birth: Birth, name: str) -> compute.OSProfile:
+def _os_profile(birth: MachineConfig, name: str) -> compute.OSProfile:
     from azure.mgmt.compute import models
 
     key = models.SshPublicKey(
@@ -219,11 +223,11 @@ def _system(birth: Birth, name: str) -> compute.OSProfile:
     )
 
 
-def _interface(birth: Birth, name: str, group_id: str) -> compute.NetworkProfile:
+def _network_profile(birth: MachineConfig, name: str, group_id: str) -> compute.NetworkProfile:
     """Return the interface, which Azure makes with the machine, as is its address."""
     from azure.mgmt.compute import models
 
-    around, written = f"{group_id}/providers/Microsoft.Network", tags(birth)
+    around, written = f"{group_id}/providers/Microsoft.Network", format_tags(birth)
     address = models.VirtualMachinePublicIPAddressConfiguration(
         name=f"{name}-address",
         tags=written,
@@ -257,21 +261,21 @@ def _interface(birth: Birth, name: str, group_id: str) -> compute.NetworkProfile
     )
 
 
-def ending(manager: str, subscription: str, token: str) -> str:
+def self_delete_script(manager: str, subscription: str, token: str) -> str:
     """Return shell commands by which the head deletes its group, and another machine itself.
 
     A power-off alone would not do: Azure bills a machine that is off until it is deallocated.
     """
-    where = _ORDER.format(
+    where = _DELETE_REQUEST.format(
         resource=f"{manager}/",
         group=f"{manager}/subscriptions/{subscription}/resourcegroups/{group_name(token)}",
-        others=f"{stem(token)}-",
+        others=f"{resource_prefix(token)}-",
         head=machine_name(token, 0),
     )
-    return deletion(where, for_ever=True)
+    return self_delete_script(where, retry_forever=True)
 
 
-_ORDER = """\
+_DELETE_REQUEST = """\
 def order():
     me, url = socket.gethostname(), "{group}"
     if me.startswith("{others}") and me != "{head}":

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .base import Cause, Trouble, Width
+from .base import CloudError, ErrorCause, RefusalScope
 
 _QUOTA = "ask for more: az quota update, or Quotas in the portal"
 _LOGIN = "az login, or set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
@@ -25,10 +25,10 @@ _SIZE = "az vm list-skus --location REGION --output table, or %sky catalog refre
 _DISK = "ask for a smaller --disk: a boot disk of Azure has 4095 GiB at most"
 _PLACE = "leave out --region, or name another"
 _POLICY = "ask who owns the policy, or leave out what it forbids: --region, --instance-type"
-_AUTHORITY = "if it is your proxy, set REQUESTS_CA_BUNDLE to the file of its authority"
+_CERTIFICATE_AUTHORITY = "if it is your proxy, set REQUESTS_CA_BUNDLE to the file of its authority"
 _PROXY = "look at HTTPS_PROXY, or try where no proxy is in between"
 
-TABLE: dict[str, tuple[Cause, Width, str]] = {
+TABLE: dict[str, tuple[ErrorCause, RefusalScope, str]] = {
     # no machine left
     "AllocationFailed": ("capacity", "zone", ""),
     "ZonalAllocationFailed": ("capacity", "zone", ""),
@@ -61,7 +61,7 @@ TABLE: dict[str, tuple[Cause, Width, str]] = {
     "AADSTS53003": ("permission", "zone", "a rule of the tenant forbids it: ask its administrator"),
     "AADSTS70043": ("permission", "zone", "az login"),
     "AADSTS700082": ("permission", "zone", "az login"),
-    "UntrustedCertificate": ("permission", "zone", _AUTHORITY),
+    "UntrustedCertificate": ("permission", "zone", _CERTIFICATE_AUTHORITY),
     "UnknownTenant": ("permission", "zone", _TENANT),
     "CredentialUnavailable": ("permission", "zone", _LOGIN),
     "AuthenticationFailed": ("permission", "zone", _LOGIN),
@@ -123,12 +123,14 @@ TABLE: dict[str, tuple[Cause, Width, str]] = {
 """Code: cause, how much around the place it is true of, and what to do."""
 
 # what the SDK says of a connection where it keeps the error itself to itself
-_UNREACHED = re.compile("Failed to (establish|resolve)|timed out|Connection (aborted|reset)|EOF")
+_CONNECTION_ERROR = re.compile(
+    "Failed to (establish|resolve)|timed out|Connection (aborted|reset)|EOF"
+)
 _ENTRA = re.compile(r"AADSTS\d+")
-_LONGEST = 400  # of a message: some list all sizes of a region
+_MAX_MESSAGE_CHARS = 400  # of a message: some list all sizes of a region
 
 
-def explain(error: Exception) -> Trouble | None:
+def explain(error: Exception) -> CloudError | None:
     """Say what an error of Azure's SDK means; None for one that is not of it.
 
     Examples
@@ -144,72 +146,72 @@ def explain(error: Exception) -> Trouble | None:
     if isinstance(error, azure.AzureError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
         cause, width, fix = TABLE["UntrustedCertificate"]
         message = "what answers shows a certificate that nobody here trusts"
-        return Trouble(cause, "UntrustedCertificate", message, width, fix)
+        return CloudError(cause, "UntrustedCertificate", message, width, fix)
     if isinstance(error, azure.ClientAuthenticationError):
-        return _identity(error)
+        return _explain_credentials(error)
     # the SDK reads some answers without a look at what they are
     if isinstance(error, azure.DecodeError | json.JSONDecodeError):
-        return Trouble("transient", "DecodeError", "the answer is not Azure's", fix=_PROXY)
+        return CloudError("transient", "DecodeError", "the answer is not Azure's", fix=_PROXY)
     if isinstance(error, azure.HttpResponseError):
-        return _answer(error)
+        return _explain_response(error)
     if isinstance(error, azure.AzureError):  # no connection, no answer, half an answer
-        return Trouble("transient", type(error).__name__, _short(str(error)))
+        return CloudError("transient", type(error).__name__, _shorten(str(error)))
     return None
 
 
-def passes(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether the same request may do well when it is sent again."""
     trouble = explain(error) if isinstance(error, Exception) else None
     return trouble is not None and trouble.cause in ("throttled", "transient")
 
 
-def _identity(error: Any) -> Trouble:
+def _explain_credentials(error: Any) -> CloudError:
     """No credentials, or ones that Entra or the Resource Manager refuse."""
     text = str(error)
-    for code, message in _errors(error):
+    for code, message in _nested_errors(error):
         if code in TABLE:
-            return _trouble(code, message)
+            return _explain_code(code, message)
     if found := _ENTRA.search(text):
         cause, width, fix = TABLE.get(found[0], ("permission", "zone", _LOGIN))
         sentence = text[found.end() :].lstrip(": ").split("Trace ID")[0]
-        return Trouble(cause, found[0], _short(sentence), width, fix)
+        return CloudError(cause, found[0], _shorten(sentence), width, fix)
     if "Unable to get authority configuration" in text:  # the SDK keeps the rest to itself
         cause, width, fix = TABLE["UnknownTenant"]
         message = "there is no such tenant, or something else answers in the place of Entra"
-        return Trouble(cause, "UnknownTenant", message, width, fix)
-    if _UNREACHED.search(text):
+        return CloudError(cause, "UnknownTenant", message, width, fix)
+    if _CONNECTION_ERROR.search(text):
         where = text.rpartition("EnvironmentCredential: ")[2]
-        return Trouble("transient", "Unreachable", _short(where), fix=_PROXY)
+        return CloudError("transient", "Unreachable", _shorten(where), fix=_PROXY)
     if type(error).__name__ == "CredentialUnavailableError":
         cause, width, fix = TABLE["CredentialUnavailable"]
-        return Trouble(cause, "CredentialUnavailable", _short(text), width, fix)
-    return Trouble("permission", "AuthenticationFailed", _short(text), fix=_LOGIN)
+        return CloudError(cause, "CredentialUnavailable", _shorten(text), width, fix)
+    return CloudError("permission", "AuthenticationFailed", _shorten(text), fix=_LOGIN)
 
 
-def _answer(error: Any) -> Trouble:
+def _explain_response(error: Any) -> CloudError:
     """An error that the Resource Manager has sent, or something on the way to it."""
-    found = list(_errors(error))
+    found = list(_nested_errors(error))
     for code, message in found:
         if code in TABLE:
-            return _trouble(code, message)
+            return _explain_code(code, message)
     status = getattr(error, "status_code", None) or 0
-    if not found and _is_page(error):
+    if not found and _is_html(error):
         message = f"a page came in place of Azure's answer (status {status}): a proxy, it seems"
-        return Trouble("transient", f"HTTP {status}", message, fix=_PROXY)
+        return CloudError("transient", f"HTTP {status}", message, fix=_PROXY)
     code, message = found[0] if found else (f"HTTP {status}", str(error))
-    cause: Cause = "unknown"
+    cause: ErrorCause = "unknown"
     if status == 429:
         cause = "throttled"
     elif status >= 500 or status == 408:
         cause = "transient"
     elif status in (401, 403):
-        return Trouble("permission", code, _short(message), fix=_ROLE)
+        return CloudError("permission", code, _shorten(message), fix=_ROLE)
     elif status in (400, 404):
         cause = "invalid"
-    return Trouble(cause, code, _short(message))
+    return CloudError(cause, code, _shorten(message))
 
 
-def _errors(error: Any) -> Iterator[tuple[str, str]]:
+def _nested_errors(error: Any) -> Iterator[tuple[str, str]]:
     """Yield code and message of an error and of what is within it, the innermost first."""
     outer = getattr(error, "error", None)
     if outer is None or not getattr(outer, "code", None):
@@ -220,7 +222,7 @@ def _errors(error: Any) -> Iterator[tuple[str, str]]:
     yield outer.code, outer.message or ""
 
 
-def _trouble(code: str, message: str) -> Trouble:
+def _explain_code(code: str, message: str) -> CloudError:
     """Read a message where the code alone says too little."""
     cause, width, fix = TABLE[code]
     low = message.lower()
@@ -238,15 +240,19 @@ def _trouble(code: str, message: str) -> Trouble:
     elif code == "MissingSubscriptionRegistration":
         found = re.search(r"Microsoft\.\w+", message)
         fix = f"az provider register --wait --namespace {found[0]}" if found else fix
-    return Trouble(cause, code, _short(message), width, fix)
+    return CloudError(cause, code, _shorten(message), width, fix)
 
 
-def _is_page(error: Any) -> bool:
+def _is_html(error: Any) -> bool:
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     return "html" in str(headers.get("Content-Type", "")).lower()
 
 
-def _short(message: str) -> str:
+def _shorten(message: str) -> str:
     """Return a message as one line, without all that some carry behind."""
     words = " ".join(message.split())
-    return words if len(words) <= _LONGEST else f"{words[:_LONGEST].rsplit(' ', 1)[0]}…"
+    return (
+        words
+        if len(words) <= _MAX_MESSAGE_CHARS
+        else f"{words[:_MAX_MESSAGE_CHARS].rsplit(' ', 1)[0]}…"
+    )

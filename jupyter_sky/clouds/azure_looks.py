@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from . import azure_bodies as bodies
-from .azure_account import Account
-from .azure_waits import Stop
+from .azure_account import AzureClients
+from .azure_waits import StopSignal
 from .base import TAGS, Machine
 
 _OWNER, _CLUSTER, _TOKEN, _, _LEASE_END = TAGS
 
 
-def groups(account: Account, owner: str = "", token: str = "") -> Iterator[Any]:
+def list_groups(account: AzureClients, owner: str = "", token: str = "") -> Iterator[Any]:
     """Yield the groups of an owner or an order; Azure takes one tag at a time.
 
     A group of somebody's own that has come to carry our tags is none of ours: groups are deleted.
@@ -30,7 +30,9 @@ def groups(account: Account, owner: str = "", token: str = "") -> Iterator[Any]:
             yield group
 
 
-def members(account: Account, group: str, stop: Stop | None = None) -> list[Machine]:
+def list_members(
+    account: AzureClients, group: str, stop: StopSignal | None = None
+) -> list[Machine]:
     """Return the machines of a group as they are."""
     from azure.core.exceptions import ResourceNotFoundError
 
@@ -50,16 +52,16 @@ def members(account: Account, group: str, stop: Stop | None = None) -> list[Mach
             way = ways[0].properties
             ip = way.public_ip_address.id.lower() if way.public_ip_address else ""
             addresses[owner.id.lower()] = public.get(ip, ""), way.private_ip_address or ""
-    return [machine(group, one, *addresses.get(one.id.lower(), ("", ""))) for one in seen]
+    return [parse_machine(group, one, *addresses.get(one.id.lower(), ("", ""))) for one in seen]
 
 
-def described(
-    account: Account, group: str, ids: Collection[str], stop: Stop | None = None
+def describe_members(
+    account: AzureClients, group: str, ids: Collection[str], stop: StopSignal | None = None
 ) -> list[Machine]:
     """Return some machines of a group as they are, and those that were taken back."""
     from azure.core.exceptions import ResourceNotFoundError
 
-    known = {one.id.lower(): one for one in members(account, group)}
+    known = {one.id.lower(): one for one in list_members(account, group)}
     found = [known[id.lower()] for id in ids if id.lower() in known]
     missing = [id for id in ids if id.lower() not in known]
     if not missing:
@@ -69,19 +71,19 @@ def described(
     except ResourceNotFoundError:
         return found
     written, about = around.tags or {}, around.properties
-    if bodies.SPOT in written and about.provisioning_state != "Deleting":
-        found += [_taken_back(id, written) for id in missing]
+    if bodies.SPOT_TAG in written and about.provisioning_state != "Deleting":
+        found += [_preempted_machine(id, written) for id in missing]
     return found
 
 
-def _taken_back(id: str, written: Mapping[str, str]) -> Machine:
+def _preempted_machine(id: str, written: Mapping[str, str]) -> Machine:
     return Machine(
         id=id,
         cloud="azure",
         cluster=written.get(_CLUSTER, ""),
-        rank=bodies.rank_of(id),
+        rank=bodies.parse_rank(id),
         state="ended",
-        started=float(written.get(bodies.MADE) or 0),
+        started=float(written.get(bodies.CREATED_TAG) or 0),
         reason="Azure took the spot machine back",
         preempted=True,
         token=written.get(_TOKEN, ""),
@@ -89,13 +91,13 @@ def _taken_back(id: str, written: Mapping[str, str]) -> Machine:
     )
 
 
-def machine(group: str, seen: Any, address: str, private: str) -> Machine:
+def parse_machine(group: str, seen: Any, address: str, private: str) -> Machine:
     about, written = seen.properties, seen.tags or {}
-    codes = [status.code or "" for status in _statuses(seen)]
+    codes = [status.code or "" for status in _status_codes(seen)]
     power = next((code.partition("/")[2] for code in codes if code.startswith("PowerState/")), "")
     reason, ended = "", False
     if about.provisioning_state == "Failed" and power != "running":
-        ended, (_, reason) = True, failure(seen) or ("", "Azure could not make it")
+        ended, (_, reason) = True, provisioning_error(seen) or ("", "Azure could not make it")
     elif about.provisioning_state == "Deleting":
         reason = "it is being deleted"
     elif power in ("stopping", "stopped", "deallocating", "deallocated"):
@@ -106,7 +108,7 @@ def machine(group: str, seen: Any, address: str, private: str) -> Machine:
         id=f"{group}/{seen.name}",
         cloud="azure",
         cluster=written.get(_CLUSTER, ""),
-        rank=bodies.rank_of(seen.name),
+        rank=bodies.parse_rank(seen.name),
         state="ended" if ended else "running" if power and power != "starting" else "starting",
         started=started,
         reason=reason,
@@ -118,15 +120,15 @@ def machine(group: str, seen: Any, address: str, private: str) -> Machine:
     )
 
 
-def failure(seen: Any) -> tuple[str, str] | None:
+def provisioning_error(seen: Any) -> tuple[str, str] | None:
     """Return code and message of what kept a machine from being made."""
-    for status in _statuses(seen):
+    for status in _status_codes(seen):
         where, _, code = (status.code or "").partition("/failed/")
         if where == "ProvisioningState" and code:
             return code, status.message or code
     return None
 
 
-def _statuses(seen: Any) -> list[Any]:
+def _status_codes(seen: Any) -> list[Any]:
     view = seen.properties.instance_view
     return (view.statuses or []) if view else []

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from .azure_account import Account
+from .azure_account import AzureClients
 from .azure_errors import explain
 
-CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
-ACTIONS = (
+CONTRIBUTOR_ROLE = "b24988ac-6180-42a0-ab88-20f7382dd24c"
+ROLE_ACTIONS = (
     "Microsoft.Resources/subscriptions/resourceGroups/delete",
     "Microsoft.Compute/virtualMachines/delete",
     "Microsoft.Compute/disks/delete",
@@ -34,19 +34,19 @@ _ROLES_VERSION, _SCHEDULES_VERSION = "2022-04-01", "2025-05-01"
 log = logging.getLogger(__name__)
 
 
-class Roles:
+class MachineRoles:
     """The role of machines in subscriptions, made once in each."""
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}
 
-    def ensure(self, account: Account) -> str:
+    def ensure(self, account: AzureClients) -> str:
         """Return the id of the role that machines get, which is made if we may make it."""
         if account.subscription not in self._ids:
             self._ids[account.subscription] = _make_role(account)
         return self._ids[account.subscription]
 
-    def assign(self, account: Account, group_id: str, machine: Any) -> bool:
+    def assign(self, account: AzureClients, group_id: str, machine: Any) -> bool:
         """Give a machine the right to delete its own group, as far as we may give it.
 
         Returns whether the machine had an identity to give it to, which may come a little later.
@@ -55,11 +55,11 @@ class Roles:
         if not principal:
             return False
         wanted = self.ensure(account)
-        code = _assign(account, group_id, machine, principal, wanted)
-        contributor = _role_id(account, CONTRIBUTOR)
+        code = _assign_role(account, group_id, machine, principal, wanted)
+        contributor = _role_id(account, CONTRIBUTOR_ROLE)
         if code == "RoleDefinitionDoesNotExist" and wanted != contributor:
             # a role that was just made is not known everywhere for some minutes
-            code = _assign(account, group_id, machine, principal, contributor)
+            code = _assign_role(account, group_id, machine, principal, contributor)
         if code:
             log.warning(
                 "azure: %s may not delete itself (%s): when this machine is lost, it is billed "
@@ -71,7 +71,7 @@ class Roles:
         return True
 
 
-def _make_role(account: Account) -> str:
+def _make_role(account: AzureClients) -> str:
     from azure.core.exceptions import HttpResponseError
     from azure.mgmt.resource.resources.models import GenericResource
 
@@ -82,7 +82,7 @@ def _make_role(account: Account) -> str:
             "roleName": f"jupyter_sky machines of {account.subscription}",
             "description": "Lets a machine of jupyter_sky delete itself.",
             "type": "CustomRole",
-            "permissions": [{"actions": list(ACTIONS), "notActions": []}],
+            "permissions": [{"actions": list(ROLE_ACTIONS), "notActions": []}],
             "assignableScopes": [scope],
         }
     )
@@ -100,15 +100,17 @@ def _make_role(account: Account) -> str:
             "get Contributor, each of its own resource group",
             trouble.code if trouble else error,
         )
-        name = CONTRIBUTOR
+        name = CONTRIBUTOR_ROLE
     return _role_id(account, name)
 
 
-def _role_id(account: Account, name: str) -> str:
+def _role_id(account: AzureClients, name: str) -> str:
     return f"/subscriptions/{account.subscription}/{_AUTHORIZATION}/roleDefinitions/{name}"
 
 
-def _assign(account: Account, group_id: str, machine: Any, principal: str, role: str) -> str:
+def _assign_role(
+    account: AzureClients, group_id: str, machine: Any, principal: str, role: str
+) -> str:
     """Give a role in a group; return the code of a refusal, empty if there is none."""
     from azure.core.exceptions import HttpResponseError
     from azure.mgmt.resource.resources.models import GenericResource
@@ -139,7 +141,9 @@ def _assign(account: Account, group_id: str, machine: Any, principal: str, role:
     return ""
 
 
-def deallocate_at(account: Account, region: str, ids: Sequence[str], lease_end: float) -> None:
+def schedule_deallocation(
+    account: AzureClients, region: str, ids: Sequence[str], lease_end: float
+) -> None:
     """Let Azure deallocate machines after the end of their lease, in unix seconds.
 
     They end by themselves too, so that a refusal is told and no reason to launch nothing.
@@ -164,7 +168,7 @@ def deallocate_at(account: Account, region: str, ids: Sequence[str], lease_end: 
         f"?api-version={_SCHEDULES_VERSION}"
     )
     try:
-        answer = account.plain.send_request(HttpRequest("POST", url, json=body))
+        answer = account.http.send_request(HttpRequest("POST", url, json=body))
         if answer.status_code >= 400:
             raise HttpResponseError(response=answer)
         results = answer.json().get("results") or []

@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from .azure_errors import passes
+from .azure_errors import is_transient
 from .base import Tick
 
 T = TypeVar("T")
 
 
-class _Stopped(Exception):
+class _StopRequested(Exception):
     """Somebody else has failed, so this need not go on."""
 
 
-class Stop:
+class StopSignal:
     """Ends the waiting of threads that work on one thing."""
 
     def __init__(self, poll: float) -> None:
@@ -27,9 +27,9 @@ class Stop:
     def sleep(self, seconds: float) -> None:
         """Wait, unless nobody waits any more."""
         if self.set.wait(seconds):
-            raise _Stopped
+            raise _StopRequested
 
-    def poller(self) -> Any:
+    def polling_method(self) -> Any:
         """Return how the SDK is to wait for an operation; it can be stopped, and is in no hurry."""
         from azure.mgmt.core.polling.arm_polling import ARMPolling
 
@@ -50,8 +50,8 @@ class Stop:
         return Polling(stop.poll, retry_total=3, retry_backoff_factor=0.1)
 
 
-def together(
-    calls: Sequence[Callable[[Stop], T]], poll: float, tick: Tick | None = None
+def run_parallel_requests(
+    calls: Sequence[Callable[[StopSignal], T]], poll: float, tick: Tick | None = None
 ) -> list[T]:
     """Run calls at the same time; when one fails, the others stop waiting and its error is raised.
 
@@ -59,7 +59,7 @@ def together(
     """
     from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-    stop = Stop(poll)
+    stop = StopSignal(poll)
     workers = ThreadPoolExecutor(max(1, min(16, len(calls))))
     try:
         futures = [workers.submit(call, stop) for call in calls]
@@ -74,13 +74,13 @@ def together(
         stop.set.set()
         workers.shutdown(wait=False, cancel_futures=True)
     errors = [error for future in futures if (error := future.exception())]
-    errors = [error for error in errors if not isinstance(error, _Stopped)]
+    errors = [error for error in errors if not isinstance(error, _StopRequested)]
     if errors:
-        raise min(errors, key=passes)
+        raise min(errors, key=is_transient)
     return [future.result() for future in futures]
 
 
-def idle(seconds: float, tick: Tick) -> None:
+def sleep_with_tick(seconds: float, tick: Tick) -> None:
     """Wait, with `tick` ten times a second."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -11,16 +11,18 @@ from ..offers import Offer
 from ..resources import Resources
 
 if TYPE_CHECKING:
-    from .keeper import Node
+    from .keeper import Slot
 
 Tick = Callable[[], None]
-Say = Callable[[str], None]
-State = Literal["starting", "running", "ended"]
-Cause = Literal["capacity", "quota", "permission", "invalid", "throttled", "transient", "unknown"]
-Width = Literal["zone", "region", "family", "market"]
+StatusCallback = Callable[[str], None]
+MachineState = Literal["starting", "running", "ended"]
+ErrorCause = Literal[
+    "capacity", "quota", "permission", "invalid", "throttled", "transient", "unknown"
+]
+RefusalScope = Literal["zone", "region", "family", "market"]
 
 
-def patient(_: str = "") -> None:
+def no_tick(_: str = "") -> None:
     """Wait on, whatever is said."""
 
 
@@ -52,7 +54,7 @@ class Machine:
     cloud: str
     cluster: str
     rank: int
-    state: State
+    state: MachineState
     started: float
     ended: float | None = None
     reason: str = ""
@@ -65,7 +67,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchRequest:
     """An order for the machines of one cluster.
 
     Attributes
@@ -93,7 +95,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class MachineConfig:
     """What the machines of an order are born with, the same on every cloud.
 
     Attributes
@@ -134,7 +136,7 @@ TAGS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class CloudError:
     """What an error of a cloud's SDK means.
 
     Attributes
@@ -151,10 +153,10 @@ class Trouble:
         What to do about it, with the command where there is one.
     """
 
-    cause: Cause
+    cause: ErrorCause
     code: str
     message: str
-    width: Width = "zone"
+    scope: RefusalScope = "zone"
     fix: str = ""
 
 
@@ -168,7 +170,7 @@ class Credentials:
     fix: str = ""
 
 
-class Host(Protocol):
+class ControllerHost(Protocol):
     """The head node of a cluster, as a place where commands run."""
 
     @property
@@ -185,7 +187,7 @@ class Host(Protocol):
         """Start ``python -m module CONFIG`` there, apart from this process."""
         ...
 
-    def connection(self, timeout: float, alive: Callable[[], None]) -> Path:
+    def await_connection(self, timeout: float, alive: Callable[[], None]) -> Path:
         """Wait for the controller's client file and return a local path to it."""
         ...
 
@@ -199,7 +201,7 @@ class Cloud(Protocol):
         """Say whether the cloud can be used."""
         ...
 
-    def launch(self, order: Launch, tick: Tick = patient) -> list[Machine]:
+    def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
         """Launch all nodes of an order, or none.
 
         Parameters
@@ -222,7 +224,7 @@ class Cloud(Protocol):
         """End machines; ending one that has ended is no error."""
         ...
 
-    def mine(self, everywhere: bool = False) -> list[Machine]:
+    def list_mine(self, everywhere: bool = False) -> list[Machine]:
         """List every machine launched by this user that has not ended.
 
         Parameters
@@ -233,7 +235,7 @@ class Cloud(Protocol):
         ...
 
 
-class Own(Cloud, Protocol):
+class OnPremisesCloud(Cloud, Protocol):
     """A cloud of machines of one's own: the catalog does not have them, they say it themselves."""
 
     def offers(self, resources: Resources) -> list[Offer]:
@@ -245,15 +247,15 @@ class Own(Cloud, Protocol):
         ...
 
 
-Made = Callable[[Sequence[Machine]], None]
+OnCreated = Callable[[Sequence[Machine]], None]
 
 
-def forgotten(machines: Sequence[Machine]) -> None:
+def ignore(machines: Sequence[Machine]) -> None:
     """Nobody keeps an account of machines that came up in vain."""
 
 
 class Driver(Protocol):
-    """What differs between clouds that rent machines; `rented.RentedCloud` does the rest.
+    """What differs between clouds that rent machines; `rented.CloudProvider` does the rest.
 
     Methods raise what their SDK raises, and ModuleNotFoundError where it is not installed.
     """
@@ -270,16 +272,20 @@ class Driver(Protocol):
         """Prove the credentials by one request; return who that is: account, project..."""
         ...
 
-    def explain(self, error: Exception) -> Trouble | None:
+    def explain(self, error: Exception) -> CloudError | None:
         """Say what an error means; None for one that is not of this cloud's SDK."""
         ...
 
-    def ending(self, order: Launch) -> str:
+    def self_delete_script(self, order: LaunchRequest) -> str:
         """Return shell commands by which a machine ends itself, before it is powered off."""
         ...
 
     def create(
-        self, order: Launch, birth: Birth, tick: Callable[[], None], made: Made = forgotten
+        self,
+        order: LaunchRequest,
+        birth: MachineConfig,
+        tick: Callable[[], None],
+        made: OnCreated = ignore,
     ) -> list[Machine]:
         """Create all machines of an order in one zone, or none; also network and firewall.
 
@@ -304,7 +310,7 @@ class Driver(Protocol):
         """Say how machines are; those that the cloud no longer knows are left out."""
         ...
 
-    def ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
+    def list_ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
         """List the ended machines of an order sent at `sent`; None where the cloud cannot tell."""
         ...
 
@@ -312,7 +318,9 @@ class Driver(Protocol):
         """Ask for the end of machines and all that is theirs; returns without waiting."""
         ...
 
-    def leftovers(self, owner: str, regions: Collection[str] | None = None) -> list[str]:
+    def delete_unused_resources(
+        self, owner: str, regions: Collection[str] | None = None
+    ) -> list[str]:
         """Delete what no machine uses and costs money (disks, addresses, groups); say what."""
         ...
 
@@ -325,19 +333,19 @@ class Driver(Protocol):
         ...
 
 
-class Here(Own, Protocol):
+class SameMachineCloud(OnPremisesCloud, Protocol):
     """A cloud whose head node is this machine."""
 
-    def host(self, machines: Sequence[Machine]) -> Host:
+    def host(self, machines: Sequence[Machine]) -> ControllerHost:
         """Return the head node of a cluster."""
         ...
 
 
 @runtime_checkable
-class ReachedBySsh(Protocol):
+class SshAccessibleCloud(Protocol):
     """A cloud whose machines are reached by SSH."""
 
-    def nodes(self, machines: Sequence[Machine], say: Say = patient) -> list[Node]:
+    def await_slots(self, machines: Sequence[Machine], say: StatusCallback = no_tick) -> list[Slot]:
         """Return the slots that machines are, by rank, once they answer.
 
         Parameters
@@ -347,7 +355,7 @@ class ReachedBySsh(Protocol):
         """
         ...
 
-    def taken(self, machines: Sequence[Machine]) -> list[Node]:
+    def recorded_slots(self, machines: Sequence[Machine]) -> list[Slot]:
         """Return the slots that were taken of machines that are up; waits for nothing."""
         ...
 
@@ -355,6 +363,6 @@ class ReachedBySsh(Protocol):
         """Return ``cpus`` and ``memory`` that engines are held to."""
         ...
 
-    def folder(self, machines: Sequence[Machine]) -> Path:
+    def cluster_folder(self, machines: Sequence[Machine]) -> Path:
         """Return where on this machine a cluster is noted."""
         ...

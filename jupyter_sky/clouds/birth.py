@@ -26,22 +26,24 @@ from ..errors import SkyUnreachable
 from ..resources import parse_duration
 from ..ssh import Address
 from . import machine_lease
-from .base import TAGS, Birth, Launch
+from .base import TAGS, LaunchRequest, MachineConfig
 
 DISK_GIB = 50.0
 """Boot disk where none is asked for: a Deep Learning image alone is about 40."""
 
 
-_SECOND_TIMER = "systemd-run --on-active={seconds}s shutdown -P now || shutdown -P +{minutes}"
+_FALLBACK_TIMER = "systemd-run --on-active={seconds}s shutdown -P now || shutdown -P +{minutes}"
 """By systemd's clock since boot; ``shutdown`` itself would go by the time of day."""
-NEXT = "next_host"
+NEXT_HOST_KEY = "next_host"
 """File with the host key that follows the first one."""
-SETTLE_SECONDS = 120.0
+KEY_ROTATION_SECONDS = 120.0
 """How long a machine has to show it."""
-_pinning = threading.Lock()
+_known_hosts_lock = threading.Lock()
 
 
-def birth(order: Launch, folder: Path, ending: str, now: float) -> Birth:
+def create_machine_config(
+    order: LaunchRequest, folder: Path, ending: str, now: float
+) -> MachineConfig:
     """Make keys for an order's machines in a folder, pin theirs, and write the document.
 
     Parameters
@@ -54,10 +56,10 @@ def birth(order: Launch, folder: Path, ending: str, now: float) -> Birth:
         Unix seconds.
     """
     settings = Sky.load()
-    ours, theirs = _key(folder / "id"), _key(folder / "host")
-    _key(folder / NEXT)
+    ours, theirs = _make_key_pair(folder / "id"), _make_key_pair(folder / "host")
+    _make_key_pair(folder / NEXT_HOST_KEY)
     disk = max(DISK_GIB, order.resources.disk.value if order.resources.disk else 0.0)
-    document = user_data(
+    document = render_user_data(
         settings.login,
         ours,
         (folder / "host").read_text(),
@@ -69,7 +71,7 @@ def birth(order: Launch, folder: Path, ending: str, now: float) -> Birth:
     (folder / "host").unlink()  # it is theirs
     ends = now + order.lease
     values = (order.owner, order.cluster, order.token, order.notebook, str(math.ceil(ends)))
-    return Birth(
+    return MachineConfig(
         user=settings.login,
         public_key=ours,
         user_data=document,
@@ -80,12 +82,12 @@ def birth(order: Launch, folder: Path, ending: str, now: float) -> Birth:
     )
 
 
-def lease_seconds() -> float:
+def lease_duration() -> float:
     """Return how long machines live at most, as the settings say."""
     return parse_duration(Sky.load().lease, "Sky.lease")
 
 
-def user_data(
+def render_user_data(
     user: str,
     public: str,
     host_private: str,
@@ -110,7 +112,7 @@ def user_data(
     ending
         Shell commands by which it ends itself, run before it is powered off.
     """
-    timer = _SECOND_TIMER.format(seconds=math.ceil(lease), minutes=math.ceil(lease / 60))
+    timer = _FALLBACK_TIMER.format(seconds=math.ceil(lease), minutes=math.ceil(lease / 60))
     document = {
         "ssh_deletekeys": True,
         "ssh_pwauth": False,  # port 22 may be open to all
@@ -125,27 +127,27 @@ def user_data(
                 "ssh_authorized_keys": [public],
             }
         ],
-        "write_files": machine_lease.files(user, lease=lease, silence=silence, ending=ending),
+        "write_files": machine_lease.lease_files(user, lease=lease, silence=silence, ending=ending),
         # where a machine must do more than power off, the second timer would only be in the way
-        "runcmd": [*([] if ending else [timer]), ["sh", machine_lease.EACH_BOOT]],
+        "runcmd": [*([] if ending else [timer]), ["sh", machine_lease.BOOT_SCRIPT]],
     }
     return "#cloud-config\n" + json.dumps(document, indent=1)
 
 
-def address(folder: Path, host: str) -> Address:
+def pinned_address(folder: Path, host: str) -> Address:
     """Return where a machine is reached, with the key that it must show."""
     settings = Sky.load()
     path = folder / "known_hosts"
     found = Address(settings.login, host, settings.ssh_port, str(folder / "id"), str(path))
-    lines = [_pinned(found, folder / name) for name in ("host", NEXT)]
-    with _pinning:
+    lines = [_known_hosts_line(found, folder / name) for name in ("host", NEXT_HOST_KEY)]
+    with _known_hosts_lock:
         known = path.read_text() if path.exists() else ""
         if not any(line in known for line in lines if line):
             path.write_text(known + "".join(lines))
     return found
 
 
-def _pinned(address: Address, key: Path) -> str:
+def _known_hosts_line(address: Address, key: Path) -> str:
     """Return the line of a file of known hosts for a key; empty if there is none."""
     public = key.with_name(f"{key.name}.pub")
     if not public.exists():
@@ -153,13 +155,13 @@ def _pinned(address: Address, key: Path) -> str:
     return f"{address.known_as} {' '.join(public.read_text().split()[:2])}\n"
 
 
-def next_host_key(folder: Path) -> str:
+def read_next_host_key(folder: Path) -> str:
     """Return the private host key that an order's machines are to be given, while it is here."""
-    path = folder / NEXT
+    path = folder / NEXT_HOST_KEY
     return path.read_text() if path.exists() else ""
 
 
-def settle_host_keys(
+def await_host_key_rotation(
     folder: Path, addresses: Sequence[Address], ended: Callable[[], bool] = lambda: False
 ) -> bool:
     """Wait until machines show their next host key; forget the first one of each that does.
@@ -175,30 +177,32 @@ def settle_host_keys(
         Whether all have done so within `SETTLE_SECONDS`.
     """
     only = folder / "known_hosts.next"
-    only.write_text("".join(_pinned(address, folder / NEXT) for address in addresses))
-    left, last = list(addresses), time.monotonic() + SETTLE_SECONDS
+    only.write_text(
+        "".join(_known_hosts_line(address, folder / NEXT_HOST_KEY) for address in addresses)
+    )
+    left, last = list(addresses), time.monotonic() + KEY_ROTATION_SECONDS
     while left and time.monotonic() < last and not ended():
         for address in list(left):
             with suppress(SkyUnreachable):
                 # a connection of its own: one that is open was made with the first key
                 ssh.run(replace(address, known_hosts=str(only)), ":", timeout=20)
-                _forget(folder, address)
+                _unpin_first_key(folder, address)
                 left.remove(address)
         if left:
             time.sleep(1.0)
-    (folder / NEXT).unlink(missing_ok=True)  # it is theirs
+    (folder / NEXT_HOST_KEY).unlink(missing_ok=True)  # it is theirs
     return not left
 
 
-def _forget(folder: Path, address: Address) -> None:
-    path, first = folder / "known_hosts", _pinned(address, folder / "host")
-    with _pinning:
+def _unpin_first_key(folder: Path, address: Address) -> None:
+    path, first = folder / "known_hosts", _known_hosts_line(address, folder / "host")
+    with _known_hosts_lock:
         partial = path.with_name("known_hosts.partial")
         partial.write_text(path.read_text().replace(first, ""))
         partial.replace(path)
 
 
-def _key(path: Path) -> str:
+def _make_key_pair(path: Path) -> str:
     """Make a pair of keys, private in `path`; return the public one."""
     public = path.with_suffix(".pub")
     if not public.exists():

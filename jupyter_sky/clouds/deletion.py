@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-WAITS = (1, 5, 20, 60, 120, 300)
+RETRY_DELAYS = (1, 5, 20, 60, 120, 300)
 """Seconds between tries."""
 
 
-def deletion(order: str, *, for_ever: bool) -> str:
+def self_delete_script(request_source: str, *, retry_forever: bool) -> str:
     """Return shell commands that delete what a piece of Python names, and try until it is gone.
 
     Parameters
@@ -14,13 +14,15 @@ def deletion(order: str, *, for_ever: bool) -> str:
     order
         Defines ``order()``, which returns an address and a token; it may ask ``told(path,
         headers)`` of the metadata service.
-    for_ever
+    retry_forever
         Never return: where a machine that is powered off is billed as one that runs, it must not
         be powered off before it is deleted. Else it is given up after some minutes, or when the
         cloud has accepted it.
     """
-    program = _PROGRAM.replace("# the order\n", order)
-    return program.replace("WAITS", repr(WAITS)).replace("FOR_EVER", repr(for_ever))
+    program = _PROGRAM.replace("# the order\n", request_source)
+    return program.replace("RETRY_DELAYS", repr(RETRY_DELAYS)).replace(
+        "FOR_EVER", repr(retry_forever)
+    )
 
 
 _PROGRAM = """python3 - <<'EOF'

@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from .base import Tick, patient
-from .gcp_errors import NoProject, explain, is_code, operation_error
+from .base import Tick, no_tick
+from .gcp_errors import NoProjectError, explain, has_code, operation_error
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 PROJECTS = ("GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT")
 ENDPOINT = "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE"
-ONCE: dict[str, Any] = {"retry": None, "timeout": 60.0}
+CALL_OPTIONS: dict[str, Any] = {"retry": None, "timeout": 60.0}
 """How each request is sent: once, for so many seconds; whoever asks may ask again."""
-PAGE = 500
-SETTLE_SECONDS = 600.0
+PAGE_SIZE = 500
+OPERATION_SECONDS = 600.0
 """An operation that takes longer is given up."""
-MISSED_POLLS = 8
+MAX_FAILED_POLLS = 8
 """So many looks at an operation may fail one after the other."""
 
 
@@ -41,28 +41,28 @@ def configured() -> str:
     return f"gcloud's application default credentials ({path})" if path.is_file() else ""
 
 
-def connect() -> Access:
+def connect() -> GcpClients:
     """Return the access that the environment describes now; the same while it stays the same.
 
     Raises
     ------
     google.auth.exceptions.DefaultCredentialsError
         There are no credentials, or their file cannot be read.
-    NoProject
+    NoProjectError
         No project is set.
     """
     path = Path(os.environ.get(KEY_FILE) or _gcloud_file())
     changed = path.stat().st_mtime_ns if path.is_file() else 0
     project = next((value for name in PROJECTS if (value := os.environ.get(name))), "")
-    with _connecting:
+    with _connection_lock:
         return _connect(str(path), changed, project, os.environ.get(ENDPOINT, ""))
 
 
-_connecting = threading.Lock()
+_connection_lock = threading.Lock()
 
 
 @lru_cache(maxsize=4)
-def _connect(path: str, changed: int, project: str, endpoint: str) -> Access:
+def _connect(path: str, changed: int, project: str, endpoint: str) -> GcpClients:
     import google.auth
     from google.auth.exceptions import DefaultCredentialsError
 
@@ -70,13 +70,13 @@ def _connect(path: str, changed: int, project: str, endpoint: str) -> Access:
         raise DefaultCredentialsError("there are no application default credentials")
     credentials, found = google.auth.default(scopes=[SCOPE])
     if not (project or found):
-        raise NoProject(f"no project is set with the credentials in {path}")
+        raise NoProjectError(f"no project is set with the credentials in {path}")
     address = urlsplit(endpoint)
     host = f"{address.scheme}://{address.netloc}" if address.netloc else ""
-    return Access(credentials, project or str(found), host)
+    return GcpClients(credentials, project or str(found), host)
 
 
-def _tokens(credentials: Any) -> Any:
+def _with_token_session(credentials: Any) -> Any:
     """Credentials that get their tokens from others, and ask for nothing else."""
     from google.auth.credentials import Credentials
 
@@ -103,7 +103,7 @@ def _gcloud_file() -> Path:
     return root / "application_default_credentials.json"
 
 
-class Access:
+class GcpClients:
     """Clients of one project.
 
     Parameters
@@ -116,12 +116,12 @@ class Access:
 
     def __init__(self, credentials: Any, project: str, host: str = "") -> None:
         self.credentials, self.project, self.host = credentials, project, host
-        self._tokens = _tokens(credentials)
+        self._tokens = _with_token_session(credentials)
         self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
 
     @property
-    def who(self) -> str:
+    def identity(self) -> str:
         """Whose credentials they are, as far as they say."""
         email = getattr(self.credentials, "service_account_email", "")
         return str(email or getattr(self.credentials, "account", "") or "your gcloud account")
@@ -141,9 +141,9 @@ class Access:
     def call(self, kind: str, method: str, **request: Any) -> Any:
         """Send one request; of a list, all pages are read as they are needed."""
         asked = {"project": self.project, **request}
-        return getattr(self.client(kind), method)(request=asked, **ONCE)
+        return getattr(self.client(kind), method)(request=asked, **CALL_OPTIONS)
 
-    def everywhere(self, kind: str, member: str, filter: str) -> Iterator[tuple[str, Any]]:
+    def list_all_zones(self, kind: str, member: str, filter: str) -> Iterator[tuple[str, Any]]:
         """Yield zone and entry of all that a project has in all zones, and a filter lets through.
 
         Raises
@@ -153,14 +153,16 @@ class Access:
         """
         from google.api_core.exceptions import ServiceUnavailable
 
-        asked = {"filter": filter, "max_results": PAGE}
+        asked = {"filter": filter, "max_results": PAGE_SIZE}
         for scope, found in self.call(kind, "aggregated_list", **asked):
             if found.warning.code == "UNREACHABLE":
                 raise ServiceUnavailable(f"{scope} does not answer: {found.warning.message}")
             for each in getattr(found, member):
                 yield scope.removeprefix("zones/"), each
 
-    def settle(self, operations: Sequence[Any], zone: str = "", tick: Tick = patient) -> None:
+    def await_operations(
+        self, operations: Sequence[Any], zone: str = "", tick: Tick = no_tick
+    ) -> None:
         """Wait until operations are done, of a zone or global ones.
 
         Raises
@@ -170,7 +172,7 @@ class Access:
         """
         kind, place = ("ZoneOperations", {"zone": zone}) if zone else ("GlobalOperations", {})
         pending, wait, missed = list(operations), 0.05, 0
-        until = time.monotonic() + SETTLE_SECONDS
+        until = time.monotonic() + OPERATION_SECONDS
         while True:
             for operation in pending:
                 if operation.error.errors or operation.http_error_status_code >= 400:
@@ -179,8 +181,8 @@ class Access:
             if not pending:
                 return
             if time.monotonic() > until:
-                raise _late(pending[0].name)
-            self._pause(wait, tick)
+                raise _is_not_ready(pending[0].name)
+            self._sleep_with_tick(wait, tick)
             wait = min(wait * 1.4, 1.0)
             try:
                 names = [operation.name for operation in pending]
@@ -188,21 +190,21 @@ class Access:
                 missed = 0
             except Exception as error:
                 missed += 1
-                if missed > MISSED_POLLS or not passes(error):
+                if missed > MAX_FAILED_POLLS or not is_transient(error):
                     raise
 
-    def until_ready(self, request: Callable[[], Any], tick: Tick = patient) -> Any:
+    def retry_until_ready(self, request: Callable[[], Any], tick: Tick = no_tick) -> Any:
         """Send a request again while what it needs is not ready yet."""
-        until = time.monotonic() + SETTLE_SECONDS
+        until = time.monotonic() + OPERATION_SECONDS
         while True:
             try:
                 return request()
             except Exception as error:
-                if not is_code(error, "resourceNotReady") or time.monotonic() > until:
+                if not has_code(error, "resourceNotReady") or time.monotonic() > until:
                     raise
-            self._pause(0.5, tick)
+            self._sleep_with_tick(0.5, tick)
 
-    def _pause(self, seconds: float, tick: Tick) -> None:
+    def _sleep_with_tick(self, seconds: float, tick: Tick) -> None:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             tick()
@@ -210,24 +212,24 @@ class Access:
         tick()
 
 
-def passes(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether an error is one that passes by itself."""
     trouble = explain(error)
     return trouble is not None and trouble.cause in ("transient", "throttled")
 
 
-def any_of(field: str, values: Collection[str]) -> str:
+def match_any(field: str, values: Collection[str]) -> str:
     """Return the filter of lists that lets through what has one of some values.
 
     Examples
     --------
-    >>> any_of("name", ["a", "b"])
+    >>> match_any("name", ["a", "b"])
     '(name = "a") OR (name = "b")'
     """
     return " OR ".join(f'({field} = "{value}")' for value in values)
 
 
-def _late(name: str) -> Exception:
+def _is_not_ready(name: str) -> Exception:
     from google.api_core.exceptions import GatewayTimeout
 
-    return GatewayTimeout(f"{name} is not done after {SETTLE_SECONDS:g} s")
+    return GatewayTimeout(f"{name} is not done after {OPERATION_SECONDS:g} s")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from .base import Cause, Trouble, Width
+from .base import CloudError, ErrorCause, RefusalScope
 
 _LOGIN = "gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to the file "
 _LOGIN += "of a service account's key"
@@ -35,9 +35,9 @@ _PROXY = (
     "see which proxy is set (HTTPS_PROXY), let it pass compute.googleapis.com and "
     "oauth2.googleapis.com, or add them to NO_PROXY"
 )
-_TRUST = "set REQUESTS_CA_BUNDLE to the certificates of the proxy in between"
+_CERTIFICATES = "set REQUESTS_CA_BUNDLE to the certificates of the proxy in between"
 
-Meaning = tuple[Cause, Width, str]
+Meaning = tuple[ErrorCause, RefusalScope, str]
 
 TABLE: dict[str, Meaning] = {
     # operations that were accepted and failed
@@ -115,13 +115,13 @@ TABLE: dict[str, Meaning] = {
     "no project": ("permission", "region", _PROJECT),
     "wrong project": ("permission", "region", f"{_PROJECT}; if it is yours, {_ROLE}"),
     "page": ("unknown", "region", _PROXY),
-    "certificate": ("unknown", "region", _TRUST),
+    "certificate": ("unknown", "region", _CERTIFICATES),
     "connection": ("transient", "region", ""),
     "timeout": ("transient", "region", ""),
 }
 """What each code means: its cause, how much around the place is refused too, and what to do."""
 
-_STATUS: dict[int, Meaning] = {
+_STATUS_MEANINGS: dict[int, Meaning] = {
     400: TABLE["invalid"],
     401: TABLE["authError"],
     403: TABLE["forbidden"],
@@ -132,20 +132,20 @@ _STATUS: dict[int, Meaning] = {
 }
 _NO_SUCH_PROJECT = re.compile(r"(?:resource|on|for) 'projects/[^/']+'(?: was not found|$)")
 _METRIC = re.compile(r"Quota '([A-Z0-9_-]+)' exceeded", re.IGNORECASE)
-_REGIONAL = re.compile(r"CPUS|INSTANCES|IN_USE_ADDRESSES|\w*_TOTAL_GB|\w*_ALL_REGIONS")
-_CALL = re.compile(r"^(?:GET|POST|PUT|PATCH|DELETE) https?://\S+: ")
+_REGIONAL_METRICS = re.compile(r"CPUS|INSTANCES|IN_USE_ADDRESSES|\w*_TOTAL_GB|\w*_ALL_REGIONS")
+_HTTP_CALL = re.compile(r"^(?:GET|POST|PUT|PATCH|DELETE) https?://\S+: ")
 
 
-class NoProject(Exception):
+class NoProjectError(Exception):
     """No project is set in which to launch."""
 
 
-def explain(error: Exception) -> Trouble | None:
+def explain(error: Exception) -> CloudError | None:
     """Say what an error of Google's SDK means; None for one that is not of it.
 
     Examples
     --------
-    >>> explain(NoProject("no project is set")).cause
+    >>> explain(NoProjectError("no project is set")).cause
     'permission'
     >>> explain(ValueError("no")) is None
     True
@@ -155,26 +155,28 @@ def explain(error: Exception) -> Trouble | None:
     from google.auth import exceptions as auth
     from google.protobuf.json_format import ParseError
 
-    if isinstance(error, NoProject):
-        return _trouble("no project", str(error))
+    if isinstance(error, NoProjectError):
+        return _make_cloud_error("no project", str(error))
     if isinstance(error, api.GoogleAPICallError):
-        return _of_call(error)
+        return _explain_call(error)
     if isinstance(error, auth.DefaultCredentialsError):
-        return _trouble("no credentials", _line(str(error.args[0] if error.args else error)))
+        return _make_cloud_error(
+            "no credentials", _one_line(str(error.args[0] if error.args else error))
+        )
     if isinstance(error, auth.TransportError):
-        return _of_connection(error)
+        return _explain_connection_error(error)
     if isinstance(error, auth.RefreshError):
-        return _of_token(error)
+        return _explain_token_error(error)
     if isinstance(error, auth.GoogleAuthError):
-        return _trouble("no credentials", _line(str(error)))
-    if isinstance(error, ParseError) or _in_token_request(error):
-        return _trouble("page", "what came is not from Google")
+        return _make_cloud_error("no credentials", _one_line(str(error)))
+    if isinstance(error, ParseError) or _is_token_response_error(error):
+        return _make_cloud_error("page", "what came is not from Google")
     if isinstance(error, requests.RequestException):
-        return _of_connection(error)
+        return _explain_connection_error(error)
     return None
 
 
-def codes(error: Any) -> Iterator[str]:
+def error_codes(error: Any) -> Iterator[str]:
     """Yield the codes of an error of google-api-core, the most telling first."""
     if error.reason:
         yield error.reason
@@ -183,74 +185,78 @@ def codes(error: Any) -> Iterator[str]:
             yield each["reason"]
 
 
-def _of_call(error: Any) -> Trouble:
-    status, message = int(error.code or 0), _CALL.sub("", str(error.message or error))
-    if _is_page(message):
+def _explain_call(error: Any) -> CloudError:
+    status, message = int(error.code or 0), _HTTP_CALL.sub("", str(error.message or error))
+    if _is_html(message):
         meaning = TABLE["backendError"] if status >= 500 else TABLE["page"]
         words = f"a page came in place of Google's answer (HTTP {status})"
-        return Trouble(meaning[0], str(status), words, meaning[1], _PROXY)
-    code = next((code for code in codes(error) if code in TABLE), "")
+        return CloudError(meaning[0], str(status), words, meaning[1], _PROXY)
+    code = next((code for code in error_codes(error) if code in TABLE), "")
     if (status == 404 or code == "forbidden") and _NO_SUCH_PROJECT.search(message):
-        return _trouble("wrong project", message, code or str(status))
+        return _make_cloud_error("wrong project", message, code or str(status))
     if not code:
-        known = next(codes(error), str(status))
+        known = next(error_codes(error), str(status))
         transient = TABLE["backendError"] if status >= 500 else ("unknown", "zone", "")
-        cause, width, fix = _STATUS.get(status, transient)
-        return Trouble(cause, known, _line(message), width, fix)
-    trouble = _trouble(code, message)
+        cause, width, fix = _STATUS_MEANINGS.get(status, transient)
+        return CloudError(cause, known, _one_line(message), width, fix)
+    trouble = _make_cloud_error(code, message)
     if trouble.cause == "quota" and (metric := _METRIC.search(message)):
         fix = f"{_QUOTA}; the quota is {metric[1]}"
-        return Trouble("quota", code, trouble.message, _reach(metric[1].upper()), fix)
+        return CloudError("quota", code, trouble.message, _quota_scope(metric[1].upper()), fix)
     return trouble
 
 
-def _reach(metric: str) -> Width:
+def _quota_scope(metric: str) -> RefusalScope:
     """How far a quota reaches, by its name."""
     if metric.startswith("PREEMPTIBLE_CPUS"):
         return "market"
-    return "region" if _REGIONAL.fullmatch(metric) else "family"
+    return "region" if _REGIONAL_METRICS.fullmatch(metric) else "family"
 
 
-def _of_token(error: Any) -> Trouble:
+def _explain_token_error(error: Any) -> CloudError:
     """An answer of the token server, or of what stands before it."""
     message = str(error.args[0] if error.args else error)
-    if _is_page(message):
-        return _trouble("page", "a page came in place of Google's answer")
+    if _is_html(message):
+        return _make_cloud_error("page", "a page came in place of Google's answer")
     code, _, said = message.partition(": ")
     if "reasonable timeframe" in message:
-        return _trouble("clock", said or message, code)
+        return _make_cloud_error("clock", said or message, code)
     if code not in TABLE:
         code, said = ("server_error" if error.retryable else "invalid_grant"), message
-    return _trouble(code, message if said in ("", "None") else said)
+    return _make_cloud_error(code, message if said in ("", "None") else said)
 
 
-def _of_connection(error: BaseException) -> Trouble:
+def _explain_connection_error(error: BaseException) -> CloudError:
     words = f"{type(error).__name__}: {error}"
     if "CERTIFICATE_VERIFY_FAILED" in words or "certificate verify failed" in words:
-        return _trouble("certificate", "the certificate shown is not one that is trusted here")
+        return _make_cloud_error(
+            "certificate", "the certificate shown is not one that is trusted here"
+        )
     if "ProxyError" in words or "Tunnel connection failed" in words:
-        trouble = _trouble("connection", f"the proxy does not let us through: {_line(str(error))}")
-        return Trouble("transient", trouble.code, trouble.message, "region", _PROXY)
+        trouble = _make_cloud_error(
+            "connection", f"the proxy does not let us through: {_one_line(str(error))}"
+        )
+        return CloudError("transient", trouble.code, trouble.message, "region", _PROXY)
     late = "Timeout" in words or "timed out" in words
-    return _trouble("timeout" if late else "connection", _line(str(error)))
+    return _make_cloud_error("timeout" if late else "connection", _one_line(str(error)))
 
 
-def _trouble(code: str, message: str, shown: str = "") -> Trouble:
+def _make_cloud_error(code: str, message: str, shown: str = "") -> CloudError:
     cause, width, fix = TABLE[code]
-    return Trouble(cause, shown or code, _line(message), width, fix)
+    return CloudError(cause, shown or code, _one_line(message), width, fix)
 
 
-def _line(message: str) -> str:
+def _one_line(message: str) -> str:
     """The message in one line of bearable length."""
     words = " ".join(message.split())
     return words if len(words) <= 400 else words[:399] + "…"
 
 
-def _is_page(message: str) -> bool:
+def _is_html(message: str) -> bool:
     return bool(re.match(r"\s*<(?:!doctype|html|head|body|\?xml)", message, re.IGNORECASE))
 
 
-def _in_token_request(error: BaseException) -> bool:
+def _is_token_response_error(error: BaseException) -> bool:
     """Whether google-auth stumbled over an answer that is not JSON (it expects a dict)."""
     if not isinstance(error, TypeError | AttributeError | ValueError):
         return False
@@ -279,7 +285,7 @@ def operation_error(operation: Any) -> Exception:
     return api.from_http_status(status, words, errors=errors)
 
 
-def is_code(error: Any, *wanted: str) -> bool:
+def has_code(error: Any, *wanted: str) -> bool:
     """Whether an error of google-api-core has one of some codes.
 
     ``gone`` stands for the answer that what is asked for is not there, by Google itself and within
@@ -289,15 +295,15 @@ def is_code(error: Any, *wanted: str) -> bool:
 
     if not isinstance(error, GoogleAPICallError):
         return False
-    gone = "gone" in wanted and error.code == 404 and _of_call(error).cause == "invalid"
-    return gone or any(code in wanted for code in codes(error))
+    gone = "gone" in wanted and error.code == 404 and _explain_call(error).cause == "invalid"
+    return gone or any(code in wanted for code in error_codes(error))
 
 
-class ignoring(AbstractContextManager[None]):
-    """Let errors with one of some codes pass; see `is_code`."""
+class ignore_codes(AbstractContextManager[None]):
+    """Let errors with one of some codes pass; see `has_code`."""
 
     def __init__(self, *wanted: str) -> None:
         self._wanted = wanted
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        return is_code(error, *self._wanted)
+        return has_code(error, *self._wanted)

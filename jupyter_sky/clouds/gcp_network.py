@@ -12,46 +12,48 @@ from collections.abc import Collection
 from typing import Any
 
 from . import gcp_machine as machine
-from .base import Birth, Launch, Tick
-from .gcp_access import Access, any_of
-from .gcp_errors import ignoring, is_code
+from .base import LaunchRequest, MachineConfig, Tick
+from .gcp_access import GcpClients, match_any
+from .gcp_errors import has_code, ignore_codes
 
-YOUNG_SECONDS = 900.0
+LAUNCH_GRACE_SECONDS = 900.0
 """A rule or a disk that is younger may belong to machines that are just being made."""
 
 
-def ensure(access: Access, order: Launch, birth: Birth, tick: Tick) -> None:
+def ensure_network(
+    access: GcpClients, order: LaunchRequest, birth: MachineConfig, tick: Tick
+) -> None:
     """Make the network and the rules of an order, those that are missing."""
-    wanted = {rule.name: rule for rule in _rules(order, birth)}
-    for there in access.call("Firewalls", "list", filter=any_of("name", wanted)):
+    wanted = {rule.name: rule for rule in _firewall_rules(order, birth)}
+    for there in access.call("Firewalls", "list", filter=match_any("name", wanted)):
         wanted.pop(there.name, None)
     if not wanted:  # a network with rules exists
         return
     _ensure_network(access, tick)
     made = []
     for rule in wanted.values():
-        with ignoring("alreadyExists"):  # another notebook was faster
+        with ignore_codes("alreadyExists"):  # another notebook was faster
             asked = {"firewall_resource": rule}
             made.append(
-                access.until_ready(
+                access.retry_until_ready(
                     lambda asked=asked: access.call("Firewalls", "insert_unary", **asked), tick
                 )
             )
-    access.settle(made, tick=tick)
+    access.await_operations(made, tick=tick)
 
 
-def remove_rule(access: Access, name: str) -> bool:
+def remove_rule(access: GcpClients, name: str) -> bool:
     """Delete a rule; say whether it was there."""
     try:
         access.call("Firewalls", "delete_unary", firewall=name)
     except Exception as error:
-        if is_code(error, "gone", "resourceNotReady"):
+        if has_code(error, "gone", "resourceNotReady"):
             return False
         raise
     return True
 
 
-def unused_rules(access: Access, owner: str, alive: Collection[str]) -> list[str]:
+def list_unused_rules(access: GcpClients, owner: str, alive: Collection[str]) -> list[str]:
     """List rules of an owner's clusters of which no machine is left.
 
     Parameters
@@ -59,54 +61,54 @@ def unused_rules(access: Access, owner: str, alive: Collection[str]) -> list[str
     alive
         Tokens of the orders whose machines have not ended.
     """
-    old = time.time() - YOUNG_SECONDS
+    old = time.time() - LAUNCH_GRACE_SECONDS
     return [
         rule.name
         for rule in access.call("Firewalls", "list")
         if rule.network.endswith(f"/{machine.NETWORK}")
-        and (noted := _noted(rule)).get(machine.OWNER) == owner
+        and (noted := _rule_tags(rule)).get(machine.OWNER) == owner
         and noted.get(machine.TOKEN) not in alive
-        and machine.seconds(rule.creation_timestamp) < old
+        and machine.parse_timestamp(rule.creation_timestamp) < old
     ]
 
 
-def teardown(access: Access) -> None:
+def delete_network(access: GcpClients) -> None:
     """Delete all rules and the network; a network that is in use stays."""
     rules = [
         rule.name
         for rule in access.call("Firewalls", "list")
         if rule.network.endswith(f"/{machine.NETWORK}")
     ]
-    with ignoring("gone", "resourceInUseByAnotherResource", "resourceNotReady"):
+    with ignore_codes("gone", "resourceInUseByAnotherResource", "resourceNotReady"):
         deleted = []
         for name in rules:
-            with ignoring("gone"):
+            with ignore_codes("gone"):
                 deleted.append(access.call("Firewalls", "delete_unary", firewall=name))
-        access.settle(deleted)
+        access.await_operations(deleted)
         asked = {"network": machine.NETWORK}
-        access.settle([access.call("Networks", "delete_unary", **asked)])
+        access.await_operations([access.call("Networks", "delete_unary", **asked)])
 
 
-def _ensure_network(access: Access, tick: Tick) -> None:
+def _ensure_network(access: GcpClients, tick: Tick) -> None:
     import google.cloud.compute_v1 as compute_v1
 
     network = compute_v1.Network(name=machine.NETWORK, auto_create_subnetworks=True)
     try:
         made = access.call("Networks", "insert_unary", network_resource=network)
     except Exception as error:
-        if not is_code(error, "alreadyExists"):
+        if not has_code(error, "alreadyExists"):
             raise
-        return  # while it is being made, rules are not taken yet: see `until_ready`
-    access.settle([made], tick=tick)
+        return  # while it is being made, rules are not taken yet: see `retry_until_ready`
+    access.await_operations([made], tick=tick)
 
 
-def _rules(order: Launch, birth: Birth) -> list[Any]:
+def _firewall_rules(order: LaunchRequest, birth: MachineConfig) -> list[Any]:
     import google.cloud.compute_v1 as compute_v1
 
     network, ssh, cluster = (
         f"global/networks/{machine.NETWORK}",
-        machine.ssh_tag(birth),
-        machine.stem(order.token),
+        machine.ssh_rule_name(birth),
+        machine.resource_prefix(order.token),
     )
     port = compute_v1.Allowed(I_p_protocol="tcp", ports=["22"])
     rules = []
@@ -136,7 +138,7 @@ def _rules(order: Launch, birth: Birth) -> list[Any]:
     return rules
 
 
-def _noted(rule: Any) -> dict[str, str]:
+def _rule_tags(rule: Any) -> dict[str, str]:
     try:
         noted = json.loads(rule.description)
     except ValueError:

@@ -12,23 +12,23 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..config import Sky
-from .deletion import deletion
-from .gcp_errors import is_code
+from .deletion import self_delete_script
+from .gcp_errors import has_code
 
 SCOPE = "https://www.googleapis.com/auth/compute"
 """All that the account's tokens are good for on our machines, whatever else it may do."""
 COMPUTE = "https://compute.googleapis.com"
-_REFUSED = re.compile(
+_ACCOUNT_REFUSAL = re.compile(
     r"'serviceAccount' was not found|serviceAccounts?\.actAs|setServiceAccount|\.serviceAccounts\["
 )
 
 
-def account() -> str:
+def configured_account() -> str:
     """Return the service account that machines get: an e-mail address, ``default`` or nothing."""
     return Sky.load().gcp_service_account.strip()
 
 
-def attached(account: str) -> list[Any]:
+def service_account_entry(account: str) -> list[Any]:
     """Return an account as Compute Engine takes it with a machine."""
     import google.cloud.compute_v1 as compute_v1
 
@@ -43,14 +43,14 @@ def is_refused(error: Exception) -> bool:
     >>> is_refused(ValueError("no"))
     False
     """
-    if is_code(error, "SERVICE_ACCOUNT_ACCESS_DENIED"):
+    if has_code(error, "SERVICE_ACCOUNT_ACCESS_DENIED"):
         return True
     told = getattr(error, "message", "")
-    return getattr(error, "code", 0) in (400, 403, 404) and bool(_REFUSED.search(str(told)))
+    return getattr(error, "code", 0) in (400, 403, 404) and bool(_ACCOUNT_REFUSAL.search(str(told)))
 
 
 @contextmanager
-def tolerated() -> Iterator[None]:
+def ignore_refusals() -> Iterator[None]:
     """Let errors pass by which a machine was refused for its account."""
     try:
         yield
@@ -59,7 +59,7 @@ def tolerated() -> Iterator[None]:
             raise
 
 
-def ending(host: str) -> str:
+def self_delete_script(host: str) -> str:
     """Return shell commands by which a machine that has an account deletes itself.
 
     Parameters
@@ -68,10 +68,10 @@ def ending(host: str) -> str:
         Scheme and host of Compute Engine; empty for Google's own.
     """
     # a machine that is off costs its disk alone: that is better than to stay up
-    return deletion(_ORDER.format(compute=host or COMPUTE), for_ever=False)
+    return self_delete_script(_DELETE_REQUEST.format(compute=host or COMPUTE), retry_forever=False)
 
 
-_ORDER = """\
+_DELETE_REQUEST = """\
 def mine(path):
     return told("computeMetadata/v1/" + path, {{"Metadata-Flavor": "Google"}})
 

@@ -26,23 +26,23 @@ from typing import IO
 from .. import ssh
 from ..errors import SkyError
 from ..ssh import Address
-from .keeper import Node
+from .keeper import Slot
 
-SECONDS = 60.0
+TRANSFER_SECONDS = 60.0
 """Longest time that the end of a machine waits for its journal."""
-MOST_BYTES = 2**28
+MAX_BYTES = 2**28
 """Of a packed journal."""
-UNPACKED_BYTES = 2**31
+MAX_UNPACKED_BYTES = 2**31
 CHUNK_BYTES = 2**18
-CHANGED = 1
+TAR_CHANGED_EXIT_CODE = 1
 """GNU tar's exit code where a file has grown as it was read: a cell was still printing."""
 
-_PACK = 'cd "$1/journal" 2>/dev/null && tar -czf - .'
+_PACK_SCRIPT = 'cd "$1/journal" 2>/dev/null && tar -czf - .'
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchResult:
     """The end of a command whose output was written into a file.
 
     Attributes
@@ -60,7 +60,7 @@ class Fetched:
     cut: str = ""
 
 
-def bring_home(nodes: Sequence[Node], into: Path) -> str:
+def collect_journals(nodes: Sequence[Slot], into: Path) -> str:
     """Bring home the journal of a cluster; return in words what of it is missing, or nothing.
 
     Nothing that goes wrong here is raised, as a machine must end all the same; what could be read
@@ -76,7 +76,7 @@ def bring_home(nodes: Sequence[Node], into: Path) -> str:
     if not nodes:
         return ""
     try:
-        missing = _bring_home(nodes[0], into)
+        missing = _collect_journal(nodes[0], into)
     except SkyError as error:
         missing = f"it could not be brought home: {error.message}"
     except Exception as error:  # also MemoryError: whatever it is, the machine must end
@@ -84,23 +84,23 @@ def bring_home(nodes: Sequence[Node], into: Path) -> str:
     if missing:
         log.warning("The log of %s is not complete: %s", nodes[0].host, missing)
         with suppress(OSError):  # the disk is full, say
-            _say_in_log(into, f"jupyter_sky: this log is not complete: {missing}\n")
+            _append_log_notice(into, f"jupyter_sky: this log is not complete: {missing}\n")
     return missing
 
 
-def _say_in_log(folder: Path, text: str) -> None:
+def _append_log_notice(folder: Path, text: str) -> None:
     """Add a line to the journal that was written last, in place of an entry that was cut off."""
     paths = sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
     content = {"name": "stderr", "text": text}
     entry = {"time": time.time(), "rank": 0, "type": "stream", "content": content}
     for path in paths[-1:]:
         with path.open("rb+") as file:
-            file.truncate(_whole_lines(file))
+            file.truncate(_complete_lines_length(file))
             file.seek(0, os.SEEK_END)
             file.write(json.dumps(entry).encode() + b"\n")
 
 
-def _whole_lines(file: IO[bytes]) -> int:
+def _complete_lines_length(file: IO[bytes]) -> int:
     """Return how many bytes of a file are whole lines."""
     end = file.seek(0, os.SEEK_END)
     while end:
@@ -112,11 +112,11 @@ def _whole_lines(file: IO[bytes]) -> int:
     return 0
 
 
-def _bring_home(node: Node, into: Path) -> str:
+def _collect_journal(node: Slot, into: Path) -> str:
     if not node.directory:
         return ""
     with tempfile.TemporaryFile() as packed:
-        fetched = fetch(node.address, _PACK, node.directory, into=packed)
+        fetched = fetch(node.address, _PACK_SCRIPT, node.directory, into=packed)
         size = packed.tell()
         if not size:
             return fetched.cut and f"nothing came {fetched.cut}"
@@ -124,7 +124,7 @@ def _bring_home(node: Node, into: Path) -> str:
         missing = unpack(packed, into)
     if fetched.cut:
         return f"it was cut off {fetched.cut}"
-    if fetched.code not in (0, CHANGED):
+    if fetched.code not in (0, TAR_CHANGED_EXIT_CODE):
         return missing or f"tar ended with code {fetched.code}: {fetched.errors[-200:]}"
     return missing
 
@@ -136,7 +136,7 @@ def fetch(
     into: IO[bytes],
     most: int | None = None,
     timeout: float | None = None,
-) -> Fetched:
+) -> FetchResult:
     """Run a shell script on a machine and write its output into a file, as far as limits allow.
 
     Parameters
@@ -150,7 +150,7 @@ def fetch(
         The machine cannot be reached.
     """
     ssh.check_key(address)
-    most, timeout = most or MOST_BYTES, timeout or SECONDS
+    most, timeout = most or MAX_BYTES, timeout or TRANSFER_SECONDS
     process = ssh.start(address, script, arguments)
     try:
         errors, cut = _copy(process, into, most, timeout)
@@ -158,8 +158,8 @@ def fetch(
         process.kill()
         process.wait()
     if not cut and (process.returncode == 255 or process.returncode < 0):
-        raise ssh.explain(address, errors)
-    return Fetched(None if cut else process.returncode, errors, cut)
+        raise ssh.explain_failure(address, errors)
+    return FetchResult(None if cut else process.returncode, errors, cut)
 
 
 def _copy(
@@ -191,7 +191,7 @@ def _copy(
     return errors.decode(errors="replace").strip(), cut
 
 
-def unpack(packed: IO[bytes], into: Path, most: int = UNPACKED_BYTES) -> str:
+def unpack(packed: IO[bytes], into: Path, most: int = MAX_UNPACKED_BYTES) -> str:
     """Write the plain files of a packed tar below a folder; return in words what was left out.
 
     Nothing but files is made, and none outside of the folder, so that no filter of `tarfile` is

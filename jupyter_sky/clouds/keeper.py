@@ -17,31 +17,31 @@ from .. import ssh
 from ..engines.package import environment_spec
 from ..errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
 from ..ssh import Address
-from ..together import at_once
+from ..together import run_parallel
 
-BOOT_SECONDS = 900
+CLAIM_SECONDS = 900
 """A slot is given back when its cluster has not been started for so long."""
 GRACE_SECONDS = 8
-_END_MACHINE = """
+_SHUTDOWN_SCRIPT = """
 lease=${JUPYTER_SKY_LEASE:-/run/jupyter-sky}
 [ -d "$lease" ] && : >"$lease/end"
 """
-TOOLS = """
+TOOL_CHECK_SCRIPT = """
 for tool in flock mkfifo setsid stat timeout; do
   command -v "$tool" >/dev/null || { echo "there is no $tool" >&2; exit 69; }
 done
 """
 """Looks whether a machine has what the keeper needs."""
-NEEDED = "a Linux machine with util-linux and coreutils is needed"
+REQUIREMENTS_HINT = "a Linux machine with util-linux and coreutils is needed"
 
-_STATE = """
+_STATE_SCRIPT = """
 cd "$1" 2>/dev/null && ! flock -s -n alive true && echo "running" && exit
 cat "$HOME/.cache/jupyter_sky/ended/$2.json" 2>/dev/null && exit
 boot=$(cat boot 2>/dev/null)
 [ -n "$boot" ] && [ "$boot" != "$(cat /proc/sys/kernel/random/boot_id)" ] &&
   echo '{"reason": "the machine was restarted"}' || echo "{}"
 """
-_END = """
+_RELEASE_SCRIPT = """
 alive() { [ -e "$1/alive" ] && ! flock -s -n "$1/alive" true; }
 if alive "$1"; then
   pid=$(cat "$1/pid")
@@ -55,7 +55,7 @@ rm -rf "$1"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Slot:
     """One slot of one machine that is ours, and what the machine has.
 
     Attributes
@@ -73,7 +73,7 @@ class Node:
     slot : int
         Which of the machine's slots it is.
     python, packages, offline, env
-        What the owner of the machine says: see `PoolHost`.
+        What the owner of the machine says: see `SshHost`.
     uv, found, zstd : str
         Paths of what an environment can be made with, if they are there: an installer, a Python of
         this minor version, what unpacks in a fifth of gzip's time.
@@ -113,7 +113,7 @@ class Node:
         return f"{self.environment}/bin/python"
 
     @classmethod
-    def load(cls, record: dict[str, Any]) -> Node:
+    def load(cls, record: dict[str, Any]) -> Slot:
         """Make it again from `asdict`, as read from JSON."""
         address = Address(**record["address"])
         return cls(**record | {"address": address, "packages": tuple(record["packages"])})
@@ -127,10 +127,10 @@ class Node:
 
 @cache
 def _script() -> str:
-    return TOOLS + Path(__file__).with_name("keeper.sh").read_text()
+    return TOOL_CHECK_SCRIPT + Path(__file__).with_name("keeper.sh").read_text()
 
 
-def take(node: Node, note: dict[str, Any], host_key: str = "") -> Node:
+def acquire_slot(node: Slot, note: dict[str, Any], host_key: str = "") -> Slot:
     """Take a slot of a machine, and look what is there; the same again gives the same one.
 
     Parameters
@@ -150,7 +150,7 @@ def take(node: Node, note: dict[str, Any], host_key: str = "") -> Node:
         The machine cannot hold a cluster.
     """
     wanted = environment_spec(node.python, node.packages)
-    words = (node.token, str(node.slots), str(BOOT_SECONDS), json.dumps(note))
+    words = (node.token, str(node.slots), str(CLAIM_SECONDS), json.dumps(note))
     look = (node.exports(), wanted.key, wanted.python, node.python)
     answer = ssh.run(node.address, _script(), *words, *look, host_key)
     where = f"{node.host} ({node.address.name})"
@@ -158,7 +158,7 @@ def take(node: Node, note: dict[str, Any], host_key: str = "") -> Node:
         some = "its slot is" if node.slots == 1 else f"all {node.slots} slots are"
         raise SkyNoCapacity(f"{where}: {some} taken by other clusters")
     if answer.code == 69:
-        raise SkyBootstrapError(f"{where}: {answer.err}", hint=NEEDED)
+        raise SkyBootstrapError(f"{where}: {answer.err}", hint=REQUIREMENTS_HINT)
     if answer.code == 77:
         raise SkyBootstrapError(
             f"{where}: this user cannot take slots in {answer.err}",
@@ -166,7 +166,7 @@ def take(node: Node, note: dict[str, Any], host_key: str = "") -> Node:
             "sudo mkdir -m 1777 /var/lib/jupyter_sky-slots",
         )
     if answer.code:
-        raise failed(node, "no folder can be made there", answer.err)
+        raise slot_error(node, "no folder can be made there", answer.err)
     facts: dict[str, str] = {}
     for line in answer.text.splitlines():
         name, _, value = line.partition("=")
@@ -194,7 +194,7 @@ def take(node: Node, note: dict[str, Any], host_key: str = "") -> Node:
     )
 
 
-def failed(node: Node, what: str, errors: str) -> SkyBootstrapError:
+def slot_error(node: Slot, what: str, errors: str) -> SkyBootstrapError:
     """Return an error about a machine, with the last that was said there."""
     where = f"{node.host} ({node.address.name})"
     if "No space left" in errors or "Disk quota exceeded" in errors:
@@ -205,7 +205,7 @@ def failed(node: Node, what: str, errors: str) -> SkyBootstrapError:
     return SkyBootstrapError(f"{where}: {what}" + (f":\n{last}" if last else ""))
 
 
-def state(node: Node) -> dict[str, Any] | None:
+def slot_state(node: Slot) -> dict[str, Any] | None:
     """Say how a slot is: None while it is held, else its end (``time``, ``reason``) if known.
 
     Raises
@@ -213,7 +213,7 @@ def state(node: Node) -> dict[str, Any] | None:
     SkyUnreachable
         The machine does not answer.
     """
-    text = ssh.run(node.address, _STATE, node.directory, node.token, timeout=20).text
+    text = ssh.run(node.address, _STATE_SCRIPT, node.directory, node.token, timeout=20).text
     if text.startswith("running"):
         return None
     try:
@@ -222,7 +222,7 @@ def state(node: Node) -> dict[str, Any] | None:
         raise SkyUnreachable(f"{node.address.name} did not answer to the end") from None
 
 
-def end(nodes: Sequence[Node]) -> None:
+def release_slots(nodes: Sequence[Slot]) -> None:
     """End what holds slots and all below it, and see that it is gone.
 
     Raises
@@ -231,22 +231,22 @@ def end(nodes: Sequence[Node]) -> None:
         A machine does not answer.
     """
 
-    def one(node: Node) -> None:
+    def one(node: Slot) -> None:
         words = (node.directory, str(GRACE_SECONDS))
         if node.directory:
-            ssh.run(node.address, _END, *words, timeout=GRACE_SECONDS + 20)
+            ssh.run(node.address, _RELEASE_SCRIPT, *words, timeout=GRACE_SECONDS + 20)
 
-    at_once([partial(one, node) for node in nodes])
+    run_parallel([partial(one, node) for node in nodes])
 
 
-def end_machines(nodes: Sequence[Node]) -> list[str]:
+def request_machine_shutdown(nodes: Sequence[Slot]) -> list[str]:
     """Let rented machines end themselves, where their cloud cannot be asked to; return which do."""
 
-    def one(node: Node) -> bool:
+    def one(node: Slot) -> bool:
         try:
-            return ssh.run(node.address, _END_MACHINE, timeout=20).code == 0
+            return ssh.run(node.address, _SHUTDOWN_SCRIPT, timeout=20).code == 0
         except SkyUnreachable:
             return False
 
-    told = at_once([partial(one, node) for node in nodes])
+    told = run_parallel([partial(one, node) for node in nodes])
     return [node.host for node, heard in zip(nodes, told, strict=True) if heard]

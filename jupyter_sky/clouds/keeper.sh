@@ -7,7 +7,7 @@
 # key that is to follow the one that they were born with, for lease.sh to install.
 #
 # Exit codes: 73 no folder can be made, 75 every slot is taken, 77 the slots are another user's. That the tools are there has been
-# seen before (69 if not): `TOOLS` in keeper.py.
+# seen before (69 if not): `TOOL_CHECK_SCRIPT` in keeper.py.
 #
 # A slot is a lock that a process holds. The one started here, the keeper, waits SECONDS for the
 # order to go on and gives up without it; with it, it becomes the cluster's guardian. However that
@@ -17,7 +17,7 @@ token=$1 slots=$2 seconds=$3 note=$4 settings=$5 key=$6 version=$7 python=$8 hos
 read -r system name machine <<END
 $(uname -s -n -m)
 END
-base=$HOME/.cache/jupyter_sky
+base=$DEFAULT_REGION/.cache/jupyter_sky
 runs=$base/run/$name
 # the first is for who administers the machine to make: nobody else can
 locks=${JUPYTER_SKY_SLOTS:-/var/lib/jupyter_sky-slots}
@@ -112,7 +112,7 @@ echo "glibc=$glibc"
 [ -z "$glibc" ] && ldd --version 2>&1 | grep -qi musl && echo "libc=musl"
 eval "$settings"
 case $(tar --version 2>/dev/null) in *GNU*) echo "zstd=$(command -v zstd)" ;; esac
-echo "uv=$(command -v uv || command -v "$HOME/.local/bin/uv" || command -v "$base/uv")"
+echo "uv=$(command -v uv || command -v "$DEFAULT_REGION/.local/bin/uv" || command -v "$base/uv")"
 [ -e "$environment/complete" ] && echo "ready=yes" && exit
 python=${python:-$(command -v "python$version")} && "$python" -I -S -c '
 import sys

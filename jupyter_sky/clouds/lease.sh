@@ -3,12 +3,12 @@
 #
 # Within a boot only the clock since boot counts, whatever is done to the time of day. The time of
 # day carries what is left of the lease over a restart, and is written anew again and again.
-user=@USER@ lease_seconds=@LEASE@ silence=@SILENCE@ boot_seconds=@BOOT@
+user=@USER@ lease_duration=@LEASE@ silence=@SILENCE@ boot_seconds=@BOOT@
 pause=2
 lease=/run/jupyter-sky            # the cluster's, who renews it there
 boot=/run/jupyter-sky-boot        # root's, of this boot
 kept=/var/lib/jupyter-sky         # root's, over restarts
-handed=@HOME@/.cache/jupyter_sky/host_key
+handed=@DEFAULT_REGION@/.cache/jupyter_sky/host_key
 
 up() { cut -d. -f1 /proc/uptime; }
 clock() { date +%s; }
@@ -25,12 +25,12 @@ rule="-d 169.254.169.254 -p tcp --dport 80 -m owner ! --uid-owner 0 -j REJECT"
 iptables -w -C OUTPUT $rule 2>/dev/null || iptables -w -I OUTPUT $rule 2>/dev/null
 
 begin() { # what is left, at the first start in this boot
-  left=$lease_seconds now=$(clock) deadline='' written=''
+  left=$lease_duration now=$(clock) deadline='' written=''
   read -r deadline written 2>/dev/null <"$kept/lease"
   if number "$deadline" && number "$written"; then
     [ "$now" -lt "$written" ] && now=$written # it was set back: how long it was off is not known
     left=$((deadline - now))
-    [ "$left" -gt "$lease_seconds" ] && left=$lease_seconds
+    [ "$left" -gt "$lease_duration" ] && left=$lease_duration
   fi
   echo "$(up) $(($(up) + left))" >"$boot/times"
 }
@@ -55,7 +55,7 @@ change_host_key() {
 [ -s "$boot/times" ] || begin
 read -r born last <"$boot/times"
 if ! number "$born" || ! number "$last"; then # what is in memory is full, say
-  born=$(up) last=$((born + lease_seconds))
+  born=$(up) last=$((born + lease_duration))
 fi
 heard='' noted=-60
 while sleep "$pause"; do

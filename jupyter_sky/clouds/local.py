@@ -26,9 +26,9 @@ from ..engines.guardian import write_private
 from ..errors import SkyClusterLost, SkyNoCapacity, SkyUnreachable
 from ..offers import Offer
 from ..resources import Amount, Resources
-from .base import Credentials, Launch, Machine, Tick, patient
+from .base import Credentials, LaunchRequest, Machine, Tick, no_tick
 
-PASSED = (
+PASSED_VARIABLES = (
     "PATH HOME USER LOGNAME SHELL TERM TZ TMPDIR LANG LANGUAGE PYTHONPATH VIRTUAL_ENV "
     "LD_LIBRARY_PATH DYLD_LIBRARY_PATH HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy "
     "no_proxy SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE SYSTEMROOT"
@@ -54,7 +54,7 @@ def machine_size() -> tuple[int, float]:
     return cpus, round(memory / 2**30, 1)
 
 
-def _sized(asked: Amount | None, whole: float) -> float:
+def _slice_size(asked: Amount | None, whole: float) -> float:
     """Size of a slice of this machine: what was asked for where it is there, else all."""
     return min(asked.value, whole) if asked else whole
 
@@ -83,10 +83,10 @@ class LocalHost:
             start_new_session=True,
         )
         os.close(log)
-        _reap_later(process)
+        _reap_child(process)
         write_private(self.directory / "guardian.json", processes.identity(process.pid))
 
-    def connection(self, timeout: float, alive: Callable[[], None]) -> Path:
+    def await_connection(self, timeout: float, alive: Callable[[], None]) -> Path:
         """Wait for the controller's client file."""
         path, deadline = self.directory / "security" / "client.json", time.monotonic() + timeout
         while not path.exists():
@@ -117,8 +117,10 @@ class LocalCloud:
                 region="this-machine",
                 instance_type=platform.machine(),
                 # nodes share the machine; one slice each
-                vcpus=_sized(resources.cpus, cpus / nodes if resources.cpus else cpus),
-                memory=_sized(resources.memory, memory / nodes if resources.memory else memory),
+                vcpus=_slice_size(resources.cpus, cpus / nodes if resources.cpus else cpus),
+                memory=_slice_size(
+                    resources.memory, memory / nodes if resources.memory else memory
+                ),
                 price=0.0,
                 source="this machine",
                 date=time.strftime("%Y-%m-%d"),
@@ -130,11 +132,11 @@ class LocalCloud:
         """Return how many nodes there may be: as many as are asked for, they share the machine."""
         return None
 
-    def launch(self, order: Launch, tick: Tick = patient) -> list[Machine]:
+    def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
         """Make the cluster's directory; its processes start with its head."""
         root = _root()
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _forget_old(root)
+        _remove_old_folders(root)
         directory = root / order.token
         try:
             directory.mkdir(mode=0o700, exist_ok=True)
@@ -160,7 +162,7 @@ class LocalCloud:
         directory = _root() / machines[0].id.partition("/")[0]
         record = _read(directory / "machine.json")
         cpus = record.get("cpus")
-        slices = _slices(int(cpus), record["nodes"]) if cpus else None
+        slices = _cpu_slices(int(cpus), record["nodes"]) if cpus else None
         return LocalHost(directory, {"cpus": slices, "memory": record.get("memory")})
 
     def describe(self, ids: Sequence[str]) -> list[Machine]:
@@ -168,7 +170,9 @@ class LocalCloud:
         found: list[Machine] = []
         for token in dict.fromkeys(identity.partition("/")[0] for identity in ids):
             directory = _root() / token
-            machines = self._machines(directory, "running" if _runs(directory) else "ended")
+            machines = self._machines(
+                directory, "running" if _is_cluster_running(directory) else "ended"
+            )
             found += [machine for machine in machines if machine.id in ids]
         return found
 
@@ -184,16 +188,21 @@ class LocalCloud:
         for token in dict.fromkeys(identity.partition("/")[0] for identity in ids):
             directory = _root() / token
             identity = _read(directory / "guardian.json")
-            if processes.liveness(identity) == "foreign" and _runs(directory):
+            if processes.liveness(identity) == "foreign" and _is_cluster_running(directory):
                 elsewhere.append(f"{token} on {identity.get('host') or 'another machine'}")
-            elif _alive(identity):  # only this process may be signalled: PIDs are used again
+            elif _is_supervisor_alive(
+                identity
+            ):  # only this process may be signalled: PIDs are used again
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(identity["pid"], signal.SIGTERM)
                     guardians.append(identity)
         deadline = time.monotonic() + guardian.GRACE_SECONDS + 5.0
-        while any(_alive(identity) for identity in guardians) and time.monotonic() < deadline:
+        while (
+            any(_is_supervisor_alive(identity) for identity in guardians)
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.02)
-        for identity in filter(_alive, guardians):  # it is frozen, perhaps
+        for identity in filter(_is_supervisor_alive, guardians):  # it is frozen, perhaps
             guardian.kill_all([*guardian.descendants(identity["pid"]), identity["pid"]])
         if elsewhere:
             raise SkyUnreachable(
@@ -202,14 +211,14 @@ class LocalCloud:
                 hint="end it there: %sky down; unused it ends by itself",
             )
 
-    def mine(self, everywhere: bool = False) -> list[Machine]:
+    def list_mine(self, everywhere: bool = False) -> list[Machine]:
         """List the machines whose guardians live."""
         root = _root()
         directories = sorted(root.iterdir()) if root.is_dir() else []
         return [
             machine
             for directory in directories
-            if _runs(directory)
+            if _is_cluster_running(directory)
             for machine in self._machines(directory, "running")
         ]
 
@@ -235,20 +244,20 @@ class LocalCloud:
 
 cloud = LocalCloud()
 
-_children: list[subprocess.Popen] = []
+_child_processes: list[subprocess.Popen] = []
 
 
-def _reap_later(process: subprocess.Popen) -> None:
+def _reap_child(process: subprocess.Popen) -> None:
     """Keep the handle: a guardian that ends while we live must not stay as a zombie."""
-    _children[:] = [child for child in _children if child.poll() is None]
-    _children.append(process)
+    _child_processes[:] = [child for child in _child_processes if child.poll() is None]
+    _child_processes.append(process)
 
 
 def _root() -> Path:
     return Path(Sky.load().data_dir) / "local"
 
 
-def _slices(cpus: int, nodes: int) -> list[list[int]]:
+def _cpu_slices(cpus: int, nodes: int) -> list[list[int]]:
     """Share out this machine's CPUs, a slice a node, beginning with a different one each time."""
     usable = getattr(os, "sched_getaffinity", None)
     every = sorted(usable(0)) if usable else list(range(os.cpu_count() or 1))
@@ -264,7 +273,7 @@ def _environment(directory: Path) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name in PASSED or name.startswith(PASSED_PREFIXES)
+        if name in PASSED_VARIABLES or name.startswith(PASSED_PREFIXES)
     }
     # our own package, also where it is imported from a checkout
     package = str(Path(__file__).parents[2])
@@ -275,19 +284,19 @@ def _environment(directory: Path) -> dict[str, str]:
     }
 
 
-def _alive(identity: dict[str, Any]) -> bool:
+def _is_supervisor_alive(identity: dict[str, Any]) -> bool:
     """Whether a guardian lives on this machine."""
-    for child in _children:
+    for child in _child_processes:
         child.poll()  # no zombies
     return processes.liveness(identity) == "alive"
 
 
-def _runs(directory: Path) -> bool:
+def _is_cluster_running(directory: Path) -> bool:
     """Whether a cluster runs, here or on another machine that shares its folder."""
     path = directory / "guardian.json"
     identity = _read(path)
     if processes.liveness(identity) != "foreign":
-        return _alive(identity)
+        return _is_supervisor_alive(identity)
     try:
         seen = path.stat().st_mtime  # its head touches it: see `jupyter_sky.engines.lease`
     except OSError:
@@ -302,7 +311,7 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _forget_old(root: Path) -> None:
+def _remove_old_folders(root: Path) -> None:
     import shutil
 
     for directory in root.iterdir():
@@ -310,5 +319,5 @@ def _forget_old(root: Path) -> None:
         # one whose guardian was killed, or whose machine lost its power, has not said when
         ended = ended or _read(directory / "machine.json").get("started") or time.time()
         old = time.time() - ended > KEEP_DAYS * 86400
-        if old and not _runs(directory):
+        if old and not _is_cluster_running(directory):
             shutil.rmtree(directory, ignore_errors=True)

@@ -31,9 +31,9 @@ FOLDER = "/run/jupyter-sky"
 """Where the cluster renews the lease."""
 SCRIPT = "/usr/local/sbin/jupyter-sky-lease"
 UNIT = "/etc/systemd/system/jupyter-sky-lease.service"
-EACH_BOOT = "/var/lib/cloud/scripts/per-boot/jupyter-sky-lease"
+BOOT_SCRIPT = "/var/lib/cloud/scripts/per-boot/jupyter-sky-lease"
 
-_UNIT = f"""[Unit]
+_UNIT_TEXT = f"""[Unit]
 Description=Ends this machine at the end of its lease
 StartLimitIntervalSec=0
 
@@ -45,7 +45,7 @@ RestartSec=1
 [Install]
 WantedBy=multi-user.target
 """
-_EACH_BOOT = f"""#!/bin/sh
+_BOOT_SCRIPT_TEXT = f"""#!/bin/sh
 # Starts what ends this machine, at each boot, where systemd has not done so.
 systemctl enable --now jupyter-sky-lease.service && exit
 mkdir -p /run/jupyter-sky-boot && mkdir /run/jupyter-sky-boot/started 2>/dev/null || exit
@@ -58,7 +58,7 @@ def _script() -> str:
     return Path(__file__).with_name("lease.sh").read_text()
 
 
-def files(user: str, *, lease: float, silence: float, ending: str) -> list[dict[str, Any]]:
+def lease_files(user: str, *, lease: float, silence: float, ending: str) -> list[dict[str, Any]]:
     """Return the files of a machine's lease, for cloud-init's ``write_files``.
 
     Parameters
@@ -83,6 +83,6 @@ def files(user: str, *, lease: float, silence: float, ending: str) -> list[dict[
         text = text.replace(name, value)
     return [
         {"path": SCRIPT, "permissions": "0755", "content": text},
-        {"path": UNIT, "permissions": "0644", "content": _UNIT},
-        {"path": EACH_BOOT, "permissions": "0755", "content": _EACH_BOOT},
+        {"path": UNIT, "permissions": "0644", "content": _UNIT_TEXT},
+        {"path": BOOT_SCRIPT, "permissions": "0755", "content": _BOOT_SCRIPT_TEXT},
     ]

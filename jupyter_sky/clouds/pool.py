@@ -29,7 +29,7 @@ _EXAMPLE = '[gpu-box]\naddress = "ada@10.0.0.5"\nvcpus = 16\nmemory = 64'
 
 
 @dataclass(frozen=True, slots=True)
-class PoolHost:
+class SshHost:
     """One machine of the pool.
 
     Attributes
@@ -77,7 +77,7 @@ class PoolHost:
         return Address(self.user, self.host, self.port, self.key, str(known_hosts), pinned)
 
 
-def read(path: Path) -> dict[str, PoolHost]:
+def read_hosts(path: Path) -> dict[str, SshHost]:
     """Read the pool; without a file it is empty.
 
     Raises
@@ -95,12 +95,12 @@ def read(path: Path) -> dict[str, PoolHost]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SkyUsageError(f"{path}: not TOML: {error}", hint=f"such as\n{_EXAMPLE}") from None
-    return {name: _host(path, text, name, table) for name, table in tables.items()}
+    return {name: _parse_host(path, text, name, table) for name, table in tables.items()}
 
 
-def _host(path: Path, text: str, name: str, table: Any) -> PoolHost:
+def _parse_host(path: Path, text: str, name: str, table: Any) -> SshHost:
     def wrong(what: str, key: str = "", hint: str | None = None) -> SkyUsageError:
-        line = _line(text, name, key)
+        line = _line_number(text, name, key)
         return SkyUsageError(f"{path}, line {line}: [{name}] {what}", hint=hint)
 
     if not isinstance(table, dict):
@@ -109,20 +109,20 @@ def _host(path: Path, text: str, name: str, table: Any) -> PoolHost:
         raise wrong("is not a name", hint="letters, digits, dots and hyphens")
     fields: dict[str, Any] = {"name": name}
     for key, value in table.items():
-        if key not in _READ:
-            raise wrong(f"has no setting {key!r}", key, suggest(key, _READ))
+        if key not in _PARSERS:
+            raise wrong(f"has no setting {key!r}", key, suggest(key, _PARSERS))
         try:
-            fields |= _READ[key](value)
+            fields |= _PARSERS[key](value)
         except (SkyError, ValueError, TypeError) as error:
             first = str(error).splitlines()[0]
             raise wrong(f"{key} = {value!r}: {first}", key, getattr(error, "hint", None)) from None
     for key, needed in (("address", "host"), ("vcpus", "vcpus"), ("memory", "memory")):
         if needed not in fields:
             raise wrong(f"has no {key}", hint=f"such as\n{_EXAMPLE}")
-    return PoolHost(**fields)
+    return SshHost(**fields)
 
 
-def _line(text: str, name: str, key: str) -> int:
+def _line_number(text: str, name: str, key: str) -> int:
     """Return the number of the line where a machine, or one of its settings, is written."""
     lines = text.splitlines()
     word = rf"[\"']?{re.escape(name)}[\"']?"
@@ -138,8 +138,8 @@ def _line(text: str, name: str, key: str) -> int:
     return start + 1
 
 
-def _address(value: Any) -> dict[str, Any]:
-    match = _ADDRESS.fullmatch(_text(value))
+def _parse_address(value: Any) -> dict[str, Any]:
+    match = _ADDRESS.fullmatch(_parse_text(value))
     port = int(match[3] or 22) if match else 0
     if not match or not 0 < port < 65536:
         raise ValueError("not an address; write user@host or user@host:port")
@@ -150,69 +150,69 @@ def _address(value: Any) -> dict[str, Any]:
     return {"user": match[1] or getpass.getuser(), "host": host, "port": port}
 
 
-def _positive(value: Any) -> float:
+def _parse_positive(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
         raise ValueError("not a positive number")
     return float(value)
 
 
-def _count(value: Any) -> int:
+def _parse_count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1000:
         raise ValueError("not a whole number from 1")
     return value
 
 
-def _text(value: Any) -> str:
+def _parse_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("not a text")
     return value
 
 
-def _true(value: Any) -> bool:
+def _parse_true(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("neither true nor false")
     return value
 
 
-def _gpus(value: Any) -> dict[str, Any]:
-    gpu, amount = parse_gpus(_text(value), "gpus")
+def _parse_gpus(value: Any) -> dict[str, Any]:
+    gpu, amount = parse_gpus(_parse_text(value), "gpus")
     count = int(amount.value)
     if amount.at_least or count != amount.value:
         raise SkyUsageError(f"gpus {value}: not a whole number", hint='such as gpus = "A100:4"')
     return {"gpu": gpu, "gpu_count": count}
 
 
-def _price(value: Any) -> float:
+def _parse_price(value: Any) -> float:
     return parse_usd(value if isinstance(value, str) else str(float(value)), "price")
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _parse_texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise ValueError("not a list of texts")
-    return tuple(_text(each) for each in value)
+    return tuple(_parse_text(each) for each in value)
 
 
-def _environment(value: Any) -> dict[str, str]:
+def _parse_environment(value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise ValueError("not a table of texts")
     for name in value:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ValueError(f"{name!r} is not the name of a variable")
-    return {name: _text(each) for name, each in value.items()}
+    return {name: _parse_text(each) for name, each in value.items()}
 
 
-_READ: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "address": _address,
-    "gpus": _gpus,
-    "key": lambda value: {"key": str(Path(_text(value)).expanduser())},
-    "vcpus": lambda value: {"vcpus": _positive(value)},
-    "memory": lambda value: {"memory": _positive(value)},
-    "price": lambda value: {"price": _price(value)},
-    "slots": lambda value: {"slots": _count(value)},
-    "host_key": lambda value: {"host_key": _text(value)},
-    "private": lambda value: {"private": _text(value)},
-    "python": lambda value: {"python": _text(value)},
-    "packages": lambda value: {"packages": _texts(value)},
-    "offline": lambda value: {"offline": _true(value)},
-    "env": lambda value: {"env": _environment(value)},
+_PARSERS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "address": _parse_address,
+    "gpus": _parse_gpus,
+    "key": lambda value: {"key": str(Path(_parse_text(value)).expanduser())},
+    "vcpus": lambda value: {"vcpus": _parse_positive(value)},
+    "memory": lambda value: {"memory": _parse_positive(value)},
+    "price": lambda value: {"price": _parse_price(value)},
+    "slots": lambda value: {"slots": _parse_count(value)},
+    "host_key": lambda value: {"host_key": _parse_text(value)},
+    "private": lambda value: {"private": _parse_text(value)},
+    "python": lambda value: {"python": _parse_text(value)},
+    "packages": lambda value: {"packages": _parse_texts(value)},
+    "offline": lambda value: {"offline": _parse_true(value)},
+    "env": lambda value: {"env": _parse_environment(value)},
 }

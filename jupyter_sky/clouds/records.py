@@ -31,7 +31,7 @@ KEEP_DAYS = 7.0
 
 
 @contextmanager
-def noting(folder: Path) -> Iterator[None]:
+def translate_write_errors(folder: Path) -> Iterator[None]:
     """Say in a clear error that what is written of an order cannot be written."""
     try:
         yield
@@ -44,7 +44,7 @@ def noting(folder: Path) -> Iterator[None]:
         ) from error
 
 
-class Records:
+class LaunchRecords:
     """The notes below one folder.
 
     Examples
@@ -65,11 +65,11 @@ class Records:
             token = f"unnamed-{hashlib.blake2b(token.encode(), digest_size=8).hexdigest()}"
         return self.root / token
 
-    def open(self, token: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    def create(self, token: str, record: Mapping[str, Any]) -> dict[str, Any]:
         """Note an order that is about to be sent, and by which process; forget old ones."""
-        with noting(self.folder(token)):
+        with translate_write_errors(self.folder(token)):
             self.folder(token).mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._forget_old()
+        self._remove_old()
         return self.write(token, dict(record) | {"launching": processes.identity()})
 
     def read(self, token: str) -> dict[str, Any]:
@@ -87,11 +87,11 @@ class Records:
         SkyStoreError
             The disk refuses.
         """
-        with noting(self.folder(token)):
+        with translate_write_errors(self.folder(token)):
             write_private(self.folder(token) / FILE, record)
         return record
 
-    def close(self, token: str, ended: Mapping[str, Any]) -> None:
+    def mark_ended(self, token: str, ended: Mapping[str, Any]) -> None:
         """Note that the cloud has confirmed the end of all machines of an order.
 
         Where the disk refuses, the order stays unfinished, and the reaper asks the cloud again.
@@ -100,17 +100,17 @@ class Records:
             with suppress(SkyStoreError):
                 self.write(token, record | {"ended": dict(ended)})
 
-    def unfinished(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def list_unfinished(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield orders whose machines are not known to have ended."""
-        return ((token, record) for token, record in self.all() if "ended" not in record)
+        return ((token, record) for token, record in self.list_all() if "ended" not in record)
 
-    def all(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def list_all(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield all orders that are noted."""
         for path in sorted(self.root.glob(f"*/{FILE}")):
             if record := self.read(path.parent.name):
                 yield path.parent.name, record
 
-    def _forget_old(self) -> None:
+    def _remove_old(self) -> None:
         for path in self.root.glob(f"*/{FILE}"):
             ended = self.read(path.parent.name).get("ended", {}).get("time")
             if ended and time.time() - ended > KEEP_DAYS * 86400:
@@ -123,7 +123,7 @@ def is_launching(record: Mapping[str, Any]) -> bool:
     return bool(at_it) and processes.is_alive(at_it, seen=since + LAUNCH_SECONDS)
 
 
-def identity(data_dir: Path) -> str:
+def installation_id(data_dir: Path) -> str:
     """Return the name of this user of this installation, made at first use.
 
     It is written on machines, so that only who launched them takes them for their own.
@@ -135,12 +135,12 @@ def identity(data_dir: Path) -> str:
     """
     path = data_dir / "identity"
     if not path.exists():
-        with noting(data_dir):
-            _make_identity(path)
+        with translate_write_errors(data_dir):
+            _create_installation_id(path)
     return path.read_text().strip()
 
 
-def _make_identity(path: Path) -> None:
+def _create_installation_id(path: Path) -> None:
     import getpass
 
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -14,12 +14,12 @@ from ..config import Sky
 from ..errors import SkyError, SkyNoCapacity, SkyUnreachable, SkyUsageError
 from ..offers import Offer
 from ..resources import Resources, plain_number
-from ..together import at_once
+from ..together import run_parallel
 from . import journals, keeper
-from .base import Credentials, Launch, Machine, Say, Tick, patient
-from .keeper import Node
-from .pool import PoolHost, read
-from .records import Records
+from .base import Credentials, LaunchRequest, Machine, StatusCallback, Tick, no_tick
+from .keeper import Slot
+from .pool import SshHost, read_hosts
+from .records import LaunchRecords
 
 
 class SshCloud:
@@ -29,19 +29,19 @@ class SshCloud:
 
     def check(self) -> Credentials:
         """Ask every machine of the pool, all at once."""
-        path = pool_file()
+        path = hosts_file()
         try:
-            hosts = list(read(path).values())
+            hosts = list(read_hosts(path).values())
         except SkyUsageError as error:
             return Credentials("ssh", False, error.message, error.hint or "")
         if not hosts:
             return Credentials(
                 "ssh", False, f"no machines are listed in {path}", "list some: see the README"
             )
-        asked = at_once([partial(_trouble, host) for host in hosts])
+        asked = run_parallel([partial(_host_problem, host) for host in hosts])
         troubles = dict(zip(hosts, asked, strict=True))
         found = [
-            f"{host.name}: {trouble.message if trouble else f'answers, {_size(host)}'}"
+            f"{host.name}: {trouble.message if trouble else f'answers, {_slot_size(host)}'}"
             for host, trouble in troubles.items()
         ]
         fixes = [
@@ -53,14 +53,14 @@ class SshCloud:
 
     def offers(self, resources: Resources) -> list[Offer]:
         """Offer slots, those of one size under one name; by its own name if that is asked for."""
-        return list(_groups(resources))
+        return list(_offer_groups(resources))
 
     def slots(self, resources: Resources, offer: Offer) -> int | None:
         """Return how many slots there are of an offer, taken or not; None for one not of here."""
-        group = _group(resources, offer)
+        group = _find_group(resources, offer)
         return sum(host.slots for host in group) if group else None
 
-    def launch(self, order: Launch, tick: Tick = patient) -> list[Machine]:
+    def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
         """Take a slot for each node, of as many machines as there are, or take none."""
         records, token = _records(), order.token
         record: dict[str, Any] = {
@@ -74,35 +74,35 @@ class SshCloud:
             "memory": order.offer.memory if order.resources.memory else None,
             "nodes": [],
         }
-        record = records.open(token, record)
+        record = records.create(token, record)
         note = {name: record[name] for name in ("cluster", "owner", "notebook", "started")}
-        taken: list[Node] = []
+        taken: list[Slot] = []
         try:
-            for node in _take(_places(order), order, note):
+            for node in _acquire_slots(_matching_hosts(order), order, note):
                 taken.append(node)
                 record = records.write(token, record | {"nodes": [asdict(each) for each in taken]})
         except BaseException:
-            keeper.end(taken)
-            records.close(token, {"time": time.time()})
+            keeper.release_slots(taken)
+            records.mark_ended(token, {"time": time.time()})
             raise
-        return [_machine(token, record, node, "starting") for node in taken]
+        return [_make_machine(token, record, node, "starting") for node in taken]
 
-    def nodes(self, machines: Sequence[Machine], say: Say = patient) -> list[Node]:
+    def await_slots(self, machines: Sequence[Machine], say: StatusCallback = no_tick) -> list[Slot]:
         """Return the slots that machines are, by rank: to launch them was to take them."""
-        return self.taken(machines)
+        return self.recorded_slots(machines)
 
-    def taken(self, machines: Sequence[Machine]) -> list[Node]:
+    def recorded_slots(self, machines: Sequence[Machine]) -> list[Slot]:
         """Return the slots as they were noted, by rank."""
-        return _nodes(_records().read(_token(machines[0].id)))
+        return _load_slots(_records().read(_token(machines[0].id)))
 
-    def folder(self, machines: Sequence[Machine]) -> Path:
+    def cluster_folder(self, machines: Sequence[Machine]) -> Path:
         """Return where on this machine a cluster is noted."""
         return _records().folder(_token(machines[0].id))
 
     def limits(self, machines: Sequence[Machine]) -> dict[str, object]:
         """Return what engines are held to: their share of a machine that is shared."""
         record = _records().read(_token(machines[0].id))
-        nodes, hosts = _nodes(record), read(pool_file())
+        nodes, hosts = _load_slots(record), read_hosts(hosts_file())
         cpus: list[list[int] | None] = []
         memory = record.get("memory")
         for node in nodes:
@@ -119,7 +119,7 @@ class SshCloud:
         """Say how machines are; of those that do not answer, that nothing else is known."""
         found: list[Machine] = []
         for token in dict.fromkeys(map(_token, ids)):
-            found += [machine for machine in self._described(token) if machine.id in ids]
+            found += [machine for machine in self._describe_order(token) if machine.id in ids]
         return found
 
     def terminate(self, ids: Sequence[str]) -> None:
@@ -127,36 +127,38 @@ class SshCloud:
         records = _records()
         for token in dict.fromkeys(map(_token, ids)):
             record = records.read(token)
-            nodes = _nodes(record)
+            nodes = _load_slots(record)
             if not nodes or "ended" in record:
                 continue
             missing = ""
             try:
-                missing = journals.bring_home(nodes, records.folder(token) / "journal")
+                missing = journals.collect_journals(nodes, records.folder(token) / "journal")
             finally:  # whatever is in the way of a log, an interrupt too, the slots are given back
-                keeper.end(nodes)
+                keeper.release_slots(nodes)
             end = {"time": time.time(), "reason": "stopped", "missing": missing}
-            records.close(token, end)
+            records.mark_ended(token, end)
 
-    def mine(self, everywhere: bool = False) -> list[Machine]:
+    def list_mine(self, everywhere: bool = False) -> list[Machine]:
         """List the slots that this user holds, as the machines themselves say."""
         found: list[Machine] = []
-        for token, _ in _records().unfinished():
-            found += [machine for machine in self._described(token) if machine.state != "ended"]
+        for token, _ in _records().list_unfinished():
+            found += [
+                machine for machine in self._describe_order(token) if machine.state != "ended"
+            ]
         return found
 
-    def _described(self, token: str) -> list[Machine]:
+    def _describe_order(self, token: str) -> list[Machine]:
         record = _records().read(token)
-        nodes, ended = _nodes(record), record.get("ended")
+        nodes, ended = _load_slots(record), record.get("ended")
         if ended is None and nodes:
-            states = _states(nodes)
+            states = _slot_states(nodes)
             if all(state is not None and "unknown" not in state for state in states):
                 ended = states[0] or {}
-                _records().close(token, ended)
+                _records().mark_ended(token, ended)
         else:
             states = [ended or {}] * len(nodes)
         return [
-            _machine(token, record, node, *_told(state))
+            _make_machine(token, record, node, *_machine_state(state))
             for node, state in zip(nodes, states, strict=True)
         ]
 
@@ -164,7 +166,7 @@ class SshCloud:
 cloud = SshCloud()
 
 
-def pool_file() -> Path:
+def hosts_file() -> Path:
     """Return the file that lists the machines."""
     settings = Sky.load()
     return (
@@ -174,54 +176,56 @@ def pool_file() -> Path:
     )
 
 
-def root() -> Path:
+def records_folder() -> Path:
     """Return the folder where this user's clusters on machines reached by SSH are noted."""
     return Path(Sky.load().data_dir) / "ssh"
 
 
-def _records() -> Records:
-    return Records(root())
+def _records() -> LaunchRecords:
+    return LaunchRecords(records_folder())
 
 
-def _address(host: PoolHost) -> ssh.Address:
+def _address(host: SshHost) -> ssh.Address:
     """Return a machine's address, with its key pinned: at first contact to the one it shows."""
-    known = root() / "known_hosts"
+    known = records_folder() / "known_hosts"
     address = host.address(known)
-    ssh.pin(address, known, host.host_key)
+    ssh.pin_host_key(address, known, host.host_key)
     return replace(address, pinned=bool(host.host_key))
 
 
-def _trouble(host: PoolHost) -> SkyError | None:
+def _host_problem(host: SshHost) -> SkyError | None:
     try:
-        answer = ssh.run(_address(host), keeper.TOOLS, timeout=30)
+        answer = ssh.run(_address(host), keeper.TOOL_CHECK_SCRIPT, timeout=30)
     except SkyError as error:
         return error
     if answer.code:
-        return SkyError(answer.err, hint=keeper.NEEDED)
+        return SkyError(answer.err, hint=keeper.REQUIREMENTS_HINT)
     return None
 
 
-def _size(host: PoolHost) -> str:
+def _slot_size(host: SshHost) -> str:
     gpus = f", {host.gpu}:{host.gpu_count}" if host.gpu else ""
     slots = f", {host.slots} slots" if host.slots > 1 else ""
     return f"{host.vcpus:g} vCPUs, {host.memory:g} GiB{gpus}{slots}"
 
 
-def _groups(resources: Resources) -> dict[Offer, list[PoolHost]]:
+def _offer_groups(resources: Resources) -> dict[Offer, list[SshHost]]:
     """Return what is offered, each with the machines whose slots it is."""
-    hosts = read(pool_file())
+    hosts = read_hosts(hosts_file())
     if named := hosts.get(resources.instance_type or ""):
-        return {_offer(named, named.name, resources): [named]}
-    alike: dict[Offer, list[PoolHost]] = {}
+        return {_make_offer(named, named.name, resources): [named]}
+    alike: dict[Offer, list[SshHost]] = {}
     for host in hosts.values():
-        alike.setdefault(_offer(host, "", Resources()), []).append(host)
+        alike.setdefault(_make_offer(host, "", Resources()), []).append(host)
     return {
-        _offer(group[0], group[0].name if len(group) == 1 else _kind(slot), resources): group
+        _make_offer(
+            group[0], group[0].name if len(group) == 1 else _slot_kind(slot), resources
+        ): group
         for slot, group in alike.items()
     }
 
 
-def _offer(host: PoolHost, name: str, resources: Resources) -> Offer:
+def _make_offer(host: SshHost, name: str, resources: Resources) -> Offer:
     """One slot of a machine, or as much of it as was asked for: the price is that of the slot."""
     vcpus, memory = host.vcpus / host.slots, host.memory / host.slots
     return Offer(
@@ -233,34 +237,34 @@ def _offer(host: PoolHost, name: str, resources: Resources) -> Offer:
         gpu=host.gpu if host.gpu_count >= host.slots else None,
         gpu_count=host.gpu_count // host.slots,
         price=host.price / host.slots,
-        source=pool_file().name,
+        source=hosts_file().name,
         date=time.strftime("%Y-%m-%d"),
     )
 
 
-def _kind(offer: Offer) -> str:
+def _slot_kind(offer: Offer) -> str:
     words = [f"{plain_number(offer.vcpus)}cpu", f"{plain_number(offer.memory)}gib"]
     words += [f"{offer.gpu}:{offer.gpu_count}".lower()] if offer.gpu else []
     return "-".join(words)
 
 
-def _places(order: Launch) -> list[PoolHost]:
+def _matching_hosts(order: LaunchRequest) -> list[SshHost]:
     """Return the machines that have slots of the kind ordered."""
-    return _group(order.resources, order.offer)
+    return _find_group(order.resources, order.offer)
 
 
-def _group(resources: Resources, offer: Offer) -> list[PoolHost]:
-    groups = _groups(resources)
+def _find_group(resources: Resources, offer: Offer) -> list[SshHost]:
+    groups = _offer_groups(resources)
     return next((group for one, group in groups.items() if one.place == offer.place), [])
 
 
-def _take(hosts: Sequence[PoolHost], order: Launch, note: Any) -> Iterable[Node]:
+def _acquire_slots(hosts: Sequence[SshHost], order: LaunchRequest, note: Any) -> Iterable[Slot]:
     """Take slots until there are enough: one of each machine first, all machines at once."""
     count, rank, refused = order.resources.nodes, 0, list[SkyError]()
     left = {host: host.slots for host in hosts}
 
-    def one(rank: int, host: PoolHost) -> Node | SkyError:
-        node = Node(
+    def one(rank: int, host: SshHost) -> Slot | SkyError:
+        node = Slot(
             rank,
             token=f"{order.token}.{host.name}.{host.slots - left[host]}",
             host=host.name,
@@ -273,14 +277,14 @@ def _take(hosts: Sequence[PoolHost], order: Launch, note: Any) -> Iterable[Node]
             env=host.env,
         )
         try:
-            return keeper.take(node, note)
+            return keeper.acquire_slot(node, note)
         except SkyError as error:
             left[host] = 0
             return error
 
     while rank < count and any(left.values()):
         chosen = [host for host in left if left[host]][: count - rank]
-        outcomes = at_once([partial(one, rank + at, host) for at, host in enumerate(chosen)])
+        outcomes = run_parallel([partial(one, rank + at, host) for at, host in enumerate(chosen)])
         for host, outcome in zip(chosen, outcomes, strict=True):
             if isinstance(outcome, SkyError):
                 refused.append(outcome)
@@ -289,10 +293,10 @@ def _take(hosts: Sequence[PoolHost], order: Launch, note: Any) -> Iterable[Node]
             yield replace(outcome, rank=rank)
             rank += 1
     if rank < count:
-        raise _refusal(order, rank, refused)
+        raise _capacity_error(order, rank, refused)
 
 
-def _refusal(order: Launch, found: int, refused: Sequence[SkyError]) -> SkyError:
+def _capacity_error(order: LaunchRequest, found: int, refused: Sequence[SkyError]) -> SkyError:
     """Say why there are not enough slots; one machine's own trouble is told as it is."""
     if len(refused) == 1 and order.resources.nodes == 1:
         return refused[0]
@@ -308,21 +312,21 @@ def _token(identity: str) -> str:
     return identity.rpartition("/")[0]
 
 
-def _nodes(record: dict[str, Any]) -> list[Node]:
-    return [Node.load(node) for node in record.get("nodes", [])]
+def _load_slots(record: dict[str, Any]) -> list[Slot]:
+    return [Slot.load(node) for node in record.get("nodes", [])]
 
 
-def _states(nodes: Sequence[Node]) -> list[dict[str, Any] | None]:
-    def one(node: Node) -> dict[str, Any] | None:
+def _slot_states(nodes: Sequence[Slot]) -> list[dict[str, Any] | None]:
+    def one(node: Slot) -> dict[str, Any] | None:
         try:
-            return keeper.state(node)
+            return keeper.slot_state(node)
         except SkyUnreachable as error:
             return {"unknown": error.message}
 
-    return at_once([partial(one, node) for node in nodes])
+    return run_parallel([partial(one, node) for node in nodes])
 
 
-def _told(state: dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
+def _machine_state(state: dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
     """Return the state of a machine, and its end or what else is known."""
     if state is None:
         return "running", {}
@@ -331,8 +335,8 @@ def _told(state: dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
     return "ended", state
 
 
-def _machine(
-    token: str, record: dict[str, Any], node: Node, state: Any, more: dict[str, Any] | None = None
+def _make_machine(
+    token: str, record: dict[str, Any], node: Slot, state: Any, more: dict[str, Any] | None = None
 ) -> Machine:
     more = more or {}
     return Machine(

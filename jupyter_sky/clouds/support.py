@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..labels import OWN
+from ..labels import ON_PREMISES
 from ..offers import Offer
 from ..resources import Resources
 
-RENTED = ("aws", "gcp", "azure")
-"""Clouds whose machines are rented; those of `OWN` have machines of one's own."""
+PROVIDERS = ("aws", "gcp", "azure")
+"""Clouds whose machines are rented; those of `ON_PREMISES` have machines of one's own."""
 TPU = "tpu-"
 """Prefix of accelerators that come as slices of a TPU pod, not as part of a machine."""
 DEDICATED_HOST = {"aws": "mac"}
@@ -16,24 +16,24 @@ DEDICATED_HOST = {"aws": "mac"}
 
 def launchable() -> tuple[str, ...]:
     """Return the names of the clouds that can launch machines."""
-    return OWN + RENTED
+    return ON_PREMISES + PROVIDERS
 
 
-def why_not_launchable(offer: Offer) -> str:
+def launch_obstacle(offer: Offer) -> str:
     """Say why an offer cannot be launched from here; empty when it can be.
 
     Credentials are another matter: see `jupyter_sky.clouds.is_ready`.
 
     Examples
     --------
-    >>> why_not_launchable(Offer("gcp", "us-central1", "tpu-v3-8", 0, 0, gpu="tpu-v3-8"))
+    >>> launch_obstacle(Offer("gcp", "us-central1", "tpu-v3-8", 0, 0, gpu="tpu-v3-8"))
     'slices of TPUs cannot be launched from here yet'
     """
     if offer.service:
         return "managed services can be planned and priced, not launched from here yet"
     if offer.cloud not in launchable():
         return f"machines of {offer.cloud} cannot be launched from here yet"
-    if offer.cloud in OWN:
+    if offer.cloud in ON_PREMISES:
         return ""
     if (offer.gpu or "").startswith(TPU) or offer.instance_type.startswith(TPU):
         return "slices of TPUs cannot be launched from here yet"
@@ -46,16 +46,16 @@ def why_not_launchable(offer: Offer) -> str:
     return ""
 
 
-def never_launchable(need: Resources) -> str:
+def permanent_obstacle(need: Resources) -> str:
     """Say why no offer that meets a request can be launched on any cloud; empty when some can be.
 
     Examples
     --------
-    >>> never_launchable(Resources.parse(service="emr"))
+    >>> permanent_obstacle(Resources.parse(service="emr"))
     'managed services can be planned and priced, not launched from here yet'
     """
     probe = Offer(
-        cloud=next(iter(need.clouds), "") if len(need.clouds) == 1 else RENTED[0],
+        cloud=next(iter(need.clouds), "") if len(need.clouds) == 1 else PROVIDERS[0],
         region="",
         instance_type=need.instance_type or "",
         vcpus=0,
@@ -63,4 +63,4 @@ def never_launchable(need: Resources) -> str:
         gpu=need.gpu,
         service=next(iter(need.service), ""),
     )
-    return why_not_launchable(probe)
+    return launch_obstacle(probe)

@@ -448,7 +448,7 @@ class ClusterController:
                     "rank": engine.rank,
                     "pid": engine.process.pid,
                     "running": engine.cell.facts["run"] if engine.cell else None,
-                    "last_words": engine.exit_reason,
+                    "exit_reason": engine.exit_reason,
                     "lost": engine.lost_reason,
                 }
                 for engine in self.engines.values()

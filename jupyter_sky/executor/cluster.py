@@ -12,38 +12,38 @@ from typing import TYPE_CHECKING, Any
 
 from .. import clouds
 from ..clouds import Machine
-from ..clouds.base import ReachedBySsh
+from ..clouds.base import SshAccessibleCloud
 from ..engines.wards import GIVEN_UP
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost
 from ..provisioner import check_alive
-from ..provisioner.bootstrap import bring_uv
+from ..provisioner.bootstrap import ensure_uv
 from ..provisioner.remote import open_tunnel
 from ..resources import format_duration
 from ..store import ClusterRow, Store
-from ..together import at_once
-from .egress import Egress
-from .idleness import Idleness
+from ..together import run_parallel
+from .egress import EgressMeter
+from .idleness import IdleWarning
 
 if TYPE_CHECKING:
     from ..engines.link import ClusterConnection
     from ..engines.tunnel import Tunnel
 
-BEAT_SECONDS = 2.0
-SHOWN_SECONDS = 0.2
+HEARTBEAT_SECONDS = 2.0
+SHOWN_DELAY_SECONDS = 0.2
 """How often is recorded what has been shown, so that a new kernel shows the rest."""
 SUSPECT_SECONDS = 3.0
 """How long its cloud is asked again and again after the connection was cut."""
-SILENCE_SECONDS = 10.0
+HEARTBEAT_TIMEOUT_SECONDS = 10.0
 """A cluster whose controller says nothing for so long is lost, whatever its cloud says."""
-HEAL_SECONDS = 30.0
-ASK_SECONDS = 3.0
+RECONNECT_SECONDS = 30.0
+CLOUD_CHECK_SECONDS = 3.0
 """How often its cloud is asked while the connection is down."""
-ENDED = "it was ended"
+ENDED_HINT = "it was ended"
 """What the reason for an end begins with when somebody wanted it; then it says who."""
-ANOTHER = "its variables are gone; the next cell starts another"
+NEXT_CLUSTER_HINT = "its variables are gone; the next cell starts another"
 
 
-class Cluster:
+class ClusterHandle:
     """A live cluster with a connection to it, whose heart this process hears.
 
     Examples
@@ -56,7 +56,7 @@ class Cluster:
         from ..engines.link import ClusterConnection
 
         self.row, self.store, self.notebook = row, store, notebook
-        self.idleness = Idleness(row.name)
+        self.idleness = IdleWarning(row.name)
         self.cloud = clouds.get(row.cloud)
         self.machines = [Machine(**machine) for machine in row.machines]
         file = Path(row.connection["file"])
@@ -75,17 +75,17 @@ class Cluster:
             )
         self.money_left: Callable[[], float | None] = lambda: None
         """Tells for how many seconds the day's money lasts; None for ever."""
-        self.egress = Egress(row, store)
+        self.egress = EgressMeter(row, store)
         self.paths: set[str] = set()
-        self._equipped = threading.Event()
+        self._has_installer = threading.Event()
         self.running: dict[str, Callable[[], int]] = {}
         self._shown: dict[str, int] = {}
         self._recorded: dict[str, int] = {}
         self._closed = threading.Event()
         self._asked = 0.0
-        threading.Thread(target=self._watch, name=f"sky-watch-{row.name}", daemon=True).start()
+        threading.Thread(target=self._monitor, name=f"sky-watch-{row.name}", daemon=True).start()
 
-    def equip(self) -> None:
+    def ensure_package_installer(self) -> None:
         """See that its machines can install packages: engines themselves need no installer.
 
         Raises
@@ -93,65 +93,65 @@ class Cluster:
         SkyError
             A machine does not answer, or has no room.
         """
-        if isinstance(self.cloud, ReachedBySsh) and not self._equipped.is_set():
-            nodes = self.cloud.nodes(self.machines)
-            at_once([partial(bring_uv, node) for node in nodes])
-        self._equipped.set()
+        if isinstance(self.cloud, SshAccessibleCloud) and not self._has_installer.is_set():
+            nodes = self.cloud.await_slots(self.machines)
+            run_parallel([partial(ensure_uv, node) for node in nodes])
+        self._has_installer.set()
 
-    def _watch(self) -> None:
+    def _monitor(self) -> None:
         """Hear the cluster's heart, and record what is shown, until it is lost or let go of."""
         heard = beat = time.monotonic()
         suspect = 0.0
-        while not self._closed.wait(SHOWN_SECONDS):
-            self._record(self._record_shown)
+        while not self._closed.wait(SHOWN_DELAY_SECONDS):
+            self._write_record(self._record_shown)
             now = time.monotonic()
             if not self.connection.is_lost:
                 self.idleness.show(time.time())
             if self.tunnel is not None and not self.tunnel.is_up:
-                if self._is_beyond_healing(self.tunnel, now):
+                if self._is_unrecoverable(self.tunnel, now):
                     break
                 heard = beat = time.monotonic()  # nothing can be heard meanwhile
                 continue
             if self.connection.was_cut():
                 suspect = now + SUSPECT_SECONDS
-            if now - beat < self._beat_seconds(beat):
+            if now - beat < self._heartbeat_delay(beat):
                 if now < suspect and self._is_lost(silent=0.0):
                     break
                 continue
             beat = now
             try:
-                self.beat(timeout=3.0, patient=False)
+                self.send_heartbeat(timeout=3.0, patient=False)
                 heard = time.monotonic()
-                self._record(self._record_beat)
+                self._write_record(self._record_heartbeat)
             except Exception:
                 if self._closed.is_set() or self._is_lost(time.monotonic() - heard):
                     break
         self.connection.stop_monitor()
 
-    def beat(self, **more: Any) -> None:
+    def send_heartbeat(self, **more: Any) -> None:
         """Tell the head that this notebook is there, and what it does with the cluster."""
         use = self.connection.describe_use()
         if self.row.price:
             with contextlib.suppress(SkyError):  # a store that is locked: the old deadline stays
                 more["left"] = self.money_left()
         answer = self.connection.ask_controller("beat", notebook=self.notebook, **use, **more)
-        self.idleness.hear(answer["idle_left"], answer["idle"], time.time())
+        self.idleness.update(answer["idle_left"], answer["idle"], time.time())
 
-    def _beat_seconds(self, last: float) -> float:
+    def _heartbeat_delay(self, last: float) -> float:
         """Return how long after the last heartbeat the next is due."""
         used = self.connection.used_at
         if used is not None and used > last and self.idleness.ends_soon(time.time()):
             return 0.0  # the head must know before it is too late
-        return min(BEAT_SECONDS, self.row.idle / 4)
+        return min(HEARTBEAT_SECONDS, self.row.idle / 4)
 
-    def _is_beyond_healing(self, tunnel: Tunnel, now: float) -> bool:
+    def _is_unrecoverable(self, tunnel: Tunnel, now: float) -> bool:
         """Say whether a connection that is down, and heals itself, never will again."""
         if tunnel.lost_reason:
             self.connection.mark_lost(
                 tunnel.lost_reason, "the cluster goes on: the next %%sky cell connects anew"
             )
             return True
-        if now - self._asked < ASK_SECONDS:
+        if now - self._asked < CLOUD_CHECK_SECONDS:
             return False
         self._asked = now
         return self._is_lost(silent=0.0)
@@ -161,36 +161,39 @@ class Cluster:
         kind: type[SkyError] = SkyClusterLost
         try:
             self.check_alive()
-            if silent < SILENCE_SECONDS:
+            if silent < HEARTBEAT_TIMEOUT_SECONDS:
                 return False
             reason = f"its controller has said nothing for {silent:.0f} s"
             hint = f"end what is left of it: %sky down {self.row.name}"
         except SkyError as gone:
-            reason, hint = gone.message.partition(" is gone: ")[2] or gone.message, ANOTHER
+            reason, hint = (
+                gone.message.partition(" is gone: ")[2] or gone.message,
+                NEXT_CLUSTER_HINT,
+            )
             kind = type(gone)
             noted = self.store.find_cluster(self.row.id)
-            if noted is not None and noted.note.startswith(ENDED):
+            if noted is not None and noted.note.startswith(ENDED_HINT):
                 reason = noted.note
             if reason == "idle":
                 reason = f"nobody used it for {format_duration(self.row.idle)} (--idle)"
-                self.idleness.over(time.time())
+                self.idleness.mark_ended(time.time())
         except Exception as trouble:  # the cloud's own must not end the watch unsaid
-            if silent < SILENCE_SECONDS:
+            if silent < HEARTBEAT_TIMEOUT_SECONDS:
                 return False
             reason, hint = f"{type(trouble).__name__}: {trouble}", None
         self.connection.mark_lost(reason, hint, kind)
         return True
 
     @staticmethod
-    def _record(write: Callable[[], None]) -> None:
+    def _write_record(write: Callable[[], None]) -> None:
         with contextlib.suppress(SkyError):
             write()
 
-    def _record_beat(self) -> None:
+    def _record_heartbeat(self) -> None:
         now = time.time()
-        self.store.beat(self.row.id, now)
+        self.store.record_heartbeat(self.row.id, now)
         for run in list(self.running):
-            self.store.beat_run(run, now, self._recorded.get(run, 0))
+            self.store.record_run_heartbeat(run, now, self._recorded.get(run, 0))
 
     def _record_shown(self) -> None:
         """Record what runs had shown a moment ago: that has surely reached the front end."""
@@ -200,7 +203,7 @@ class Cluster:
             self._shown[run] = shown
             if before and before != self._recorded.get(run):
                 self._recorded[run] = before
-                self.store.beat_run(run, now, before)
+                self.store.record_run_heartbeat(run, now, before)
         for run in self._shown.keys() - self.running.keys():
             self._shown.pop(run)
             self._recorded.pop(run, None)
@@ -209,7 +212,7 @@ class Cluster:
         """Raise SkyClusterLost when the cloud says that the machines have ended."""
         check_alive(self.cloud, self.machines, self.row.name)
 
-    def confirm(self) -> None:
+    def check_ended(self) -> None:
         """Raise SkyClusterLost when its cloud says that it has ended; the next cell starts another.
 
         A cluster of which a machine has ended has ended, whatever the others do.
@@ -220,7 +223,7 @@ class Cluster:
             self._is_lost(silent=0.0)
             raise
 
-    def heal(self, ranks: Iterable[int]) -> None:
+    def await_engines(self, ranks: Iterable[int]) -> None:
         """Wait until the engines of `ranks` are there (a new one replaces each that died).
 
         Raises
@@ -233,24 +236,24 @@ class Cluster:
         wanted, asked = set(ranks), [time.monotonic()]
 
         def alive() -> None:
-            self.confirm()
+            self.check_ended()
             if time.monotonic() - asked[0] > 1.0:
                 asked[0] = time.monotonic()
-                self._refuse_lost(wanted, only_given_up=True)
+                self._check_not_lost(wanted, only_given_up=True)
 
         try:
-            self.connection.wait_ranks(wanted, HEAL_SECONDS, alive)
+            self.connection.wait_ranks(wanted, RECONNECT_SECONDS, alive)
         except SkyEngineLost:
-            self._refuse_lost(wanted)
+            self._check_not_lost(wanted)
             raise
 
-    def _refuse_lost(self, ranks: set[int], only_given_up: bool = False) -> None:
+    def _check_not_lost(self, ranks: set[int], only_given_up: bool = False) -> None:
         for rank, why in self.lost_nodes().items():
-            error = self.node_lost(rank, why)
+            error = self.node_lost_error(rank, why)
             if rank in ranks and (error.given_up or not only_given_up):
                 raise error
 
-    def node_lost(self, rank: int, why: str, label: str = "") -> SkyNodeLost:
+    def node_lost_error(self, rank: int, why: str, label: str = "") -> SkyNodeLost:
         """Return the error of a node that is lost, with what ran on it."""
         name, during = self.row.name, f" while it ran {label}" if label else ""
         error = SkyNodeLost(
@@ -268,12 +271,12 @@ class Cluster:
             return {engine["rank"]: engine["lost"] for engine in engines if engine["lost"]}
         return {}
 
-    def last_words(self, rank: int) -> str:
+    def exit_reason(self, rank: int) -> str:
         """Say why the engine of a rank was lost."""
         with contextlib.suppress(SkyError):
             for engine in self.connection.ask_controller("engines")["engines"]:
-                if engine["rank"] == rank and engine["last_words"]:
-                    return engine["last_words"]
+                if engine["rank"] == rank and engine["exit_reason"]:
+                    return engine["exit_reason"]
         return "the reason is not known"
 
     def close(self) -> None:

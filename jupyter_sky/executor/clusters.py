@@ -17,19 +17,19 @@ from ..clouds import Machine
 from ..engines.activity import notebook_name
 from ..errors import SkyClusterLost, SkyError, SkyStoreError, SkyUsageError
 from ..offers import Offer
-from ..provisioner import Report, observe
+from ..provisioner import Report, record_observation
 from ..resources import Resources
 from ..store import ClusterId, ClusterRow, RunRow, Store
 from ..tracker.ends import observed_ends
-from .cluster import ANOTHER, ENDED, Cluster
-from .guard import Guard
-from .launching import abandon, await_other, launcher, start
+from .cluster import ENDED_HINT, NEXT_CLUSTER_HINT, ClusterHandle
+from .guard import BudgetMonitor
+from .launching import await_other_launch, describe_launcher, end_abandoned_launch, launch_cluster
 
-EXPECTED = ("idle", "stopped", "the day's budget is spent")
+EXPECTED_ERRORS = ("idle", "stopped", "the day's budget is spent")
 """Reasons for an end that somebody wanted, as machines say them."""
 
 
-class Clusters:
+class ClusterRegistry:
     """The clusters of this user, by name, and the connections of this process to them.
 
     Parameters
@@ -44,11 +44,11 @@ class Clusters:
 
     def __init__(self, store: Store, notebook: str, session: str) -> None:
         self.store, self.notebook, self.session = store, notebook, session
-        self.ender = f"by {notebook_name(notebook)}"
+        self.end_initiator = f"by {notebook_name(notebook)}"
         """Who ends clusters through this object, as others are told."""
-        self.connected: dict[str, Cluster] = {}
+        self.connected: dict[str, ClusterHandle] = {}
         self.started: list[str] = []
-        self.guard = Guard(self)
+        self.budget_monitor = BudgetMonitor(self)
         self._lock = threading.RLock()
 
     # -- finding ---------------------------------------------------------------------------
@@ -61,7 +61,7 @@ class Clusters:
         report: Report,
         until_up: bool = False,
         allocation: str | None = None,
-    ) -> tuple[Cluster, list[str]]:
+    ) -> tuple[ClusterHandle, list[str]]:
         """Return a cluster for a request, live or new, and what the user should know about it.
 
         With a `name`, that cluster; else any live cluster of this notebook that satisfies the
@@ -76,47 +76,51 @@ class Clusters:
         """
         with self._lock:
             notes: list[str] = []
-            live = self._live(resources, name, notes)
+            live = self._find_live(resources, name, notes)
             if live is None:
-                live = self._started(resources, name, idle, report, until_up, notes, allocation)
+                live = self._start_or_join(
+                    resources, name, idle, report, until_up, notes, allocation
+                )
             if idle is not None and idle != live.row.idle:
-                live.beat(idle=idle)
+                live.send_heartbeat(idle=idle)
                 live.row = replace(live.row, idle=idle)
-                self.store.put_cluster(live.row)
+                self.store.save_cluster(live.row)
             return live, notes
 
-    def _live(self, resources: Resources, name: str | None, notes: list[str]) -> Cluster | None:
+    def _find_live(
+        self, resources: Resources, name: str | None, notes: list[str]
+    ) -> ClusterHandle | None:
         """Return a live cluster that satisfies a request, if there is one."""
-        for row in self._found(resources, name):
+        for row in self._find_row(resources, name):
             live, note = self._connect(row)
             if note:
                 notes.append(note)
             if live is not None:
                 return live
-        notes += self._ended_meanwhile(name)
+        notes += self._forget_ended(name)
         return None
 
-    def _ended_meanwhile(self, name: str | None) -> list[str]:
+    def _forget_ended(self, name: str | None) -> list[str]:
         """Forget clusters that others have ended; return what this notebook's user should know."""
         notes = []
         for live in list(self.connected.values()):
             mine = live.row.name == name if name else self._is_own(live.row)
             row = self.store.find_cluster(live.row.id) if mine and live.connection.is_lost else None
             if row is not None and row.state not in ("starting", "up"):
-                self.forget(row.id)
+                self.disconnect(row.id)
                 notes.append(_has_ended(row.name, row.note))
         return notes
 
-    def at_hand(self, resources: Resources, name: str | None) -> Cluster | None:
+    def find_connected(self, resources: Resources, name: str | None) -> ClusterHandle | None:
         """Return a cluster for a request that this process is connected to, if there is one."""
         for live in self.connected.values():
             mine = live.row.name == name if name else self._is_own(live.row)
-            if mine and not live.connection.is_lost and not lacking(resources, live.row):
+            if mine and not live.connection.is_lost and not missing_labels(resources, live.row):
                 return live
         return None
 
-    def _found(self, resources: Resources, name: str | None) -> list[ClusterRow]:
-        if live := self.at_hand(resources, name):  # as a rule: no look into the store
+    def _find_row(self, resources: Resources, name: str | None) -> list[ClusterRow]:
+        if live := self.find_connected(resources, name):  # as a rule: no look into the store
             return [live.row]
         if name:
             row = self.store.cluster(name)
@@ -125,12 +129,12 @@ class Clusters:
             rows = [row for row in self.store.clusters() if self._is_own(row)]
         fitting = []
         for row in rows:
-            missing = lacking(resources, row)
-            if not missing or (name and self._gone(row)):
+            missing = missing_labels(resources, row)
+            if not missing or (name and self._ended_machines(row)):
                 fitting.append(row)
             elif name:
                 raise SkyUsageError(
-                    f"cluster {name} is up with {_described(row)}; "
+                    f"cluster {name} is up with {_describe_row(row)}; "
                     f"{' and '.join(missing)} cannot be met by it",
                     hint=f"take another name, or end it first: %sky down {name}",
                 )
@@ -140,47 +144,47 @@ class Clusters:
         """Whether this notebook started a cluster for itself, without giving it a name."""
         return row.notebook == self.notebook and not row.connection.get("named")
 
-    def _connect(self, row: ClusterRow) -> tuple[Cluster | None, str]:
+    def _connect(self, row: ClusterRow) -> tuple[ClusterHandle | None, str]:
         """Connect to a remembered cluster; say what is new about it."""
         live = self.connected.get(row.name)
         if live is not None and not live.connection.is_lost and live.row.created == row.created:
             return live, ""
-        if gone := self._gone(row):
-            self.bury(row, gone[0])
+        if gone := self._ended_machines(row):
+            self.record_end(row, gone[0])
             ended = self.store.find_cluster(row.id)
             return None, _has_ended(row.name, ended.note if ended else "")
-        self.forget(row.name)
+        self.disconnect(row.name)
         try:
             live = self.connected[row.name] = self.connect(row)
         except SkyClusterLost as error:
             error.hint = f"wait, or end it: %sky down {row.name}"
             raise
         try:
-            live.heal(range(row.nodes))
-            live.beat()
+            live.await_engines(range(row.nodes))
+            live.send_heartbeat()
             busy = live.connection.hello["running"]
             count = len(live.connection.ask_engine(0, "names")["names"]) if not busy else None
         except BaseException:
-            self.forget(row.name)
+            self.disconnect(row.name)
             raise
         kept = f", {count} variable{'' if count == 1 else 's'}" if count is not None else ""
         return live, f"reconnected to {row.name}{kept}"
 
-    def connect(self, row: ClusterRow) -> Cluster:
+    def connect(self, row: ClusterRow) -> ClusterHandle:
         """Return a new connection to a cluster, which tells it how long the day's money lasts."""
-        live = Cluster(row, self.store, self.notebook)
-        live.money_left = self.guard.money_left
+        live = ClusterHandle(row, self.store, self.notebook)
+        live.money_left = self.budget_monitor.money_left
         return live
 
     @staticmethod
-    def _gone(row: ClusterRow) -> list[Machine | None]:
+    def _ended_machines(row: ClusterRow) -> list[Machine | None]:
         """Return the machines of a cluster that have ended; empty while it is up."""
         machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
-        return _ended_ones(machines)
+        return _filter_ended(machines)
 
     # -- starting --------------------------------------------------------------------------
 
-    def _started(
+    def _start_or_join(
         self,
         resources: Resources,
         name: str | None,
@@ -189,17 +193,19 @@ class Clusters:
         until_up: bool,
         notes: list[str],
         allocation: str | None = None,
-    ) -> Cluster:
+    ) -> ClusterHandle:
         """Start a cluster, or take the one that another notebook starts at the same moment."""
         for last in (False, False, True):
             try:
-                live, more = start(self, resources, name, idle, report, until_up, allocation)
+                live, more = launch_cluster(
+                    self, resources, name, idle, report, until_up, allocation
+                )
                 notes += more
                 return live
             except SkyStoreError:
                 known = name or self.name_for(resources)
-                await_other(self, known, report)
-                if live := self._live(resources, name, notes):
+                await_other_launch(self, known, report)
+                if live := self._find_live(resources, name, notes):
                     return live
                 row = self.store.cluster(known)
                 if last or (row is not None and row.state == "up"):
@@ -214,7 +220,7 @@ class Clusters:
 
     # -- ending ----------------------------------------------------------------------------
 
-    def down(self, name: str) -> ClusterRow:
+    def terminate(self, name: str) -> ClusterRow:
         """Terminate a cluster and close its account; return what it was.
 
         Raises
@@ -227,18 +233,18 @@ class Clusters:
             if row is not None and row.state == "starting":
                 if row.is_being_launched():
                     raise SkyUsageError(
-                        f"cluster {name} is being launched by {launcher(row)}",
+                        f"cluster {name} is being launched by {describe_launcher(row)}",
                         hint="interrupt that cell; its machines are given back",
                     )
-                abandon(self, row)
+                end_abandoned_launch(self, row)
                 return row
             if row is None or row.state != "up":
                 up = ", ".join(r.name for r in self.store.clusters()) or "none"
                 raise SkyUsageError(f"no cluster {name!r} is up (up now: {up})")
-            self.end(row)
+            self.terminate_row(row)
             return row
 
-    def end(self, row: ClusterRow, why: str = "") -> None:
+    def terminate_row(self, row: ClusterRow, why: str = "") -> None:
         """Terminate a cluster that is up, and close its account.
 
         The reason is noted first: notebooks that use the cluster see it end before this returns.
@@ -248,24 +254,24 @@ class Clusters:
         why
             The reason; who did it unless given.
         """
-        why = why or f"{ENDED} {self.ender}"
-        self.store.note_cluster(row.id, why)
+        why = why or f"{ENDED_HINT} {self.end_initiator}"
+        self.store.set_cluster_note(row.id, why)
         try:
             clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
         except BaseException:
-            self.store.note_cluster(row.id, "")
+            self.store.set_cluster_note(row.id, "")
             raise
-        self.bury(row, None, why)
+        self.record_end(row, None, why)
 
-    def end_unless_gone(self, row: ClusterRow) -> bool:
+    def terminate_unless_ended(self, row: ClusterRow) -> bool:
         """Terminate a cluster; one that has ended already is only recorded, and False returned."""
-        if gone := self._gone(row):
-            self.bury(row, gone[0])
+        if gone := self._ended_machines(row):
+            self.record_end(row, gone[0])
             return False
-        self.end(row)
+        self.terminate_row(row)
         return True
 
-    def forget(self, cluster: str | ClusterId, lost: str = "") -> None:
+    def disconnect(self, cluster: str | ClusterId, lost: str = "") -> None:
         """Close this process's connection to a cluster; say why to those who wait for it.
 
         Parameters
@@ -278,10 +284,10 @@ class Clusters:
         if live is not None and cluster in (name, live.row.id):
             del self.connected[name]
             if lost:
-                live.connection.mark_lost(lost, ANOTHER)
+                live.connection.mark_lost(lost, NEXT_CLUSTER_HINT)
             live.close()
 
-    def bury(self, row: ClusterRow, gone: Machine | None, why: str = "") -> bool:
+    def record_end(self, row: ClusterRow, gone: Machine | None, why: str = "") -> bool:
         """Record that a cluster has ended, at the time its cloud says, or now.
 
         Of several processes that have seen it end the first one records it.
@@ -295,9 +301,9 @@ class Clusters:
         if gone is not None:  # what is left of it is of no use
             with suppress(SkyError):
                 clouds.get(row.cloud).terminate([machine["id"] for machine in row.machines])
-        reason = why or self.ending(row) or (gone.reason if gone else "")
-        self.forget(row.id, reason or "it has ended")
-        wanted = reason in EXPECTED or reason.startswith(ENDED)
+        reason = why or self.end_in_progress(row) or (gone.reason if gone else "")
+        self.disconnect(row.id, reason or "it has ended")
+        wanted = reason in EXPECTED_ERRORS or reason.startswith(ENDED_HINT)
         state = "lost" if gone is not None and not wanted else "down"
         known = gone.ended if gone else time.time()
         ended = known if known is not None else min(latest_end(row, time.time()), seen)
@@ -305,32 +311,34 @@ class Clusters:
             row.id, state, ended, reason, bounded=known is None, session=self.session
         )
         if known is not None and not first:
-            self.store.correct_end(row.id, known)
+            self.store.move_end_earlier(row.id, known)
         if first and known is not None:
-            for kind, seconds in observed_ends(row, _told(row, gone), known):
-                observe(kind, Offer(**row.offer), seconds=seconds)
+            for kind, seconds in observed_ends(row, _end_report(row, gone), known):
+                record_observation(kind, Offer(**row.offer), seconds=seconds)
         return first
 
-    def ending(self, row: ClusterRow) -> str:
+    def end_in_progress(self, row: ClusterRow) -> str:
         """Return who ends a cluster, or did so, in words; empty when nobody did."""
         noted = self.store.find_cluster(row.id)
-        return noted.note if noted is not None and noted.note.startswith(ENDED) else ""
+        return noted.note if noted is not None and noted.note.startswith(ENDED_HINT) else ""
 
     def reconcile(self) -> list[ClusterRow]:
         """Compare what is remembered with what the clouds say; return what is up."""
         up = []
         for row in self.store.clusters():
             machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
-            if gone := _ended_ones(machines):
-                self.bury(row, gone[0])
+            if gone := _filter_ended(machines):
+                self.record_end(row, gone[0])
                 continue
             up.append(row)
             if all(machine.state == "running" and not machine.reason for machine in machines):
-                self.store.beat(row.id, time.time())  # billed up to here, whoever looks next
-                self._reprice(row)
+                self.store.record_heartbeat(
+                    row.id, time.time()
+                )  # billed up to here, whoever looks next
+                self._update_spot_price(row)
         return up
 
-    def _reprice(self, row: ClusterRow) -> None:
+    def _update_spot_price(self, row: ClusterRow) -> None:
         """Bill a spot cluster at the price that the tracker has seen since it was last priced."""
         offer, now = Offer(**row.offer), time.time()
         if not row.spot or offer.service or offer.price is None or row.price is None:
@@ -342,37 +350,37 @@ class Clusters:
                 disks = row.price - (offer.price or 0.0) * row.nodes
                 self.store.change_price(row.id, seen.usd * row.nodes + disks, now)
 
-    def needed(self) -> tuple[set[str], set[str]]:
+    def live_identities(self) -> tuple[set[str], set[str]]:
         """Return the machines of clusters that are up, and the orders that somebody launches.
 
         Whoever compares this with a listing of a cloud reads it after the listing: a cluster is
         noted before it is launched, so that a machine that was listed is needed, or a stray.
         """
-        rows = self.store.live()
+        rows = self.store.live_clusters()
         machines = {machine["id"] for row in rows for machine in row.machines}
         starting = [row for row in rows if row.state == "starting"]
         return machines, {row.connection.get("token", "") for row in starting}
 
-    def orphans(self) -> dict[str, list[Machine]]:
+    def find_orphans(self) -> dict[str, list[Machine]]:
         """Return machines of this user that run and that no remembered cluster has."""
         listed: list[Machine] = []
         for name in clouds.launchable():
             with suppress(SkyError):  # one that cannot be asked: the reaper says so
-                listed += clouds.get(name).mine()
-        known, tokens = self.needed()
+                listed += clouds.get(name).list_mine()
+        known, tokens = self.live_identities()
         found: dict[str, list[Machine]] = {}
         for machine in listed:
             if machine.id not in known and machine.token not in tokens:
                 found.setdefault(machine.cluster, []).append(machine)
         return found
 
-    def forget_unsent(self) -> None:
+    def close_unsent_runs(self) -> None:
         """Close the rows of cells that were waiting for a cluster when their kernel was killed."""
         for run in self.store.runs(status="waiting", unsent=True, limit=None):
-            if not run.is_watched():
-                self.store.close_run_at_beat(run.run_id)
+            if not run.is_monitored():
+                self.store.close_run_at_heartbeat(run.run_id)
 
-    def unfinished(self, cluster: str) -> list[RunRow]:
+    def find_unfinished(self, cluster: str) -> list[RunRow]:
         """Return runs of this notebook on a cluster whose kernel is gone."""
         return [
             run
@@ -385,7 +393,7 @@ def _has_ended(name: str, why: str) -> str:
     return f"cluster {name} has ended{f' ({why})' if why else ''}; its variables are gone"
 
 
-def _ended_ones(machines: Sequence[Machine]) -> list[Machine | None]:
+def _filter_ended(machines: Sequence[Machine]) -> list[Machine | None]:
     """Return the machines that have ended; one that nobody knows where there are none at all."""
     return [m for m in machines if m.state == "ended"] if machines else [None]
 
@@ -395,9 +403,9 @@ def recorded_end(row: ClusterRow) -> float:
 
     That process may have been killed before it closed the account.
     """
-    if row.cloud not in clouds.RENTED:
+    if row.cloud not in clouds.PROVIDERS:
         return math.inf
-    ended = clouds.rented_cloud(row.cloud).recorded_end(row.connection.get("token", ""))
+    ended = clouds.cloud_provider(row.cloud).read_recorded_end(row.connection.get("token", ""))
     return float(ended.get("time") or math.inf)
 
 
@@ -413,7 +421,7 @@ def latest_end(row: ClusterRow, now: float) -> float:
     return min([now, *leases])
 
 
-def _told(row: ClusterRow, gone: Machine | None) -> list[Machine]:
+def _end_report(row: ClusterRow, gone: Machine | None) -> list[Machine]:
     """Return what the cloud says of the machines of a cluster of which one has ended."""
     if gone is None or len(row.machines) == 1:
         return [gone] if gone else []
@@ -422,7 +430,7 @@ def _told(row: ClusterRow, gone: Machine | None) -> list[Machine]:
     return [gone]
 
 
-def lacking(resources: Resources, row: ClusterRow) -> list[str]:
+def missing_labels(resources: Resources, row: ClusterRow) -> list[str]:
     """Return the labels of a request that a cluster does not meet, as they are written."""
     found = resources.unmet(Offer(**row.offer))
     if resources.nodes not in (1, row.nodes):
@@ -430,7 +438,7 @@ def lacking(resources: Resources, row: ClusterRow) -> list[str]:
     return found
 
 
-def _described(row: ClusterRow) -> str:
+def _describe_row(row: ClusterRow) -> str:
     offer = Offer(**row.offer)
     nodes = f"{row.nodes} x " if row.nodes > 1 else ""
     return f"{nodes}{offer.vcpus:g} vCPUs and {offer.memory:g} GiB on {offer.place}"

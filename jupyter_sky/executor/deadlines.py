@@ -12,50 +12,53 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..budget import Verdict, lasts_until
+from ..budget import BudgetStatus, depletion_time
 from ..store import ClusterId, ClusterRow
 
 if TYPE_CHECKING:
-    from .clusters import Clusters
+    from .clusters import ClusterRegistry
 
 _log = logging.getLogger(__name__)
 
-SILENT_SECONDS = 10.0
+UNHEARD_SECONDS = 10.0
 """A cluster of which no notebook has recorded a heartbeat for so long is told by others."""
-MOVED_SECONDS = 5.0
+MIN_CHANGE_SECONDS = 5.0
 """A deadline that has moved by less than this is not told again."""
 
 
-class Deadlines:
+class DeadlineRenewal:
     """What one process has told of deadlines to clusters that it is not connected to."""
 
-    def __init__(self, clusters: Clusters) -> None:
+    def __init__(self, clusters: ClusterRegistry) -> None:
         self._clusters = clusters
         self._told: dict[ClusterId, float | None] = {}
         self._telling: set[ClusterId] = set()
 
-    def renew(self, verdict: Verdict) -> None:
+    def renew(self, verdict: BudgetStatus) -> None:
         """Tell each cluster that costs something and hears from nobody, where it is news."""
-        until = lasts_until(verdict)
+        until = depletion_time(verdict)
         if until is None and not any(self._told.values()):
             return  # there never was a deadline, as far as is known here
         going_on = self._clusters.store.intervals(since=verdict.at)
         heard = {one.cluster_id: one.last_beat for one in going_on}
         for row in self._clusters.store.clusters():
-            silent = verdict.at - heard.get(row.id, 0.0) > SILENT_SECONDS
+            silent = verdict.at - heard.get(row.id, 0.0) > UNHEARD_SECONDS
             if not row.price or not silent or row.id in self._telling:
                 continue
-            if row.id in self._told and _is_near(self._told[row.id], until):
+            if row.id in self._told and _is_unchanged(self._told[row.id], until):
                 continue
             self._telling.add(row.id)
             threading.Thread(
-                target=self._tell, args=(row, until), name=f"sky-deadline-{row.name}", daemon=True
+                target=self._send_deadline,
+                args=(row, until),
+                name=f"sky-deadline-{row.name}",
+                daemon=True,
             ).start()
 
-    def _tell(self, row: ClusterRow, until: float | None) -> None:
+    def _send_deadline(self, row: ClusterRow, until: float | None) -> None:
         try:
             left = None if until is None else max(0.0, until - time.time())
-            _ask(row, left)
+            _send_once(row, left)
             self._told[row.id] = until
         except Exception:  # what is not reached keeps its old deadline; tried again soon
             _log.info("%s was not told its deadline", row.name, exc_info=True)
@@ -63,13 +66,13 @@ class Deadlines:
             self._telling.discard(row.id)
 
 
-def _is_near(old: float | None, new: float | None) -> bool:
+def _is_unchanged(old: float | None, new: float | None) -> bool:
     if old is None or new is None:
         return old is new
-    return abs(old - new) < MOVED_SECONDS
+    return abs(old - new) < MIN_CHANGE_SECONDS
 
 
-def _ask(row: ClusterRow, left: float | None) -> None:
+def _send_once(row: ClusterRow, left: float | None) -> None:
     """Tell the controller of a cluster over a connection for this alone."""
     from ..engines import connection_file
     from ..engines.observer import Observer

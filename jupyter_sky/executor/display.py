@@ -22,7 +22,7 @@ FINAL = frozenset({"done", "failed", "interrupted", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class RunStatus:
     """What the status line says.
 
     Attributes
@@ -60,7 +60,7 @@ class Status:
     price_from: str = ""
 
     @property
-    def over(self) -> bool:
+    def is_final(self) -> bool:
         """Whether this is how it ended."""
         return self.stage in FINAL
 
@@ -68,11 +68,11 @@ class Status:
 class Display(Protocol):
     """The outputs of one cell. Its methods may be called from any thread."""
 
-    def status(self, status: Status) -> None:
+    def status(self, status: RunStatus) -> None:
         """Show or replace the status line."""
         ...
 
-    def remark(self, status: Status) -> None:
+    def update_status(self, status: RunStatus) -> None:
         """Replace the status line of a cell that has ended, where that is possible."""
         ...
 
@@ -94,10 +94,10 @@ class Display(Protocol):
 class NoDisplay:
     """A display that shows nothing."""
 
-    def status(self, status: Status) -> None:
+    def status(self, status: RunStatus) -> None:
         """Ignore it."""
 
-    def remark(self, status: Status) -> None:
+    def update_status(self, status: RunStatus) -> None:
         """Ignore it."""
 
     def send(self, kind: str, content: Any, metadata: Any = None, buffers: Any = None) -> None:

@@ -2,7 +2,7 @@
 
 What comes in costs nothing on the clouds that we launch on. The price is the catalog's, at the
 first tier: a free allowance of an account is not counted, since nobody here knows whether it is
-spent. Less than `BOOKED_BYTES` waits until there is more.
+spent. Less than `BOOKING_BYTES` waits until there is more.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import logging
 import threading
 import time
 
-from ..labels import OWN
+from ..labels import ON_PREMISES
 from ..store import ClusterRow, Store
 
 _log = logging.getLogger(__name__)
 
-BOOKED_BYTES = 10**6
+BOOKING_BYTES = 10**6
 
 
-class Egress:
+class EgressMeter:
     """The bytes that have left one cluster for this process, and their entries in the ledger."""
 
     def __init__(self, row: ClusterRow, store: Store) -> None:
@@ -29,11 +29,11 @@ class Egress:
 
     def add(self, nbytes: int) -> None:
         """Count what was fetched; enter it, in a thread of its own, as soon as it is enough."""
-        if self._row.cloud in OWN:
+        if self._row.cloud in ON_PREMISES:
             return
         with self._lock:
             self._waiting += nbytes
-            if self._waiting < BOOKED_BYTES:
+            if self._waiting < BOOKING_BYTES:
                 return
             moved, self._waiting = self._waiting, 0
         threading.Thread(target=self._book, args=(moved,), name="sky-egress", daemon=True).start()
@@ -41,14 +41,14 @@ class Egress:
     def _book(self, nbytes: int) -> None:
         at, gb = time.time(), nbytes / 1e9
         try:
-            usd = price(self._row, gb)
+            usd = egress_price(self._row, gb)
         except Exception:  # a catalog that cannot be read: it is named as unknown
             _log.warning("the price of egress could not be looked up", exc_info=True)
             usd = None
-        self._store.add_spend(self._row.id, f"egress of {gb:.3g} GB", usd, at)
+        self._store.add_other_cost(self._row.id, f"egress of {gb:.3g} GB", usd, at)
 
 
-def price(row: ClusterRow, gb: float) -> float | None:
+def egress_price(row: ClusterRow, gb: float) -> float | None:
     """Return what it costs to send data from a cluster to the internet, USD; None if not known."""
     from .. import catalog
 

@@ -12,8 +12,8 @@ from .. import clouds
 from ..engines.activity import notebook_name
 from ..errors import SkyError, SkyNotEnded
 from ..ledger import format_rate
-from ..together import at_once
-from .launching import abandon, launcher
+from ..together import run_parallel
+from .launching import describe_launcher, end_abandoned_launch
 
 if TYPE_CHECKING:
     from ..clouds import Machine
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class EndCandidate:
     """A cluster that may be ended, and who would lose it.
 
     Attributes
@@ -43,7 +43,7 @@ class Candidate:
     users: tuple[str, ...]
 
     @property
-    def concerns_others(self) -> bool:
+    def affects_others(self) -> bool:
         """Whether somebody else started or uses it."""
         return bool(self.users) or not self.is_own
 
@@ -54,7 +54,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EndResult:
     """The outcome of ending several clusters, each by its name.
 
     Attributes
@@ -71,7 +71,7 @@ class Outcome:
     spared: tuple[tuple[str, str], ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
 
-    def check(self) -> None:
+    def raise_for_failures(self) -> None:
         """Raise SkyNotEnded, which names them, when clusters could not be ended."""
         if self.failed:
             reasons = "; ".join(f"{name}: {why}" for name, why in self.failed)
@@ -82,29 +82,31 @@ class Outcome:
             )
 
 
-def candidates(session: Session) -> list[Candidate]:
+def list_candidates(session: Session) -> list[EndCandidate]:
     """Return every cluster that is up or being launched, by what is remembered."""
-    return at_once([partial(_candidate, session, row) for row in session.store.live()])
+    return run_parallel(
+        [partial(_make_candidate, session, row) for row in session.store.live_clusters()]
+    )
 
 
-def _candidate(session: Session, row: ClusterRow) -> Candidate:
+def _make_candidate(session: Session, row: ClusterRow) -> EndCandidate:
     users = [
         f"{run.name or f'cell {run.cell}'} of {notebook_name(run.notebook)}"
         for run in session.store.runs(cluster=row.name, status="running", limit=None)
         if run.started >= row.created and run.notebook != session.notebook
     ]
     here = f" of {notebook_name(session.notebook)}"
-    use = session.use(row) if row.state == "up" else None
+    use = session.read_activity(row) if row.state == "up" else None
     for user in use["users"] if use else ():  # calls and logins stand in no store
         if user not in users and not user.endswith(here):
             users.append(user)
     if row.state == "starting" and row.is_being_launched():
-        users.append(f"its launch by {launcher(row)}")
+        users.append(f"its launch by {describe_launcher(row)}")
     is_own = row.notebook == session.notebook
-    return Candidate(row, session.place(row), is_own, tuple(users))
+    return EndCandidate(row, session.describe_place(row), is_own, tuple(users))
 
 
-def end_all(session: Session, chosen: list[Candidate], strays: bool) -> Outcome:
+def end_clusters(session: Session, chosen: list[EndCandidate], orphans: bool) -> EndResult:
     """End clusters side by side; what befalls one keeps none of the others up.
 
     Parameters
@@ -116,35 +118,35 @@ def end_all(session: Session, chosen: list[Candidate], strays: bool) -> Outcome:
     jobs: list[tuple[str, Callable[[], str]]] = []
     for one in chosen:
         if one.row.state == "starting" and one.row.is_being_launched():
-            why = f"it is being launched by {launcher(one.row)}; interrupt that cell"
+            why = f"it is being launched by {describe_launcher(one.row)}; interrupt that cell"
             spared.append((one.row.name, why))
         else:
-            jobs.append((one.row.name, partial(_end, session, one)))
-    ended, failed = _side_by_side(jobs)
-    if strays:
-        more = _side_by_side(_stray_jobs(session))
+            jobs.append((one.row.name, partial(_end_cluster, session, one)))
+    ended, failed = _run_jobs(jobs)
+    if orphans:
+        more = _run_jobs(_orphan_jobs(session))
         ended, failed = ended + more[0], failed + more[1]
-    return Outcome(tuple(ended), tuple(spared), tuple(failed))
+    return EndResult(tuple(ended), tuple(spared), tuple(failed))
 
 
-def _end(session: Session, one: Candidate) -> str:
+def _end_cluster(session: Session, one: EndCandidate) -> str:
     """End a cluster; return where it was, or nothing when it had ended before."""
     known, row = session.clusters, one.row
     if row.state == "starting":
-        return one.place if abandon(known, row) or row.machines else ""
-    return one.place if known.end_unless_gone(row) else ""
+        return one.place if end_abandoned_launch(known, row) or row.machines else ""
+    return one.place if known.terminate_unless_ended(row) else ""
 
 
-def _stray_jobs(session: Session) -> list[tuple[str, Callable[[], str]]]:
+def _orphan_jobs(session: Session) -> list[tuple[str, Callable[[], str]]]:
     jobs: list[tuple[str, Callable[[], str]]] = []
-    for name, machines in session.clusters.orphans().items():
+    for name, machines in session.clusters.find_orphans().items():
         for cloud in sorted({machine.cloud for machine in machines}):
             of_cloud = [machine for machine in machines if machine.cloud == cloud]
-            jobs.append((name, partial(_end_strays, cloud, of_cloud)))
+            jobs.append((name, partial(_end_orphans, cloud, of_cloud)))
     return jobs
 
 
-def _end_strays(cloud: str, machines: list[Machine]) -> str:
+def _end_orphans(cloud: str, machines: list[Machine]) -> str:
     clouds.get(cloud).terminate([machine.id for machine in machines])
     return f"{cloud}, not in the store"
 
@@ -152,7 +154,7 @@ def _end_strays(cloud: str, machines: list[Machine]) -> str:
 _Named = list[tuple[str, str]]
 
 
-def _side_by_side(jobs: list[tuple[str, Callable[[], str]]]) -> tuple[_Named, _Named]:
+def _run_jobs(jobs: list[tuple[str, Callable[[], str]]]) -> tuple[_Named, _Named]:
     """Do jobs at the same time; return what they said, and why the others failed, by name."""
 
     def attempt(name: str, job: Callable[[], str]) -> tuple[bool, str]:
@@ -164,7 +166,7 @@ def _side_by_side(jobs: list[tuple[str, Callable[[], str]]]) -> tuple[_Named, _N
             _log.warning("cluster %s could not be ended", name, exc_info=True)
             return False, f"{type(error).__name__}: {error}"
 
-    said = at_once([partial(attempt, name, job) for name, job in jobs])
+    said = run_parallel([partial(attempt, name, job) for name, job in jobs])
     done = [(name, text) for (name, _), (worked, text) in zip(jobs, said, strict=True) if worked]
     failed = [
         (name, why) for (name, _), (worked, why) in zip(jobs, said, strict=True) if not worked

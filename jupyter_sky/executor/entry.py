@@ -17,14 +17,14 @@ from .display import Stage
 if TYPE_CHECKING:
     from .run import SkyRun
 
-LOOK_SECONDS = 1.0
-BEAT_SECONDS = 10.0
+STOP_CHECK_SECONDS = 1.0
+HEARTBEAT_SECONDS = 10.0
 """Period at which a run that waits for its cluster shows that its kernel lives."""
 _STATUS: dict[str, str] = {"done": "ok", "failed": "error"}
 """How the store calls what has ended so; other ends are called the same."""
 
 
-class Entry:
+class RunRecord:
     """The row of one run, written when it is seen to last and not before.
 
     A cell that is over at once is written when it is over, together with what is written next:
@@ -40,15 +40,15 @@ class Entry:
         self.run, self.store = run, store
         self.row: RunRow | None = None
         self._written: RunRow | None = None
-        self._looked = self._beaten = 0.0
+        self._stop_checked_at = self._heartbeat_at = 0.0
         self._closed = False
 
     @property
-    def ended(self) -> float | None:
+    def end_time(self) -> float | None:
         """When the run ended, unix seconds."""
         return self.row.ended if self.row else None
 
-    def spent(self) -> float | None:
+    def spent_usd(self) -> float | None:
         """Return what the run has cost so far in USD; None when the price is unknown."""
         return run_usd(self.row, time.time()) if self.row and self.row.nodes else 0.0
 
@@ -66,7 +66,7 @@ class Entry:
             last_beat=now,
             status="running",
             stage="running",
-            allowed=run.limit(),
+            allowed=run.time_limit(),
         )
 
     def write(self) -> None:
@@ -81,10 +81,10 @@ class Entry:
             put = self.store.update_run if self._written else self.store.begin_run
             self._written = row
             put(row)
-            self._beaten = time.monotonic()
-        elif time.monotonic() - self._beaten > BEAT_SECONDS:
-            self._beaten = time.monotonic()
-            self.store.beat_run(row.run_id, time.time(), row.shown)
+            self._heartbeat_at = time.monotonic()
+        elif time.monotonic() - self._heartbeat_at > HEARTBEAT_SECONDS:
+            self._heartbeat_at = time.monotonic()
+            self.store.record_run_heartbeat(row.run_id, time.time(), row.shown)
 
     def end(self, stage: Stage) -> None:
         """Write down how it has ended, unless it ended before anything took its time."""
@@ -93,9 +93,9 @@ class Entry:
         self._closed = True
         status = _STATUS.get(stage, stage)
         self.row = replace(self.row, ended=time.time(), status=status, stage=stage)
-        (self.store.update_run if self._written else self.store.add_run)(self.row)
+        (self.store.update_run if self._written else self.store.insert_ended_run)(self.row)
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """Leave it to the next session, which finds it running; what was not sent has ended."""
         if self.row is not None and self.row.nodes:
             self.write()
@@ -103,14 +103,14 @@ class Entry:
             self.end("cancelled")
         self._closed = True
 
-    def asked_to_stop(self) -> str:
+    def stop_requester(self) -> str:
         """Say who wants the run to stop, such as ``in the browser``; asks now and then."""
         now = time.monotonic()
-        if self._written is None or now - self._looked < LOOK_SECONDS:
+        if self._written is None or now - self._stop_checked_at < STOP_CHECK_SECONDS:
             return ""
-        self._looked = now
+        self._stop_checked_at = now
         with contextlib.suppress(SkyError):  # a store that cannot be read is no reason to stop
-            return self.store.stop_of(self.run.id)
+            return self.store.stop_requester(self.run.id)
         return ""
 
     def _waiting(self) -> RunRow:

@@ -12,7 +12,7 @@ from ..resources import format_duration
 from ..store import ClusterRow, Store
 
 
-def extend(
+def extend_cluster(
     store: Store, row: ClusterRow, seconds: float, ask: Callable[..., dict[str, Any]]
 ) -> float:
     """Let a cluster not end for idleness before some time has passed.
@@ -46,5 +46,5 @@ def extend(
             hint=f"extend it by {left} at most; Sky.lease says how long machines are rented for",
         )
     answer = ask("extend", seconds=seconds)
-    store.keep_cluster(row.id, now + seconds)
+    store.keep_cluster_until(row.id, now + seconds)
     return answer["idle_left"]

@@ -39,7 +39,7 @@ class RemoteFailure:
         return [*lines, self.hint] if self.hint else lines
 
 
-def rebuild(
+def rebuild_exception(
     reply: Mapping[str, Any], rank: int, namespace: Mapping[str, Any], hint: str = ""
 ) -> BaseException:
     """Build the local exception for an error reply of an engine.
@@ -56,21 +56,21 @@ def rebuild(
         The notebook's variables, where its own exception classes are.
     """
     described = (reply.get("sky") or {}).get("error") or {}
-    name, text = _name(reply["ename"]), str(reply["evalue"])
-    error = _rebuilt(name, text, described, namespace, 0)
+    name, text = _class_name(reply["ename"]), str(reply["evalue"])
+    error = _rebuild(name, text, described, namespace, 0)
     lines = reply.get("traceback") or [f"{name}: {text}"]
     error.remote_traceback = [str(line) for line in lines]
     error.rank, error.hint = rank, hint
     return error
 
 
-def _rebuilt(name: str, text: str, described: Any, namespace: Mapping[str, Any], depth: int) -> Any:
+def _rebuild(name: str, text: str, described: Any, namespace: Mapping[str, Any], depth: int) -> Any:
     def nested(told: Any) -> BaseException:
         if depth >= MAX_NESTED or not isinstance(told, Mapping):
             return Exception("an exception that was nested too deeply")
         classes = told.get("classes") or [["builtins", "Exception"]]
-        inner = _rebuilt(
-            _name(classes[0][-1]), str(told.get("text", "")), told, namespace, depth + 1
+        inner = _rebuild(
+            _class_name(classes[0][-1]), str(told.get("text", "")), told, namespace, depth + 1
         )
         inner.remote_traceback = [f"{type(inner).__name__}: {inner.remote_text}"]
         return inner
@@ -80,7 +80,7 @@ def _rebuilt(name: str, text: str, described: Any, namespace: Mapping[str, Any],
     with contextlib.suppress(TypeError, ValueError, LookupError, AttributeError, RecursionError):
         carried = decode_attributes(known, nested)
     base = _local_class(known.get("classes", ()), namespace)
-    error = _made(_combine(name, base), carried.get("args", (text,)))
+    error = _instantiate(_combine_classes(name, base), carried.get("args", (text,)))
     for key, value in carried.get("dict", {}).items():
         with contextlib.suppress(Exception):
             error.__dict__.setdefault(key, value)
@@ -92,13 +92,13 @@ def _rebuilt(name: str, text: str, described: Any, namespace: Mapping[str, Any],
     return error
 
 
-def _name(told: Any) -> str:
+def _class_name(told: Any) -> str:
     """Return the name of a class, of whatever a machine says."""
     name = str(told)
     return name if name.isidentifier() else "RemoteError"
 
 
-def _made(kind: Any, args: Sequence[Any]) -> Any:
+def _instantiate(kind: Any, args: Sequence[Any]) -> Any:
     """Return an exception of a class, by the way of the builtin class that it derives from.
 
     Its own ``__new__`` and ``__init__`` are not called: they may want anything.
@@ -107,14 +107,14 @@ def _made(kind: Any, args: Sequence[Any]) -> Any:
     try:
         error = builtin.__new__(kind, *args)
     except TypeError:  # an exception group whose exceptions have stayed on the engine
-        return _made(_combine(kind.__name__, Exception), args)
+        return _instantiate(_combine_classes(kind.__name__, Exception), args)
     with contextlib.suppress(Exception):
         builtin.__init__(error, *args)
     error.args = tuple(args)
     return error
 
 
-def _combine(name: str, base: type[BaseException]) -> Any:
+def _combine_classes(name: str, base: type[BaseException]) -> Any:
     text = {"__module__": base.__module__, "__str__": lambda self: self.remote_text}
     try:
         return type(name, (RemoteFailure, base), text)
@@ -128,7 +128,7 @@ def _local_class(classes: Any, namespace: Mapping[str, Any]) -> type[BaseExcepti
         if not (isinstance(told, list | tuple) and len(told) == 2):
             continue
         module, qualname = map(str, told)
-        names = namespace if module == "__main__" else vars(sys.modules.get(module) or _Nothing)
+        names = namespace if module == "__main__" else vars(sys.modules.get(module) or _NotLoaded)
         found: Any = None
         for part in qualname.split("."):
             # not getattr: a module may import others when it is asked
@@ -139,11 +139,11 @@ def _local_class(classes: Any, namespace: Mapping[str, Any]) -> type[BaseExcepti
     return Exception
 
 
-class _Nothing:
+class _NotLoaded:
     """Stands for a module that is not loaded."""
 
 
-def advice(described: Mapping[str, Any], local_names: Mapping[str, Any], line: str) -> str:
+def mending_line(described: Mapping[str, Any], local_names: Mapping[str, Any], line: str) -> str:
     """Return the line that would mend a remote error, or an empty string.
 
     Parameters

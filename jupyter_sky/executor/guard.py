@@ -14,29 +14,29 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import budget
-from ..budget import Verdict
+from ..budget import BudgetStatus
 from ..config import Sky
 from ..errors import SkyError
 from ..store import ClusterId, ClusterRow
-from .deadlines import Deadlines
-from .launching import end_launch
+from .deadlines import DeadlineRenewal
+from .launching import cancel_launch
 
 if TYPE_CHECKING:
-    from .clusters import Clusters
+    from .clusters import ClusterRegistry
 
 _log = logging.getLogger(__name__)
 
-FRESH_SECONDS = 1.0
+CACHE_SECONDS = 1.0
 """For how long a verdict is taken for the present one."""
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 """How often it is looked at the day, at the least, while there is a budget."""
 END_SECONDS = 60.0
 """Longest wait for clusters that end; those that take longer end meanwhile."""
-GIVE_BACK_SECONDS = 120.0
+ROLLBACK_SECONDS = 120.0
 """A launch whose process lives has this long after the grace to give its machines back itself."""
 
 
-class Guard:
+class BudgetMonitor:
     """Says whether something that costs may start or go on, and ends what may not.
 
     Examples
@@ -45,18 +45,18 @@ class Guard:
     'ok'
     """
 
-    def __init__(self, clusters: Clusters) -> None:
+    def __init__(self, clusters: ClusterRegistry) -> None:
         self._clusters, self._store = clusters, clusters.store
-        self._verdict: Verdict | None = None
+        self._verdict: BudgetStatus | None = None
         self._found = 0.0
         self._told: tuple[str, str] = ("", "")
-        self._deadlines = Deadlines(clusters)
+        self._deadlines = DeadlineRenewal(clusters)
         self._ending: dict[ClusterId, threading.Thread] = {}
         self._closed = threading.Event()
 
     def start(self) -> None:
         """Look at the day from time to time, in a thread of its own, until `close`."""
-        threading.Thread(target=self._watch, name="sky-guard", daemon=True).start()
+        threading.Thread(target=self._monitor, name="sky-guard", daemon=True).start()
 
     def close(self) -> None:
         """Look no more."""
@@ -64,24 +64,24 @@ class Guard:
 
     # -- for those who ask -------------------------------------------------------------------
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> BudgetStatus:
         """How the day stands, as of a second ago at most."""
-        if self._verdict is None or time.monotonic() - self._found > FRESH_SECONDS:
-            self._verdict, self._found = budget.judge(self._store), time.monotonic()
+        if self._verdict is None or time.monotonic() - self._found > CACHE_SECONDS:
+            self._verdict, self._found = budget.assess(self._store), time.monotonic()
         return self._verdict
 
     def money_left(self) -> float | None:
         """For how many seconds the day's money lasts, if all goes on that runs; None for ever."""
-        until = budget.lasts_until(self.verdict())
+        until = budget.depletion_time(self.verdict())
         return None if until is None else max(0.0, until - time.time())
 
     def set_budget(self, usd: float | None, origin: str = "%config") -> None:
         """Set the budget of this user, for all notebooks."""
-        budget.write(self._store, usd, origin)
+        budget.write_budget(self._store, usd, origin)
         Sky.load().adopt_budget(usd)
         self._verdict = None
 
-    def allow(self, price: float | None, what: str) -> str:
+    def check_start(self, price: float | None, what: str) -> str:
         """Let something of a price start or go on; return what its user should know.
 
         Raises
@@ -92,14 +92,14 @@ class Guard:
         if price == 0:
             return ""
         if price is None:
-            blind = budget.read(self._store).usd is not None
+            blind = budget.read_budget(self._store).usd is not None
             return "the budget of the day cannot see it: its price is not known" if blind else ""
         verdict = self.verdict()
         if verdict.state == "over":
-            raise budget.refusal(verdict, what)
+            raise budget.budget_error(verdict, what)
         return ""
 
-    def news(self) -> list[str]:
+    def pop_notice(self) -> list[str]:
         """What there is to say of the budget: once when it runs short, once when it is spent."""
         verdict = self._verdict  # no look into the store: a cell waits for this
         if verdict is None or verdict.state not in ("warn", "over"):
@@ -109,36 +109,36 @@ class Guard:
 
     # -- watching ----------------------------------------------------------------------------
 
-    def _watch(self) -> None:
-        wait = FRESH_SECONDS
+    def _monitor(self) -> None:
+        wait = CACHE_SECONDS
         while not self._closed.wait(wait):
             try:
-                wait = self.look()
+                wait = self.enforce()
             except SkyError:
-                wait = LOOK_SECONDS  # a store that is locked for a moment
+                wait = CHECK_SECONDS  # a store that is locked for a moment
             except Exception:
                 _log.warning("the budget could not be looked at", exc_info=True)
-                wait = LOOK_SECONDS
+                wait = CHECK_SECONDS
 
-    def look(self) -> float:
+    def enforce(self) -> float:
         """Look once, and end what must end; return the seconds until the next look."""
-        shared = budget.read(self._store).usd
+        shared = budget.read_budget(self._store).usd
         Sky.load().adopt_budget(shared)
-        verdict = self._verdict = budget.judge(self._store)
+        verdict = self._verdict = budget.assess(self._store)
         self._found = time.monotonic()
         self._deadlines.renew(verdict)
         if shared is None:
-            return LOOK_SECONDS
-        ends = budget.stopping(self._store, verdict)
+            return CHECK_SECONDS
+        ends = budget.shutdown_time(self._store, verdict)
         if ends is None:
-            return min(LOOK_SECONDS, max(FRESH_SECONDS, verdict.seconds_left))
+            return min(CHECK_SECONDS, max(CACHE_SECONDS, verdict.seconds_left))
         left = ends - time.time()
         if left > 0:
-            return min(LOOK_SECONDS, left)
+            return min(CHECK_SECONDS, left)
         self.end_all(verdict)
-        return LOOK_SECONDS
+        return CHECK_SECONDS
 
-    def end_all(self, verdict: Verdict) -> list[str]:
+    def end_all(self, verdict: BudgetStatus) -> list[str]:
         """End every cluster that costs something, those that still start too.
 
         They end side by side, each in a thread of its own: one that cannot be ended, or takes its
@@ -151,8 +151,8 @@ class Guard:
         """
         ended: list[str] = []
         why = f"it was ended: {verdict.text}"
-        for row in self._store.live():
-            if not row.price or row.id in self._ending or self._gives_back(row, verdict):
+        for row in self._store.live_clusters():
+            if not row.price or row.id in self._ending or self._is_still_rolling_back(row, verdict):
                 continue
             end = threading.Thread(
                 target=self._end, args=(row, why, ended), name=f"sky-end-{row.name}", daemon=True
@@ -167,9 +167,9 @@ class Guard:
     def _end(self, row: ClusterRow, why: str, ended: list[str]) -> None:
         try:
             if row.state == "starting":
-                end_launch(self._clusters, row, why)
+                cancel_launch(self._clusters, row, why)
             else:
-                self._clusters.end(row, why)
+                self._clusters.terminate_row(row, why)
             ended.append(row.name)
         except SkyError as error:  # its cloud refuses, or another guard was first
             _log.warning("%s could not be ended: %s", row.name, error)
@@ -179,7 +179,7 @@ class Guard:
             del self._ending[row.id]
 
     @staticmethod
-    def _gives_back(row: ClusterRow, verdict: Verdict) -> bool:
+    def _is_still_rolling_back(row: ClusterRow, verdict: BudgetStatus) -> bool:
         """Whether the process that launches a cluster has time yet to give it back itself."""
-        late = time.time() - (verdict.ends or verdict.at) > GIVE_BACK_SECONDS
+        late = time.time() - (verdict.depleted_at or verdict.at) > ROLLBACK_SECONDS
         return row.is_being_launched() and not late

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..engines.activity import warn_seconds
-from .display import Display, Status
+from .display import Display, RunStatus
 
-MOVED_SECONDS = 3.0
+MIN_CHANGE_SECONDS = 3.0
 """An end that moves by less is said to be where it was."""
 
-Show = Callable[[Status], None]
+Show = Callable[[RunStatus], None]
 
 
-class Idleness:
+class IdleWarning:
     """The end of one cluster for idleness, as its head says, and what was said of it here.
 
     Parameters
@@ -30,17 +30,17 @@ class Idleness:
         self._ends: float | None = None
         self._idle = 0.0
         self._warned: float | None = None
-        self._last: tuple[Display, Status] | None = None
+        self._last: tuple[Display, RunStatus] | None = None
         self._lock = threading.Lock()
 
-    def remember(self, display: Display, status: Status) -> None:
+    def remember(self, display: Display, status: RunStatus) -> None:
         """Take the status line of a cell that has ended as the one that warns from now on."""
         with self._lock:
             if self._last is not None and self._warned is not None:
                 self._restore(*self._last)
             self._last, self._warned = (display, status), None
 
-    def hear(self, left: float, idle: float, now: float) -> None:
+    def update(self, left: float, idle: float, now: float) -> None:
         """Take in the seconds that the head gives the cluster, and its idle limit."""
         self._ends, self._idle = now + left, idle
 
@@ -59,31 +59,31 @@ class Idleness:
                     self._restore(*self._last)
                 return
             assert self._ends is not None
-            if self._warned is None or abs(self._ends - self._warned) > MOVED_SECONDS:
+            if self._warned is None or abs(self._ends - self._warned) > MIN_CHANGE_SECONDS:
                 self._warned = self._ends
-                self._say(
+                self._show_note(
                     f"nobody uses {self._cluster}: it ends at {_clock(self._ends)}, "
                     f"with its variables; %sky extend {self._cluster} 1h keeps it"
                 )
 
-    def over(self, now: float) -> None:
+    def mark_ended(self, now: float) -> None:
         """Say that the cluster has ended."""
         with self._lock:
             if self._last is not None:
-                self._say(
+                self._show_note(
                     f"{self._cluster} ended at {_clock(now)}: nobody used it; its variables are "
                     "gone, and the next cell starts another"
                 )
                 self._last = None
 
-    def _say(self, note: str) -> None:
+    def _show_note(self, note: str) -> None:
         assert self._last is not None
         display, status = self._last
-        display.remark(replace(status, notes=(*status.notes, note)))
+        display.update_status(replace(status, notes=(*status.notes, note)))
 
     @staticmethod
-    def _restore(display: Display, status: Status) -> None:
-        display.remark(status)
+    def _restore(display: Display, status: RunStatus) -> None:
+        display.update_status(status)
 
 
 def _clock(at: float) -> str:

@@ -12,14 +12,14 @@ from typing import Any
 from ..config import Sky
 from ..engines.values import Parcel
 from ..errors import SkyUsageError, suggest
-from .request import CellOptions, Input
+from .request import CellInput, CellOptions
 from .transfer import RemoteValue, is_inline
 
-_SHELL = {"In", "Out", "exit", "get_ipython", "open", "quit"}
+_SHELL_SYNTAX = {"In", "Out", "exit", "get_ipython", "open", "quit"}
 
 
 @dataclass(slots=True)
-class Sending:
+class PackedInputs:
     """Inputs ready to go: pickled before any money is spent.
 
     Attributes
@@ -46,7 +46,9 @@ class Sending:
     types: list[type] = field(default_factory=list)
 
 
-def collect(options: CellOptions, code: str, namespace: Mapping[str, Any], config: Sky) -> Sending:
+def collect_inputs(
+    options: CellOptions, code: str, namespace: Mapping[str, Any], config: Sky
+) -> PackedInputs:
     """Evaluate and pickle what a cell takes along.
 
     Raises
@@ -56,12 +58,12 @@ def collect(options: CellOptions, code: str, namespace: Mapping[str, Any], confi
     SkyTransferError
         A value cannot be pickled; says which part of it, and why.
     """
-    sending, inputs = Sending(), list(options.inputs)
+    sending, inputs = PackedInputs(), list(options.inputs)
     auto = config.auto if options.auto is None else options.auto
     if auto:
         named = {item.name for item in inputs}
-        found = [name for name in names_read(code, namespace) if name not in named]
-        inputs += [Input(name, name) for name in found]
+        found = [name for name in free_names(code, namespace) if name not in named]
+        inputs += [CellInput(name, name) for name in found]
         if found:
             sending.notes.append(f"sent by --auto: {', '.join(found)}")
     for item in inputs:
@@ -90,7 +92,9 @@ def _evaluate(expression: str, namespace: Mapping[str, Any]) -> Any:
     if expression in namespace:
         return namespace[expression]
     if expression.isidentifier():
-        names = [name for name in namespace if not name.startswith("_") and name not in _SHELL]
+        names = [
+            name for name in namespace if not name.startswith("_") and name not in _SHELL_SYNTAX
+        ]
         raise SkyUsageError(
             f"-i {expression}: there is no variable {expression!r} in this notebook",
             hint=suggest(expression, names) if names else "run the cell that makes it first",
@@ -101,7 +105,7 @@ def _evaluate(expression: str, namespace: Mapping[str, Any]) -> Any:
         raise SkyUsageError(f"-i {expression}: {type(error).__name__}: {error}") from None
 
 
-def names_read(code: str, namespace: Mapping[str, Any]) -> list[str]:
+def free_names(code: str, namespace: Mapping[str, Any]) -> list[str]:
     """Return the notebook's variables that a cell reads and does not itself make first.
 
     Parameters
@@ -111,49 +115,49 @@ def names_read(code: str, namespace: Mapping[str, Any]) -> list[str]:
 
     Examples
     --------
-    >>> names_read("y = [x + n for n in data]; print(y)", {"x": 1, "data": [2], "n": 5})
+    >>> free_names("y = [x + n for n in data]; print(y)", {"x": 1, "data": [2], "n": 5})
     ['data', 'x']
     """
     try:
-        tree = ast.parse(plain(code))
+        tree = ast.parse(to_plain_python(code))
     except SyntaxError:
         return []
-    reading = _Reading()
+    reading = _NameCollector()
     for statement in tree.body:
         reading.visit(statement)
     return sorted(
         name
         for name in reading.names()
-        if name in namespace and not name.startswith("_") and name not in _SHELL
+        if name in namespace and not name.startswith("_") and name not in _SHELL_SYNTAX
     )
 
 
-def names_made(code: str) -> set[str]:
+def assigned_names(code: str) -> set[str]:
     """Return the names that a cell assigns, defines or imports at its top level.
 
     Examples
     --------
-    >>> sorted(names_made("import re; x = 1"))
+    >>> sorted(assigned_names("import re; x = 1"))
     ['re', 'x']
     """
     try:
-        tree = ast.parse(plain(code))
+        tree = ast.parse(to_plain_python(code))
     except SyntaxError:
         return set()
-    reading = _Reading()
+    reading = _NameCollector()
     for statement in tree.body:
         reading.visit(statement)
     return reading.made
 
 
-def plain(code: str) -> str:
+def to_plain_python(code: str) -> str:
     """Return the code with IPython's own syntax turned into Python."""
     from IPython.core.inputtransformer2 import TransformerManager
 
     return TransformerManager().transform_cell(code)
 
 
-class _Reading(ast.NodeVisitor):
+class _NameCollector(ast.NodeVisitor):
     """What code reads before it has made it, statement by statement.
 
     Loops and ``with`` blocks count as run, branches only for what all of them make. What functions
@@ -240,7 +244,7 @@ class _Reading(ast.NodeVisitor):
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._each(*node.decorator_list, *node.bases, *(word.value for word in node.keywords))
-        inside = _Reading()
+        inside = _NameCollector()
         inside.made = set(self.made)
         inside._each(*node.body)
         self.read |= inside.read

@@ -11,36 +11,36 @@ from typing import TYPE_CHECKING
 
 from .. import clouds, processes, reservations
 from ..billing import cluster_price
-from ..clouds import Launch, Machine
-from ..clouds.birth import lease_seconds
-from ..clouds.records import identity
+from ..clouds import LaunchRequest, Machine
+from ..clouds.birth import lease_duration
+from ..clouds.records import installation_id
 from ..config import Sky
 from ..errors import SkyClusterLost, SkyError
 from ..offers import Offer
-from ..provisioner import Lease, Report, broker, provision, unbroken
+from ..provisioner import Lease, Report, broker, provision, uninterruptible
 from ..resources import Resources, parse_duration
 from ..store import ClusterRow
-from ..yardstick import Measuring
-from .cluster import Cluster
+from ..yardstick import PendingBaseline
+from .cluster import ClusterHandle
 
 if TYPE_CHECKING:
-    from .clusters import Clusters
+    from .clusters import ClusterRegistry
 
 ENGINES_SECONDS = 120.0
-ABANDONED = "its notebook was killed while it launched it"
+ABANDONED_NOTE = "its notebook was killed while it launched it"
 RENEW_SECONDS = 10.0
 """Period at which a launch shows others that its process lives."""
 
 
-def start(
-    known: Clusters,
+def launch_cluster(
+    known: ClusterRegistry,
     need: Resources,
     name: str | None,
     idle: float | None,
     report: Report,
     until_up: bool = False,
     allocation: str | None = None,
-) -> tuple[Cluster, list[str]]:
+) -> tuple[ClusterHandle, list[str]]:
     """Launch a new cluster for a request; return it, and what the user should know.
 
     Raises
@@ -52,35 +52,35 @@ def start(
     idle = idle if idle is not None else parse_duration(settings.idle, "Sky.idle")
     cluster = name or known.name_for(need)
 
-    def launch(offer: Offer) -> Cluster:
-        known.guard.allow(offer.price, f"{cluster} was not started on {offer.place}")
-        order = Launch(
+    def launch(offer: Offer) -> ClusterHandle:
+        known.budget_monitor.check_start(offer.price, f"{cluster} was not started on {offer.place}")
+        order = LaunchRequest(
             token=f"{cluster}-{uuid.uuid4().hex[:8]}",
             cluster=cluster,
             offer=offer,
             resources=need,
             idle=idle,
-            owner=identity(Path(settings.data_dir)),
+            owner=installation_id(Path(settings.data_dir)),
             notebook=known.notebook,
-            lease=lease_seconds(),
+            lease=lease_duration(),
         )
-        return _Start(known, order, named=bool(name)).run(report)
+        return _LaunchAttempt(known, order, named=bool(name)).run(report)
 
     placed = broker.place(need, launch, report, until_up, allocation)
     known.started.append(cluster)
     return placed.result, placed.notes
 
 
-class _Start:
+class _LaunchAttempt:
     """One attempt at one place: what is noted of it, and the machines that may be up."""
 
-    def __init__(self, known: Clusters, order: Launch, named: bool) -> None:
+    def __init__(self, known: ClusterRegistry, order: LaunchRequest, named: bool) -> None:
         self.known, self.order = known, order
-        self.row = _row(known, order, named)
+        self.row = _new_row(known, order, named)
         self.machines: list[Machine] = []
-        self._measured = Measuring(order.resources, order.offer)
+        self._baseline = PendingBaseline(order.resources, order.offer)
 
-    def run(self, report: Report) -> Cluster:
+    def run(self, report: Report) -> ClusterHandle:
         """Go all the way, or leave nothing behind."""
         # before the launch: whatever happens to this process, it is known what to look for
         self.row = reservations.reserve(self.known.store, self.row)
@@ -89,45 +89,47 @@ class _Start:
         def waiting(stage: str, detail: str) -> None:
             nonlocal renewed
             report(stage, detail)
-            self.known.guard.allow(self.row.price, f"{self.row.name} was given back as it started")
+            self.known.budget_monitor.check_start(
+                self.row.price, f"{self.row.name} was given back as it started"
+            )
             if time.monotonic() - renewed > RENEW_SECONDS:
                 renewed = time.monotonic()
                 if not self.known.store.renew_launch(self.row.id, time.time()):
-                    raise self._given_up()
+                    raise self._was_abandoned()
 
         try:
-            lease = provision(self.order, waiting, self._launched)
+            lease = provision(self.order, waiting, self._open_account)
         except BaseException:
-            unbroken(self._failed)
+            uninterruptible(self._close_account)
             raise
         try:
-            return self._connected(lease, waiting)
+            return self._connect(lease, waiting)
         except BaseException:
-            unbroken(self._give_back)
+            uninterruptible(self._roll_back)
             raise
 
-    def _failed(self) -> None:
+    def _close_account(self) -> None:
         """Close the account: its machines are gone, also such as were found only afterwards."""
-        if not self.machines and self.row.cloud in clouds.RENTED:
-            found = clouds.rented_cloud(self.row.cloud).noted(self.order.token)
+        if not self.machines and self.row.cloud in clouds.PROVIDERS:
+            found = clouds.cloud_provider(self.row.cloud).recorded_machines(self.order.token)
             if found:
-                self._billed(found)
-        self._ended()
+                self._billed_row(found)
+        self._list_ended()
 
-    def _launched(self, machines: list[Machine]) -> None:
+    def _open_account(self, machines: list[Machine]) -> None:
         """Open the account: from now on it costs."""
-        if not self._billed(machines):
-            raise self._given_up()
+        if not self._billed_row(machines):
+            raise self._was_abandoned()
 
-    def _billed(self, machines: list[Machine]) -> bool:
+    def _billed_row(self, machines: list[Machine]) -> bool:
         self.machines = machines
         self.row = replace(self.row, machines=[asdict(machine) for machine in machines])
-        return self.known.store.record_launch(self.row, _begun(machines))
+        return self.known.store.record_launch(self.row, _billing_start(machines))
 
-    def _connected(self, lease: Lease, report: Report) -> Cluster:
-        connection = {**self.row.connection, **self._measured(), "file": str(lease.connection)}
+    def _connect(self, lease: Lease, report: Report) -> ClusterHandle:
+        connection = {**self.row.connection, **self._baseline(), "file": str(lease.connection)}
         del connection["launcher"]
-        self._put(state="up", connection=connection)
+        self._save_row(state="up", connection=connection)
         live = self.known.connect(self.row)
         self.known.connected[self.row.name] = live
 
@@ -136,29 +138,29 @@ class _Start:
             live.check_alive()
 
         live.connection.wait_ranks(range(self.row.nodes), ENGINES_SECONDS, alive)
-        live.beat()  # from now on it knows when the day's money is spent
+        live.send_heartbeat()  # from now on it knows when the day's money is spent
         return live
 
-    def _give_back(self) -> None:
+    def _roll_back(self) -> None:
         try:
             clouds.get(self.row.cloud).terminate([machine.id for machine in self.machines])
         finally:
-            self._ended()
+            self._list_ended()
 
-    def _ended(self) -> None:
+    def _list_ended(self) -> None:
         if self._may_be_up():
             # its cloud does not answer: billed on, and ended by whoever asks it next
             kept = {
                 name: value for name, value in self.row.connection.items() if name != "launcher"
             }
             self.row = replace(self.row, state="starting", connection=kept)
-            self.known.store.put_cluster(self.row)
+            self.known.store.save_cluster(self.row)
         elif self.machines:
-            if not self.known.bury(self.row, None):  # closed by another process: they ran on
-                begun, now = _begun(self.machines), time.time()
-                self.known.store.bill_late(self.row.id, self.row.price, begun, now)
+            if not self.known.record_end(self.row, None):  # closed by another process: they ran on
+                begun, now = _billing_start(self.machines), time.time()
+                self.known.store.add_late_interval(self.row.id, self.row.price, begun, now)
         else:
-            self.known.store.drop_cluster(self.row.id)
+            self.known.store.delete_cluster(self.row.id)
 
     def _may_be_up(self) -> bool:
         """Whether a machine of this launch has not ended, as far as its cloud says."""
@@ -169,12 +171,12 @@ class _Start:
             return True
         return any(machine.state != "ended" for machine in found)
 
-    def _put(self, **values: object) -> None:
+    def _save_row(self, **values: object) -> None:
         self.row = replace(self.row, **values)
-        if not self.known.store.put_cluster(self.row):
-            raise self._given_up()
+        if not self.known.store.save_cluster(self.row):
+            raise self._was_abandoned()
 
-    def _given_up(self) -> SkyClusterLost:
+    def _was_abandoned(self) -> SkyClusterLost:
         """Another process took this launch for abandoned, as after a long sleep of this machine."""
         return SkyClusterLost(
             f"the launch of {self.row.name} was ended by another process while this one was silent",
@@ -182,12 +184,12 @@ class _Start:
         )
 
 
-def _begun(machines: Iterable[Machine]) -> float:
+def _billing_start(machines: Iterable[Machine]) -> float:
     """Return the time from which on machines that have come up are billed."""
     return min([time.time(), *(machine.started for machine in machines if machine.started)])
 
 
-def _row(known: Clusters, order: Launch, named: bool) -> ClusterRow:
+def _new_row(known: ClusterRegistry, order: LaunchRequest, named: bool) -> ClusterRow:
     """What the store knows of a cluster before it is launched."""
     offer, nodes, now = order.offer, order.resources.nodes, time.time()
     disk = order.resources.disk
@@ -213,7 +215,7 @@ def _row(known: Clusters, order: Launch, named: bool) -> ClusterRow:
     )
 
 
-def launcher(row: ClusterRow) -> str:
+def describe_launcher(row: ClusterRow) -> str:
     """Return in words who launches a cluster.
 
     Examples
@@ -227,20 +229,20 @@ def launcher(row: ClusterRow) -> str:
     )
 
 
-def await_other(known: Clusters, name: str, report: Report) -> None:
+def await_other_launch(known: ClusterRegistry, name: str, report: Report) -> None:
     """Wait while another notebook launches a cluster of a name; forget one that was abandoned."""
     while True:
-        row = next((row for row in known.store.starting() if row.name == name), None)
+        row = next((row for row in known.store.starting_clusters() if row.name == name), None)
         if row is None:
             return
         if not row.is_being_launched():
-            abandon(known, row)
+            end_abandoned_launch(known, row)
             return
-        report("placing", f"{name} is being launched by {launcher(row)}")
+        report("placing", f"{name} is being launched by {describe_launcher(row)}")
         time.sleep(0.1)
 
 
-def abandon(known: Clusters, row: ClusterRow) -> list[Machine]:
+def end_abandoned_launch(known: ClusterRegistry, row: ClusterRow) -> list[Machine]:
     """End what a process that was killed has launched; return the machines that were up.
 
     What has ended by itself before anybody looked is billed all the same.
@@ -251,23 +253,23 @@ def abandon(known: Clusters, row: ClusterRow) -> list[Machine]:
         The cloud cannot be asked now; the row stays.
     """
     cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
-    strays = [machine for machine in cloud.mine() if machine.token == token]
-    rented = clouds.rented_cloud(row.cloud) if row.cloud in clouds.RENTED else None
+    strays = [machine for machine in cloud.list_mine() if machine.token == token]
+    rented = clouds.cloud_provider(row.cloud) if row.cloud in clouds.PROVIDERS else None
     made = strays
     if not strays and not row.machines and rented is not None:
-        made = rented.launched(token)
+        made = rented.find_launched(token)
     if made and not row.machines:  # it was killed before it could open their account
         row = replace(row, machines=[asdict(machine) for machine in made])
         known.store.record_launch(row, min(m.started or row.created for m in made))
     gone = _ended_machine(row) if row.machines and not strays else None
     cloud.terminate([machine.id for machine in strays])
     if row.machines:
-        known.bury(row, gone, "" if gone is None else ABANDONED)
-    elif rented is not None and (span := rented.unknown_span(token, time.time())):
+        known.record_end(row, gone, "" if gone is None else ABANDONED_NOTE)
+    elif rented is not None and (span := rented.unobserved_interval(token, time.time())):
         known.store.record_launch(row, span[0])
-        known.store.end_cluster(row.id, "lost", span[1], ABANDONED, bounded=True)
+        known.store.end_cluster(row.id, "lost", span[1], ABANDONED_NOTE, bounded=True)
     else:
-        known.store.drop_cluster(row.id)
+        known.store.delete_cluster(row.id)
     return strays
 
 
@@ -279,7 +281,7 @@ def _ended_machine(row: ClusterRow) -> Machine:
     return max(ended, key=lambda machine: machine.ended or 0.0, default=unknown)
 
 
-def end_launch(known: Clusters, row: ClusterRow, why: str) -> None:
+def cancel_launch(known: ClusterRegistry, row: ClusterRow, why: str) -> None:
     """End a launch against the will of its process, or without it.
 
     The row is ended first, so that what its process notes from then on takes no effect and makes
@@ -292,10 +294,12 @@ def end_launch(known: Clusters, row: ClusterRow, why: str) -> None:
     """
     cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
     if not row.machines:
-        known.bury(row, None, why)
-    strays = {machine.id: machine for machine in cloud.mine() if machine.token == token}
+        known.record_end(row, None, why)
+    strays = {machine.id: machine for machine in cloud.list_mine() if machine.token == token}
     cloud.terminate(list({*strays, *(machine["id"] for machine in row.machines)}))
     if row.machines:
-        known.bury(row, None, why)
+        known.record_end(row, None, why)
     elif strays:
-        known.store.bill_late(row.id, row.price, _begun(strays.values()), time.time())
+        known.store.add_late_interval(
+            row.id, row.price, _billing_start(strays.values()), time.time()
+        )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyCancelled, SkyError, SkyTransferError, SkyUsageError
 from . import transfer
-from .failures import advice, rebuild
-from .progress import announce, progress
-from .request import Output
+from .failures import mending_line, rebuild_exception
+from .progress import announce_transfer, progress_callback
+from .request import CellOutput
 from .transfer import RemoteValue
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Reply = Mapping[str, Any]
 
 
-def bring_home(run: SkyRun, replies: Sequence[Reply]) -> Any:
+def collect_results(run: SkyRun, replies: Sequence[Reply]) -> Any:
     """Bind ``-o`` names and return the last expression's value; a list by rank for several.
 
     Raises
@@ -34,10 +34,10 @@ def bring_home(run: SkyRun, replies: Sequence[Reply]) -> Any:
         if reply["status"] in ("aborted", "killed"):
             raise SkyCancelled(f"{run.label} was cancelled")
         if reply["status"] != "ok":
-            raise _error(run, rank, reply)
+            raise _rank_error(run, rank, reply)
     _bind_outputs(run, [reply["sky"] for reply in replies])
     values = [
-        _result(run, rank, reply["sky"].get("result"))
+        _rank_result(run, rank, reply["sky"].get("result"))
         for rank, reply in zip(run.ranks, replies, strict=True)
     ]
     if len(values) == 1:
@@ -45,13 +45,13 @@ def bring_home(run: SkyRun, replies: Sequence[Reply]) -> Any:
     return None if all(value is None for value in values) else values
 
 
-def _error(run: SkyRun, rank: int, reply: Reply) -> BaseException:
+def _rank_error(run: SkyRun, rank: int, reply: Reply) -> BaseException:
     described = reply.get("sky") or {}
     if "refused" in described:  # an input could not be opened on the engine
         return SkyTransferError(described["refused"])
     namespace = run.session.namespace
-    hint = advice(described.get("error") or {}, namespace, run.origin.line)
-    return rebuild(reply, rank, namespace, hint)
+    hint = mending_line(described.get("error") or {}, namespace, run.origin.line)
+    return rebuild_exception(reply, rank, namespace, hint)
 
 
 def _bind_outputs(run: SkyRun, outcomes: Sequence[Reply]) -> None:
@@ -61,7 +61,7 @@ def _bind_outputs(run: SkyRun, outcomes: Sequence[Reply]) -> None:
         values = []
         for rank, outcome in zip(run.ranks, outcomes, strict=True):
             try:
-                values.append(_output(run, rank, output, outcome))
+                values.append(_bind_output(run, rank, output, outcome))
             except SkyError as error:
                 failed.append(error)
                 break
@@ -71,7 +71,7 @@ def _bind_outputs(run: SkyRun, outcomes: Sequence[Reply]) -> None:
         raise failed[0]
 
 
-def _output(run: SkyRun, rank: int, output: Output, outcome: Reply) -> Any:
+def _bind_output(run: SkyRun, rank: int, output: CellOutput, outcome: Reply) -> Any:
     assert run.cluster is not None
     name, described = output.name, outcome["outputs"][output.name]
     if described.get("missing"):
@@ -82,15 +82,15 @@ def _output(run: SkyRun, rank: int, output: Output, outcome: Reply) -> Any:
     if output.keep:
         return RemoteValue(run.cluster, rank, name, described, run.trusted)
     try:
-        announce(run, name, transfer.size_of(described), "from")
+        announce_transfer(run, name, transfer.wire_size(described), "from")
     except SkyTransferError:
-        transfer.release(run.cluster, rank, described)
+        transfer.release_packed(run.cluster, rank, described)
         raise
-    shown = progress(run, name)
-    return transfer.receive(run.cluster, rank, name, described, shown, run.trusted)
+    shown = progress_callback(run, name)
+    return transfer.receive_value(run.cluster, rank, name, described, shown, run.trusted)
 
 
-def _result(run: SkyRun, rank: int, described: dict[str, Any] | None) -> Any:
+def _rank_result(run: SkyRun, rank: int, described: dict[str, Any] | None) -> Any:
     assert run.cluster is not None
     if described is None:
         return None
@@ -98,7 +98,7 @@ def _result(run: SkyRun, rank: int, described: dict[str, Any] | None) -> Any:
     if "ref" in described:
         return RemoteValue(run.cluster, rank, what, described, trusted)
     try:
-        return transfer.receive(run.cluster, rank, what, described, trusted=trusted)
+        return transfer.receive_value(run.cluster, rank, what, described, trusted=trusted)
     except SkyTransferError:  # it stays there, as values that are not sent at all do
         described = run.cluster.connection.ask_engine(rank, "result", cell=run.origin.number)
         return RemoteValue(run.cluster, rank, what, described, trusted)

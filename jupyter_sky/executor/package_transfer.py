@@ -20,14 +20,14 @@ from ..package_sync.indexes import IndexSettings
 from ..package_sync.plan import (
     PackagePlan,
     distributions_of,
+    local_index_settings,
+    local_only_packages,
     plan_named,
     plan_packages,
-    served_here_alone,
-    settings_here,
     split_requirements,
 )
-from .progress import announce, progress, size_text
-from .transfer import WINDOW
+from .progress import announce_transfer, format_size, progress_callback
+from .transfer import WINDOW_CHUNKS
 
 if TYPE_CHECKING:
     from .run import SkyRun
@@ -45,21 +45,23 @@ def install_named(run: SkyRun, packages: Sequence[str]) -> None:
         return
     plan = plan_named(packages)
     asked = [each for name, each in plan.requirements.items() if name == each]
-    for name, place in served_here_alone(asked, settings_here()).items():
+    for name, place in local_only_packages(asked, local_index_settings()).items():
         run.notes.append(
             f"--pip {name}: {place} has it here, and the machine asks its own index; to send what "
             "is here, install it here first"
         )
     try:
-        _carry_out(run, run.ranks, plan, packages, _sent_to_all(run) if plan.sent else {})
+        _apply_plan(
+            run, run.ranks, plan, packages, _digests_on_all_engines(run) if plan.sent else {}
+        )
     except SkyError as error:
-        if (kept := settings_here().kept_back) and error.hint is None:
+        if (kept := local_index_settings().withheld_settings) and error.hint is None:
             hint = f"settings of this machine alone, not used there: {', '.join(kept)}"
             raise type(error)(error.message, hint=hint) from None
         raise
 
 
-def _sent_to_all(run: SkyRun) -> dict[str, str]:
+def _digests_on_all_engines(run: SkyRun) -> dict[str, str]:
     """Return the digests of packages that all engines of a run have been sent, by name."""
     assert run.cluster is not None
     link = run.cluster.connection
@@ -69,7 +71,7 @@ def _sent_to_all(run: SkyRun) -> dict[str, str]:
     }
 
 
-def mirror_packages(run: SkyRun, modules: set[str]) -> None:
+def sync_packages(run: SkyRun, modules: set[str]) -> None:
     """Bring packages that a cell imports here and the engines lack, as they are here."""
     assert run.cluster is not None
     if not modules:
@@ -87,10 +89,10 @@ def mirror_packages(run: SkyRun, modules: set[str]) -> None:
     for (missing, there), ranks in groups.items():
         owners = set(distributions_of(missing).values())
         if owners or there:
-            _mirror(run, ranks, owners, dict(there), modules)
+            _sync(run, ranks, owners, dict(there), modules)
 
 
-def _mirror(
+def _sync(
     run: SkyRun,
     ranks: Sequence[int],
     owners: set[str],
@@ -100,16 +102,16 @@ def _mirror(
     """Bring what engines lack, and what has changed here since it was sent."""
     plan = plan_packages({*owners, *there}, modules)
     try:
-        _carry_out(run, ranks, plan, owners, there)
+        _apply_plan(run, ranks, plan, owners, there)
     except SkyError:
-        if settings_here().is_public or not plan.requirements:
+        if local_index_settings().is_public or not plan.requirements:
             raise
         # only a private index has them, and it is not to be had from there
         plan = plan_packages({*owners, *there}, modules, send_all=True)
-        _carry_out(run, ranks, plan, owners, there)
+        _apply_plan(run, ranks, plan, owners, there)
 
 
-def _carry_out(
+def _apply_plan(
     run: SkyRun,
     ranks: Sequence[int],
     plan: PackagePlan,
@@ -140,12 +142,12 @@ def _carry_out(
     changed = {p: tree for p, tree in trees.items() if there.get(p.name) != tree.digest}
     left_out = [package for package in plan.sent if not package.files]
     if any(package.is_compiled for package in changed):
-        changed, unfit = _fitting(run, ranks[0], changed)
+        changed, unfit = _split_by_platform(run, ranks[0], changed)
         left_out += unfit
     if changed:
         _send(run, ranks, changed)
     if left_out:
-        run.notes.append(_left_out(left_out))
+        run.notes.append(_unsupported_error(left_out))
 
 
 def _install(run: SkyRun, ranks: Sequence[int], plan: PackagePlan) -> None:
@@ -153,14 +155,14 @@ def _install(run: SkyRun, ranks: Sequence[int], plan: PackagePlan) -> None:
     assert run.cluster is not None
     link, packages = run.cluster.connection, [*plan.requirements.values()]
     run.report("syncing", f"installing {' '.join(packages)}")
-    run.cluster.equip()
+    run.cluster.ensure_package_installer()
     content = {"packages": packages, "without": plan.dropped, "settings": dict(plan.environment)}
     # all at once: each takes its seconds on a machine of its own
     for reply in [link.send_value_request(rank, "packages", **content) for rank in ranks]:
         link.reply_content(link.wait(reply))
 
 
-def _fitting(
+def _split_by_platform(
     run: SkyRun, rank: int, packages: dict[SentPackage, FileTree]
 ) -> tuple[dict[SentPackage, FileTree], list[SentPackage]]:
     """Split packages into those that an engine's machine can import, and the others."""
@@ -171,10 +173,10 @@ def _fitting(
     return fitting, [package for package in packages if package not in fitting]
 
 
-def _left_out(packages: Iterable[SentPackage]) -> str:
+def _unsupported_error(packages: Iterable[SentPackage]) -> str:
     """Say which packages cannot be sent, why, and what to do."""
     reasons = [
-        f"{package} ({'compiled for ' + package.made_for if package.files else 'no files found'})"
+        f"{package} ({'compiled for ' + package.platforms if package.files else 'no files found'})"
         for package in packages
     ]
     return (
@@ -192,22 +194,22 @@ def _send(run: SkyRun, ranks: Sequence[int], packages: dict[SentPackage, FileTre
         for package, tree in packages.items():
             missing = link.ask_engine(rank, "lacking_files", known=tree.entries)["missing"]
             if missing and not said:
-                announce(run, names, sum(each.size() for each in packages.values()), "to")
+                announce_transfer(run, names, sum(each.size() for each in packages.values()), "to")
                 said = True
             _send_files(run, rank, package.name, tree, missing)
         known = {package.name: tree.entries for package, tree in packages.items()}
         link.ask_engine(rank, "sent", packages=known)
-    size = size_text(sum(tree.size() for tree in packages.values()))
+    size = format_size(sum(tree.size() for tree in packages.values()))
     run.notes.append(f"sent as here, not asked of an index: {names} ({size})")
 
 
 def _send_files(run: SkyRun, rank: int, name: str, tree: FileTree, missing: Sequence[str]) -> None:
     assert run.cluster is not None
-    link, show = run.cluster.connection, progress(run, name)
+    link, show = run.cluster.connection, progress_callback(run, name)
     total, done = tree.size(missing), 0
     flying: deque[tuple[Future, int]] = deque()
     for parts in tree.parts(missing, CHUNK_BYTES):
-        while len(flying) >= WINDOW:
+        while len(flying) >= WINDOW_CHUNKS:
             future, size = flying.popleft()
             link.reply_content(link.wait(future))
             show(done := done + size, total)

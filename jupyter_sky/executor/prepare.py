@@ -7,39 +7,41 @@ from typing import TYPE_CHECKING
 
 from ..errors import SkyUsageError
 from . import transfer
-from .inputs import Sending
-from .progress import announce, progress, size_text
-from .requirements import imported, made_of
+from .inputs import PackedInputs
+from .progress import announce_transfer, format_size, progress_callback
+from .requirements import imported_modules, type_modules
 from .transfer import RemoteValue
 
 if TYPE_CHECKING:
     from .run import SkyRun
 
 
-def prepare(run: SkyRun, sending: Sending) -> None:
+def prepare_engines(run: SkyRun, sending: PackedInputs) -> None:
     """Bring packages, files and large values to a run's engines, saying how far it is."""
     assert run.cluster is not None
     if run.options.sync:
         root = run.session.folder
-        files = progress(run, "files")
-        run.notes += transfer.sync(run.cluster, run.ranks, root, run.options.sync, files)
+        files = progress_callback(run, "files")
+        run.notes += transfer.sync_files(run.cluster, run.ranks, root, run.options.sync, files)
     mirror = run.session.config.mirror and run.cluster.row.cloud != "local"
     if run.options.pip or mirror:
-        from .package_transfer import install_named, mirror_packages
+        from .package_transfer import install_named, sync_packages
 
         if run.options.pip:  # may name a file that has just been brought
             install_named(run, run.options.pip)
         if mirror:
-            mirror_packages(run, imported(run.code) | made_of(sending.types))
+            sync_packages(run, imported_modules(run.code) | type_modules(sending.types))
     for name, values in sending.handles.items():
-        _bind(run, name, values)
+        _bind_handles(run, name, values)
     for name, parcel in sending.large.items():
-        if not transfer.send(run.cluster, run.ranks, name, parcel, progress(run, name)):
-            run.notes.append(f"{name} is there already ({size_text(parcel.nbytes)}): not sent")
+        if not transfer.send_value(
+            run.cluster, run.ranks, name, parcel, progress_callback(run, name)
+        ):
+            run.notes.append(f"{name} is there already ({format_size(parcel.nbytes)}): not sent")
     run.notes += sending.notes
 
 
-def _bind(run: SkyRun, name: str, values: Sequence[RemoteValue]) -> None:
+def _bind_handles(run: SkyRun, name: str, values: Sequence[RemoteValue]) -> None:
     """Let values that are on the cluster pass into a cell, without moving them if need be.
 
     One value is for every engine; of several, each engine has its own.
@@ -53,12 +55,12 @@ def _bind(run: SkyRun, name: str, values: Sequence[RemoteValue]) -> None:
         if value.cluster is run.cluster and value.rank == rank:
             run.cluster.connection.ask_engine(rank, "bind", name=name, ref=value.ref)
             continue
-        parcel = transfer.Parcel.of(value.fetch(progress(run, name)), name)
-        announce(run, name, parcel.nbytes, "to")
-        transfer.send(run.cluster, [rank], name, parcel, progress(run, name))
+        parcel = transfer.Parcel.of(value.fetch(progress_callback(run, name)), name)
+        announce_transfer(run, name, parcel.nbytes, "to")
+        transfer.send_value(run.cluster, [rank], name, parcel, progress_callback(run, name))
 
 
-def refuse_large(run: SkyRun, sending: Sending) -> None:
+def check_input_sizes(run: SkyRun, sending: PackedInputs) -> None:
     """Refuse inputs that are too large to be sent without ``--yes``, before anything is launched.
 
     Raises
@@ -67,4 +69,4 @@ def refuse_large(run: SkyRun, sending: Sending) -> None:
         Names the value and its size.
     """
     for name, parcel in sending.large.items():
-        announce(run, name, parcel.nbytes, "to")
+        announce_transfer(run, name, parcel.nbytes, "to")

@@ -11,34 +11,34 @@ if TYPE_CHECKING:
     from .run import SkyRun
 
 
-def announce(run: SkyRun, name: str, nbytes: int, way: str) -> None:
+def announce_transfer(run: SkyRun, name: str, nbytes: int, way: str) -> None:
     """Note a large value on its way ``to`` or ``from`` the cluster; refuse a very large one."""
     config = run.session.config
     if nbytes > config.refuse_gb * 1e9 and not run.options.yes:
         keep = "" if way == "to" else f", or keep it there: -o {name}!"
         raise SkyTransferError(
-            f"{name} has {size_text(nbytes)}, more than {config.refuse_gb:g} GB: not sent",
+            f"{name} has {format_size(nbytes)}, more than {config.refuse_gb:g} GB: not sent",
             hint=f"add --yes to send it all the same{keep}",
         )
     if nbytes > config.announce_mb * 1e6:
-        run.notes.append(f"{name}: {size_text(nbytes)} {way} the cluster")
+        run.notes.append(f"{name}: {format_size(nbytes)} {way} the cluster")
 
 
-def progress(run: SkyRun, what: str) -> Progress:
+def progress_callback(run: SkyRun, what: str) -> Progress:
     """Return what shows the progress of a transfer in a run's status line."""
 
     def show(done: int, total: int) -> None:
-        run.report("syncing", f"{what} {size_text(done)} of {size_text(total)}")
+        run.report("syncing", f"{what} {format_size(done)} of {format_size(total)}")
 
     return show
 
 
-def size_text(nbytes: float) -> str:
+def format_size(nbytes: float) -> str:
     """Say a number of bytes as people do.
 
     Examples
     --------
-    >>> size_text(2_400_121)
+    >>> format_size(2_400_121)
     '2.4 MB'
     """
     if nbytes < 1000:

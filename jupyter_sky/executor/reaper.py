@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 from .. import clouds
 from ..clouds import Machine
 from ..errors import SkyError
-from .launching import ABANDONED, abandon
+from .launching import ABANDONED_NOTE, end_abandoned_launch
 from .recovery import recover_rows
 
 if TYPE_CHECKING:
-    from .clusters import Clusters
+    from .clusters import ClusterRegistry
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReapFinding:
     """One thing that the reaper found.
 
     Attributes
@@ -45,10 +45,10 @@ class Finding:
     cluster: str
     why: str
     gone: bool
-    trouble: str = ""
+    error: str = ""
 
 
-def reap(known: Clusters, everywhere: bool = True) -> list[Finding]:
+def reap_machines(known: ClusterRegistry, everywhere: bool = True) -> list[ReapFinding]:
     """End what nobody needs any more; return what was found.
 
     Parameters
@@ -56,24 +56,24 @@ def reap(known: Clusters, everywhere: bool = True) -> list[Finding]:
     everywhere
         Ask in all regions of all clouds with credentials, not only where something was launched.
     """
-    found: list[Finding] = []
+    found: list[ReapFinding] = []
     recover_rows(known)
-    for row in known.store.starting():
+    for row in known.store.starting_clusters():
         if not row.is_being_launched():
-            why = ABANDONED
+            why = ABANDONED_NOTE
             try:
-                strays = abandon(known, row)
-                found += [_ended(machine, why) for machine in strays]
+                strays = end_abandoned_launch(known, row)
+                found += [_ended_finding(machine, why) for machine in strays]
             except SkyError as error:
-                found.append(Finding(row.cloud, row.name, row.name, why, False, error.message))
-    known.forget_unsent()
+                found.append(ReapFinding(row.cloud, row.name, row.name, why, False, error.message))
+    known.close_unsent_runs()
     known.reconcile()
     for name in clouds.launchable():
-        found += _in(name, known, everywhere)
+        found += _reap_cloud(name, known, everywhere)
     return found
 
 
-def strays(
+def find_orphaned_machines(
     machines: Iterable[Machine], needed: Collection[str], tokens: Collection[str], now: float
 ) -> Iterator[tuple[Machine, str]]:
     """Yield the machines that should not be there, each with the reason.
@@ -94,29 +94,31 @@ def strays(
             yield machine, "no cluster that is up has it"
 
 
-def _in(name: str, known: Clusters, everywhere: bool) -> list[Finding]:
+def _reap_cloud(name: str, known: ClusterRegistry, everywhere: bool) -> list[ReapFinding]:
     """Reap in one cloud; what it says of itself is no reason to leave out the others."""
-    found: list[Finding] = []
+    found: list[ReapFinding] = []
     try:
         cloud = clouds.get(name)
-        listed = cloud.mine(everywhere)
+        listed = cloud.list_mine(everywhere)
         # after the listing: what was launched meanwhile had been noted before
-        needed, tokens = known.needed()
-        for machine, why in strays(listed, needed, tokens, time.time()):
+        needed, tokens = known.live_identities()
+        for machine, why in find_orphaned_machines(listed, needed, tokens, time.time()):
             try:
                 cloud.terminate([machine.id])
-                found.append(_ended(machine, why))
+                found.append(_ended_finding(machine, why))
             except SkyError as error:
-                found.append(Finding(name, machine.id, machine.cluster, why, False, error.message))
-        if name in clouds.RENTED:
-            clouds.rented_cloud(name).settle()
+                found.append(
+                    ReapFinding(name, machine.id, machine.cluster, why, False, error.message)
+                )
+        if name in clouds.PROVIDERS:
+            clouds.cloud_provider(name).close_ended_records()
             if everywhere:
-                left = clouds.rented_cloud(name).leftovers()
-                found += [Finding(name, what, "", "no machine uses it", True) for what in left]
+                left = clouds.cloud_provider(name).delete_unused_resources()
+                found += [ReapFinding(name, what, "", "no machine uses it", True) for what in left]
     except SkyError as error:
-        found.append(Finding(name, "", "", "it cannot be asked", False, error.message))
+        found.append(ReapFinding(name, "", "", "it cannot be asked", False, error.message))
     return found
 
 
-def _ended(machine: Machine, why: str) -> Finding:
-    return Finding(machine.cloud, machine.id, machine.cluster, why, True)
+def _ended_finding(machine: Machine, why: str) -> ReapFinding:
+    return ReapFinding(machine.cloud, machine.id, machine.cluster, why, True)

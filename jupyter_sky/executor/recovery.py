@@ -12,16 +12,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..clouds.records import is_launching
-from ..clouds.rented import records_of
+from ..clouds.rented import launch_records
 from ..errors import SkyStoreError
 from ..offers import Offer
 from ..store import ClusterRow
 
 if TYPE_CHECKING:
-    from .clusters import Clusters
+    from .clusters import ClusterRegistry
 
 
-def recover_rows(known: Clusters) -> list[ClusterRow]:
+def recover_rows(known: ClusterRegistry) -> list[ClusterRow]:
     """Enter orders of processes that are gone, and that the store does not know; return them.
 
     Those that have not ended are entered as launches that nobody is at any more, which are then
@@ -30,18 +30,18 @@ def recover_rows(known: Clusters) -> list[ClusterRow]:
     rows = known.store.clusters(live_only=False)
     tokens = {row.connection.get("token", "") for row in rows}
     found = []
-    for token, record in list(records_of().all()):
+    for token, record in list(launch_records().list_all()):
         ended = record.get("ended")
         if token in tokens or (not ended and is_launching(record)):
             continue
         if ended and not record["machines"]:
             continue
-        row = _row(token, record)
+        row = _recovered_row(token, record)
         try:
-            known.store.put_cluster(row)
+            known.store.save_cluster(row)
         except SkyStoreError:  # another cluster has that name now
             row = replace(row, name=token)
-            known.store.put_cluster(row)
+            known.store.save_cluster(row)
         if ended:
             machines = record["machines"]
             row = replace(row, machines=machines)
@@ -51,7 +51,7 @@ def recover_rows(known: Clusters) -> list[ClusterRow]:
     return found
 
 
-def _row(token: str, record: Mapping[str, Any]) -> ClusterRow:
+def _recovered_row(token: str, record: Mapping[str, Any]) -> ClusterRow:
     """Make the row that a launch would have put."""
     offer, nodes = Offer(**record["offer"]), max(1, len(record["machines"]))
     return ClusterRow(

@@ -18,16 +18,16 @@ from typing import Any
 
 from .display import Display
 
-GATHER_SECONDS = 0.05
-GATHER_BYTES = 64 * 1024
-HOLD_SECONDS = 0.25
+BATCH_SECONDS = 0.05
+BATCH_BYTES = 64 * 1024
+RESULT_HOLD_SECONDS = 0.25
 """How long the first text of a cell on several engines is held, to see whether others print."""
 
 _LINE_ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
 
 _log = logging.getLogger(__name__)
 _SHOWN = {"display_data", "update_display_data", "execute_result", "clear_output"}
-_JOURNALLED = _SHOWN | {"stream", "error"}
+_JOURNAL_LIMIT_NOTE = _SHOWN | {"stream", "error"}
 
 
 class Relay:
@@ -48,13 +48,13 @@ class Relay:
 
     def __init__(self, display: Display, ranks: Sequence[int], cap: int, where: str) -> None:
         self.display, self.cap, self.where = display, cap, where
-        self.many = len(ranks) > 1
+        self.is_multi_rank = len(ranks) > 1
         self.shown = 0
         self._results: dict[int, dict[str, Any]] = {}
         self._printed: set[int] = set()
         self._open_line: dict[str, int] = {}
-        self._gathered: list[tuple[int, str, str]] = []
-        self._gathered_bytes = 0
+        self._buffer: list[tuple[int, str, str]] = []
+        self._buffer_bytes = 0
         self._sent = 0
         self._total = 0
         self._cut = False
@@ -73,7 +73,9 @@ class Relay:
             for rank, engine, client, message in held or ():
                 self._receive(rank, engine, client, message)
 
-    def sink(self, rank: int, engine: str, client: Any) -> Callable[[dict[str, Any]], None]:
+    def engine_receiver(
+        self, rank: int, engine: str, client: Any
+    ) -> Callable[[dict[str, Any]], None]:
         """Return the receiver of one engine's messages."""
 
         def receive(message: dict[str, Any]) -> None:
@@ -90,21 +92,21 @@ class Relay:
             if self._held is not None:
                 self._held.append((rank, engine, client, message))
                 return
-            if kind in _JOURNALLED:
+            if kind in _JOURNAL_LIMIT_NOTE:
                 self.shown += 1
             if kind == "stream":
-                self._gather(rank, message["content"]["name"], message["content"]["text"])
+                self._buffer_text(rank, message["content"]["name"], message["content"]["text"])
             elif kind in _SHOWN:
                 self.flush()
-                if kind == "execute_result" and self.many:
+                if kind == "execute_result" and self.is_multi_rank:
                     self._results[rank] = message  # until the others have theirs
                 else:
-                    self._pass(message)
+                    self._forward(message)
             elif kind.startswith("comm_"):
                 self.flush()
                 self.display.comm(message, engine, client)
 
-    def _pass(self, message: dict[str, Any]) -> None:
+    def _forward(self, message: dict[str, Any]) -> None:
         kind, content = message["header"]["msg_type"], message["content"]
         self.display.send(kind, content, message["metadata"], message.get("buffers"))
 
@@ -119,7 +121,7 @@ class Relay:
                 content["data"] = {"text/plain": f"[{rank}]{gap}{text}"}
             elif len(results) > 1:
                 self._show("stdout", f"[{rank}]\n")
-            self._pass(message)
+            self._forward(message)
 
     def replay(self, entries: Sequence[dict[str, Any]]) -> None:
         """Show entries of the journal."""
@@ -128,7 +130,7 @@ class Relay:
             for entry in entries:
                 if entry["type"] == "stream":
                     content = entry["content"]
-                    self._gather(entry["rank"], content["name"], content["text"])
+                    self._buffer_text(entry["rank"], content["name"], content["text"])
                 elif entry["type"] == "error":
                     self.flush()
                     text = "\n".join(entry["content"].get("traceback", []))
@@ -143,19 +145,23 @@ class Relay:
 
     # -- text ------------------------------------------------------------------------------
 
-    def _gather(self, rank: int, name: str, text: str) -> None:
+    def _buffer_text(self, rank: int, name: str, text: str) -> None:
         self._printed.add(rank)
-        self._gathered.append((rank, name, text))
-        self._gathered_bytes += len(text)
+        self._buffer.append((rank, name, text))
+        self._buffer_bytes += len(text)
         now = time.monotonic()
         if self._first is None:
             self._first = now
-        held = self.many and len(self._printed) == 1 and now - self._first < HOLD_SECONDS
-        due = now - self._last_flush > GATHER_SECONDS or self._gathered_bytes > GATHER_BYTES
+        held = (
+            self.is_multi_rank
+            and len(self._printed) == 1
+            and now - self._first < RESULT_HOLD_SECONDS
+        )
+        due = now - self._last_flush > BATCH_SECONDS or self._buffer_bytes > BATCH_BYTES
         if due and not held:
             self.flush()
         elif self._timer is None:
-            wait = HOLD_SECONDS if held else GATHER_SECONDS
+            wait = RESULT_HOLD_SECONDS if held else BATCH_SECONDS
             self._timer = threading.Timer(wait, self._on_timer)
             self._timer.daemon = True
             self._timer.start()
@@ -169,10 +175,10 @@ class Relay:
         """Show the text gathered so far."""
         with self._lock:
             self._last_flush = time.monotonic()
-            gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+            gathered, self._buffer, self._buffer_bytes = self._buffer, [], 0
             joined: list[tuple[str, list[str]]] = []
             for rank, name, text in gathered:
-                if self.many:
+                if self.is_multi_rank:
                     text = self._prefixed(rank, name, text)
                 if joined and joined[-1][0] == name:
                     joined[-1][1].append(text)
@@ -210,8 +216,8 @@ class Relay:
             self._cut = True
             note = f"\n… more than {self.cap / 2e6:.1f} MB: the end will be shown when it ends"
             self.display.send("stream", {"name": "stderr", "text": f"{note} ({self.where})\n"})
-        for start in range(max(len(rest) - half, 0), len(rest), GATHER_BYTES):
-            piece = rest[start : start + GATHER_BYTES]
+        for start in range(max(len(rest) - half, 0), len(rest), BATCH_BYTES):
+            piece = rest[start : start + BATCH_BYTES]
             self._tail.append((name, piece))
             self._tail_bytes += len(piece)
             while self._tail and self._tail_bytes - len(self._tail[0][1]) >= half:

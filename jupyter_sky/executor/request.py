@@ -12,7 +12,7 @@ from ..resources import Resources, parse_clouds
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class CellInput:
     """A local expression, and the name that its value takes on the engines."""
 
     expression: str
@@ -20,7 +20,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class CellOutput:
     """A remote name; with `keep` its value stays remote, behind a handle."""
 
     name: str
@@ -40,8 +40,8 @@ class CellOptions:
     pip: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     sync: tuple[str, ...] = ()
-    inputs: tuple[Input, ...] = ()
-    outputs: tuple[Output, ...] = ()
+    inputs: tuple[CellInput, ...] = ()
+    outputs: tuple[CellOutput, ...] = ()
     auto: bool | None = None
     background: bool = False
     name: str | None = None
@@ -52,11 +52,11 @@ class CellOptions:
 
     def with_defaults(self, config: Sky) -> CellOptions:
         """Return the options with the settings where the cell itself says nothing."""
-        resources = with_settings(self.resources, config)
+        resources = apply_settings(self.resources, config)
         return replace(self, resources=resources, cluster=self.cluster or config.cluster or None)
 
 
-def with_settings(need: Resources, config: Sky) -> Resources:
+def apply_settings(need: Resources, config: Sky) -> Resources:
     """Return a request with the clouds and the price limit of the settings where it names none."""
     if config.cloud and not need.clouds:
         need = replace(need, clouds=parse_clouds(config.cloud, "Sky.cloud"))
@@ -65,7 +65,7 @@ def with_settings(need: Resources, config: Sky) -> Resources:
     return need
 
 
-class Origin:
+class CellPosition:
     """Where a cell stands in its notebook.
 
     Parameters
@@ -87,7 +87,7 @@ class Origin:
     ) -> None:
         self.number, self.line, self.above, self.cell_id = number, line, tuple(above), cell_id
 
-    def numbered(self, body: str) -> str:
+    def number_lines(self, body: str) -> str:
         """Return the body below its lines as comments: line numbers are the notebook's own."""
         if body.startswith("%%"):
             return body  # a cell magic must stand first
@@ -103,7 +103,7 @@ def cell_id(shell: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def ranks_of(on: str | None, nodes: int) -> list[int]:
+def parse_ranks(on: str | None, nodes: int) -> list[int]:
     """Return the ranks that ``--on`` names; without it, all of them.
 
     Raises

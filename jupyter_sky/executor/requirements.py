@@ -6,10 +6,10 @@ import ast
 import sys
 from collections.abc import Iterable
 
-from .inputs import plain
+from .inputs import to_plain_python
 
 
-def imported(code: str) -> set[str]:
+def imported_modules(code: str) -> set[str]:
     """Return the top-level modules that code imports anywhere, but for the standard library's.
 
     Examples
@@ -18,7 +18,7 @@ def imported(code: str) -> set[str]:
     ['numpy', 'sklearn']
     """
     try:
-        tree = ast.parse(plain(code))
+        tree = ast.parse(to_plain_python(code))
     except SyntaxError:
         return set()
     names: set[str] = set()
@@ -30,12 +30,12 @@ def imported(code: str) -> set[str]:
     return {name.partition(".")[0] for name in names} - sys.stdlib_module_names
 
 
-def made_of(types: Iterable[type]) -> set[str]:
+def type_modules(types: Iterable[type]) -> set[str]:
     """Return the top-level modules that types are from, but for the standard library's.
 
     Examples
     --------
-    >>> made_of([int, list])
+    >>> type_modules([int, list])
     set()
     """
     names = {kind.__module__.partition(".")[0] for kind in types}

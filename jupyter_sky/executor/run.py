@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 from ..engines.link import wait_callback
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyTimeout
 from ..resources import format_duration
-from .display import Display, Stage, Status
-from .entry import Entry
-from .inputs import Sending, collect
-from .outcome import bring_home
-from .prepare import prepare, refuse_large
+from .display import Display, RunStatus, Stage
+from .entry import RunRecord
+from .inputs import PackedInputs, collect_inputs
+from .outcome import collect_results
+from .prepare import check_input_sizes, prepare_engines
 from .relay import Relay
-from .request import CellOptions, Origin, ranks_of
-from .untrusted import InertDisplay, note_untrusted
-from .watch import TICK_SECONDS, Watch
+from .request import CellOptions, CellPosition, parse_ranks
+from .untrusted import InertDisplay, mark_untrusted
+from .watch import TICK_SECONDS, RunMonitor
 
 if TYPE_CHECKING:
     from ..engines.link import CellExecution
-    from .clusters import Cluster
+    from .clusters import ClusterHandle
     from .session import Session
 
 
@@ -49,7 +49,7 @@ class SkyRun:
         code: str,
         options: CellOptions,
         display: Display,
-        origin: Origin,
+        origin: CellPosition,
         values: Mapping[str, Any] | None = None,
     ) -> None:
         self.session, self.code, self.display = session, code, display
@@ -61,16 +61,16 @@ class SkyRun:
         self.name = options.name
         self.status: Stage = "placing"
         self.started = time.time()
-        self.cluster: Cluster | None = None
+        self.cluster: ClusterHandle | None = None
         self.ranks: list[int] = []
         self.cells: list[CellExecution] = []
         self.detail, self.notes = "", list[str]()
         self.cancelled = threading.Event()
         self.stopped_by = ""
-        self.entry = Entry(self, session.store)
+        self.record = RunRecord(self, session.store)
         self._relay: Relay | None = None
         self._shown_at = 0.0
-        self._shown: Status | None = None
+        self._shown: RunStatus | None = None
         self._future: concurrent.futures.Future = concurrent.futures.Future()
 
     # -- for users -------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class SkyRun:
     @property
     def seconds(self) -> float:
         """Seconds since it began, or that it took."""
-        return (self.entry.ended or time.time()) - self.started
+        return (self.record.end_time or time.time()) - self.started
 
     # -- the way of a cell -----------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class SkyRun:
         try:
             value = self._execute()
         except BaseException as error:
-            self._settle(error)
+            self._finish_with_error(error)
             raise
         self._future.set_result(value)
         return value
@@ -155,10 +155,13 @@ class SkyRun:
 
     def _execute(self) -> Any:
         # what can fail here fails before any money is spent
-        sending = collect(self.options, self.code, self.values, self.session.config)
-        refuse_large(self, sending)
-        if self.session.clusters.at_hand(self.options.resources, self.options.cluster) is None:
-            self.entry.write()  # it takes its time, and can be seen and stopped from elsewhere
+        sending = collect_inputs(self.options, self.code, self.values, self.session.config)
+        check_input_sizes(self, sending)
+        if (
+            self.session.clusters.find_connected(self.options.resources, self.options.cluster)
+            is None
+        ):
+            self.record.write()  # it takes its time, and can be seen and stopped from elsewhere
         self.cluster, notes = self.session.clusters.obtain(
             self.options.resources,
             self.options.cluster,
@@ -167,25 +170,25 @@ class SkyRun:
             self.options.retry_until_up,
         )
         self.notes += notes
-        self.session.after_connect(self.cluster, self.notes, self.display)
+        self.session.replay_runs(self.cluster, self.notes, self.display)
         self._check_price()
-        self.ranks = ranks_of(self.options.on, self.cluster.row.nodes)
-        self.cluster.heal(self.ranks)
+        self.ranks = parse_ranks(self.options.on, self.cluster.row.nodes)
+        self.cluster.await_engines(self.ranks)
         self.session.live[self.id] = self
-        waiting = wait_callback.set(self._meanwhile)
+        waiting = wait_callback.set(self._keep_status_alive)
         try:
-            prepare(self, sending)
+            prepare_engines(self, sending)
         finally:
             wait_callback.reset(waiting)
-        watch = Watch(self)
-        with watch.interrupts_counted():  # a cell that has been sent must be watched
+        watch = RunMonitor(self)
+        with watch.count_interrupts():  # a cell that has been sent must be watched
             self._send(sending)
-        value = bring_home(self, watch.replies())
+        value = collect_results(self, watch.replies())
         self._end("done")
         self._finish("done")
         return value
 
-    def _settle(self, error: BaseException) -> None:
+    def _finish_with_error(self, error: BaseException) -> None:
         """End in an error."""
         if self.cancelled.is_set() or isinstance(error, SkyCancelled):
             stage: Stage = "cancelled"
@@ -198,14 +201,14 @@ class SkyRun:
         if not self._future.done():
             self._future.set_exception(error)
 
-    def _send(self, sending: Sending) -> None:
+    def _send(self, sending: PackedInputs) -> None:
         assert self.cluster is not None
         link, engines = self.cluster.connection, self.cluster.connection.client._engines
         cap = int(self.session.config.browser_mb * 1e6)
         where = f"%sky logs {self.name or self.origin.number}"
         display = self.display
         if not self.trusted:
-            note_untrusted(self.session.store, self.id)
+            mark_untrusted(self.session.store, self.id)
             display = InertDisplay(display, self.id)
         self._relay = relay = Relay(display, self.ranks, cap, where)
         self.cluster.running[self.id] = lambda: relay.shown
@@ -216,7 +219,7 @@ class SkyRun:
             "cell": self.origin.number,
             "notebook": self.session.notebook,
             "name": self.name,
-            "limit": self.limit(),
+            "limit": self.time_limit(),
         }
         request = {
             "cell": self.origin.number,
@@ -225,12 +228,12 @@ class SkyRun:
             "env": sending.env,
             "as_data": not self.trusted,
         }
-        code = self.origin.numbered(self.code)
+        code = self.origin.number_lines(self.code)
         self.status, self._shown_at = "running", 0.0  # to be shown at once, and outputs below it
-        self.entry.begin()
+        self.record.begin()
         # last, and nothing after it: the thread that sends needs the interpreter, too
         for rank in self.ranks:
-            sink = relay.sink(rank, engines.get(rank, ""), link.client)
+            sink = relay.engine_receiver(rank, engines.get(rank, ""), link.client)
             self.cells.append(link.execute(rank, code, facts, request, sink))
 
     # -- limits and account ------------------------------------------------------------------
@@ -242,10 +245,12 @@ class SkyRun:
             raise SkyBudget(
                 f"--max-cost {most:g}: the price of {self.cluster.row.instance_type} is not known"
             )
-        if note := self.session.clusters.guard.allow(price, f"{self.label} was not started"):
+        if note := self.session.clusters.budget_monitor.check_start(
+            price, f"{self.label} was not started"
+        ):
             self.notes.append(note)
 
-    def limit(self) -> float | None:
+    def time_limit(self) -> float | None:
         """Return the seconds that the cell may take by time and money, for the head to enforce."""
         assert self.cluster is not None
         price, most = self.cluster.row.price, self.options.max_cost
@@ -253,9 +258,9 @@ class SkyRun:
         limits = [limit for limit in (self.options.timeout, by_money) if limit is not None]
         return min(limits, default=None)
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """End here and now; on its cluster the cell goes on, for the next session to follow."""
-        self.entry.let_go()
+        self.record.detach()
         error = SkyError(
             f"{self.label} goes on, but this notebook has let go of its cluster",
             hint="%load_ext jupyter_sky: the next %%sky cell shows the rest",
@@ -273,26 +278,26 @@ class SkyRun:
         self.session.live.pop(self.id, None)
         if self.cluster is not None:
             self.cluster.running.pop(self.id, None)
-        self.entry.end(stage)
+        self.record.end(stage)
 
     # -- showing -----------------------------------------------------------------------------
 
     def report(self, stage: str, detail: str) -> None:
         """Say what the cell is waiting for; raise SkyCancelled once it has been cancelled."""
-        self.heed()
+        self.check_stop_request()
         if self.cancelled.is_set():
-            raise self.cancellation()
+            raise self.cancelled_error()
         self.show(stage, detail)  # type: ignore[arg-type]
-        self.entry.write()
+        self.record.write()
 
-    def heed(self) -> None:
+    def check_stop_request(self) -> None:
         """Look whether another process wants it to stop."""
-        if not self.cancelled.is_set() and (who := self.entry.asked_to_stop()):
+        if not self.cancelled.is_set() and (who := self.record.stop_requester()):
             self.stopped_by = who
             self.notes.append(f"stopped {who}")
             self.cancelled.set()
 
-    def cancellation(self) -> SkyCancelled:
+    def cancelled_error(self) -> SkyCancelled:
         """Return the error of a cell that was cancelled, with who did it."""
         how = f"stopped {self.stopped_by}" if self.stopped_by else "cancelled"
         return SkyCancelled(f"{self.label} was {how}")
@@ -306,13 +311,13 @@ class SkyRun:
         row = self.cluster.row if self.cluster else None
         if self.cluster is not None and (why := self.cluster.connection.down_reason()):
             detail = f"reconnecting: {why}"
-        self._shown = Status(
+        self._shown = RunStatus(
             stage=stage,
             seconds=self.seconds,
             cluster=row.name if row else None,
-            place=self.session.place(row) if row else None,
+            place=self.session.describe_place(row) if row else None,
             price=row.price if row else None,
-            cell_usd=self.entry.spent() if row else None,
+            cell_usd=self.record.spent_usd() if row else None,
             notebook_usd=self.session.notebook_usd() if row else None,
             detail=detail,
             notes=tuple(self.notes),
@@ -323,7 +328,7 @@ class SkyRun:
         if self._relay is not None:
             self._relay.release()
 
-    def behind(self) -> str:
+    def waiting_for(self) -> str:
         """Say behind which other cell of this session this one waits, if it does."""
         for other in list(self.session.live.values()):
             if (
@@ -334,9 +339,9 @@ class SkyRun:
                 return f"behind {other.label}"
         return ""
 
-    def _meanwhile(self) -> None:
+    def _keep_status_alive(self) -> None:
         """Keep the status line alive while an engine is waited for before the cell itself."""
-        behind = self.behind()
+        behind = self.waiting_for()
         self.report("queued" if behind else "syncing", behind or self.detail)
 
     def _finish(self, stage: Stage) -> None:

@@ -27,20 +27,20 @@ from ..offers import Offer
 from ..resources import Resources
 from ..store import ClusterRow, RunRow, Store
 from . import transfer
-from .clusters import Cluster, Clusters
+from .clusters import ClusterHandle, ClusterRegistry
 from .display import Display, NoDisplay
-from .ending import Candidate, Outcome, candidates, end_all
-from .inputs import names_made
-from .reaper import Finding, reap
+from .ending import EndCandidate, EndResult, end_clusters, list_candidates
+from .inputs import assigned_names
+from .reaper import ReapFinding, reap_machines
 from .relay import Relay
-from .request import CellOptions, Origin
+from .request import CellOptions, CellPosition
 from .run import SkyRun
 from .untrusted import InertDisplay, is_untrusted
 
 USD_SECONDS = 1.0
 KEPT_RUNS = 10
 """Most named or background runs that are kept to be asked for by name."""
-FOLLOWED = 10**9
+FOLLOW_SECONDS = 10**9
 """How much of a run is shown once a page shows all of it below the run's own cell."""
 
 
@@ -64,7 +64,7 @@ class Session:
         self,
         namespace: MutableMapping[str, Any],
         notebook: str,
-        lasting: bool,
+        is_persistent: bool,
         everywhere: bool = False,
     ) -> None:
         self.namespace, self.notebook = namespace, notebook
@@ -74,11 +74,11 @@ class Session:
         self.folder = Path.cwd()
         self.store = Store.open(Path(self.config.data_dir))
         # nobody could find again what is in no file
-        self.lasting = lasting and self.store.durable
-        self._told = 0
-        self._scratch = None if self.store.durable else _scratch(self.config)
+        self.lasting = is_persistent and self.store.durable
+        self._shown_notices = 0
+        self._scratch = None if self.store.durable else _use_temporary_folder(self.config)
         self.ledger = Ledger(self.store)
-        self.clusters = Clusters(self.store, notebook, self.id)
+        self.clusters = ClusterRegistry(self.store, notebook, self.id)
         self._share_budget()
         self.live: dict[str, SkyRun] = {}
         # a run holds its value: of those that nobody else holds only the latest are kept
@@ -91,13 +91,13 @@ class Session:
 
     def _share_budget(self) -> None:
         """Let one budget hold for all notebooks of this user, and watch it."""
-        guard = self.clusters.guard
-        for usd in self.config.asked:
+        guard = self.clusters.budget_monitor
+        for usd in self.config.requested_budget:
             guard.set_budget(usd)
-        self.config.on_budget, self.config.asked = guard.set_budget, ()
-        if notice := budget.configure(self.store, self.config.budget_usd_day):
+        self.config.on_budget, self.config.requested_budget = guard.set_budget, ()
+        if notice := budget.apply_configured(self.store, self.config.budget_usd_day):
             self.store.notices.append(notice)
-        self.config.adopt_budget(budget.read(self.store).usd)
+        self.config.adopt_budget(budget.read_budget(self.store).usd)
         guard.start()
 
     # -- running ---------------------------------------------------------------------------
@@ -107,15 +107,15 @@ class Session:
         code: str,
         options: CellOptions,
         display: Display | None = None,
-        origin: Origin | None = None,
+        origin: CellPosition | None = None,
         values: Mapping[str, Any] | None = None,
     ) -> Any:
         """Run code on a cluster; return its value, or with ``background`` the run itself.
 
         Inputs are looked up in `values` where given, else among the notebook's variables.
         """
-        run = SkyRun(self, code, options, display or NoDisplay(), origin or Origin(0), values)
-        run.notes += self._news()
+        run = SkyRun(self, code, options, display or NoDisplay(), origin or CellPosition(0), values)
+        run.notes += self._new_notices()
         if run.name:
             self.named[run.name] = run
         if run.name or options.background:
@@ -126,26 +126,26 @@ class Session:
             return run
         return run.execute()
 
-    def _news(self) -> list[str]:
+    def _new_notices(self) -> list[str]:
         """Return what the store has had to say since the last time."""
-        told, self._told = self._told, len(self.store.notices)
-        return self.store.notices[told:] + self.clusters.guard.news()
+        told, self._shown_notices = self._shown_notices, len(self.store.notices)
+        return self.store.notices[told:] + self.clusters.budget_monitor.pop_notice()
 
-    def would_spend(self, options: CellOptions) -> bool:
+    def will_spend(self, options: CellOptions) -> bool:
         """Whether a cell would launch, send or install something before it runs."""
         options = options.with_defaults(self.config)
         if options.inputs or options.pip or options.sync:
             return True
-        return self.clusters.at_hand(options.resources, options.cluster) is None
+        return self.clusters.find_connected(options.resources, options.cluster) is None
 
-    def after_connect(self, cluster: Cluster, notes: list[str], display: Display) -> None:
+    def replay_runs(self, cluster: ClusterHandle, notes: list[str], display: Display) -> None:
         """Replay what cells of this notebook printed on a cluster while no kernel listened."""
         if not any(note.startswith("reconnected") for note in notes):
             return
-        for row in self.clusters.unfinished(cluster.row.name):
+        for row in self.clusters.find_unfinished(cluster.row.name):
             notes.append(self._replay(cluster, row, display))
 
-    def _replay(self, cluster: Cluster, row: RunRow, display: Display) -> str:
+    def _replay(self, cluster: ClusterHandle, row: RunRow, display: Display) -> str:
         """Show the rest of a run, following it while it goes on; say how it ended.
 
         An interrupt is for the run that is followed, as it was for the cell that started it.
@@ -161,7 +161,7 @@ class Session:
                 relay.replay(answer["entries"])
                 if answer["entries"]:
                     start = answer["next"]
-                    self.store.beat_run(row.run_id, time.time(), start)
+                    self.store.record_run_heartbeat(row.run_id, time.time(), start)
                 elif answer["status"] != "running":
                     break
                 else:
@@ -173,14 +173,14 @@ class Session:
                 cluster.connection.ask_controller(op, run=row.run_id, ranks=list(ranks), why=why)
         relay.finish()
         if answer["status"] == "unknown":  # it never reached the cluster
-            self.store.close_run_at_beat(row.run_id)
+            self.store.close_run_at_heartbeat(row.run_id)
         else:
             ended = answer["ended"] or time.time()
             self.store.end_run(row.run_id, answer["status"], ended)
         if presses:
             raise KeyboardInterrupt
         what, how = row.name or f"cell {row.cell}", answer["status"].replace("unknown", "lost")
-        if start >= FOLLOWED:
+        if start >= FOLLOW_SECONDS:
             return f"{what} went on while no kernel listened, shown at its own place; ended: {how}"
         return f"shown again: what {what} printed while no notebook was listening; it ended: {how}"
 
@@ -188,7 +188,7 @@ class Session:
 
     def up(
         self, resources: Resources, name: str | None = None, idle: float | None = None
-    ) -> Cluster:
+    ) -> ClusterHandle:
         """Bring a cluster up (or find it up) and return it."""
         cluster, _ = self.clusters.obtain(resources, name, idle, lambda stage, detail: None)
         return cluster
@@ -197,8 +197,8 @@ class Session:
         self,
         name: str | None = None,
         everything: bool = False,
-        confirm: Callable[[list[Candidate]], None] = lambda others: None,
-    ) -> Outcome:
+        confirm: Callable[[list[EndCandidate]], None] = lambda others: None,
+    ) -> EndResult:
         """End a cluster, those of this notebook, or all clusters of this user.
 
         Each is gone when this returns: its cloud has said so.
@@ -219,21 +219,21 @@ class Session:
             What ended and what did not; its ``check`` raises when a cluster could not be ended.
         """
         if name is not None:
-            row = self.clusters.down(name)
-            return Outcome(ended=((name, self.place(row)),))
-        found = candidates(self)
+            row = self.clusters.terminate(name)
+            return EndResult(ended=((name, self.describe_place(row)),))
+        found = list_candidates(self)
         if everything:
-            if others := [one for one in found if one.concerns_others]:
+            if others := [one for one in found if one.affects_others]:
                 confirm(others)
-            return end_all(self, found, strays=True)
+            return end_clusters(self, found, orphans=True)
         own = [one for one in found if one.is_own]
         used = [(one.row.name, f"used by {', '.join(one.users)}") for one in own if one.users]
-        outcome = end_all(self, [one for one in own if not one.users], strays=False)
+        outcome = end_clusters(self, [one for one in own if not one.users], orphans=False)
         return replace(outcome, spared=(*outcome.spared, *used))
 
-    def reap(self, everywhere: bool = True) -> list[Finding]:
+    def reap(self, everywhere: bool = True) -> list[ReapFinding]:
         """End machines that nobody needs: see `jupyter_sky.executor.reaper`."""
-        return reap(self.clusters, everywhere)
+        return reap_machines(self.clusters, everywhere)
 
     def status(self) -> list[tuple[ClusterRow, int]]:
         """Return the clusters that are up, each with how many of its cells are running."""
@@ -241,7 +241,7 @@ class Session:
         running = self.store.runs(status="running")
         return [(row, sum(run.cluster == row.name for run in running)) for row in rows]
 
-    def use(self, row: ClusterRow) -> dict[str, Any] | None:
+    def read_activity(self, row: ClusterRow) -> dict[str, Any] | None:
         """Ask the head of a cluster how it is used: see `jupyter_sky.engines.activity`.
 
         Returns
@@ -255,10 +255,10 @@ class Session:
             if live is not None and not live.connection.is_lost:
                 return live.connection.ask_controller("use", timeout=2.0, wait_reconnect=False)
             if row.cloud == "local":
-                return _ask_aside(row, "use")
+                return _ask_controller(row, "use")
         return None
 
-    def cluster(self, name: str | None = None) -> Cluster:
+    def cluster(self, name: str | None = None) -> ClusterHandle:
         """Return a live cluster by name, or the only one of this notebook.
 
         Raises
@@ -288,7 +288,7 @@ class Session:
             raise SkyClusterLost(note)
         return live
 
-    def known(self, name: str | None) -> ClusterRow:
+    def find_cluster_row(self, name: str | None) -> ClusterRow:
         """Return what is remembered of a cluster, up or not; without a name the only one.
 
         Raises
@@ -304,7 +304,7 @@ class Session:
             raise SkyUsageError(f"no cluster {name!r} is known", hint=suggest(name, names))
         return row
 
-    def place(self, row: ClusterRow) -> str:
+    def describe_place(self, row: ClusterRow) -> str:
         """Say where a cluster is, in a few words."""
         nodes = f"{row.nodes} x " if row.nodes > 1 else ""
         return nodes + Offer(**row.offer).place
@@ -320,7 +320,9 @@ class Session:
                     f"put: there is no variable {name!r} here", hint=suggest(name, self.namespace)
                 )
             parcel = transfer.Parcel.of(self.namespace[name], name)
-            transfer.send(live, live.connection.ranks(), name, parcel, lambda done, total: None)
+            transfer.send_value(
+                live, live.connection.ranks(), name, parcel, lambda done, total: None
+            )
 
     def get(self, names: list[str], cluster: str | None = None, rank: int = 0) -> Any:
         """Bring remote variables here under the same names; return the last one's value."""
@@ -335,14 +337,14 @@ class Session:
                     f"get: there is no variable {name!r} on {live.row.name}",
                     hint=suggest(name, known) if known else "it has none",
                 )
-            value = transfer.receive(live, rank, name, described, trusted=self.config.trust)
+            value = transfer.receive_value(live, rank, name, described, trusted=self.config.trust)
             self.namespace[name] = value
         return value
 
     @property
     def remote_names(self) -> list[str]:
         """Names that recent cells have made on clusters, for completion: nothing is asked."""
-        return sorted({name for code in self.codes for name in names_made(code)})
+        return sorted({name for code in self.codes for name in assigned_names(code)})
 
     def vars(self, cluster: str | None = None, rank: int = 0) -> list[list]:
         """List the variables of a cluster: name, type, bytes, repr."""
@@ -373,7 +375,7 @@ class Session:
             )
         return matching[0]
 
-    def handle(self, which: str) -> SkyRun:
+    def find_handle(self, which: str) -> SkyRun:
         """Return the live handle of a run of this session, by name or cell number."""
         run = self.named.get(which)
         if run is None:
@@ -437,17 +439,19 @@ class Session:
 
     def close(self) -> None:
         """Let go of every cluster; end those that nobody would come back to."""
-        self.clusters.guard.close()
+        self.clusters.budget_monitor.close()
         self.config.on_budget = self.config._ask
         keep = self.lasting or (self.config.keep and self.store.durable)
         for name in [] if keep else list(self.clusters.started):
             with contextlib.suppress(Exception):  # one that cannot be ended spares no other
-                self.clusters.down(name)
+                self.clusters.terminate(name)
         for run in list(self.live.values()):
-            run.let_go()
+            run.detach()
         for name in list(self.clusters.connected):
             with contextlib.suppress(Exception):
-                self.clusters.forget(name)  # what runs there goes on, for the next kernel to find
+                self.clusters.disconnect(
+                    name
+                )  # what runs there goes on, for the next kernel to find
         with contextlib.suppress(SkyError):
             self.store.clusters()  # reading writes what still waits in memory
         if self._scratch is not None:
@@ -455,7 +459,7 @@ class Session:
         atexit.unregister(self.close)
 
 
-def _ask_aside(row: ClusterRow, op: str) -> dict[str, Any]:
+def _ask_controller(row: ClusterRow, op: str) -> dict[str, Any]:
     """Ask the head of a cluster on this machine, without a notebook's connection to it."""
     from ..engines.observer import Observer
 
@@ -476,7 +480,7 @@ def _entry_text(entry: dict[str, Any]) -> str:
     return f"{text}\n" if text else ""
 
 
-def _scratch(config: Sky) -> Path:
+def _use_temporary_folder(config: Sky) -> Path:
     """Let clusters live in a temporary directory: the data directory cannot be written."""
     config.data_dir = tempfile.mkdtemp(prefix="jupyter-sky-")
     config.origins["data_dir"] = "a temporary folder, because the other cannot be used"
@@ -527,7 +531,7 @@ def _open() -> Session:
     namespace = shell.user_ns if shell is not None else {}
     notebook = os.environ.get("JPY_SESSION_NAME") or namespace.get("__vsc_ipynb_file__")
     if notebook:
-        return Session(namespace, str(notebook), lasting=True)
+        return Session(namespace, str(notebook), is_persistent=True)
     # nobody comes back to a headless run: each has an identity of its own
     path = os.environ.get("SKY_NOTEBOOK") or str(Path.cwd() / "session")
-    return Session(namespace, f"{path}#{os.getpid()}", lasting=False)
+    return Session(namespace, f"{path}#{os.getpid()}", is_persistent=False)

@@ -16,9 +16,9 @@ from ..engines.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
 from ..errors import SkyTransferError
 
 if TYPE_CHECKING:
-    from .clusters import Cluster
+    from .clusters import ClusterHandle
 
-WINDOW = 3
+WINDOW_CHUNKS = 3
 """Chunks under way at once: enough to keep every hop busy, little enough to hold in memory."""
 
 Progress = Callable[[int, int], None]
@@ -35,7 +35,7 @@ class RemoteValue:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterHandle,
         rank: int,
         name: str,
         described: dict[str, Any],
@@ -63,7 +63,7 @@ class RemoteValue:
         if why := described.get("unpicklable"):
             hint = "it stays on the cluster" if trusted else _as_data_hint(self.name)
             raise SkyTransferError(str(why).splitlines()[0], hint=hint)
-        return receive(self.cluster, self.rank, self.name, described, progress, trusted)
+        return receive_value(self.cluster, self.rank, self.name, described, progress, trusted)
 
     def __repr__(self) -> str:
         return self._repr
@@ -85,8 +85,8 @@ def is_inline(parcel: Parcel) -> bool:
     return parcel.nbytes <= INLINE_BYTES
 
 
-def send(
-    cluster: Cluster, ranks: Sequence[int], name: str, parcel: Parcel, progress: Progress
+def send_value(
+    cluster: ClusterHandle, ranks: Sequence[int], name: str, parcel: Parcel, progress: Progress
 ) -> bool:
     """Send a parcel to engines under a name, unless its content is there already.
 
@@ -107,7 +107,7 @@ def send(
         link.ask_engine(rank, "begin", id=identity, sizes=parcel.sizes)
         flying: deque[tuple[Future, int]] = deque()
         for start, stop in [*chunks(parcel.nbytes), (0, 0)]:
-            while flying and (len(flying) >= WINDOW or start == stop):
+            while flying and (len(flying) >= WINDOW_CHUNKS or start == stop):
                 future, size = flying.popleft()
                 link.reply_content(link.wait(future))
                 done += size
@@ -120,8 +120,8 @@ def send(
     return bool(wanting)
 
 
-def receive(
-    cluster: Cluster,
+def receive_value(
+    cluster: ClusterHandle,
     rank: int,
     name: str,
     described: dict[str, Any],
@@ -151,12 +151,12 @@ def receive(
     if not isinstance(sizes, list) or not all(type(n) is int and n >= 0 for n in [0, *sizes]):
         raise SkyTransferError(f"{name} cannot be opened here: its sizes are not numbers of bytes")
     if "inline" in described:
-        return _load(Parcel.from_inline(described), name, trusted)
+        return _load_value(Parcel.from_inline(described), name, trusted)
     try:
         parcel = _fetch(cluster, rank, described, progress)
     finally:
-        release(cluster, rank, described)
-    return _load(parcel, name, trusted)
+        release_packed(cluster, rank, described)
+    return _load_value(parcel, name, trusted)
 
 
 def _as_data_hint(name: str) -> str:
@@ -168,14 +168,14 @@ def _as_data_hint(name: str) -> str:
 
 
 def _fetch(
-    cluster: Cluster, rank: int, described: dict[str, Any], progress: Progress | None
+    cluster: ClusterHandle, rank: int, described: dict[str, Any], progress: Progress | None
 ) -> Parcel:
     link, ref, parcel = cluster.connection, described["ref"], Parcel.empty(described["sizes"])
     total, done = parcel.nbytes, 0
     flying: deque[tuple[Future, int]] = deque()
     ranges: Iterator[tuple[int, int]] = chunks(total)
     while True:
-        while len(flying) < WINDOW and (span := next(ranges, None)):
+        while len(flying) < WINDOW_CHUNKS and (span := next(ranges, None)):
             future = link.send_value_request(rank, "fetch", ref=ref, start=span[0], stop=span[1])
             flying.append((future, span[0]))
         if not flying:
@@ -191,18 +191,18 @@ def _fetch(
     return parcel
 
 
-def release(cluster: Cluster, rank: int, described: dict[str, Any]) -> None:
+def release_packed(cluster: ClusterHandle, rank: int, described: dict[str, Any]) -> None:
     """Let an engine drop what it has packed for fetching, if it has."""
     if "ref" in described:
         _release(cluster.connection, rank, described["ref"])
 
 
-def size_of(described: dict[str, Any]) -> int:
+def wire_size(described: dict[str, Any]) -> int:
     """Return how many bytes a described value has on the wire."""
     return sum(described.get("sizes", ()))
 
 
-def _load(parcel: Parcel, name: str, trusted: bool) -> Any:
+def _load_value(parcel: Parcel, name: str, trusted: bool) -> Any:
     try:
         return parcel.load() if trusted else decode(parcel)
     except SkyTransferError as error:
@@ -222,8 +222,12 @@ def _load(parcel: Parcel, name: str, trusted: bool) -> Any:
         ) from error
 
 
-def sync(
-    cluster: Cluster, ranks: Sequence[int], root: Path, paths: Sequence[str], progress: Progress
+def sync_files(
+    cluster: ClusterHandle,
+    ranks: Sequence[int],
+    root: Path,
+    paths: Sequence[str],
+    progress: Progress,
 ) -> list[str]:
     """Bring files below `root` to the engines' working folders; return notes for the user."""
     found, folder = build_manifest(root, paths), root.resolve()

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..store import Store
-from .display import Display, Status
+from .display import Display, RunStatus
 
-INERT = frozenset({"text/plain", "image/png", "image/jpeg", "image/gif"})
+INERT_MIME_TYPES = frozenset({"text/plain", "image/png", "image/jpeg", "image/gif"})
 """Kinds of output that a front end only draws."""
 _NOTE = "untrusted-run:"
 
 
-def inert(content: Any) -> dict[str, Any]:
+def filter_output(content: Any) -> dict[str, Any]:
     """Return the part of an output that only shows.
 
     Examples
@@ -30,7 +30,7 @@ def inert(content: Any) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         data = {}
     return {
-        "data": {kind: str(value) for kind, value in data.items() if kind in INERT},
+        "data": {kind: str(value) for kind, value in data.items() if kind in INERT_MIME_TYPES},
         "metadata": {},
     }
 
@@ -49,13 +49,13 @@ class InertDisplay:
     def __init__(self, display: Display, run: str) -> None:
         self.display, self.run = display, run
 
-    def status(self, status: Status) -> None:
+    def status(self, status: RunStatus) -> None:
         """Show the status line, which is ours."""
         self.display.status(status)
 
-    def remark(self, status: Status) -> None:
+    def update_status(self, status: RunStatus) -> None:
         """Replace the status line of a cell that has ended."""
-        self.display.remark(status)
+        self.display.update_status(status)
 
     def send(
         self,
@@ -73,7 +73,7 @@ class InertDisplay:
         elif kind == "error":
             self.display.send(kind, content)
         elif kind in ("display_data", "update_display_data", "execute_result"):
-            shown = inert(content)
+            shown = filter_output(content)
             transient = content.get("transient")
             if isinstance(transient, Mapping) and "display_id" in transient:
                 shown["transient"] = {"display_id": f"{self.run}-{transient['display_id']}"}
@@ -85,7 +85,7 @@ class InertDisplay:
         """Leave out widgets: their state comes from the machine."""
 
 
-def note_untrusted(store: Store, run: str) -> None:
+def mark_untrusted(store: Store, run: str) -> None:
     """Let every process know that the outputs of a run are only text and pictures."""
     store.set_setting(_NOTE + run, "1")
 
@@ -95,14 +95,14 @@ def is_untrusted(store: Store, run: str) -> bool:
     return store.setting(_NOTE + run) is not None
 
 
-def inert_entries(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def filter_entries(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return entries of a journal with text and pictures alone."""
     found = []
     for entry in entries:
         if entry.get("type") in ("display_data", "update_display_data", "execute_result"):
             transient = (entry.get("content") or {}).get("transient") or {}
             name = {"transient": {"display_id": str(transient.get("display_id", ""))}}
-            content = inert(entry.get("content")) | (name if transient else {})
+            content = filter_output(entry.get("content")) | (name if transient else {})
             entry = {**entry, "content": content}
         found.append(entry)
     return found

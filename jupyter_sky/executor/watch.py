@@ -22,7 +22,7 @@ from ..errors import (
     SkyTimeout,
 )
 from ..resources import format_duration
-from .failures import rebuild
+from .failures import rebuild_exception
 
 if TYPE_CHECKING:
     from ..engines.link import CellExecution
@@ -36,25 +36,25 @@ GRACE_SECONDS = 5.0
 """How long a stopped cell may take to end before its engine is killed."""
 
 
-class Watch:
+class RunMonitor:
     """What happens to a cell between its sending and its end."""
 
     def __init__(self, run: SkyRun) -> None:
         self.run = run
-        self.presses = 0
+        self.interrupts = 0
         self.reason: SkyError | None = None
         self.stopped_at = 0.0
-        self.reached: set[int] = set()
+        self.interrupted_cells: set[int] = set()
 
     @contextlib.contextmanager
-    def interrupts_counted(self) -> Iterator[None]:
+    def count_interrupts(self) -> Iterator[None]:
         """Count interrupts instead of letting them break in."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
         def count(*_: Any) -> None:
-            self.presses += 1
+            self.interrupts += 1
 
         before = signal.signal(signal.SIGINT, count)
         try:
@@ -80,23 +80,23 @@ class Watch:
         acted, tick = 0, QUICK_SECONDS
         while True:
             try:
-                if self.presses > acted:
-                    acted = self.presses
-                    self.reason = self.reason or _Interrupted("interrupted")
+                if self.interrupts > acted:
+                    acted = self.interrupts
+                    self.reason = self.reason or _InterruptPressed("interrupted")
                     (self._interrupt if acted == 1 else self._kill)()
                 if wait_all(futures, tick):
                     break
-                self.run.heed()
+                self.run.check_stop_request()
                 self._check()
-                self.run.entry.write()
+                self.run.record.write()
                 tick = STOPPING_TICK_SECONDS if self.stopped_at else TICK_SECONDS
             except KeyboardInterrupt:
-                self.presses, tick = self.presses + 1, STOPPING_TICK_SECONDS
+                self.interrupts, tick = self.interrupts + 1, STOPPING_TICK_SECONDS
         replies = [self._reply(cell) for cell in cells]
-        if isinstance(self.reason, _Interrupted):
+        if isinstance(self.reason, _InterruptPressed):
             raise self._interrupted(replies)
         if self.run.cancelled.is_set():
-            raise self.run.cancellation()
+            raise self.run.cancelled_error()
         if self.reason is not None:
             raise self.reason
         return replies
@@ -115,9 +115,9 @@ class Watch:
         run = self.run
         assert run.cluster is not None
         if gone := run.cluster.lost_nodes().get(cell.rank):
-            run.cluster.confirm()
-            return run.cluster.node_lost(cell.rank, gone, run.label)
-        why = run.cluster.last_words(cell.rank)
+            run.cluster.check_ended()
+            return run.cluster.node_lost_error(cell.rank, gone, run.label)
+        why = run.cluster.exit_reason(cell.rank)
         return SkyEngineLost(
             f"engine {cell.rank} of cluster {run.cluster.row.name} died while it ran {run.label}: "
             f"{why}",
@@ -134,22 +134,22 @@ class Watch:
         elif (
             self.stopped_at
             and time.monotonic() - self.stopped_at > GRACE_SECONDS
-            and not isinstance(self.reason, _Interrupted)
+            and not isinstance(self.reason, _InterruptPressed)
         ):
             self._kill()
             self.stopped_at = time.monotonic()
-        elif self._unreached():
+        elif self._not_interrupted():
             self._interrupt()
         if not self.stopped_at:
-            behind = self.run.behind()
+            behind = self.run.waiting_for()
             self.run.show("queued" if behind else "running", behind)
         else:
-            self.run.show("interrupting", self._advice())
+            self.run.show("interrupting", self._stop_hint())
 
     def _check_limits(self) -> None:
         run, options = self.run, self.run.options
-        spent = run.entry.spent()
-        dead = [cell for cell in run.cells if _is_dead(cell)]
+        spent = run.record.spent_usd()
+        dead = [cell for cell in run.cells if _is_engine_lost(cell)]
         if dead:  # the others would go on without it
             self.reason = self._engine_lost(dead[0])
         elif options.timeout and run.seconds > options.timeout:
@@ -169,18 +169,20 @@ class Watch:
         run = self.run
         assert run.cluster is not None
         try:
-            run.session.clusters.guard.allow(run.cluster.row.price, f"{run.label} was stopped")
+            run.session.clusters.budget_monitor.check_start(
+                run.cluster.row.price, f"{run.label} was stopped"
+            )
             if run.cluster.row.price:
-                run.notes += run.session.clusters.guard.news()
+                run.notes += run.session.clusters.budget_monitor.pop_notice()
         except SkyBudget as over:
             return over
         except SkyStoreError:
             pass  # it is locked for a moment
         return None
 
-    def _advice(self) -> str:
+    def _stop_hint(self) -> str:
         waited = time.monotonic() - self.stopped_at > GRACE_SECONDS
-        pressed = isinstance(self.reason, _Interrupted)
+        pressed = isinstance(self.reason, _InterruptPressed)
         return "interrupt again to kill the engine" if pressed and waited else ""
 
     # -- stopping ----------------------------------------------------------------------------
@@ -194,17 +196,19 @@ class Watch:
         run = self.run
         assert run.cluster is not None
         self.stopped_at = self.stopped_at or time.monotonic()
-        run.show("interrupting", self._advice())
-        left = self._unreached()
+        run.show("interrupting", self._stop_hint())
+        left = self._not_interrupted()
         with contextlib.suppress(SkyClusterLost):
             link, ranks = run.cluster.connection, [cell.rank for cell in left]
             told = link.ask_controller("interrupt", wait_reconnect=False, run=run.id, ranks=ranks)
-            self.reached |= set(told["interrupted"])
-            link.abort_cells(cell for cell in left if cell.rank not in self.reached)
+            self.interrupted_cells |= set(told["interrupted"])
+            link.abort_cells(cell for cell in left if cell.rank not in self.interrupted_cells)
 
-    def _unreached(self) -> list[CellExecution]:
+    def _not_interrupted(self) -> list[CellExecution]:
         """Return the cells that run and that no interrupt has reached."""
-        return [c for c in self.run.cells if c.rank not in self.reached and not c.reply.done()]
+        return [
+            c for c in self.run.cells if c.rank not in self.interrupted_cells and not c.reply.done()
+        ]
 
     def _kill(self) -> None:
         """Kill the engines that do not listen; their variables go with them."""
@@ -224,7 +228,7 @@ class Watch:
         """Return the KeyboardInterrupt to raise: the engine's own, where it got that far."""
         for rank, reply in zip(self.run.ranks, replies, strict=True):
             if reply["status"] == "error" and reply["ename"] == "KeyboardInterrupt":
-                return rebuild(reply, rank, self.run.session.namespace)
+                return rebuild_exception(reply, rank, self.run.session.namespace)
         gone = any(reply["status"] == "killed" for reply in replies)
         text = "the engine was restarted: its variables are gone" if gone else "interrupted"
         reply = {
@@ -233,14 +237,14 @@ class Watch:
             "traceback": [f"KeyboardInterrupt: {text}"],
             "sky": {"error": {"classes": [["builtins", "KeyboardInterrupt"]]}},
         }
-        return rebuild(reply, self.run.ranks[0], {})
+        return rebuild_exception(reply, self.run.ranks[0], {})
 
 
-class _Interrupted(SkyError):
+class _InterruptPressed(SkyError):
     """The user has pressed interrupt."""
 
 
-def _is_dead(cell: CellExecution) -> bool:
+def _is_engine_lost(cell: CellExecution) -> bool:
     done = cell.reply.done() and cell.reply.exception() is None
     return done and isinstance(cell.reply.result(), EngineError)
 

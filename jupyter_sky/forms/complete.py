@@ -15,7 +15,7 @@ from ..catalog import Catalog
 from ..catalog.filters import matching
 from ..errors import SkyUsageError
 from ..ledger import format_rate
-from ..magics.completer import names
+from ..magics.completer import complete_names
 from ..magics.options import BY_DEST
 from ..resources import Resources
 from .line import Fields
@@ -120,7 +120,7 @@ def complete(
 
         found = _BY_CATALOG[kind](catalog or load(), text, _elsewhere(key, fields))
     else:
-        found = (Choice(name) for name, _ in names(kind, known) if kind)
+        found = (Choice(name) for name, _ in complete_names(kind, known) if kind)
     return _fitting(found, text)
 
 
@@ -211,7 +211,7 @@ def _clouds(catalog: Catalog, text: str, need: Resources) -> Iterator[Choice]:
     counts = np.bincount(catalog.offers.values("cloud"), minlength=1).tolist()
     sold = dict(zip(catalog.offers.words("cloud"), counts, strict=False))
     notes = {"local": "this machine, free", "ssh": "machines of your own"}
-    for name, _ in names("cloud", Known()):
+    for name, _ in complete_names("cloud", Known()):
         yield Choice(name, notes.get(name) or f"{sold.get(name, 0):,} machines and places")
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ..errors import SkyUsageError
-from ..magics.options import BY_DEST, OPTIONS, is_option, parse_cell_line, written
+from ..magics.options import BY_DEST, OPTIONS, is_option, parse_cell_line, written_options
 
 Value = str | bool
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -202,18 +202,18 @@ def _find(source: str) -> _Found:
 
 def _names(body: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What a body reads before it makes it, and what it makes, imports aside."""
-    from ..executor.inputs import names_made, names_read, plain
+    from ..executor.inputs import assigned_names, free_names, to_plain_python
 
     try:
-        tree = ast.parse(plain(body))
+        tree = ast.parse(to_plain_python(body))
     except SyntaxError:
         return (), ()
     nodes = list(ast.walk(tree))
     known = {node.id: None for node in nodes if isinstance(node, ast.Name)}
     imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
     imported = {(a.asname or a.name).partition(".")[0] for node in imports for a in node.names}
-    reads = [name for name in names_read(body, known) if not hasattr(builtins, name)]
-    makes = sorted(n for n in names_made(body) - imported if not n.startswith("_"))
+    reads = [name for name in free_names(body, known) if not hasattr(builtins, name)]
+    makes = sorted(n for n in assigned_names(body) - imported if not n.startswith("_"))
     return tuple(reads), tuple(makes)
 
 
@@ -239,7 +239,7 @@ def _pieces(text: str) -> list[_Piece]:
         raise SkyUsageError(f"{words[0]!r} is not an option or an alias", hint="take it away")
     if skip:
         pieces.append(_Piece("alias", "", words[0], *spans[0]))
-    for use in written(words[skip:]):
+    for use in written_options(words[skip:]):
         start, end = spans[use.first + skip][0], spans[use.last + skip - 1][1]
         pieces.append(_Piece(use.option.dest, use.flag, use.value or True, start, end))
     return pieces

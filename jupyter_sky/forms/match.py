@@ -14,8 +14,8 @@ from ..billing import billed_seconds
 from ..catalog import Catalog, Selection
 from ..config import Sky
 from ..errors import SkyError, SkyUsageError
-from ..executor.request import CellOptions, with_settings
-from ..labels import OWN
+from ..executor.request import CellOptions, apply_settings
+from ..labels import ON_PREMISES
 from ..ledger import cost, format_rate, format_usd
 from ..magics.options import parse_cell_line
 from ..offers import Offer
@@ -213,7 +213,7 @@ def whereabouts(
     >>> whereabouts(Fields({"cloud": "local"}))
     'would run here: this machine has what it asks for, and costs nothing'
     """
-    from ..provisioner.placement import decide
+    from ..provisioner.placement import decide_placement
 
     aliases = Sky.load().aliases if aliases is None else aliases
     if check(fields, aliases):
@@ -223,27 +223,27 @@ def whereabouts(
     if known and (words := _on_what_is_up(need, options.cluster or Sky.load().cluster, known)):
         return words
     try:
-        found = decide(need)
+        found = decide_placement(need)
     except SkyError as error:
         return _nowhere(need, error)
     offer, price = found.offer, format_rate(found.price)
     if offer.cloud == "local":
         return "would run here: this machine has what it asks for, and costs nothing"
-    if offer.cloud in OWN:
+    if offer.cloud in ON_PREMISES:
         return f"would run on a machine of yours: {offer.place}, {price}"
     why = "the best of the clouds that you have an account with"
     return f"would run on {offer.place}, {price}: {why}"
 
 
 def _on_what_is_up(need: Resources, name: str, known: Known) -> str:
-    """Whether a cluster takes the cell, as `executor.clusters.Clusters.obtain` has it."""
-    from ..executor.clusters import lacking
+    """Whether a cluster takes the cell, as `executor.clusters.ClusterRegistry.obtain` has it."""
+    from ..executor.clusters import missing_labels
 
     for row in reversed(known.up):
         mine = row.notebook == known.notebook and not row.connection.get("named")
         if not (row.name == name if name else mine):
             continue
-        missing = lacking(need, row)
+        missing = missing_labels(need, row)
         if not missing:
             price = "free" if row.price == 0 else format_rate(row.price)
             return (
@@ -257,13 +257,13 @@ def _on_what_is_up(need: Resources, name: str, known: Known) -> str:
 def _nowhere(need: Resources, error: SkyError) -> str:
     from ..provisioner import placement
 
-    if why := clouds.never_launchable(need):
+    if why := clouds.permanent_obstacle(need):
         return f"cannot run yet: {why}"
-    if placement.usable(need):
+    if placement.usable_providers(need):
         return f"cannot run now: {error.message.splitlines()[0]}"
-    own = set(need.clouds or OWN) & set(OWN)
+    own = set(need.clouds or ON_PREMISES) & set(ON_PREMISES)
     why = ["this machine has less than that"] if own else []
-    if not need.clouds or set(need.clouds) - set(OWN):
+    if not need.clouds or set(need.clouds) - set(ON_PREMISES):
         account = f"account of {' or '.join(need.clouds)}" if need.clouds else "account of a cloud"
         why.append(f"no {account} is set up here (see %sky check)")
     return f"cannot run yet: {', and '.join(why)}"
@@ -275,7 +275,7 @@ def _nowhere(need: Resources, error: SkyError) -> str:
 def _with_settings(options: CellOptions) -> tuple[Resources, list[str]]:
     """The request with the limits of the settings, and which of them count."""
     asked, notes = options.resources, []
-    need = with_settings(asked, Sky.load())
+    need = apply_settings(asked, Sky.load())
     if need.clouds != asked.clouds:
         notes.append(f"by your settings only {' or '.join(need.clouds)}")
     if need.max_hourly_cost != asked.max_hourly_cost:
@@ -287,9 +287,9 @@ def _found(catalog: Catalog, need: Resources) -> tuple[list[Offer], Selection]:
     """Offers of machines of one's own, and such as the catalog lists."""
     from ..provisioner import placement
 
-    own, _ = placement.own_candidates(need)
+    own, _ = placement.on_premises_candidates(need)
     if not own:
-        _known(catalog, need, placement.own_offers(need))
+        _known(catalog, need, placement.on_premises_offers(need))
     return own, catalog.filter(need)
 
 
@@ -323,7 +323,7 @@ def _place(offer: Offer, more: int, nodes: int, seconds: float | None) -> Place:
     price = None if offer.price is None else offer.price * nodes
     billed = None if seconds is None else billed_seconds(offer.cloud, seconds)
     notes = [offer.note] if offer.note else []
-    if why := clouds.why_not_launchable(offer):
+    if why := clouds.launch_obstacle(offer):
         notes.append(why)
     return Place(
         offer.cloud,
@@ -356,7 +356,7 @@ def _loosened(catalog: Catalog, need: Resources, spot: Place | None) -> Iterator
     if spot is not None:
         words = f"{spot.cloud} {spot.region} {spot.machine} is to be had as a spot machine only"
         yield Loosen(("spot",), f"{words}, at {format_rate(spot.price)}", {"spot": True})
-    for way in ways_out(need, [*placement.own_offers(need), *nearest(catalog, need)]):
+    for way in ways_out(need, [*placement.on_premises_offers(need), *nearest(catalog, need)]):
         yield Loosen(way.labels, way.found, _values(way))
 
 

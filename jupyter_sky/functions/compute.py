@@ -17,7 +17,7 @@ from .starting import ClusterLauncher, choose_offer
 
 if TYPE_CHECKING:
     from ..accelerators import Accelerator
-    from ..executor.cluster import Cluster
+    from ..executor.cluster import ClusterHandle
     from ..executor.session import Session
 
 
@@ -169,7 +169,7 @@ class Compute:
             self._is_checked.check()
 
     def use_cluster(
-        self, cluster: Cluster, start: ClusterLauncher, nodes: Nodes | None = None
+        self, cluster: ClusterHandle, start: ClusterLauncher, nodes: Nodes | None = None
     ) -> Pool:
         """Make a cluster that is up the pool."""
         try:

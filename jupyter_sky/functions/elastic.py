@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import SkyCancelled, SkyError
-from ..provisioner.broker import LOST
+from ..provisioner.broker import LOST_STAGE
 from .specs import Nodes, Options
 
 if TYPE_CHECKING:
-    from ..executor.cluster import Cluster
+    from ..executor.cluster import ClusterHandle
     from .compute import ClusterLauncher
     from .pool import Pool
 
@@ -59,7 +59,7 @@ class Autoscaler:
         self.options, self.welcome = options, prepare
         self.last_error: SkyError | None = None
         """Why the last nodes could not be had."""
-        self._joined: list[Cluster] = []
+        self._joined: list[ClusterHandle] = []
         self._idle_since: dict[str, float] = {}
         self._busy_since: float | None = None
         self._retry_at = 0.0
@@ -134,10 +134,10 @@ class Autoscaler:
         """Wait before nodes are asked for again, or give up: those that came up have cost."""
         self.last_error, self._retry_at = error, time.monotonic() + RETRY_SECONDS
         self._failed_attempts += came_up
-        if self._failed_attempts >= LOST:
+        if self._failed_attempts >= LOST_STAGE:
             self._retry_at = math.inf
             warnings.warn(
-                f"pool {self.pool.name} stays at {len(self.pool.ranks)} nodes: {LOST} times others "
+                f"pool {self.pool.name} stays at {len(self.pool.ranks)} nodes: {LOST_STAGE} times others "
                 f"came up and were no use ({error.message.splitlines()[0]})",
                 stacklevel=2,
             )

@@ -27,7 +27,7 @@ from ..engines.files import SKIPPED, is_secret, points_inside
 from ..errors import SkyBootstrapError, SkyUsageError
 
 if TYPE_CHECKING:
-    from ..clouds.keeper import Node
+    from ..clouds.keeper import Slot
 
 SHOWN_LINES = 12
 
@@ -123,12 +123,12 @@ def resolution_error(packages: tuple[str, ...], without: tuple[str, ...] = ()) -
 
 
 @contextlib.contextmanager
-def install_for_platform(node: Node, packages: Sequence[str]) -> Iterator[FileTree]:
+def install_for_platform(node: Slot, packages: Sequence[str]) -> Iterator[FileTree]:
     """Install packages for a node's kind of machine into a folder of this one; give its files."""
-    from ..provisioner.packed import install_here
+    from ..provisioner.packed import install_locally
 
     with tempfile.TemporaryDirectory(prefix="sky-packed-") as folder:
-        install_here(node, Path(folder), packages)
+        install_locally(node, Path(folder), packages)
         found = [path for path in Path(folder).rglob("*") if path.is_file()]
         yield FileTree.of({path.relative_to(folder).as_posix(): path for path in found})
 

@@ -25,7 +25,7 @@ from .grounds import ProcessSetup
 from .image_packages import ImagePackages, image_packages
 
 if TYPE_CHECKING:
-    from ..clouds.keeper import Node
+    from ..clouds.keeper import Slot
     from .pool import Pool
 
 HEAD_START_SECONDS = 15.0
@@ -156,7 +156,7 @@ class Image:
             Says which node, and the last lines of what was tried there.
         """
         if self.pip:
-            pool.cluster.equip()
+            pool.cluster.ensure_package_installer()
         layout, packages, waiting = self._layout(), image_packages(self.pip), [*ranks]
         begun: dict[Future[Any], int] = {}
         try:
@@ -222,12 +222,14 @@ def _send(pool: Pool, rank: int, layout: FileTree, pip: tuple[str, ...] = ()) ->
     pool.call_on(rank, grounds.build_folder, layout.entries, pip).result()
 
 
-def _offline(pool: Pool, rank: int) -> Node | None:
+def _offline(pool: Pool, rank: int) -> Slot | None:
     """Return the machine of a rank where it reaches no package index."""
-    from ..clouds.base import ReachedBySsh
+    from ..clouds.base import SshAccessibleCloud
 
     cloud = pool.cluster.cloud
-    nodes = cloud.taken(pool.cluster.machines) if isinstance(cloud, ReachedBySsh) else []
+    nodes = (
+        cloud.recorded_slots(pool.cluster.machines) if isinstance(cloud, SshAccessibleCloud) else []
+    )
     return next((node for node in nodes if node.rank == rank and node.offline), None)
 
 

@@ -46,7 +46,7 @@ class ImagePackages:
         for package in self.sent:
             if not is_supported(package, there, here):
                 raise SkyBootstrapError(
-                    f"image: {package} is compiled for {package.made_for}, node {rank} is "
+                    f"image: {package} is compiled for {package.platforms}, node {rank} is "
                     f"{there.name}; it is private here, so no index is asked for it",
                     hint=HINT,
                 )

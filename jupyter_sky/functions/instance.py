@@ -20,7 +20,7 @@ from zlib import crc32
 from ..errors import SkyError
 
 if TYPE_CHECKING:
-    from ..executor.cluster import Cluster
+    from ..executor.cluster import ClusterHandle
     from .pool import Pool
 
 POOL_VARIABLE = "COMPUTE_POOL"
@@ -292,10 +292,10 @@ def topology(pool: Pool, rank: int) -> dict[str, Any]:
     }
 
 
-_ENDPOINTS: WeakKeyDictionary[Cluster, dict[str, Any]] = WeakKeyDictionary()
+_ENDPOINTS: WeakKeyDictionary[ClusterHandle, dict[str, Any]] = WeakKeyDictionary()
 
 
-def shared_state_endpoint(cluster: Cluster) -> dict[str, Any]:
+def shared_state_endpoint(cluster: ClusterHandle) -> dict[str, Any]:
     """Return where a cluster's tasks share things, and where its nodes can meet; asked once."""
     _PROCESS.had_pool = True
     if cluster not in _ENDPOINTS:
@@ -305,11 +305,11 @@ def shared_state_endpoint(cluster: Cluster) -> dict[str, Any]:
 
 def _addresses(pool: Pool, head: str) -> dict[int, str]:
     """Return where the nodes of a pool reach each other, by rank."""
-    from ..clouds.base import ReachedBySsh
+    from ..clouds.base import SshAccessibleCloud
 
     private: dict[tuple[Any, int], str] = {}
     for cluster in pool.clusters:
-        if isinstance(cluster.cloud, ReachedBySsh):
-            for node in cluster.cloud.taken(cluster.machines):
+        if isinstance(cluster.cloud, SshAccessibleCloud):
+            for node in cluster.cloud.recorded_slots(cluster.machines):
                 private[cluster.connection, node.rank] = node.private or node.address.host
     return {rank: private.get(place, head) for rank, place in pool.locations.items()}

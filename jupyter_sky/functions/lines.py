@@ -18,7 +18,7 @@ from ..errors import SkyClusterLost, SkyUsageError
 from . import instance
 
 if TYPE_CHECKING:
-    from ..executor.cluster import Cluster
+    from ..executor.cluster import ClusterHandle
     from .pool import Pool
 
 POLL_SECONDS = 0.2
@@ -64,7 +64,7 @@ def _active() -> Pool | None:
     return pool.active()
 
 
-def _notebook_endpoint(cluster: Cluster) -> dict[str, str]:
+def _notebook_endpoint(cluster: ClusterHandle) -> dict[str, str]:
     """Return how this notebook reaches what a cluster's tasks share."""
     known, tunnel = instance.shared_state_endpoint(cluster), cluster.tunnel
     if tunnel is None:

@@ -25,7 +25,7 @@ from .tasks import CallPickler, CallTask, RemoteFuture, results_of, streamed_res
 
 if TYPE_CHECKING:
     from ..engines.link import ClusterConnection
-    from ..executor.cluster import Cluster
+    from ..executor.cluster import ClusterHandle
 
 T = TypeVar("T")
 Calls = Sequence[PendingFunction[Any]]
@@ -97,9 +97,9 @@ class Pool:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterHandle,
         worker: Worker | None = None,
-        end: Callable[[Cluster], None] | None = None,
+        end: Callable[[ClusterHandle], None] | None = None,
     ) -> None:
         refuse_untrusted()
         self.cluster, self.worker = cluster, worker or Worker()
@@ -111,7 +111,7 @@ class Pool:
         self._ended = False
         self.limit: float | None = None
         """Most seconds of a call that says nothing itself."""
-        self._clusters: list[Cluster] = []
+        self._clusters: list[ClusterHandle] = []
         self._end = end
         self._stack = ExitStack()
         self._contexts: dict[int, tuple[Any, dict[str, Any]]] = {}
@@ -150,7 +150,7 @@ class Pool:
             return sorted(n.rank for n in self._dispatcher.nodes.values() if not n.joining)
 
     @property
-    def clusters(self) -> list[Cluster]:
+    def clusters(self) -> list[ClusterHandle]:
         """The clusters whose nodes these are; the first one's head is the pool's."""
         return list(self._clusters)
 
@@ -171,7 +171,7 @@ class Pool:
         return not self.closed
 
     def join(
-        self, cluster: Cluster, prepare: Callable[[Pool, Sequence[int]], None] | None = None
+        self, cluster: ClusterHandle, prepare: Callable[[Pool, Sequence[int]], None] | None = None
     ) -> list[int]:
         """Take the nodes of a cluster in; return their ranks here.
 
@@ -206,7 +206,7 @@ class Pool:
             self._dispatcher.dispatch()
         return ranks
 
-    def leave(self, cluster: Cluster) -> None:
+    def leave(self, cluster: ClusterHandle) -> None:
         """Let the nodes of a cluster go; calls that run there go elsewhere."""
         with self._dispatcher.lock:
             if cluster in self._clusters:
@@ -215,7 +215,7 @@ class Pool:
                 cluster.connection.pools.remove(self.use)
             self._dispatcher.remove_cluster(cluster.connection)
 
-    def busy(self, cluster: Cluster) -> bool:
+    def busy(self, cluster: ClusterHandle) -> bool:
         """Whether nodes of a cluster run anything."""
         with self._dispatcher.lock:
             nodes = self._dispatcher.nodes.values()
@@ -278,7 +278,7 @@ class Pool:
             while not self.closed:
                 with self._healing, contextlib.suppress(SkyEngineLost):  # slow, then, not gone
                     try:
-                        cluster.heal([node.cluster_rank])
+                        cluster.await_engines([node.cluster_rank])
                         break
                     except SkyNodeLost as lost:
                         if lost.given_up:
@@ -294,7 +294,7 @@ class Pool:
             node.engine = node.connection.client._engines.get(node.cluster_rank, "")
         self._dispatcher.dispatch()
 
-    def _drop(self, cluster: Cluster, error: SkyError) -> None:
+    def _drop(self, cluster: ClusterHandle, error: SkyError) -> None:
         """Go on without a cluster that is gone, if there is another."""
         if cluster is self.cluster:
             self.closed = f"is gone ({error.message})"
@@ -425,7 +425,7 @@ class Pool:
             for cluster in reversed(self._clusters):
                 self._let_go(cluster)
 
-    def _let_go(self, cluster: Cluster) -> None:
+    def _let_go(self, cluster: ClusterHandle) -> None:
         if self._end is not None:
             self._end(cluster)
             return

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from ..config import Sky
 from ..errors import SkyNoOffer, SkyUsageError
 from ..executor import session as sessions
-from ..executor.launching import start
-from ..executor.request import CellOptions, with_settings
+from ..executor.launching import launch_cluster
+from ..executor.request import CellOptions, apply_settings
 from ..ledger import format_rate
-from ..provisioner.placement import Decision, decide
+from ..provisioner.placement import Decision, decide_placement
 from ..resources import Resources, parse_duration
 from .pool import Pool, active_pools
 from .specs import Nodes, Spec
 
 if TYPE_CHECKING:
-    from ..executor.cluster import Cluster
+    from ..executor.cluster import ClusterHandle
     from ..executor.session import Session
 
 
@@ -45,12 +45,12 @@ class ClusterLauncher:
     ) -> None:
         self.session, self.resources, self.lease = session, resources, lease
         self.allocation = allocation
-        self.clusters: list[Cluster] = []
+        self.clusters: list[ClusterHandle] = []
         """Those that are up."""
         self.check_wanted: Callable[[], None] = lambda: None
         """Raises when nobody wants what is being started any more."""
 
-    def __call__(self, name: str, nodes: int) -> Cluster:
+    def __call__(self, name: str, nodes: int) -> ClusterHandle:
         """Start a cluster of so many nodes."""
         row = self.session.store.cluster(name)
         if row is not None and row.state == "up" and row in self.session.clusters.reconcile():
@@ -60,7 +60,7 @@ class ClusterLauncher:
             )
         asked, known = self._request(nodes), self.session.clusters
         try:
-            cluster, notes = start(
+            cluster, notes = launch_cluster(
                 known,
                 asked,
                 name,
@@ -76,7 +76,7 @@ class ClusterLauncher:
             raise
         return self._started(cluster, notes)
 
-    def obtain(self, name: str | None, nodes: int) -> Cluster:
+    def obtain(self, name: str | None, nodes: int) -> ClusterHandle:
         """Return a cluster that is up for this request; start one where there is none."""
         cluster, notes = self.session.clusters.obtain(
             self._request(nodes),
@@ -87,11 +87,11 @@ class ClusterLauncher:
         )
         return self._started(cluster, notes)
 
-    def end(self, cluster: Cluster) -> None:
+    def end(self, cluster: ClusterHandle) -> None:
         """End a cluster; one that has ended already is no error."""
         self.clusters = [one for one in self.clusters if one is not cluster]
         try:
-            self.session.clusters.down(cluster.row.name)
+            self.session.clusters.terminate(cluster.row.name)
         except SkyUsageError:
             pass
 
@@ -125,7 +125,7 @@ class ClusterLauncher:
         left = max(0.0, limit - self.price) * share
         return replace(self.resources, nodes=nodes, max_hourly_cost=left)
 
-    def _started(self, cluster: Cluster, notes: list[str]) -> Cluster:
+    def _started(self, cluster: ClusterHandle, notes: list[str]) -> ClusterHandle:
         self.clusters.append(cluster)
         if notes:
             warnings.warn(f"{cluster.row.name}: {'; '.join(notes)}", stacklevel=4)
@@ -135,8 +135,8 @@ class ClusterLauncher:
 def choose_offer(spec: Spec, nodes: Nodes) -> tuple[Resources, Decision]:
     """Return the request of a spec, with the settings' limits, and where it would go."""
     spot = {"spot": True, "on-demand": False}.get(spec.market or "")
-    resources = with_settings(spec.resources(nodes.initial, spot), Sky.load())
-    return resources, decide(resources, spec.market)
+    resources = apply_settings(spec.resources(nodes.initial, spot), Sky.load())
+    return resources, decide_placement(resources, spec.market)
 
 
 _EQUIPMENT = {"worker", "image", "plugins", "options"}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import SkyTimeout
-from ..executor.failures import RemoteFailure, rebuild
+from ..executor.failures import RemoteFailure, rebuild_exception
 from ..resources import format_elapsed
 from .payload import Blobs, Payload, blobs_of, pack_arguments, pack_function, pickled_by_value
 
@@ -158,7 +158,7 @@ def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseExc
     error = _unpickle(said.get("pickle"))
     if error is None:
         reply = {"ename": said["name"], "evalue": said["text"], "sky": {"error": said}}
-        error = rebuild(reply, rank, _main_names())
+        error = rebuild_exception(reply, rank, _main_names())
     text = _with_sources(said["traceback"])
     lines = text.splitlines()
     if isinstance(error, RemoteFailure):

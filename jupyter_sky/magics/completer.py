@@ -73,7 +73,7 @@ class CompletionSources(Protocol):
         ...
 
 
-class _Found(NamedTuple):
+class _Completions(NamedTuple):
     """What could stand in place of the fragment before the cursor."""
 
     fragment: str
@@ -96,7 +96,7 @@ def make_matcher(sources: CompletionSources) -> Callable[[Any], Any]:
 
     @context_matcher(identifier="jupyter_sky")  # type: ignore[arg-type]
     def sky_matcher(context: Any) -> Any:
-        found = _find(context, sources)
+        found = _complete(context, sources)
         if found is None:
             return {"completions": []}
         fragment = found.fragment
@@ -114,21 +114,21 @@ def make_matcher(sources: CompletionSources) -> Callable[[Any], Any]:
     return sky_matcher
 
 
-def _find(context: Any, sources: CompletionSources) -> _Found | None:
+def _complete(context: Any, sources: CompletionSources) -> _Completions | None:
     """What fits at the cursor, or None when the line is not ours."""
     lines = context.full_text.split("\n")
     before = lines[context.cursor_line][: context.cursor_position]
     first = next((number for number, line in enumerate(lines) if line.strip()), 0)
     cell = _CELL.fullmatch(before) if context.cursor_line == first else None
     if cell:
-        words, fragment = _split(cell["rest"])
+        words, fragment = _split_words(cell["rest"])
         return _option_line(words, fragment, sources, sources.aliases() if not words else ())
     # In the body of any %% cell, %sky is text for another interpreter.
     line = None if lines[first].startswith("%%") else _LINE.fullmatch(before)
-    return _verb_line(*_split(line["rest"]), sources) if line else None
+    return _verb_line(*_split_words(line["rest"]), sources) if line else None
 
 
-def _split(text: str) -> tuple[list[str], str]:
+def _split_words(text: str) -> tuple[list[str], str]:
     """Complete words, and the one that the cursor is in."""
     words = list(_WORD.finditer(text))
     if words and words[-1].end() == len(text):
@@ -138,14 +138,14 @@ def _split(text: str) -> tuple[list[str], str]:
 
 def _option_line(
     words: list[str], fragment: str, sources: CompletionSources, aliases: Iterable[str] = ()
-) -> _Found:
+) -> _Completions:
     flag, equals, value = fragment.partition("=")
     if equals and flag in BY_FLAG:
         return _values(BY_FLAG[flag], value, sources)
     option = _open_option(words)
     if option and not fragment.startswith("-"):
         return _values(option, fragment, sources)
-    return _Found(fragment, [*_typed(aliases, "alias"), *_flags(words)])
+    return _Completions(fragment, [*_options_of_kind(aliases, "alias"), *_flags(words)])
 
 
 def _open_option(words: list[str]) -> Option | None:
@@ -164,20 +164,22 @@ def _flags(words: list[str]) -> Iterator[tuple[str, str]]:
         yield from ((flag, "option") for flag in reversed(option.flags))
 
 
-def _values(option: Option, text: str, sources: CompletionSources) -> _Found:
+def _values(option: Option, text: str, sources: CompletionSources) -> _Completions:
     several = option.kind == "names" or option.complete == "cloud"
     fragment = re.split(r"[,\"']" if several else r"[\"']", text)[-1].lstrip()
     if option.complete == "gpu" and ":" in fragment:
         name = fragment.partition(":")[0]
-        return _Found(fragment, _typed((f"{name}:{count}" for count in (1, 2, 4, 8)), "gpu"))
+        return _Completions(
+            fragment, _options_of_kind((f"{name}:{count}" for count in (1, 2, 4, 8)), "gpu")
+        )
     if option.complete == "path":
-        return _Found(fragment, _typed(_paths(fragment), "path"))
-    return _Found(fragment, names(option.complete, sources))
+        return _Completions(fragment, _options_of_kind(_paths(fragment), "path"))
+    return _Completions(fragment, complete_names(option.complete, sources))
 
 
-def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _Found:
+def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
     if not words:
-        return _Found(fragment, _typed(sources.verbs(), "verb"))
+        return _Completions(fragment, _options_of_kind(sources.verbs(), "verb"))
     verb, *rest = words
     if verb == "up" or (verb == "alias" and rest):
         return _option_line(rest, fragment, sources)
@@ -186,12 +188,14 @@ def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _
     if verb == "plan":
         return _plan_line(rest, fragment, sources)
     if verb == "alias":
-        return _Found(fragment, _typed(sources.aliases(), "alias"))
+        return _Completions(fragment, _options_of_kind(sources.aliases(), "alias"))
     kinds = [kind for kind in _VERBS.get(verb, ()) if kind not in rest]
-    return _Found(fragment, [choice for kind in kinds for choice in names(kind, sources)])
+    return _Completions(
+        fragment, [choice for kind in kinds for choice in complete_names(kind, sources)]
+    )
 
 
-def _offers_line(words: list[str], fragment: str, sources: CompletionSources) -> _Found:
+def _offers_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
     """Accelerators, and the options that say which machines."""
     if _open_option(words) or "=" in fragment:
         return _option_line(words, fragment, sources)
@@ -199,28 +203,28 @@ def _offers_line(words: list[str], fragment: str, sources: CompletionSources) ->
         return _values(BY_FLAG["--gpus"], fragment, sources)
     shared = [option for option in OPTIONS if option.group == "Resources"]
     flags = [flag for option in shared for flag in option.flags]
-    return _Found(fragment, _typed([*flags, "--flagged", "--limit"], "option"))
+    return _Completions(fragment, _options_of_kind([*flags, "--flagged", "--limit"], "option"))
 
 
-def _plan_line(words: list[str], fragment: str, sources: CompletionSources) -> _Found:
+def _plan_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
     """Variables of the notebook, the options that say which machines, and those of a plan."""
     kinds = {
         "--minimize": ["cost", "time", "time_then_cost", "carbon"],
         "--solver": ["auto", "glpk", "highs"],
     }
     if words and words[-1] in kinds:
-        return _Found(fragment, _typed(kinds[words[-1]], "value"))
+        return _Completions(fragment, _options_of_kind(kinds[words[-1]], "value"))
     if _open_option(words) or "=" in fragment:
         return _option_line(words, fragment, sources)
     if not fragment.startswith("-") and not any(not word.startswith("-") for word in words):
-        return _Found(fragment, _typed(sources.local_names(), "local-name"))
+        return _Completions(fragment, _options_of_kind(sources.local_names(), "local-name"))
     shared = [option for option in OPTIONS if option.group == "Resources"]
     flags = [flag for option in shared for flag in option.flags]
     own = ["--minimize", "--deadline", "--budget", "--carbon-cap", "--solver"]
-    return _Found(fragment, _typed([*own, *flags], "option"))
+    return _Completions(fragment, _options_of_kind([*own, *flags], "option"))
 
 
-def names(kind: str, sources: CompletionSources) -> list[tuple[str, str]]:
+def complete_names(kind: str, sources: CompletionSources) -> list[tuple[str, str]]:
     """Names of a kind; a kind that is none stands for itself."""
     known: dict[str, Callable[[], Iterable[str]]] = {
         "": tuple,
@@ -239,11 +243,11 @@ def names(kind: str, sources: CompletionSources) -> list[tuple[str, str]]:
         "verb": sources.verbs,
     }
     if kind in _PLACES:
-        return _typed(sources.places(kind), kind)
-    return _typed(known[kind]() if kind in known else (kind,), kind)
+        return _options_of_kind(sources.places(kind), kind)
+    return _options_of_kind(known[kind]() if kind in known else (kind,), kind)
 
 
-def _typed(texts: Iterable[str], kind: str) -> list[tuple[str, str]]:
+def _options_of_kind(texts: Iterable[str], kind: str) -> list[tuple[str, str]]:
     return [(text, kind) for text in texts]
 
 

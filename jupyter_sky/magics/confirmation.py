@@ -9,10 +9,10 @@ from ..errors import SkyCancelled, SkyUsageError
 from ..executor import session as sessions
 
 if TYPE_CHECKING:
-    from ..executor.ending import Candidate, Outcome
+    from ..executor.ending import EndCandidate, EndResult
 
 
-def end(name: str | None, everything: bool, yes: bool, how: str) -> Outcome:
+def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: str) -> EndResult:
     """End clusters by `Session.down`, after asking where that is needed.
 
     Parameters
@@ -24,14 +24,14 @@ def end(name: str | None, everything: bool, yes: bool, how: str) -> Outcome:
     """
     session = sessions.current()
     if name is None and not everything and session.everywhere:
-        names = [row.name for row in session.store.live()]
+        names = [row.name for row in session.store.live_clusters()]
         if names:
             raise SkyUsageError(
                 f"which cluster? Up now: {', '.join(names)}",
                 hint="jupyter sky down NAME, or jupyter sky down --all",
             )
 
-    def confirm(others: list[Candidate]) -> None:
+    def confirm(others: list[EndCandidate]) -> None:
         listed = "\n".join(f"  {one}" for one in others)
         answer = _ask(f"Not yours alone:\n{listed}\nEnd all clusters, these too? [y/N] ")
         if answer is None:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..executor import session as sessions
-from ..executor.inputs import collect
+from ..executor.inputs import collect_inputs
 from ..executor.request import CellOptions
 from ..offers import Offer
 from ..optimizer.plan import plan
 from ..optimizer.planned import Plan
-from ..provisioner.preview import planned, with_next
+from ..provisioner.preview import preview_plan, with_alternatives
 from ..widgets.dryrun import DryRun
 
 
@@ -23,7 +23,7 @@ def dry_run(code: str, options: CellOptions) -> DryRun:
     """
     session = sessions.current()
     options = options.with_defaults(session.config)
-    sending = collect(options, code, session.namespace, session.config)
+    sending = collect_inputs(options, code, session.namespace, session.config)
     found, notes = _planned(session, options)
     sizes = {name: sum(item["sizes"]) for name, item in sending.inline.items()}
     sizes |= {name: parcel.nbytes for name, parcel in sending.large.items()}
@@ -40,6 +40,6 @@ def _planned(session: Any, options: CellOptions) -> tuple[Plan, tuple[str, ...]]
         offer = replace(Offer(**row.offer), price=price)
         whole = replace(need, nodes=row.nodes, max_hourly_cost=None)  # it is up: that was kept
         up = replace(plan(whole, offers=(), warm=[offer]), name=need.command_line())
-        return with_next(up, need), (f"on cluster {row.name}, which is up",)
-    found, notes = planned(need)
-    return with_next(found, need), notes
+        return with_alternatives(up, need), (f"on cluster {row.name}, which is up",)
+    found, notes = preview_plan(need)
+    return with_alternatives(found, need), notes

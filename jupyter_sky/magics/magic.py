@@ -27,8 +27,8 @@ class SkyMagics(Magics):
                 words = shlex.split(line)
             except ValueError as error:
                 raise SkyUsageError(f"%sky {line}: {error}") from None
-            return verbs.call(words)
-        from ..executor.request import Origin, cell_id
+            return verbs.call_verb(words)
+        from ..executor.request import CellPosition, cell_id
 
         options = parse_cell_line(line, Sky.load().aliases)
         if not cell.strip():
@@ -36,7 +36,7 @@ class SkyMagics(Magics):
                 "%%sky: the cell has no body", hint="write below it what is to run on the cluster"
             )
         number = self.shell.displayhook.prompt_count
-        origin = Origin(number, line, self._lines_above(line, cell), cell_id(self.shell))
+        origin = CellPosition(number, line, self._lines_above(line, cell), cell_id(self.shell))
         if options.dry_run:
             from .dryrun import dry_run
 
@@ -46,16 +46,16 @@ class SkyMagics(Magics):
 
         session, value, failure = sessions.current(), None, None
         try:
-            if session.would_spend(options):  # else the engine finds it as soon, at no cost
-                self._check_syntax(origin.numbered(cell), number)
+            if session.will_spend(options):  # else the engine finds it as soon, at no cost
+                self._check_syntax(origin.number_lines(cell), number)
         except SyntaxError as error:
-            raise _shown(self.shell, error) from None
+            raise _hide_package_frames(self.shell, error) from None
         try:
             value = session.run(cell, options, for_cell(self.shell), origin)
         except (SyntaxError, BaseExceptionGroup) as error:
-            failure = _shown(self.shell, error)
+            failure = _hide_package_frames(self.shell, error)
         except KeyboardInterrupt as error:
-            raise _interrupted(error) from None
+            raise _clean_interrupt(error) from None
         if failure is not None:  # raised here: IPython also looks for groups among the contexts
             raise failure
         if options.background:
@@ -86,7 +86,7 @@ class SkyMagics(Magics):
         compile(code, name, "exec", flags)
 
 
-def _interrupted(error: KeyboardInterrupt) -> KeyboardInterrupt:
+def _clean_interrupt(error: KeyboardInterrupt) -> KeyboardInterrupt:
     """Return the interrupt without frames of this package, which it may have been caught in."""
     if hasattr(error, "remote_traceback"):
         return error
@@ -95,7 +95,7 @@ def _interrupted(error: KeyboardInterrupt) -> KeyboardInterrupt:
     return type("KeyboardInterrupt", (KeyboardInterrupt,), shown)(*error.args)
 
 
-class _Sources:
+class _SessionSources:
     """Names for completion, from memory only."""
 
     def __init__(self, shell: Any) -> None:
@@ -138,7 +138,7 @@ class _Sources:
         return verbs.VERBS
 
 
-def _shown(shell: Any, error: BaseException) -> Exception:
+def _hide_package_frames(shell: Any, error: BaseException) -> Exception:
     """Return an error of the same name that is shown without the frames of this package.
 
     IPython formats SyntaxError and ExceptionGroup itself and asks neither how it wants to be
@@ -162,13 +162,13 @@ def load(shell: Any) -> None:
     if settings not in shell.configurables:
         shell.configurables.append(settings)
     shell.register_magics(SkyMagics(shell))
-    _reap_aside(settings)
+    _reap_in_background(settings)
     if id(shell) not in _MATCHERS and getattr(shell, "Completer", None) is not None:
-        _MATCHERS[id(shell)] = make_matcher(_Sources(shell))
+        _MATCHERS[id(shell)] = make_matcher(_SessionSources(shell))
         shell.Completer.custom_matchers.append(_MATCHERS[id(shell)])
 
 
-def _reap_aside(settings: Sky) -> None:
+def _reap_in_background(settings: Sky) -> None:
     """Where a launch has left a note that is not closed, look after it in a process of its own."""
     import os
     import subprocess
@@ -178,9 +178,9 @@ def _reap_aside(settings: Sky) -> None:
     notes = Path(settings.data_dir) / "machines"
     if not notes.is_dir():
         return
-    from ..clouds.records import Records
+    from ..clouds.records import LaunchRecords
 
-    if any(Records(notes).unfinished()):
+    if any(LaunchRecords(notes).list_unfinished()):
         quiet = subprocess.DEVNULL
         subprocess.Popen(
             [sys.executable, "-P", "-m", "jupyter_sky.cli", "reap", "--here"],

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from jupyter_sky.errors import SkyUsageError, suggest
-from jupyter_sky.executor.request import CellOptions, Input, Output
+from jupyter_sky.executor.request import CellInput, CellOptions, CellOutput
 from jupyter_sky.package_names import check_package
 from jupyter_sky.resources import Resources, parse_duration, parse_usd
 
@@ -109,7 +109,7 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, Complete], ...]] = {
         ("--timeout", "TIME", "Stop the cell after this long.", "--timeout 2h", ""),
         ("--idle", "TIME", "Shut the cluster down when unused this long.", "--idle 20m", ""),
     ),
-    "Cluster": (
+    "ClusterHandle": (
         ("-c --cluster", "NAME", "Cluster to run on, made if need be.", "-c train", "cluster"),
         ("--on", "RANKS", "Engines that run the cell: 0, 0:4, 0,2 or all.", "--on all", ""),
     ),
@@ -165,7 +165,7 @@ BY_DEST: Mapping[str, Option] = MappingProxyType({option.dest: option for option
 _RESOURCES = tuple(option.dest for option in OPTIONS if option.group == "Resources")
 _EXCLUSIVE = {"spot": "on_demand", "on_demand": "spot", "auto": "no_auto", "no_auto": "auto"}
 
-_Given = dict[str, list[str]]
+_GivenOptions = dict[str, list[str]]
 
 
 def parse_cell_line(line: str, aliases: Mapping[str, str] = MappingProxyType({})) -> CellOptions:
@@ -193,11 +193,11 @@ def parse_cell_line(line: str, aliases: Mapping[str, str] = MappingProxyType({})
 
 @lru_cache(maxsize=1024)
 def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
-    given = _read(_words(line), dict(aliases))
+    given = _read_values(_split_words(line), dict(aliases))
     return CellOptions(
         resources=Resources.parse(**{key: given[key][0] for key in _RESOURCES if key in given}),
-        cluster=_matching(given, "cluster", r"[A-Za-z0-9][\w.-]*"),
-        on=_matching(given, "on", r"all|\d*:\d*|\d+(,\d+)*"),
+        cluster=_check_pattern(given, "cluster", r"[A-Za-z0-9][\w.-]*"),
+        on=_check_pattern(given, "on", r"all|\d*:\d*|\d+(,\d+)*"),
         max_cost=parse_usd(given["max_cost"][0], "--max-cost") if "max_cost" in given else None,
         timeout=_seconds(given, "timeout"),
         idle=_seconds(given, "idle"),
@@ -206,7 +206,7 @@ def _parse(line: str, aliases: tuple[tuple[str, str], ...]) -> CellOptions:
         sync=_names(given, "sync"),
         inputs=_inputs(_names(given, "input")),
         outputs=_outputs(_names(given, "output")),
-        auto=_either(given, "auto", "no_auto"),
+        auto=_exclusive_flag(given, "auto", "no_auto"),
         background="bg" in given,
         name=_run_name(given),
         dry_run="dry_run" in given,
@@ -248,7 +248,7 @@ def parse_request(
     return names, given
 
 
-def _words(line: str) -> list[str]:
+def _split_words(line: str) -> list[str]:
     try:
         return shlex.split(line)
     except ValueError as error:
@@ -257,17 +257,17 @@ def _words(line: str) -> list[str]:
         ) from None
 
 
-def _read(words: list[str], aliases: dict[str, str]) -> _Given:
+def _read_values(words: list[str], aliases: dict[str, str]) -> _GivenOptions:
     """Values of each option in the order given, the alias's under the line's own."""
-    rest, base, own = deque(words), _Given(), _Given()
+    rest, base, own = deque(words), _GivenOptions(), _GivenOptions()
     if rest and not rest[0].startswith("-"):
         alias = rest.popleft()
         if alias not in aliases:
-            hint = _meant(alias, aliases)
+            hint = _match_flag(alias, aliases)
             raise SkyUsageError(f"{alias!r} is not an option or an alias", hint=hint)
         others = {name: text for name, text in aliases.items() if name != alias}
-        base = _read(_words(aliases[alias]), others)
-    for use in written(list(rest)):
+        base = _read_values(_split_words(aliases[alias]), others)
+    for use in written_options(list(rest)):
         own.setdefault(use.option.dest, []).append(use.value)
     replaced = {_EXCLUSIVE.get(dest) for dest in own}
     kept = {dest: values for dest, values in base.items() if dest not in replaced}
@@ -275,7 +275,7 @@ def _read(words: list[str], aliases: dict[str, str]) -> _Given:
     return kept | own | lists
 
 
-class Written(NamedTuple):
+class WrittenOption(NamedTuple):
     """An option as it stands in a line: `words[first:last]` say it."""
 
     option: Option
@@ -285,7 +285,7 @@ class Written(NamedTuple):
     last: int
 
 
-def written(words: Sequence[str]) -> Iterator[Written]:
+def written_options(words: Sequence[str]) -> Iterator[WrittenOption]:
     """The options of a line without its alias, in the order of its words.
 
     Raises
@@ -304,15 +304,15 @@ def written(words: Sequence[str]) -> Iterator[Written]:
         flag, equals, attached = rest.popleft().partition("=")
         option = BY_FLAG.get(flag)
         if option is None:
-            raise SkyUsageError(f"{flag!r} is not an option of %%sky", hint=_meant(flag, {}))
+            raise SkyUsageError(f"{flag!r} is not an option of %%sky", hint=_match_flag(flag, {}))
         if option.dest in seen and option.kind in ("value", "optional"):
             raise SkyUsageError(f"{flag} is given twice", hint=f"give it once: {option.example}")
         seen.add(option.dest)
         value = _value(option, flag, attached if equals else None, rest)
-        yield Written(option, flag, value, first, len(words) - len(rest))
+        yield WrittenOption(option, flag, value, first, len(words) - len(rest))
 
 
-def _meant(word: str, aliases: Mapping[str, str]) -> str:
+def _match_flag(word: str, aliases: Mapping[str, str]) -> str:
     hint = suggest(word, [*BY_FLAG, *aliases])
     return hint if hint.startswith("did") else "%%sky? shows every option"
 
@@ -342,7 +342,7 @@ def is_option(word: str) -> bool:
     return re.match(r"-[^\d.]", word) is not None
 
 
-def _matching(given: _Given, dest: str, pattern: str) -> str | None:
+def _check_pattern(given: _GivenOptions, dest: str, pattern: str) -> str | None:
     if dest not in given:
         return None
     text, option = given[dest][0], BY_DEST[dest]
@@ -353,12 +353,12 @@ def _matching(given: _Given, dest: str, pattern: str) -> str | None:
     return text
 
 
-def _seconds(given: _Given, dest: str) -> float | None:
+def _seconds(given: _GivenOptions, dest: str) -> float | None:
     return parse_duration(given[dest][0], f"--{dest}") if dest in given else None
 
 
-def _names(given: _Given, dest: str) -> tuple[str, ...]:
-    items = [item for text in given.get(dest, ()) for item in names_in_list(text)]
+def _names(given: _GivenOptions, dest: str) -> tuple[str, ...]:
+    items = [item for text in given.get(dest, ()) for item in split_names(text)]
     return tuple(dict.fromkeys(items))
 
 
@@ -368,13 +368,13 @@ def _packages(packages: tuple[str, ...]) -> tuple[str, ...]:
     return packages
 
 
-def _either(given: _Given, yes: str, no: str) -> bool | None:
+def _exclusive_flag(given: _GivenOptions, yes: str, no: str) -> bool | None:
     if yes in given and no in given:
         raise SkyUsageError("--auto and --no-auto exclude each other", hint="give one of them")
     return True if yes in given else False if no in given else None
 
 
-def _run_name(given: _Given) -> str | None:
+def _run_name(given: _GivenOptions) -> str | None:
     names = {given[dest][0]: f"--{dest}" for dest in ("bg", "name") if given.get(dest, [""])[0]}
     if len(names) > 1:
         raise SkyUsageError(f"a cell has one name, not {' and '.join(names)}", hint="--bg train")
@@ -394,11 +394,11 @@ def _variables(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _inputs(items: tuple[str, ...]) -> tuple[Input, ...]:
-    inputs: dict[str, Input] = {}
+def _inputs(items: tuple[str, ...]) -> tuple[CellInput, ...]:
+    inputs: dict[str, CellInput] = {}
     for item in items:
         expression, arrow, name = (part.strip() for part in item.rpartition("->"))
-        read = Input(expression if arrow else name, name)
+        read = CellInput(expression if arrow else name, name)
         hint = f"such as -i x, or -i '{read.expression}->value' to name what is sent"
         _identifier(name, "-i", hint)
         try:
@@ -410,10 +410,10 @@ def _inputs(items: tuple[str, ...]) -> tuple[Input, ...]:
     return tuple(inputs.values())
 
 
-def _outputs(items: tuple[str, ...]) -> tuple[Output, ...]:
-    outputs: dict[str, Output] = {}
+def _outputs(items: tuple[str, ...]) -> tuple[CellOutput, ...]:
+    outputs: dict[str, CellOutput] = {}
     for item in items:
-        output = Output(item.removesuffix("!"), item.endswith("!"))
+        output = CellOutput(item.removesuffix("!"), item.endswith("!"))
         _identifier(output.name, "-o", "such as -o score, or -o model! to keep it remote")
         if outputs.setdefault(output.name, output) != output:
             raise SkyUsageError(f"-o: {output.name} both brought back and kept", hint="give one")
@@ -426,15 +426,15 @@ def _identifier(name: str, flag: str, hint: str) -> str:
     return name
 
 
-_CLAUSE = re.compile(r"\s*(?:[<>!=]|~=)")  # what follows the comma of `torch>=2,<3`
+_REQUIREMENT_CLAUSE = re.compile(r"\s*(?:[<>!=]|~=)")  # what follows the comma of `torch>=2,<3`
 
 
-def names_in_list(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
     """Items of a comma list; a comma inside brackets, quotes or a requirement belongs to its item.
 
     Examples
     --------
-    >>> names_in_list("a, b,c"), names_in_list("f(x, y)->z,torch>=2,<3")
+    >>> split_names("a, b,c"), split_names("f(x, y)->z,torch>=2,<3")
     (['a', 'b', 'c'], ['f(x, y)->z', 'torch>=2,<3'])
     """
     items, depth, quote = [""], 0, ""
@@ -445,7 +445,7 @@ def names_in_list(text: str) -> list[str]:
             quote = char
         else:
             depth += (char in "([{") - (char in ")]}")
-        if char != "," or quote or depth > 0 or _CLAUSE.match(text, position + 1):
+        if char != "," or quote or depth > 0 or _REQUIREMENT_CLAUSE.match(text, position + 1):
             items[-1] += char
         else:
             items.append("")

@@ -19,7 +19,7 @@ class Verb:
     usage: str
     help: str
     example: str
-    anywhere: bool = True
+    works_outside_notebook: bool = True
     details: Callable[[], str] | None = None
 
 
@@ -44,7 +44,7 @@ def _flags(words: Sequence[str], known: Mapping[str, bool], verb: str) -> tuple[
     return names, given
 
 
-def _one(names: Sequence[str], verb: str) -> str | None:
+def _single_name(names: Sequence[str], verb: str) -> str | None:
     if len(names) > 1:
         raise SkyUsageError(f"%sky {verb}: one name at most, not {' '.join(names)}")
     return names[0] if names else None
@@ -53,7 +53,7 @@ def _one(names: Sequence[str], verb: str) -> str | None:
 def _status(words: list[str]) -> Any:
     from .. import api
 
-    return api.status(_one(words, "status"))
+    return api.status(_single_name(words, "status"))
 
 
 def _up(words: list[str]) -> Any:
@@ -69,16 +69,16 @@ def _up(words: list[str]) -> Any:
 
 
 def _down(words: list[str]) -> Any:
-    from .confirmation import end
+    from .confirmation import end_with_confirmation
 
     names, given = _flags(words, {"--yes": False, "--all": False}, "down")
-    name = _one(names, "down")
+    name = _single_name(names, "down")
     everything = "--all" in given or name == "all"
     if "--all" in given and name not in (None, "all"):
         raise SkyUsageError(
             f"%sky down {name} --all: one or all?", hint=f"%sky down {name}, or %sky down --all"
         )
-    outcome = end(
+    outcome = end_with_confirmation(
         None if everything else name, everything, "--yes" in given, "%sky down --all --yes"
     )
     for each, place in outcome.ended:
@@ -86,14 +86,14 @@ def _down(words: list[str]) -> Any:
     for each, why in outcome.spared:
         print(f"not ended: {each}: {why}" + ("" if everything else f"; %sky down {each} ends it"))
     if not (outcome.ended or outcome.spared or outcome.failed):
-        print(_none_up(everything))
-    outcome.check()
+        print(_no_clusters_text(everything))
+    outcome.raise_for_failures()
 
 
-def _none_up(everything: bool) -> str:
+def _no_clusters_text(everything: bool) -> str:
     from ..executor import session as sessions
 
-    others = [] if everything else sessions.current().store.live()
+    others = [] if everything else sessions.current().store.live_clusters()
     if not others:
         return "no cluster is up"
     names = ", ".join(f"{row.name} ({notebook_name(row.notebook)})" for row in others)
@@ -126,7 +126,7 @@ def _cost(words: list[str]) -> Any:
     from ..bill import parse_by
 
     names, given = _flags(words, {"--since": True, "--by": True, "--csv": True}, "cost")
-    by = parse_by(given.get("--by") or _one(names, "cost") or "cell")
+    by = parse_by(given.get("--by") or _single_name(names, "cost") or "cell")
     cost = api.cost(by, given.get("--since"))
     if "--csv" not in given:
         return cost
@@ -140,19 +140,19 @@ def _logs(words: list[str]) -> Any:
 
     names, given = _flags(words, {"-f": False, "--provision": False}, "logs")
     if "--provision" in given:
-        print(api.provision_log(_one(names, "logs")), end="")
+        print(api.provision_log(_single_name(names, "logs")), end="")
         return None
     if given:
-        _follow(_one(names, "logs"))
+        _follow(_single_name(names, "logs"))
         return None
-    print(api.logs(_one(names, "logs")), end="")
+    print(api.logs(_single_name(names, "logs")), end="")
     return None
 
 
 def _ssh(words: list[str]) -> Any:
     from .. import api
 
-    print(api.ssh_command(_one(words, "ssh")))
+    print(api.ssh_command(_single_name(words, "ssh")))
 
 
 def _follow(which: str | None) -> None:
@@ -178,7 +178,7 @@ def _follow(which: str | None) -> None:
 def _vars(words: list[str]) -> Any:
     from .. import api
 
-    return api.vars(_one(words, "vars"))
+    return api.vars(_single_name(words, "vars"))
 
 
 def _names(words: list[str], verb: str) -> tuple[list[str], str | None]:
@@ -206,13 +206,13 @@ def _get(words: list[str]) -> Any:
 def _wait(words: list[str]) -> Any:
     from .. import api
 
-    return api.wait(_one(words, "wait"))
+    return api.wait(_single_name(words, "wait"))
 
 
 def _cancel(words: list[str]) -> Any:
     from .. import api
 
-    which = _one(words, "cancel")
+    which = _single_name(words, "cancel")
     if which is None:
         raise SkyUsageError("%sky cancel: which cell?", hint="its name or its number")
     api.cancel(which)
@@ -229,7 +229,7 @@ def _alias(words: list[str]) -> Any:
 def _config(words: list[str]) -> Any:
     from ..settings import config
 
-    text = _one(words, "config")
+    text = _single_name(words, "config")
     if text is None:
         return config()
     key, equals, value = text.partition("=")
@@ -280,7 +280,7 @@ def _offers(words: list[str]) -> Any:
         del queue[0]
         limit = parse_count(value if equals else queue.pop(0) if queue else "", "--limit")
     names, given = parse_request(rest, "offers")
-    return offers(_one(names, "offers"), limit=limit, flagged=flagged, **given)
+    return offers(_single_name(names, "offers"), limit=limit, flagged=flagged, **given)
 
 
 _PLAN = ("--minimize", "--deadline", "--budget", "--carbon-cap", "--solver")
@@ -305,7 +305,7 @@ def _plan(words: list[str]) -> Any:
     names, labels = parse_request(rest, "plan", _PLAN)
     if "carbon_cap" in settings:
         settings["carbon_cap"] = _number(settings["carbon_cap"], "--carbon-cap")
-    name = _one(names, "plan")
+    name = _single_name(names, "plan")
     if name and labels:
         raise SkyUsageError(
             f"%sky plan: {name} and {' '.join(labels)} at once",
@@ -357,9 +357,9 @@ def _catalog_commands() -> str:
 
 
 def _help(words: list[str]) -> Any:
-    which = _one(words, "help")
+    which = _single_name(words, "help")
     if which is not None:
-        print(describe(which, "%sky"))
+        print(describe_verb(which, "%sky"))
         return None
     from .options import help_text
 
@@ -437,7 +437,7 @@ VERBS: Mapping[str, Verb] = MappingProxyType(
 )
 
 
-def find(name: str) -> Verb:
+def find_verb(name: str) -> Verb:
     """Return a verb by name; SkyUsageError suggests the nearest."""
     if name not in VERBS:
         raise SkyUsageError(
@@ -447,7 +447,7 @@ def find(name: str) -> Verb:
     return VERBS[name]
 
 
-def describe(name: str, command: str) -> str:
+def describe_verb(name: str, command: str) -> str:
     """How a verb is written after a command, what it does, and an example.
 
     Examples
@@ -457,16 +457,16 @@ def describe(name: str, command: str) -> str:
         clouds and credentials
         example: jupyter sky check
     """
-    verb = find(name)
+    verb = find_verb(name)
     text = f"{command} {verb.usage}\n    {verb.help}\n    example: {command} {verb.example}"
     return f"{text}\n\n{verb.details()}" if verb.details else text
 
 
-def call(words: Sequence[str]) -> Any:
+def call_verb(words: Sequence[str]) -> Any:
     """Carry out a verb; without one, show the status."""
     if not words:
         return _status([])
     verb, *rest = words
     if rest[-1:] in (["-h"], ["--help"]):
         return _help([verb])
-    return find(verb).run(rest)
+    return find_verb(verb).run(rest)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..graph import Spec
+from ..graph import TaskSpec
 from .planned import Alternative, Plan
 from .problem import Ints
 from .weighed import Weighed, weigh
@@ -51,7 +51,7 @@ def _of_task(plan: Plan, work: Work, task: int, count: int) -> Iterator[Alternat
 
 
 def _other_market(
-    plan: Plan, work: Work, task: int, spec: Spec, market: str
+    plan: Plan, work: Work, task: int, spec: TaskSpec, market: str
 ) -> Iterator[Alternative]:
     """The best of the market that the request rules out, for what that is worth."""
     spot = market == "spot"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..dag import Dag, Task
 from ..errors import SkyUsageError, suggest
-from ..graph import Graph, Spec
+from ..graph import Graph, TaskSpec
 from ..quantities import format_duration, parse_duration, parse_usd
 from ..resources import Resources
 from .problem import Objective
@@ -52,7 +52,7 @@ def graph_of(what: Any, labels: Mapping[str, Any]) -> Graph:
             raise SkyUsageError(
                 "what is to be planned?", hint='a Dag, or a request: sky.plan(gpus="A100:8")'
             )
-        return Graph(need.command_line(), (Spec("task", (need,)),))
+        return Graph(need.command_line(), (TaskSpec("task", (need,)),))
     if labels:
         raise SkyUsageError(
             f"plan() has no {', '.join(labels)}", hint="labels belong to a task: set_resources(...)"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from jupyter_sky import accelerators
 from jupyter_sky.errors import SkyNoOffer
 from jupyter_sky.offers import Offer
-from jupyter_sky.resources import Amount, Resources, option, plain_number
+from jupyter_sky.resources import Amount, Resources, format_option, plain_number
 
 _AMOUNTS = ("cpus", "memory", "gpu_memory", "disk")
 _NAMES = ("region", "zone", "instance_type")
@@ -89,12 +89,12 @@ class WayOut:
     change: Mapping[str, str]
 
     def __str__(self) -> str:
-        words = [option(key, value) for key, value in self.change.items()]
+        words = [format_option(key, value) for key, value in self.change.items()]
         markets = {"spot": "on_demand", "on_demand": "spot"}
         gone = (
             k for k in self.labels if k not in self.change and markets.get(k) not in self.change
         )
-        nearest = " ".join([*words, *(f"no {option(key)}" for key in gone)])
+        nearest = " ".join([*words, *(f"no {format_option(key)}" for key in gone)])
         return f"{self.asked} cannot be met: {self.found}; nearest: {nearest}"
 
 
@@ -147,7 +147,7 @@ def _way_out(resources: Resources, labels: tuple[str, ...], group: Sequence[Offe
     rest = "" if set(asked) == set(labels) else " meeting the rest"
     return WayOut(
         labels,
-        " ".join(option(key, asked[key]) for key in labels),
+        " ".join(format_option(key, asked[key]) for key in labels),
         " and ".join(_found(key, resources, group, rest, len(labels) == 1) for key in labels),
         dict(pair for key in labels for pair in _instead(key, resources, nearest)),
     )

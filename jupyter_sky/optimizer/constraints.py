@@ -22,7 +22,7 @@ from ..errors import SkyUsageError, suggest
 from ..graph import Graph
 from ..labels import CLOUDS, in_area, parse_area
 from ..offers import Offer
-from ..resources import Resources, option
+from ..resources import Resources, format_option
 from ..tracker.blocks import Scope
 from . import scopes
 from .market import Market, Pool
@@ -133,7 +133,7 @@ class Only(_OnOffers):
     @property
     def name(self) -> str:
         """``only --cloud aws``"""
-        words = [option(key, text) for key, text in self.need.labels().items()]
+        words = [format_option(key, text) for key, text in self.need.labels().items()]
         return f"only {' '.join(words)}{self._for()}"
 
     def allowed(self, market: Market, pool: Pool) -> Flags:

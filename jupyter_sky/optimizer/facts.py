@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import accelerators
-from ..billing import BILLING
+from ..billing import BILLING_RULES
 from ..offers import Offer
 from .problem import Floats
 
@@ -37,7 +37,7 @@ def billed_hours(cloud: str, hours: Floats) -> Floats:
     >>> billed_hours("verda", np.array([0.01, 0.25])).round(4).tolist()
     [0.1667, 0.3333]
     """
-    unit, least = BILLING.get(cloud, (0.0, 0.0))
+    unit, least = BILLING_RULES.get(cloud, (0.0, 0.0))
     if not unit:
         return hours
     # a run of exactly so many units must not be billed one more for the sake of rounding

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..clouds.support import DEDICATED_HOST, RENTED, TPU, why_not_launchable
+from ..clouds.support import DEDICATED_HOST, PROVIDERS, TPU, launch_obstacle
 from .constraints import _OnOffers
 from .market import Market, Pool
 from .problem import Flags
@@ -14,7 +14,7 @@ from .problem import Flags
 
 @dataclass(frozen=True)
 class Launchable(_OnOffers):
-    """Only offers that can be launched from here; see `clouds.support.why_not_launchable`."""
+    """Only offers that can be launched from here; see `clouds.support.launch_obstacle`."""
 
     @property
     def name(self) -> str:
@@ -24,7 +24,7 @@ class Launchable(_OnOffers):
     def allowed(self, market: Market, pool: Pool) -> Flags:
         """Offers of clouds that can launch them, by columns: a pool holds 100,000 and more."""
         table = market.catalog.offers
-        clouds = [code for code, word in enumerate(table.words("cloud")) if word in RENTED]
+        clouds = [code for code, word in enumerate(table.words("cloud")) if word in PROVIDERS]
         slices = _prefixed(table.words("accelerator"), TPU)
         allowed = pool.service < 0
         listed = np.flatnonzero(pool.row >= 0)
@@ -38,7 +38,7 @@ class Launchable(_OnOffers):
             sold &= ~(hosts & (table.values("cloud")[rows] == table.code("cloud", cloud)))
         allowed[listed] &= sold
         for index in np.flatnonzero(pool.row < 0).tolist():
-            allowed[index] &= not why_not_launchable(market.own[-1 - int(pool.row[index])])
+            allowed[index] &= not launch_obstacle(market.own[-1 - int(pool.row[index])])
         return allowed
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..catalog import Catalog
     from ..preemption import Beliefs
     from ..tracker import Knowledge
-    from ..tracker import Place as Seen
+    from ..tracker import Place as Snapshot
     from ..tracker.records import Price
 
 
@@ -195,7 +195,7 @@ class Market:
     listed: bool = True
     knowledge: Knowledge | None = None
     beliefs: Beliefs | None = None
-    prices: dict[Seen, Price] = field(default_factory=dict)
+    prices: dict[Snapshot, Price] = field(default_factory=dict)
     _pools: dict[tuple[Resources, ...], Pool] = field(default_factory=dict)
     _machines: dict[int, Offer] = field(default_factory=dict)
     _families: dict[int, str] = field(default_factory=dict)

@@ -313,10 +313,10 @@ class Work:
         graph, found = self.builder.graph, []
         for spec, one in zip(graph.tasks, placed, strict=True):
             for data in (*spec.inputs, *spec.stored):
-                if not data.anywhere:
+                if not data.is_anywhere:
                     found.append(self._stored(data, one, "input"))
             for data in spec.outputs:
-                if not data.anywhere:
+                if not data.is_anywhere:
                     found.append(self._stored(data, one, "output"))
         for edge in graph.edges:
             here, there = placed[edge.src], placed[edge.dst]

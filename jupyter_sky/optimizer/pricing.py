@@ -13,8 +13,8 @@ import numpy as np
 
 from ..billing import DISK_USD_PER_GIB_MONTH, disk_usd_h
 from ..errors import SkyUsageError, suggest
-from ..graph import Constant, Data, Spec
-from ..labels import OWN
+from ..graph import Constant, Data, TaskSpec
+from ..labels import ON_PREMISES
 from ..offers import Offer
 from ..preemption.recomputation import Recompute, expected_runs
 from . import estimators, facts
@@ -44,7 +44,7 @@ class Priced:
         (h), gCO2 per kWh.
     """
 
-    spec: Spec
+    spec: TaskSpec
     pool: Pool
     at: Ints
     run_hours: Floats
@@ -127,7 +127,7 @@ class Pricer:
         number = {cloud: index for index, cloud in enumerate(self.clouds)}
         self.cloud_of = np.array([number[cloud] for cloud, _, _ in sites], np.int64)
 
-    def priced(self, spec: Spec) -> Priced:
+    def priced(self, spec: TaskSpec) -> Priced:
         """Every offer of a task with all that it would cost."""
         key = (spec.needs, _identity(spec), spec.inputs, spec.stored, spec.outputs, spec.spin_up)
         key = (*key, spec.name in self.shared)
@@ -166,7 +166,7 @@ class Pricer:
         service = pool.services[int(pool.service[index])]
         return replace(machine, service=service.name, packages=service.packages)
 
-    def _estimated(self, spec: Spec, pool: Pool, first: Ints) -> Floats:
+    def _estimated(self, spec: TaskSpec, pool: Pool, first: Ints) -> Floats:
         """Hours without interruption."""
         estimator = spec.estimator
         if estimator is None:
@@ -189,7 +189,7 @@ class Pricer:
                 self._hours[key] = np.array(each, np.float64)[back.reshape(-1)]
         return self._hours[key]
 
-    def _spin_up(self, spec: Spec, pool: Pool, first: Ints) -> Floats:
+    def _spin_up(self, spec: TaskSpec, pool: Pool, first: Ints) -> Floats:
         if spec.name in self.shared:
             return np.zeros(len(first))
         if spec.spin_up is not None:
@@ -204,7 +204,7 @@ class Pricer:
 
     def _launch_hours(self, cloud: str) -> float:
         """Hours to a machine of a cloud: as the tracker has timed, or assumed."""
-        if cloud in OWN:
+        if cloud in ON_PREMISES:
             return 0.0
         known = self.market.knowledge
         tallies = [] if known is None else [t for p, t in known.tallies.items() if p.cloud == cloud]
@@ -221,14 +221,14 @@ class Pricer:
             billed[mine] = facts.billed_hours(self.clouds[number], hours[mine])
         return billed
 
-    def _disk(self, spec: Spec, pool: Pool, first: Ints) -> Floats:
+    def _disk(self, spec: TaskSpec, pool: Pool, first: Ints) -> Floats:
         """USD/h for the disk of one node."""
         sizes = np.array([need.disk.value if need.disk else 0.0 for need in spec.needs])
         if not sizes.any():
             return np.zeros(len(first))
         rate = DISK_USD_PER_GIB_MONTH
         self.notes[f"disks are assumed to cost ${rate:.2f} per GiB and month"] = None
-        own = np.array([cloud in OWN for cloud in self.clouds], bool)
+        own = np.array([cloud in ON_PREMISES for cloud in self.clouds], bool)
         usd = np.array([disk_usd_h(size) for size in sizes])[pool.need[first]]
         return np.where(own[self.cloud_of[pool.site[first]]], 0.0, usd)
 
@@ -252,7 +252,7 @@ class Pricer:
 
     # -- stores --------------------------------------------------------------------------------
 
-    def _stores(self, spec: Spec, pool: Pool) -> tuple[Floats, Floats, Floats]:
+    def _stores(self, spec: TaskSpec, pool: Pool) -> tuple[Floats, Floats, Floats]:
         """USD, hours of delay, and hours on top of the work, for each site."""
         count = len(self.market.sites)
         usd, ready, after = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -293,7 +293,7 @@ class Pricer:
         return np.array([self.moves.region(data.cloud, region)], np.int64)
 
 
-def _identity(spec: Spec) -> object:
+def _identity(spec: TaskSpec) -> object:
     """What makes two estimators the same: their values where they are values, else themselves."""
     estimator = spec.estimator
     if isinstance(estimator, Constant):

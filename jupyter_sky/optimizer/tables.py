@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Spec
+from ..graph import Graph, TaskSpec
 from ..labels import SERVICES
 from ..offers import Offer
 from ..preemption.recomputation import Recompute, expected_runs
@@ -102,7 +102,7 @@ class Builder:
         other._refused = self._refused
         return other
 
-    def on_offers(self, spec: Spec) -> list[_OnOffers]:
+    def on_offers(self, spec: TaskSpec) -> list[_OnOffers]:
         """Demands on single offers that are about a task."""
         return [d for d in self.demands if isinstance(d, _OnOffers) and d.of(spec.name)]
 

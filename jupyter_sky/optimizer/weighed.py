@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..graph import Spec
+from ..graph import TaskSpec
 from ..offers import Offer
 from .planned import Placed, Plan
 from .pricing import Priced
@@ -75,7 +75,7 @@ class Weighed:
         return felt, float(reached)
 
 
-def weigh(plan: Plan, work: Work, task: int, spec: Spec | None = None) -> Weighed:
+def weigh(plan: Plan, work: Work, task: int, spec: TaskSpec | None = None) -> Weighed:
     """Weigh all other offers of a task; `spec` asks for others than its request does.
 
     An offer counts as another one if its region, its machine or its market is another.

@@ -18,9 +18,9 @@ from ..engines.platforms import Platform, parse_version
 from ..errors import SkyTransferError
 from .origins import InstallRecord
 
-INFO_FILES = ("METADATA", "WHEEL", "entry_points.txt", "top_level.txt")
+METADATA_FILES = ("METADATA", "WHEEL", "entry_points.txt", "top_level.txt")
 """What other packages look up about an installed one. Not the path that it was installed from."""
-LEFT_OUT = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"}
+EXCLUDED = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"}
 NO_PACKAGES = {"benchmarks", "build", "conftest.py", "dist", "docs", "examples", "noxfile.py"}
 NO_PACKAGES |= {"setup.py", "tasks.py", "test", "tests"}
 """Names beside packages in a project's folder that are not imported by those who use it."""
@@ -69,7 +69,7 @@ class SentPackage:
         return self.built_here or bool(self.tags)
 
     @property
-    def made_for(self) -> str:
+    def platforms(self) -> str:
         """The platforms of its compiled parts, in words."""
         platforms = sorted({tag.rpartition("-")[2] for tag in self.tags})
         return " or ".join(platforms) if platforms and not self.built_here else "this machine"
@@ -110,7 +110,7 @@ def _installed(found: metadata.Distribution) -> Iterator[tuple[str, Path]]:
         info = entry.parts[0].endswith((".dist-info", ".egg-info"))
         if ".." in entry.parts or entry.is_absolute() or entry.suffix == ".pyc":
             continue
-        if (info and entry.name in LEFT_OUT) or not path.is_file():
+        if (info and entry.name in EXCLUDED) or not path.is_file():
             continue
         yield entry.as_posix(), path
 
@@ -125,11 +125,11 @@ def _editable(
     source = record.source
     assert source is not None
     for module in sorted({*modules, *editable_modules(found, record)}):
-        for place in _places(module, source):
-            yield from _below(place, source)
+        for place in _module_paths(module, source):
+            yield from _module_files(place, source)
     info = f"{record.name.replace('-', '_')}-{found.version}.dist-info"
     for entry in found.files or ():
-        if entry.name in INFO_FILES and len(entry.parts) == 2:
+        if entry.name in METADATA_FILES and len(entry.parts) == 2:
             yield f"{info}/{entry.name}", Path(str(found.locate_file(entry)))
 
 
@@ -143,11 +143,11 @@ def editable_modules(found: metadata.Distribution, record: InstallRecord) -> set
     return names - {"__pycache__"}
 
 
-def provides(found: metadata.Distribution, record: InstallRecord, module: str) -> bool:
+def provides_module(found: metadata.Distribution, record: InstallRecord, module: str) -> bool:
     """Say whether an editable distribution is where a module is imported from here."""
     if record.source is None:
         return False
-    places = _places(module, record.source)
+    places = _module_paths(module, record.source)
     roots = {root.resolve() for root, _ in _roots(found) if root is not None}
     mapped = {name for _, names in _roots(found) for name in names}
     return bool(places) and (module in mapped or any(p.parent.resolve() in roots for p in places))
@@ -164,10 +164,10 @@ def _roots(found: metadata.Distribution) -> Iterator[tuple[Path | None, set[str]
                 if line.strip() and not line.startswith(("import ", "import\t", "#")):
                     yield Path(line.strip()), set()
         elif entry.name.startswith("__editable__") and entry.suffix == ".py":
-            yield None, _mapped(path)
+            yield None, _finder_mapping(path)
 
 
-def _mapped(finder: Path) -> set[str]:
+def _finder_mapping(finder: Path) -> set[str]:
     """Read the names that setuptools' finder maps, without running it."""
     try:
         tree = ast.parse(finder.read_text())
@@ -198,7 +198,7 @@ def _modules_in(root: Path, is_project: bool) -> set[str]:
     return found
 
 
-def _places(module: str, source: Path) -> list[Path]:
+def _module_paths(module: str, source: Path) -> list[Path]:
     """Return the folders or the file below a source that a module is imported from here."""
     try:
         spec = importlib.util.find_spec(module)
@@ -212,7 +212,7 @@ def _places(module: str, source: Path) -> list[Path]:
     return [place for place in places if place.exists() and place.resolve().is_relative_to(root)]
 
 
-def _below(place: Path, source: Path) -> Iterator[tuple[str, Path]]:
+def _module_files(place: Path, source: Path) -> Iterator[tuple[str, Path]]:
     """Yield the files of a module, but for caches, secrets and links that lead elsewhere."""
     if place.is_file():
         yield place.name, place

@@ -35,14 +35,14 @@ class IndexSettings:
         Address of the default index; empty where none may be asked (``no-index``).
     extra, find_links : tuple of str
         Further indexes, and pages or folders with files; credentials may be part of addresses.
-    only_here : tuple of str
+    local_only : tuple of str
         Names of settings whose values mean something on this machine alone, such as ``pip cert``.
     """
 
     default: str = PYPI
     extra: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
-    only_here: tuple[str, ...] = ()
+    local_only: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         shown = [without_credentials(each) for each in (self.default, *self.private_sources)]
@@ -86,11 +86,11 @@ class IndexSettings:
         return found
 
     @property
-    def kept_back(self) -> tuple[str, ...]:
+    def withheld_settings(self) -> tuple[str, ...]:
         """What is not passed on, in words: places and settings of this machine alone."""
         places = (self.default, *self.extra, *self.find_links)
         local = [without_credentials(each) for each in places if each and not is_reachable(each)]
-        return (*local, *self.only_here)
+        return (*local, *self.local_only)
 
 
 def is_public(address: str) -> bool:
@@ -116,7 +116,7 @@ def read_settings() -> IndexSettings:
     defaults: list[str] = []
     extra: list[str] = []
     links: list[str] = []
-    only_here: list[str] = []
+    local_only: list[str] = []
     for tool, name, value in (*_uv_settings(), *_pip_settings()):
         if name in ("default-index", "index-url"):
             defaults.append(value)
@@ -127,7 +127,7 @@ def read_settings() -> IndexSettings:
         elif name == "find-links":
             links.append(value)
         elif name in ("cert", "client-cert", "trusted-host", "allow-insecure-host"):
-            only_here.append(f"{tool} {name}")
+            local_only.append(f"{tool} {name}")
     private = [each for each in defaults if not is_public(each)]
     default = (private or defaults or [PYPI])[0]
     unique = dict.fromkeys
@@ -135,7 +135,7 @@ def read_settings() -> IndexSettings:
         default,
         tuple(unique(each for each in extra if each.rstrip("/") != default.rstrip("/"))),
         tuple(unique(links)),
-        tuple(unique(only_here)),
+        tuple(unique(local_only)),
     )
 
 
@@ -178,7 +178,7 @@ def _uv_settings() -> Iterator[Setting]:
     for variable, name in variables.items():
         for value in re.split(r"[\s,]+", os.environ.get(variable, "")):
             if value:
-                yield "uv", name, _named(value)[1]
+                yield "uv", name, _split_name(value)[1]
     for path in _uv_files():
         with suppress(OSError, tomllib.TOMLDecodeError):
             table = tomllib.loads(path.read_text())
@@ -223,7 +223,7 @@ def _uv_files() -> Iterable[Path]:
     return found
 
 
-def _named(value: str) -> tuple[str, str]:
+def _split_name(value: str) -> tuple[str, str]:
     """Split ``name=address``, as uv allows it; an address alone has no name."""
     name, equals, address = value.partition("=")
     if equals and re.fullmatch(r"[\w.-]+", name):

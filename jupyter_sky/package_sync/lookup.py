@@ -14,18 +14,20 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0
-SILENT_SECONDS = 60.0
+UNREACHABLE_SECONDS = 60.0
 """A place that has not answered is not asked again for so long."""
-SIMPLE = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html"
+SIMPLE_API_TYPES = (
+    "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html"
+)
 _LINK = re.compile(r"""href\s*=\s*["']([^"'#]+)""", re.IGNORECASE)
 
 
-class Lookup:
+class IndexLookup:
     """Answers of private places, each asked once for a name."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], bool] = {}
-        self._silent: dict[str, float] = {}
+        self._unreachable: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def has(self, place: str, name: str, is_index: bool) -> bool | None:
@@ -42,12 +44,12 @@ class Lookup:
         with self._lock:
             if key in self._known:
                 return self._known[key]
-            if self._silent.get(place, 0.0) > time.monotonic():
+            if self._unreachable.get(place, 0.0) > time.monotonic():
                 return None
         found = _has(place, name, is_index)
         with self._lock:
             if found is None:
-                self._silent[place] = time.monotonic() + SILENT_SECONDS
+                self._unreachable[place] = time.monotonic() + UNREACHABLE_SECONDS
             else:
                 self._known[key] = found
         return found
@@ -56,7 +58,7 @@ class Lookup:
 def _has(place: str, name: str, is_index: bool) -> bool | None:
     parts = urlsplit(place)
     if parts.scheme in ("http", "https"):
-        return _page_has(f"{place.rstrip('/')}/{name}/" if is_index else place, name, is_index)
+        return _page_lists(f"{place.rstrip('/')}/{name}/" if is_index else place, name, is_index)
     folder = Path(unquote(parts.path)) if parts.scheme == "file" else Path(place).expanduser()
     try:
         if is_index:
@@ -68,12 +70,12 @@ def _has(place: str, name: str, is_index: bool) -> bool | None:
         return None
 
 
-def _page_has(address: str, name: str, is_index: bool) -> bool | None:
+def _page_lists(address: str, name: str, is_index: bool) -> bool | None:
     import requests
 
     try:
         answer = requests.get(
-            address, headers={"Accept": SIMPLE}, timeout=(CONNECT_SECONDS, READ_SECONDS)
+            address, headers={"Accept": SIMPLE_API_TYPES}, timeout=(CONNECT_SECONDS, READ_SECONDS)
         )
     except (requests.RequestException, OSError):
         return None

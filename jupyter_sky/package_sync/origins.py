@@ -19,7 +19,7 @@ INSTALLERS = {"conda", "pdm", "pip", "poetry", "uv"}
 PUBLIC_CHANNELS = {"conda.anaconda.org/conda-forge", "repo.anaconda.com/pkgs/main"}
 
 
-class Origin(Enum):
+class PackageOrigin(Enum):
     """Where a machine elsewhere gets a package from."""
 
     PUBLIC = "asked of the default index, under the name that is known there"
@@ -54,10 +54,10 @@ class InstallRecord:
         info = found.get("dir_info")
         if not isinstance(info, dict) or not info.get("editable"):
             return None
-        return path_of(str(found.get("url", "")))
+        return file_url_path(str(found.get("url", "")))
 
 
-def path_of(address: str) -> Path | None:
+def file_url_path(address: str) -> Path | None:
     """Return the path that a file address names."""
     from urllib.request import url2pathname
 
@@ -65,7 +65,7 @@ def path_of(address: str) -> Path | None:
     return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
 
 
-def record_of(found: metadata.Distribution) -> InstallRecord:
+def read_install_record(found: metadata.Distribution) -> InstallRecord:
     """Read how a distribution was installed."""
     from packaging.utils import canonicalize_name
 
@@ -102,11 +102,11 @@ def _channel(name: str) -> str:
     return ""
 
 
-def origin_of(
+def decide_origin(
     record: InstallRecord,
     settings: IndexSettings,
     has: Callable[[str, str, bool], bool | None],
-) -> Origin:
+) -> PackageOrigin:
     """Decide where a machine gets a distribution from; the rule is in the package's docstring.
 
     Parameters
@@ -116,14 +116,14 @@ def origin_of(
         argument says whether the place is an index.
     """
     if record.direct_url is not None or record.marked_private:
-        return Origin.SENT
+        return PackageOrigin.SENT
     if record.installer not in INSTALLERS:
-        return Origin.SENT
+        return PackageOrigin.SENT
     if record.installer == "conda":  # its packages are in no index of pip's
-        return Origin.PUBLIC if record.channel in PUBLIC_CHANNELS else Origin.SENT
+        return PackageOrigin.PUBLIC if record.channel in PUBLIC_CHANNELS else PackageOrigin.SENT
     if not settings.is_public:
-        return Origin.INDEX if settings.environment() else Origin.SENT
+        return PackageOrigin.INDEX if settings.environment() else PackageOrigin.SENT
     for place in settings.private_sources:
         if has(place, record.name, place in settings.extra) is not False:
-            return Origin.SENT
-    return Origin.PUBLIC
+            return PackageOrigin.SENT
+    return PackageOrigin.PUBLIC

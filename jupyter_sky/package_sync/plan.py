@@ -12,17 +12,17 @@ from importlib import metadata
 from types import MappingProxyType
 
 from ..errors import SkyUsageError
-from ..package_names import requirement_name, without_credentials
-from .contents import SentPackage, package_files, provides
+from ..package_names import normalized_name, without_credentials
+from .contents import SentPackage, package_files, provides_module
 from .indexes import IndexSettings, is_public, is_reachable, read_settings
-from .lookup import Lookup
-from .origins import InstallRecord, Origin, origin_of, record_of
+from .lookup import IndexLookup
+from .origins import InstallRecord, PackageOrigin, decide_origin, read_install_record
 
-LOOKUPS = 8
+MAX_LOOKUPS = 8
 """Most names that are looked up at once in indexes of this machine."""
-OURS = "jupyter-sky"
+OWN_PACKAGES = "jupyter-sky"
 """Is on every engine, as it is here."""
-_lookup = Lookup()
+_lookup = IndexLookup()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +57,26 @@ def distributions_of(modules: Iterable[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for module in modules:
-        if name := _owner(module):
+        if name := _owning_distribution(module):
             found[module] = name
     return found
 
 
-def _owner(module: str) -> str:
+def _owning_distribution(module: str) -> str:
     from packaging.utils import canonicalize_name
 
     if module in sys.stdlib_module_names:
         return ""
-    declared = _declared(_environment()).get(module)
+    declared = _declared_modules(_site_fingerprint()).get(module)
     if declared:
         return canonicalize_name(declared[0])
-    for found, record in _editables(_environment()):
-        if provides(found, record, module):
+    for found, record in _editable_distributions(_site_fingerprint()):
+        if provides_module(found, record, module):
             return record.name
     return ""
 
 
-def _environment() -> tuple[tuple[str, int], ...]:
+def _site_fingerprint() -> tuple[tuple[str, int], ...]:
     """Tell the state of the folders of packages: it changes when one is installed or removed."""
     known: list[tuple[str, int]] = []
     for entry in sys.path:
@@ -88,16 +88,18 @@ def _environment() -> tuple[tuple[str, int], ...]:
 
 
 @lru_cache(maxsize=1)
-def _declared(_state: tuple[tuple[str, int], ...]) -> dict[str, list[str]]:
+def _declared_modules(_state: tuple[tuple[str, int], ...]) -> dict[str, list[str]]:
     names = metadata.packages_distributions()
     return {name: sorted(set(found)) for name, found in names.items()}
 
 
 @lru_cache(maxsize=1)
-def _editables(
+def _editable_distributions(
     _state: tuple[tuple[str, int], ...],
 ) -> list[tuple[metadata.Distribution, InstallRecord]]:
-    found = [(each, record_of(each)) for each in metadata.distributions() if _is_direct(each)]
+    found = [
+        (each, read_install_record(each)) for each in metadata.distributions() if _is_direct(each)
+    ]
     return [(each, record) for each, record in found if record.source is not None]
 
 
@@ -106,17 +108,19 @@ def _is_direct(found: metadata.Distribution) -> bool:
 
 
 @cache
-def settings_here() -> IndexSettings:
+def local_index_settings() -> IndexSettings:
     """Return the index settings of this machine, read once."""
     return read_settings()
 
 
-def origin(name: str, settings: IndexSettings | None = None) -> Origin | None:
+def find_origin(name: str, settings: IndexSettings | None = None) -> PackageOrigin | None:
     """Return where a machine gets an installed distribution from; None if it is not installed."""
     found = _distribution(name)
     if found is None:
         return None
-    return origin_of(record_of(found), settings or settings_here(), _lookup.has)
+    return decide_origin(
+        read_install_record(found), settings or local_index_settings(), _lookup.has
+    )
 
 
 def _distribution(name: str) -> metadata.Distribution | None:
@@ -147,17 +151,18 @@ def plan_packages(
     send_all
         Send packages that only a private index here has, which has not helped.
     """
-    settings = settings or settings_here()
+    settings = settings or local_index_settings()
     roots = [*dict.fromkeys(names)]
-    needs = _closure((name, frozenset(extras.get(name, ()))) for name in roots)
+    needs = _dependency_closure((name, frozenset(extras.get(name, ()))) for name in roots)
     origins = _origins(needs, settings)
     if send_all:
         origins = {
-            name: Origin.SENT if each is Origin.INDEX else each for name, each in origins.items()
+            name: PackageOrigin.SENT if each is PackageOrigin.INDEX else each
+            for name, each in origins.items()
         }
-    sent = {name for name, each in origins.items() if each is Origin.SENT} - {OURS}
+    sent = {name for name, each in origins.items() if each is PackageOrigin.SENT} - {OWN_PACKAGES}
     asked = {name for name in roots if name not in sent}
-    asked |= {need for name in sent for need in needs[name] if need not in sent} - {OURS}
+    asked |= {need for name in sent for need in needs[name] if need not in sent} - {OWN_PACKAGES}
     dropped = {need for name, found in needs.items() if name not in sent for need in found} & sent
     return PackagePlan(
         {name: f"{name}=={_version(name)}" for name in sorted(asked)},
@@ -167,7 +172,7 @@ def plan_packages(
     )
 
 
-def _closure(roots: Iterable[tuple[str, frozenset[str]]]) -> dict[str, set[str]]:
+def _dependency_closure(roots: Iterable[tuple[str, frozenset[str]]]) -> dict[str, set[str]]:
     """Return installed distributions with what each needs of those that are installed."""
     needs: dict[str, set[str]] = {}
     waiting = [*roots]
@@ -202,14 +207,14 @@ def _requires(
             yield canonicalize_name(wanted.name), frozenset(wanted.extras)
 
 
-def _origins(names: Iterable[str], settings: IndexSettings) -> dict[str, Origin]:
+def _origins(names: Iterable[str], settings: IndexSettings) -> dict[str, PackageOrigin]:
     """Find the origins of distributions side by side: each may cost an answer of an index."""
-    found: dict[str, Origin] = {}
+    found: dict[str, PackageOrigin] = {}
 
     def find(name: str) -> None:
-        found[name] = origin(name, settings) or Origin.SENT
+        found[name] = find_origin(name, settings) or PackageOrigin.SENT
 
-    with ThreadPoolExecutor(LOOKUPS) as workers:
+    with ThreadPoolExecutor(MAX_LOOKUPS) as workers:
         list(workers.map(find, names))
     return found
 
@@ -220,7 +225,7 @@ def _version(name: str) -> str:
 
 def _contents(name: str, modules: Iterable[str]) -> SentPackage:
     found = metadata.distribution(name)
-    return package_files(found, record_of(found), modules)
+    return package_files(found, read_install_record(found), modules)
 
 
 def split_requirements(
@@ -243,8 +248,8 @@ def split_requirements(
     asked: list[str] = []
     sent: list[str] = []
     for package in packages:
-        name = requirement_name(package)
-        if not name or origin(name, settings) is not Origin.SENT:
+        name = normalized_name(package)
+        if not name or find_origin(name, settings) is not PackageOrigin.SENT:
             asked.append(package)
         elif Requirement(package).specifier.contains(_version(name), prereleases=True):
             sent.append(name)
@@ -260,7 +265,7 @@ def split_requirements(
     return asked, sent
 
 
-def served_here_alone(packages: Iterable[str], settings: IndexSettings) -> dict[str, str]:
+def local_only_packages(packages: Iterable[str], settings: IndexSettings) -> dict[str, str]:
     """Return packages that an index or folder of this machine alone has, with its address.
 
     Another machine does not reach it, and asks its own index for a package of the same name.
@@ -270,7 +275,7 @@ def served_here_alone(packages: Iterable[str], settings: IndexSettings) -> dict[
     found: dict[str, str] = {}
     for place in [each for each in places if not is_public(each) and not is_reachable(each)]:
         for package in packages:
-            name = requirement_name(package)
+            name = normalized_name(package)
             if name and _lookup.has(place, name, place in indexes):
                 found.setdefault(name, without_credentials(place))
     return found
@@ -286,10 +291,10 @@ def plan_named(packages: Iterable[str], settings: IndexSettings | None = None) -
     """
     from packaging.requirements import Requirement
 
-    settings, packages = settings or settings_here(), [*packages]
+    settings, packages = settings or local_index_settings(), [*packages]
     asked, sent = split_requirements(packages, settings)
-    names = {requirement_name(package) for package in asked} - {""}
-    given = {name: package for package in packages if (name := requirement_name(package))}
+    names = {normalized_name(package) for package in asked} - {""}
+    given = {name: package for package in packages if (name := normalized_name(package))}
     extras = {name: Requirement(package).extras for name, package in given.items()}
     roots = [*sent, *filter(_distribution, names)]
     plan = plan_packages(roots, extras=extras, settings=settings)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import clouds, tracker
-from ..clouds import Cloud, Launch, Machine
-from ..clouds.base import ReachedBySsh
+from ..clouds import Cloud, LaunchRequest, Machine
+from ..clouds.base import SshAccessibleCloud
 from ..errors import (
     SkyCancelled,
     SkyClusterLost,
@@ -31,9 +31,9 @@ from ..errors import (
 from ..offers import Offer
 from ..resources import format_duration
 from ..tracker import Place
-from .packed import ahead
-from .remote import STAGES, bring_up
-from .stages import Stages
+from .packed import prebuild
+from .remote import STAGES, start_cluster
+from .stages import LaunchStages
 
 START_SECONDS = 120.0
 TICK_SECONDS = 0.1
@@ -47,7 +47,7 @@ _CAUSES: dict[type[SkyError], str] = {
 
 Report = Callable[[str, str], None]
 """Called with a stage and a detail, again and again while waiting."""
-Launched = Callable[[list[Machine]], None]
+OnLaunched = Callable[[list[Machine]], None]
 """Called with machines as soon as there are any: from then on they cost."""
 
 
@@ -55,12 +55,12 @@ Launched = Callable[[list[Machine]], None]
 class Lease:
     """Machines that are up, and where their controller can be reached."""
 
-    order: Launch
+    order: LaunchRequest
     machines: tuple[Machine, ...]
     connection: Path
 
 
-def provision(order: Launch, report: Report, launched: Launched = lambda _: None) -> Lease:
+def provision(order: LaunchRequest, report: Report, launched: OnLaunched = lambda _: None) -> Lease:
     """Launch the machines of an order, start the head there, wait for its controller.
 
     The tracker is told how it went, and a place that it knows to be blocked is not asked.
@@ -83,13 +83,15 @@ def provision(order: Launch, report: Report, launched: Launched = lambda _: None
     SkyUsageError
         Nothing here can launch such an offer.
     """
-    if why := clouds.why_not_launchable(order.offer):
+    if why := clouds.launch_obstacle(order.offer):
         raise SkyUsageError(f"{order.offer.place}: {why}")
-    _skip_blocked(order.offer)
+    _check_not_blocked(order.offer)
     try:
         return _bring_up(order, report, launched)
     except tuple(_CAUSES) as error:
-        observe("refused", refused(order.offer, error), cause=cause_of(error), why=error.message)
+        record_observation(
+            "refused", refusal_scope(order.offer, error), cause=cause_of(error), why=error.message
+        )
         raise
 
 
@@ -100,7 +102,7 @@ def cause_of(error: SkyError) -> str:
     return next((cause for kind, cause in _CAUSES.items() if isinstance(error, kind)), "capacity")
 
 
-def refused(offer: Offer, error: SkyError) -> Place:
+def refusal_scope(offer: Offer, error: SkyError) -> Place:
     """Return how much around an offer a failure speaks of.
 
     Examples
@@ -118,7 +120,7 @@ def refused(offer: Offer, error: SkyError) -> Place:
     return replace(place, zone="", instance_type=kind)
 
 
-def _skip_blocked(offer: Offer) -> None:
+def _check_not_blocked(offer: Offer) -> None:
     """Raise SkyNoCapacity, with the reason, for a place that is not worth asking now."""
     block = None
     with contextlib.suppress(SkyStoreError):  # what is remembered helps; it is not needed
@@ -132,13 +134,13 @@ def _skip_blocked(offer: Offer) -> None:
         )
 
 
-def observe(kind: str, where: Offer | Place, **seen: Any) -> None:
+def record_observation(kind: str, where: Offer | Place, **seen: Any) -> None:
     """Tell the tracker; a launch never fails for the sake of a record."""
     with contextlib.suppress(SkyStoreError):
         tracker.observe(kind, where, **seen)
 
 
-def _bring_up(order: Launch, report: Report, launched: Launched) -> Lease:
+def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lease:
     cloud, begun = clouds.get(order.offer.cloud), time.monotonic()
     since = time.time()
     machines: list[Machine] = []
@@ -153,42 +155,42 @@ def _bring_up(order: Launch, report: Report, launched: Launched) -> Lease:
         machines.extend(cloud.launch(order, tick))
         launched(machines)
 
-    if isinstance(cloud, ReachedBySsh):
-        ahead()  # while they boot
+    if isinstance(cloud, SshAccessibleCloud):
+        prebuild()  # while they boot
     try:
-        unbroken(launch, lambda: report("booting", ""), stop)
+        uninterruptible(launch, lambda: report("booting", ""), stop)
         config = {
             "cluster": order.cluster,
             "nodes": order.resources.nodes,
             "idle": order.idle,
             "gpus": [order.offer.gpu or "", order.offer.gpu_count],
         }
-        if isinstance(cloud, ReachedBySsh):
-            folder = cloud.folder(machines)
+        if isinstance(cloud, SshAccessibleCloud):
+            folder = cloud.cluster_folder(machines)
             config |= cloud.limits(machines)
-            stages = Stages(folder / STAGES)
-            stages.note("machines", since)
-            nodes = cloud.nodes(machines, stages.telling(report))
-            connection = bring_up(nodes, config, folder, report, stages)
+            stages = LaunchStages(folder / STAGES)
+            stages.record("machines", since)
+            nodes = cloud.await_slots(machines, stages.report_callback(report))
+            connection = start_cluster(nodes, config, folder, report, stages)
         else:
-            connection = _start_here(cloud, machines, config, report)
+            connection = _start_locally(cloud, machines, config, report)
         # here, where an interrupt still gives back what has come up
         seconds = time.monotonic() - begun
-        unbroken(lambda: observe("launched", order.offer, seconds=seconds))
+        uninterruptible(lambda: record_observation("launched", order.offer, seconds=seconds))
     except BaseException as error:
         if machines and isinstance(error, SkyError):
             error.machines_came_up = True
-        unbroken(lambda: cloud.terminate([machine.id for machine in machines]))
+        uninterruptible(lambda: cloud.terminate([machine.id for machine in machines]))
         raise
     return Lease(order, tuple(machines), connection)
 
 
-def _start_here(
+def _start_locally(
     cloud: Any, machines: list[Machine], config: dict[str, Any], report: Report
 ) -> Path:
     """Start the head on this machine and wait for its controller."""
     host = cloud.host(machines)
-    unbroken(lambda: host.start("jupyter_sky.engines.head", config | host.limits))
+    uninterruptible(lambda: host.start("jupyter_sky.engines.head", config | host.limits))
 
     def alive() -> None:
         report("booting", "")
@@ -197,7 +199,7 @@ def _start_here(
     return host.connection(START_SECONDS, alive)
 
 
-def unbroken(
+def uninterruptible(
     work: Callable[[], object],
     meanwhile: Callable[[], object] | None = None,
     stop: threading.Event | None = None,

@@ -23,13 +23,13 @@ from ..errors import (
 from ..offers import Offer
 from ..resources import Resources, format_duration
 from ..tracker.blocks import block_seconds, scope
-from . import Report, cause_of, refused
-from .placement import Decision, decide
+from . import Report, cause_of, refusal_scope
+from .placement import Decision, decide_placement
 
 RETRY_SECONDS = (5.0, 300.0)
 """With ``--retry-until-up``: the shortest and the longest time until all places are asked again."""
 
-LOST = 3
+LOST_STAGE = 3
 """After so many launches of one stage that came up and were no use, the next stage is asked, or the
 error is told: each has cost something."""
 
@@ -50,7 +50,7 @@ class Attempt:
         return cause_of(self.error)
 
     @property
-    def came_up(self) -> bool:
+    def did_come_up(self) -> bool:
         """Whether machines came up, and so cost something."""
         return self.error.machines_came_up or isinstance(self.error, SkyClusterLost)
 
@@ -61,7 +61,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed(Generic[T]):
+class PlacementResult(Generic[T]):
     """A launch that has come up.
 
     Attributes
@@ -81,7 +81,7 @@ class Placed(Generic[T]):
     @property
     def notes(self) -> list[str]:
         """Sentences for the user: what was preferred and could not be had, and what refused."""
-        refusals = [summary(self.attempts, self.decision.offer)] if self.attempts else []
+        refusals = [format_attempts(self.attempts, self.decision.offer)] if self.attempts else []
         return [*self.decision.notes, *refusals]
 
 
@@ -91,7 +91,7 @@ def place(
     report: Report,
     until_up: bool = False,
     allocation: str | None = None,
-) -> Placed[T]:
+) -> PlacementResult[T]:
     """Bring up what is needed at the best place that does not refuse.
 
     Parameters
@@ -115,57 +115,57 @@ def place(
     """
     attempts: list[Attempt] = []
     report("placing", "")
-    decision = decide(need, allocation)
+    decision = decide_placement(need, allocation)
     while True:
         offer = decision.offer
         if attempts:
             report("placing", f"{offer.place}, after {_count(attempts)}")
         try:
-            return Placed(launch(offer), decision, tuple(attempts))
+            return PlacementResult(launch(offer), decision, tuple(attempts))
         except (SkyNoCapacity, SkyUnreachable, SkyClusterLost, SkyUsageError) as error:
             attempts.append(Attempt(offer, error, decision.stage.kind))
-            if offer.cloud == "local" or _is_invalid(need, attempts):
+            if offer.cloud == "local" or _is_request_invalid(need, attempts):
                 raise
-        following = _following(decision, attempts)
+        following = _next_decision(decision, attempts)
         if following is None:
-            if decision.stage.kind in _worn_out(attempts):
+            if decision.stage.kind in _exhausted_stages(attempts):
                 raise attempts[-1].error
             if not until_up:
-                raise _exhausted(attempts)
-            following = _asked_again(need, allocation, attempts, report)
+                raise _no_places_error(attempts)
+            following = _decide_again(need, allocation, attempts, report)
         decision = following
 
 
-def summary(attempts: Sequence[Attempt], offer: Offer) -> str:
+def format_attempts(attempts: Sequence[Attempt], offer: Offer) -> str:
     """Say where it came up, after how many refusals, and what was refused."""
     said = "; ".join(dict.fromkeys(str(attempt) for attempt in attempts))
     return f"on {offer.place} after {_count(attempts)}: {said}"
 
 
-def _following(decision: Decision, attempts: Sequence[Attempt]) -> Decision | None:
+def _next_decision(decision: Decision, attempts: Sequence[Attempt]) -> Decision | None:
     """Return what to ask after a refusal; None when nothing is left."""
     last = attempts[-1]
     try:
-        if decision.stage.kind in _worn_out(attempts):
+        if decision.stage.kind in _exhausted_stages(attempts):
             return decision.next_stage()
-        return decision.avoiding(scope(last.cause, refused(last.offer, last.error)))
+        return decision.without_refused(scope(last.cause, refusal_scope(last.offer, last.error)))
     except SkyNoOffer:
         return None
 
 
-def _asked_again(
+def _decide_again(
     need: Resources, allocation: str | None, attempts: list[Attempt], report: Report
 ) -> Decision:
     """Wait until something can be asked again, and decide anew."""
     while True:
-        _pause(attempts, report)
+        _wait_for_retry(attempts, report)
         try:
-            return decide(need, allocation, _worn_out(attempts))
+            return decide_placement(need, allocation, _exhausted_stages(attempts))
         except SkyNoOffer:
             pass  # all are blocked still
 
 
-def _exhausted(attempts: Sequence[Attempt]) -> SkyError:
+def _no_places_error(attempts: Sequence[Attempt]) -> SkyError:
     if len(attempts) == 1:
         return attempts[0].error
     said = "".join(f"\n  {attempt}" for attempt in attempts)
@@ -175,7 +175,7 @@ def _exhausted(attempts: Sequence[Attempt]) -> SkyError:
     )
 
 
-def _pause(attempts: Sequence[Attempt], report: Report) -> None:
+def _wait_for_retry(attempts: Sequence[Attempt], report: Report) -> None:
     """Wait until the first place may be asked again."""
     least, most = RETRY_SECONDS
     waits = [block_seconds(attempt.cause, 1, attempt.offer.cloud) for attempt in attempts]
@@ -185,7 +185,7 @@ def _pause(attempts: Sequence[Attempt], report: Report) -> None:
         time.sleep(min(0.1, left))
 
 
-def _is_invalid(need: Resources, attempts: Sequence[Attempt]) -> bool:
+def _is_request_invalid(need: Resources, attempts: Sequence[Attempt]) -> bool:
     """Whether the order itself is at fault, so that the next place would fail too.
 
     Orders that clouds call invalid (a type that is no longer sold, or a disk that is too large)
@@ -196,13 +196,13 @@ def _is_invalid(need: Resources, attempts: Sequence[Attempt]) -> bool:
     if not isinstance(last.error, SkyUsageError):
         return False
     invalid = sum(isinstance(attempt.error, SkyUsageError) for attempt in attempts)
-    return bool(need.instance_type) or last.stage == "own" or invalid >= LOST
+    return bool(need.instance_type) or last.stage == "own" or invalid >= LOST_STAGE
 
 
-def _worn_out(attempts: Sequence[Attempt]) -> Collection[str]:
+def _exhausted_stages(attempts: Sequence[Attempt]) -> Collection[str]:
     """Return the kinds of stages where launches have cost something in vain too often."""
-    paid = [attempt.stage for attempt in attempts if attempt.came_up]
-    return {kind for kind in paid if paid.count(kind) >= LOST}
+    paid = [attempt.stage for attempt in attempts if attempt.did_come_up]
+    return {kind for kind in paid if paid.count(kind) >= LOST_STAGE}
 
 
 def _count(attempts: Sequence[Attempt]) -> str:

@@ -26,7 +26,7 @@ ROOTS = (
 """What processes on machines begin with; what these import in turn is seen here."""
 
 
-def compile_in(folder: Path, names: Iterator[str]) -> None:
+def compile_modules(folder: Path, names: Iterator[str]) -> None:
     """Compile modules in a folder, those of them that it has."""
     for name in names:
         path = folder.joinpath(*name.split("."))
@@ -45,7 +45,7 @@ def compile_in(folder: Path, names: Iterator[str]) -> None:
 TAG = sys.implementation.cache_tag
 
 
-def imported() -> Iterator[str]:
+def import_roots() -> Iterator[str]:
     """Import what engines import, and name it all."""
     for name in ROOTS:
         with suppress(ImportError):
@@ -54,4 +54,4 @@ def imported() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    compile_in(Path(sys.argv[1]), imported())
+    compile_modules(Path(sys.argv[1]), import_roots())

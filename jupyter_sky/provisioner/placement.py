@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SHOWN = 100  # offers that are looked at to explain why none of them can be launched
 
 StageKind = Literal["own", "spot", "on demand", "any market"]
-PASSED: dict[StageKind, str] = {
+PASSED_OVER: dict[StageKind, str] = {
     "own": "no machine of your own could take it: a machine is rented",
     "spot": "no spot machine could be had: it is on demand",
 }
@@ -35,7 +35,7 @@ PASSED: dict[StageKind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PlacementStage:
     """Offers that are equally welcome; a request goes to the best of them.
 
     Attributes
@@ -50,7 +50,7 @@ class Stage:
 
     kind: StageKind
     need: Resources
-    own: tuple[Offer, ...] = ()
+    on_premises: tuple[Offer, ...] = ()
 
     def choose(self, settings: Mapping[str, Any]) -> tuple[Offer, Plan | None]:
         """Return the best offer, and the plan where there was something to decide.
@@ -65,8 +65,8 @@ class Stage:
         SkyNoOffer
             There is none.
         """
-        if self.kind == "own" and len(self.own) == 1:
-            return self.own[0], None
+        if self.kind == "own" and len(self.on_premises) == 1:
+            return self.on_premises[0], None
         try:
             found = self.plan(**settings)
         except SkyNoOffer:
@@ -81,12 +81,12 @@ class Stage:
 
         places: dict[str, str] = {}
         for offer in load().filter(self.need).offers(_SHOWN):
-            if not (why := clouds.why_not_launchable(offer)):
+            if not (why := clouds.launch_obstacle(offer)):
                 return
             places.setdefault(why, offer.place)
         if places:
             words = "; ".join(f"{place}: {why}" for why, place in places.items())
-            raise SkyNoOffer(words, hint=_hint(self.need))
+            raise SkyNoOffer(words, hint=_placement_hint(self.need))
 
     def plan(self, **settings: Any) -> Plan:
         """Return the plan of this stage, by settings of `jupyter_sky.optimizer.plan.plan`."""
@@ -94,9 +94,9 @@ class Stage:
         from ..optimizer.plan import plan
 
         if self.kind == "own":
-            return plan(self.need, offers=self.own, **settings)
+            return plan(self.need, offers=self.on_premises, **settings)
         constraints = (*settings.pop("constraints", ()), Launchable())
-        return plan(self.need, own=self.own, constraints=constraints, **settings)
+        return plan(self.need, own=self.on_premises, constraints=constraints, **settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ class Decision:
 
     need: Resources
     offer: Offer
-    stage: Stage
-    later: tuple[Stage, ...] = ()
+    stage: PlacementStage
+    later: tuple[PlacementStage, ...] = ()
     passed: tuple[StageKind, ...] = ()
     planned: Plan | None = None
 
@@ -134,7 +134,7 @@ class Decision:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about what was preferred and could not be had, with the price of what is."""
-        words = [PASSED[kind] for kind in self.passed if kind in PASSED]
+        words = [PASSED_OVER[kind] for kind in self.passed if kind in PASSED_OVER]
         return (f"{', and '.join(words)}, {format_rate(self.price)}",) if words else ()
 
     def plan(self) -> Plan:
@@ -143,7 +143,7 @@ class Decision:
 
         return self.planned or plan(self.need, offers=[self.offer])
 
-    def avoiding(self, refused: Scope) -> Decision:
+    def without_refused(self, refused: Scope) -> Decision:
         """Return the next best decision, once a place has refused.
 
         Raises
@@ -169,10 +169,10 @@ class Decision:
         """
         if not self.later:
             raise SkyNoOffer("nothing else can take it")
-        return _first(self.need, self.later, (*self.passed, self.stage.kind), {})
+        return _decide_first_stage(self.need, self.later, (*self.passed, self.stage.kind), {})
 
 
-def decide(
+def decide_placement(
     need: Resources,
     allocation: str | None = None,
     without: Collection[str] = (),
@@ -200,43 +200,52 @@ def decide(
     SkyPermission
         Only clouds were asked for that cannot be used from here.
     """
-    found, small = own_candidates(need)
-    if not found and not small and (why := clouds.never_launchable(need)):
-        raise SkyNoOffer(f"{need.command_line()}: {why}", hint=_hint(need))
+    found, small = on_premises_candidates(need)
+    if not found and not small and (why := clouds.permanent_obstacle(need)):
+        raise SkyNoOffer(f"{need.command_line()}: {why}", hint=_placement_hint(need))
     stages = [stage for stage in _stages(need, found, allocation) if stage.kind not in without]
     if not stages:
-        raise too_few_slots(need, small) if small else no_place(need, own_offers(need))
+        raise (
+            slot_shortage_error(need, small)
+            if small
+            else no_place_error(need, on_premises_offers(need))
+        )
     passed: tuple[StageKind, ...] = ("own",) if small and not found else ()
-    return _first(need, stages, passed, settings)
+    return _decide_first_stage(need, stages, passed, settings)
 
 
-def usable(need: Resources) -> tuple[str, ...]:
+def usable_providers(need: Resources) -> tuple[str, ...]:
     """Return the clouds that rent machines, are asked for, and have credentials here."""
     return tuple(
         name
-        for name in clouds.RENTED
+        for name in clouds.PROVIDERS
         if (not need.clouds or name in need.clouds) and clouds.is_ready(name)
     )
 
 
-def own_offers(need: Resources) -> list[Offer]:
+def on_premises_offers(need: Resources) -> list[Offer]:
     """Return what machines of one's own could do for a request."""
-    return [offer for name in clouds.OWN for offer in clouds.own_cloud(name).offers(need)]
+    return [
+        offer
+        for name in clouds.ON_PREMISES
+        for offer in clouds.on_premises_cloud(name).offers(need)
+    ]
 
 
-def own_candidates(need: Resources) -> tuple[list[Offer], list[Offer]]:
+def on_premises_candidates(need: Resources) -> tuple[list[Offer], list[Offer]]:
     """Return the offers of one's own that meet a request, and such as have too few slots for it."""
     found: list[Offer] = []
     small: list[Offer] = []
-    for offer in candidates(need, own_offers(need)):
-        slots = clouds.own_cloud(offer.cloud).slots(need, offer)
+    for offer in candidates(need, on_premises_offers(need)):
+        slots = clouds.on_premises_cloud(offer.cloud).slots(need, offer)
         (found if slots is None or slots >= need.nodes else small).append(offer)
     return found, small
 
 
-def too_few_slots(need: Resources, small: Sequence[Offer]) -> SkyNoOffer:
+def slot_shortage_error(need: Resources, small: Sequence[Offer]) -> SkyNoOffer:
     there = [
-        f"{clouds.own_cloud(one.cloud).slots(need, one)} slots of {one.place}" for one in small
+        f"{clouds.on_premises_cloud(one.cloud).slots(need, one)} slots of {one.place}"
+        for one in small
     ]
     return SkyNoOffer(
         f"--nodes {need.nodes}: there are {', '.join(there)} in all",
@@ -252,35 +261,37 @@ def wants_spot(need: Resources) -> bool:
     return bool(need.spot)
 
 
-def _stages(need: Resources, found: Sequence[Offer], allocation: str | None) -> list[Stage]:
+def _stages(
+    need: Resources, found: Sequence[Offer], allocation: str | None
+) -> list[PlacementStage]:
     """Return what may be asked for a request, the preferred first."""
-    renting = usable(need)
+    renting = usable_providers(need)
     if allocation == "cheapest" and need.spot is None:
-        both = joint(need, found, renting, None)
+        both = combined_stage(need, found, renting, None)
         return [] if both is None else [both]
-    stages = [Stage("own", need, tuple(found))] if found else []
+    stages = [PlacementStage("own", need, tuple(found))] if found else []
     if renting:
         first = allocation == "spot-if-available" and need.spot is None
         markets = (True, False) if first else (wants_spot(need),)
         for spot in markets:
             kind: StageKind = "spot" if spot else "on demand"
-            stages.append(Stage(kind, replace(need, clouds=renting, spot=spot)))
+            stages.append(PlacementStage(kind, replace(need, clouds=renting, spot=spot)))
     return stages
 
 
-def joint(
+def combined_stage(
     need: Resources, found: Sequence[Offer], renting: tuple[str, ...], spot: bool | None
-) -> Stage | None:
+) -> PlacementStage | None:
     """Return one stage of all that can be launched; None where there is nothing."""
     if not renting:
-        return Stage("own", need, tuple(found)) if found else None
+        return PlacementStage("own", need, tuple(found)) if found else None
     names = (*renting, *dict.fromkeys(offer.cloud for offer in found))
-    return Stage("any market", replace(need, clouds=names, spot=spot), tuple(found))
+    return PlacementStage("any market", replace(need, clouds=names, spot=spot), tuple(found))
 
 
-def _first(
+def _decide_first_stage(
     need: Resources,
-    stages: Sequence[Stage],
+    stages: Sequence[PlacementStage],
     passed: tuple[StageKind, ...],
     settings: Mapping[str, Any],
 ) -> Decision:
@@ -297,8 +308,8 @@ def _first(
     raise refusal
 
 
-def no_place(need: Resources, own: Sequence[Offer]) -> SkyNoOffer | SkyPermission:
-    renting = [name for name in need.clouds if name in clouds.RENTED]
+def no_place_error(need: Resources, own: Sequence[Offer]) -> SkyNoOffer | SkyPermission:
+    renting = [name for name in need.clouds if name in clouds.PROVIDERS]
     if renting and set(need.clouds) <= set(renting):
         found = clouds.get(renting[0]).check()  # it asks nobody: there are no credentials
         return SkyPermission(
@@ -307,7 +318,7 @@ def no_place(need: Resources, own: Sequence[Offer]) -> SkyNoOffer | SkyPermissio
     return no_offer(need, own)
 
 
-def _hint(need: Resources) -> str:
+def _placement_hint(need: Resources) -> str:
     prices = f"its prices: %sky plan {need.command_line()}"
     if not need.service:
         return prices

@@ -9,13 +9,13 @@ from .. import clouds
 from ..errors import SkyError, SkyNoOffer, SkyPermission
 from ..resources import Resources
 from .placement import (
-    decide,
-    joint,
-    no_place,
-    own_candidates,
-    own_offers,
-    too_few_slots,
-    usable,
+    combined_stage,
+    decide_placement,
+    no_place_error,
+    on_premises_candidates,
+    on_premises_offers,
+    slot_shortage_error,
+    usable_providers,
     wants_spot,
 )
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NEXT = 3  # places beside the one that would be taken
 
 
-def planned(need: Resources, **settings: Any) -> tuple[Plan, tuple[str, ...]]:
+def preview_plan(need: Resources, **settings: Any) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan of a launch, and what to know of it.
 
     Where nothing can be launched, it is a plan for the best on sale, and the notes say why.
@@ -36,46 +36,50 @@ def planned(need: Resources, **settings: Any) -> tuple[Plan, tuple[str, ...]]:
         Of `jupyter_sky.optimizer.plan.plan`. With an aim or limits of its own, a plan weighs one's
         own machines and those that can be rented against each other.
     """
-    found, notes = _planned(need, settings)
+    found, notes = _preview_plan(need, settings)
     return replace(found, name=need.command_line()), notes  # as it was written
 
 
-def _planned(need: Resources, settings: dict[str, Any]) -> tuple[Plan, tuple[str, ...]]:
+def _preview_plan(need: Resources, settings: dict[str, Any]) -> tuple[Plan, tuple[str, ...]]:
     from ..optimizer.asked import AIMS
 
     try:
         if not settings.keys() & AIMS:
-            decision = decide(need, **settings)
+            decision = decide_placement(need, **settings)
             return decision.plan(), decision.notes
-        found, small = own_candidates(need)
-        both = joint(need, found, usable(need), wants_spot(need))
+        found, small = on_premises_candidates(need)
+        both = combined_stage(need, found, usable_providers(need), wants_spot(need))
         if both is None:
-            raise too_few_slots(need, small) if small else no_place(need, own_offers(need))
+            raise (
+                slot_shortage_error(need, small)
+                if small
+                else no_place_error(need, on_premises_offers(need))
+            )
         return both.plan(**settings), ()
     except (SkyNoOffer, SkyPermission) as error:
-        if need.clouds and set(need.clouds) <= set(clouds.OWN):
+        if need.clouds and set(need.clouds) <= set(clouds.ON_PREMISES):
             raise
         refusal = error
-    best = _on_sale(need, **settings)
-    return best, tuple(launch_notes(best, refusal))
+    best = _catalog_plan(need, **settings)
+    return best, tuple(launch_obstacle_notes(best, refusal))
 
 
-def with_next(found: Plan, need: Resources) -> Plan:
+def with_alternatives(found: Plan, need: Resources) -> Plan:
     """Return the plan with the next places: its own alternatives, then those of the catalog."""
     told = {one.offer.place: one for one in found.alternatives()}
     if len(told) < _NEXT:
-        told = {one.offer.place: one for one in _listed(found, need)} | told
+        told = {one.offer.place: one for one in _with_catalog_plan(found, need)} | told
     told.pop(found.tasks[0].offer.place, None)
     nearest = sorted(told.values(), key=lambda one: (one.usd, one.hours))
     return replace(found, alternatives_=tuple(nearest[:_NEXT]))
 
 
-def _listed(found: Plan, need: Resources) -> list[Alternative]:
+def _with_catalog_plan(found: Plan, need: Resources) -> list[Alternative]:
     """Return what the clouds would ask, beside a plan of what can be launched from here."""
     from ..optimizer.planned import Alternative
 
     try:
-        best = _on_sale(need)
+        best = _catalog_plan(need)
     except SkyError:  # the catalog has nothing for it, as for --cloud local
         return []
     (one,) = best.tasks
@@ -91,14 +95,14 @@ def _listed(found: Plan, need: Resources) -> list[Alternative]:
     ]
 
 
-def _on_sale(need: Resources, **settings: Any) -> Plan:
+def _catalog_plan(need: Resources, **settings: Any) -> Plan:
     """Return the plan for all that the catalog has, whether it can be launched or not."""
     from ..optimizer.plan import plan
 
     return plan(replace(need, spot=wants_spot(need)), **settings)
 
 
-def launch_notes(plan: Plan, error: SkyNoOffer | SkyPermission | None = None) -> list[str]:
+def launch_obstacle_notes(plan: Plan, error: SkyNoOffer | SkyPermission | None = None) -> list[str]:
     """Return sentences on what of a plan cannot be launched from here, and why.
 
     Parameters
@@ -108,7 +112,7 @@ def launch_notes(plan: Plan, error: SkyNoOffer | SkyPermission | None = None) ->
     """
     notes: list[str] = []
     for offer in {placed.offer.place: placed.offer for placed in plan.tasks}.values():
-        if why := clouds.why_not_launchable(offer):
+        if why := clouds.launch_obstacle(offer):
             notes.append(f"{offer.place}: {why}")
         elif not clouds.is_ready(offer.cloud):
             said = error.message.splitlines()[0] if isinstance(error, SkyPermission) else ""

@@ -11,29 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from .. import ssh
-from ..clouds.keeper import Node
+from ..clouds.keeper import Slot
 from ..engines.guardian import write_private
 from ..engines.logins import LOGIN_VARIABLE
 from ..engines.package import python_minor_version
 from ..engines.tunnel import Tunnel
 from ..errors import SkyClusterLost, SkyError
-from ..together import at_once
-from .bootstrap import NOT_BEGUN, prepare
-from .stages import Stages
+from ..together import run_parallel
+from .bootstrap import NOT_STARTED, prepare
+from .stages import LaunchStages
 
 START_SECONDS = 120.0
 STAGES = "stages.jsonl"
 
-_BEGIN = """
+_START_SCRIPT = """
 umask 077
 cd {directory} && printf %s {config} >config.partial && mv config.partial config.json &&
   printf %s {go} >go.partial && mv go.partial go && printf . 1<>wake || exit {failed}
 """
-_TELL = """
+_SEND_FILE_SCRIPT = """
 umask 077
 mkdir -p "$1/security" && cd "$1/security" && cat >nurse.partial && mv nurse.partial nurse.json
 """
-_AWAIT = """
+_AWAIT_FILE_SCRIPT = """
 ended() {
   cat "$HOME/.cache/jupyter_sky/ended/$1.json" 2>/dev/null || tail -n 8 head.log
   exit 71
@@ -53,12 +53,12 @@ cat "security/$4"
 """
 
 
-def bring_up(
-    nodes: Sequence[Node],
+def start_cluster(
+    nodes: Sequence[Slot],
     config: dict[str, Any],
     folder: Path,
     report: Callable[[str, str], None],
-    stages: Stages,
+    stages: LaunchStages,
 ) -> Path:
     """Make nodes ready and start the cluster on them; return the file that says how to reach it.
 
@@ -82,22 +82,22 @@ def bring_up(
     def waiting() -> None:
         report("booting", "controller")
 
-    def begun(node: Node) -> None:
+    def begun(node: Slot) -> None:
         if node is head:
-            _begun[path] = Tunnel(config["cluster"], _way(head))
+            _launch_lock[path] = Tunnel(config["cluster"], _tunnel_command(head))
 
     try:
         stages.begin("environment")
-        prepare(nodes, stages.telling(report), _orders(nodes, config), begun)
+        prepare(nodes, stages.report_callback(report), _start_commands(nodes, config), begun)
         stages.begin("controller")
         waiting()
         if others:
-            known = _await(head, "nurse.json", waiting)
-            at_once([partial(_introduce, node, known) for node in others])
-        client = _await(head, "client.json", waiting)
+            known = _await_file(head, "nurse.json", waiting)
+            run_parallel([partial(_send_controller_address, node, known) for node in others])
+        client = _await_file(head, "client.json", waiting)
     except BaseException:
-        if path in _begun:
-            _begun.pop(path).close()
+        if path in _launch_lock:
+            _launch_lock.pop(path).close()
         raise
     write_private(
         path,
@@ -111,20 +111,20 @@ def bring_up(
     return path
 
 
-def _orders(nodes: Sequence[Node], config: dict[str, Any]) -> dict[int, str]:
+def _start_commands(nodes: Sequence[Slot], config: dict[str, Any]) -> dict[int, str]:
     """Say how to start the head, and a nurse on each of the other nodes."""
     head, others = nodes[0], nodes[1:]
     its = {"directory": head.directory, "gate": True, "private": head.private}
     if others:
         its["elsewhere"] = [node.rank for node in others]
-    orders = {head.rank: _order(head, "jupyter_sky.engines.head", config | its)}
+    orders = {head.rank: _start_command(head, "jupyter_sky.engines.head", config | its)}
     for node in others:
         its = {"directory": node.directory, "rank": node.rank}
-        orders[node.rank] = _order(node, "jupyter_sky.engines.nurse", config | its)
+        orders[node.rank] = _start_command(node, "jupyter_sky.engines.nurse", config | its)
     return orders
 
 
-def _order(node: Node, module: str, config: dict[str, Any]) -> str:
+def _start_command(node: Slot, module: str, config: dict[str, Any]) -> str:
     """Give a node's keeper the order to go on: as the guardian of a module."""
     quote, python = shlex.quote, node.engine_python
     packages = f"{node.environment}/lib/python{python_minor_version()}/site-packages"
@@ -137,32 +137,34 @@ def _order(node: Node, module: str, config: dict[str, Any]) -> str:
         f"{quote(node.base)}:$PATH\n"
         f"exec {shlex.join([python, '-I', '-S', guardian, node.directory, *command])}\n"
     )
-    return _BEGIN.format(
+    return _START_SCRIPT.format(
         directory=quote(node.directory),
         config=quote(json.dumps(config)),
         go=quote(go),
-        failed=NOT_BEGUN,
+        failed=NOT_STARTED,
     )
 
 
-def _introduce(node: Node, known: str) -> None:
+def _send_controller_address(node: Slot, known: str) -> None:
     """Tell a nurse where the head is."""
     data = known.encode()
-    answer = ssh.run(node.address, _TELL, node.directory, data=data, patience=ssh.HEAL_SECONDS)
+    answer = ssh.run(
+        node.address, _SEND_FILE_SCRIPT, node.directory, data=data, patience=ssh.RECONNECT_SECONDS
+    )
     if answer.code:
         raise SkyClusterLost(f"{node.host}: it cannot be told where the head is: {answer.err}")
 
 
-def _await(node: Node, name: str, meanwhile: Callable[[], None]) -> str:
+def _await_file(node: Slot, name: str, meanwhile: Callable[[], None]) -> str:
     """Wait for a file of the controller's and return it."""
     words = (node.directory, node.token, str(int(START_SECONDS)), name)
     answer = ssh.run(
         node.address,
-        _AWAIT,
+        _AWAIT_FILE_SCRIPT,
         *words,
         timeout=START_SECONDS + 30,
         meanwhile=meanwhile,
-        patience=ssh.HEAL_SECONDS,
+        patience=ssh.RECONNECT_SECONDS,
     )
     if answer.code == 0:
         return answer.text
@@ -175,11 +177,11 @@ def _await(node: Node, name: str, meanwhile: Callable[[], None]) -> str:
 
 # -- the way to it ------------------------------------------------------------------------------
 
-_begun: dict[Path, Tunnel] = {}
+_launch_lock: dict[Path, Tunnel] = {}
 """Connections begun while their cluster started, until they are asked for."""
 
 
-def _way(head: Node) -> list[str]:
+def _tunnel_command(head: Slot) -> list[str]:
     """Return the command that connects to the gate of a head node."""
     words = [head.engine_python, "-m", "jupyter_sky.engines.gate", "attach", head.directory]
     return [*head.address.command(), "exec " + shlex.join(words)]
@@ -193,21 +195,21 @@ def open_tunnel(path: Path) -> Tunnel | None:
     SkyUnreachable
         The machine cannot be reached; says why.
     """
-    record = _record(path)
+    record = _read_record(path)
     if "node" not in record:
         return None
-    node = _node(record, path)
+    node = _load_slot(record, path)
     ssh.check_key(node.address)
 
     def explain(errors: str) -> SkyError:
-        return ssh.explain(node.address, errors.replace(" | ", "\n"))
+        return ssh.explain_failure(node.address, errors.replace(" | ", "\n"))
 
-    tunnel = _begun.pop(path, None)
+    tunnel = _launch_lock.pop(path, None)
     if tunnel is not None and tunnel.has_ended:
         tunnel.close()
         tunnel = None
     if tunnel is None:
-        tunnel = Tunnel(record["cluster"], _way(node))
+        tunnel = Tunnel(record["cluster"], _tunnel_command(node))
     try:
         tunnel.connect_to(record["controller"], explain)
     except BaseException:
@@ -216,7 +218,7 @@ def open_tunnel(path: Path) -> Tunnel | None:
     return tunnel
 
 
-def _record(path: Path) -> dict[str, Any]:
+def _read_record(path: Path) -> dict[str, Any]:
     """Read what is noted of a cluster; raise ValueError where that is no record."""
     try:
         record = json.loads(path.read_text())
@@ -227,9 +229,9 @@ def _record(path: Path) -> dict[str, Any]:
     return record
 
 
-def _node(record: dict[str, Any], path: Path) -> Node:
+def _load_slot(record: dict[str, Any], path: Path) -> Slot:
     try:
-        node = Node.load(record["node"])
+        node = Slot.load(record["node"])
         texts = (record["cluster"], node.directory, node.environment)
         if not all(isinstance(text, str) for text in texts) or "controller" not in record:
             raise ValueError("not a record of a cluster")
@@ -240,8 +242,8 @@ def _node(record: dict[str, Any], path: Path) -> Node:
 
 def shell_command(path: Path) -> str:
     """Return the command that opens a shell in a cluster's folder on its head node."""
-    node = _node(_record(path), path)
+    node = _load_slot(_read_record(path), path)
     folder = shlex.quote(node.directory)
     # the head knows by the variable for which cluster somebody is there: a login keeps it up
     inside = f"cd {folder} && exec env {LOGIN_VARIABLE}={folder} $SHELL -l"
-    return f"{ssh.manual(node.address).replace('ssh ', 'ssh -t ', 1)} {shlex.quote(inside)}"
+    return f"{ssh.manual_command(node.address).replace('ssh ', 'ssh -t ', 1)} {shlex.quote(inside)}"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-class Stages:
+class LaunchStages:
     """What is being done, one thing after the other.
 
     Parameters
@@ -21,7 +21,7 @@ class Stages:
         self.path = path
         self._name, self._begun = "", 0.0
 
-    def note(self, name: str, begun: float) -> None:
+    def record(self, name: str, begun: float) -> None:
         """Write down a stage that has just ended."""
         record = {"stage": name, "begun": begun, "ended": time.time()}
         with self.path.open("a") as file:
@@ -33,7 +33,7 @@ class Stages:
             self.end()
             self._name, self._begun = name, time.time()
 
-    def telling(self, report: Callable[[str, str], None]) -> Callable[[str], None]:
+    def report_callback(self, report: Callable[[str, str], None]) -> Callable[[str], None]:
         """Return what begins a stage and also shows it; ``(3 of 4 nodes)`` is shown only."""
 
         def say(what: str) -> None:
@@ -46,11 +46,11 @@ class Stages:
     def end(self) -> None:
         """End the stage that is being done."""
         if self._name:
-            self.note(self._name, self._begun)
+            self.record(self._name, self._begun)
             self._name = ""
 
 
-def report(path: Path) -> str:
+def format_stages(path: Path) -> str:
     """Return the stages of a launch as text, a line each with its seconds.
 
     Examples

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..clouds.keeper import Node
+from ..clouds.keeper import Slot
 from ..errors import SkyBootstrapError
 
 VERSION = "0.13.9"
@@ -22,7 +22,7 @@ SHA256 = (
 """Digests of that version's wheels for Linux, from its release on PyPI."""
 
 
-def uv_here() -> str:
+def local_uv() -> str:
     """Return the path of this machine's uv.
 
     Raises
@@ -53,11 +53,11 @@ def run_uv(
     it runs in and of those above, and whoever made the open folder does not say who is asked.
     """
     wanted = (str(Path(each).resolve()) if Path(each).exists() else each for each in requirements)
-    command = [uv_here(), "pip", *words, *wanted]
+    command = [local_uv(), "pip", *words, *wanted]
     return subprocess.run(command, capture_output=True, text=True, cwd=Path.home(), **more)
 
 
-def uv_for(node: Node) -> Path:
+def uv_for_slot(node: Slot) -> Path:
     """Return a uv that runs on a node: this machine's, or a pinned one that is kept here.
 
     Raises
@@ -67,7 +67,7 @@ def uv_for(node: Node) -> Path:
     """
     here = (platform.system(), platform.machine())
     if here == (node.system, node.machine) and node.libc == "gnu":
-        return Path(uv_here())
+        return Path(local_uv())
     folder = Path.home() / ".cache" / "jupyter_sky" / "uv"
     path = folder / f"uv-{VERSION}-{node.machine}-{node.libc}"
     if not path.exists():
@@ -78,7 +78,7 @@ def uv_for(node: Node) -> Path:
     return path
 
 
-def _download(node: Node, work: Path) -> None:
+def _download(node: Slot, work: Path) -> None:
     """Install the pinned uv for a node's kind of machine below a folder, checking its digest."""
     wanted = work / "requirements.txt"
     wanted.write_text(f"uv=={VERSION} {' '.join(f'--hash=sha256:{each}' for each in SHA256)}\n")

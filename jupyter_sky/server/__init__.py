@@ -17,15 +17,15 @@ def load(server_app: Any) -> None:
     from jupyter_server.utils import url_path_join
 
     from . import clusters, cost, follow, form, offers, overview, runs
-    from .desk import Desk
+    from .desk import SkyService
     from .news import SCHEMA
 
     web = server_app.web_app
     logger = server_app.event_logger
     if SCHEMA["$id"] not in logger.schemas:
         logger.register_event_schema(SCHEMA)
-    web.settings["jupyter_sky"] = desk = Desk(server_app, logger)
-    cost.keep_budget(desk)
+    web.settings["jupyter_sky"] = desk = SkyService(server_app, logger)
+    cost.enforce_budget(desk)
     base = web.settings["base_url"]
     web.add_handlers(
         ".*$",
@@ -35,11 +35,11 @@ def load(server_app: Any) -> None:
             for path, handler in module.HANDLERS
         ],
     )
-    if note := without_panel():
+    if note := missing_panel_reason():
         server_app.log.warning(note)
 
 
-def without_panel() -> str:
+def missing_panel_reason() -> str:
     """Return why JupyterLab has no panel; nothing if it has."""
     from jupyter_core.paths import jupyter_path
 

@@ -6,108 +6,112 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError, SkyUsageError
-from .handler import NotNow, SkyHandler, authorized
+from .handler import SkyHandler, StateConflict, authorized
 
 if TYPE_CHECKING:
-    from .desk import Desk
+    from .desk import SkyService
 
 _NAME = r"clusters/([^/]+)"
 
 
-def vitals(desk: Desk, name: str) -> dict[str, Any]:
+def get_metrics(desk: SkyService, name: str) -> dict[str, Any]:
     """Say how busy the nodes of a cluster are, and when it ends if nobody comes."""
-    return desk.ask(desk.up(name), "vitals")
+    return desk.ask(desk.live_cluster(name), "vitals")
 
 
-def down(desk: Desk, name: str) -> dict[str, Any]:
+def end_cluster(desk: SkyService, name: str) -> dict[str, Any]:
     """End a cluster; returns when its cloud has confirmed."""
-    from ..executor.clusters import Clusters
+    from ..executor.clusters import ClusterRegistry
 
     session = desk.session
     with desk.ending(name):
-        if any(found["name"] == name for found in desk.seen.orphans):
-            _end_orphan(desk, name)
+        if any(found["name"] == name for found in desk.snapshot.orphans):
+            _end_orphaned_machines(desk, name)
             return {"ended": name, "place": "not in the store"}
         row = desk.cluster(name)
         if row.state not in ("up", "starting"):
-            desk.up(name)  # says why it is not
+            desk.live_cluster(name)  # says why it is not
         # one of its own: several may be ended at once
-        known = Clusters(session.store, session.notebook, session.id)
-        known.ender = "in the panel"
+        known = ClusterRegistry(session.store, session.notebook, session.id)
+        known.end_initiator = "in the panel"
         try:
-            ended = known.down(name)
+            ended = known.terminate(name)
         except SkyUsageError as error:
-            raise NotNow(
+            raise StateConflict(
                 f"cluster {name} is being launched now: {error.message}",
                 hint="stop the cell that launches it",
             ) from None
-        return {"ended": name, "place": session.place(ended)}
+        return {"ended": name, "place": session.describe_place(ended)}
 
 
-def _end_orphan(desk: Desk, name: str) -> None:
+def _end_orphaned_machines(desk: SkyService, name: str) -> None:
     from .. import clouds
-    from .patrol import strays
+    from .patrol import orphaned_machines
 
-    machines = strays(desk.session).get(name, [])
+    machines = orphaned_machines(desk.session).get(name, [])
     for cloud in {machine.cloud for machine in machines}:
         clouds.get(cloud).terminate([m.id for m in machines if m.cloud == cloud])
-    left = tuple(found for found in desk.seen.orphans if found["name"] != name)
-    desk.see(orphans=left)
+    left = tuple(found for found in desk.snapshot.orphans if found["name"] != name)
+    desk.update_snapshot(orphans=left)
 
 
-def extended(desk: Desk, name: str, time: Any) -> dict[str, Any]:
+def extend_cluster(desk: SkyService, name: str, time: Any) -> dict[str, Any]:
     """Keep a cluster for some time from now on, be it used or not."""
-    from ..executor.extension import extend
+    from ..executor.extension import extend_cluster
     from ..resources import parse_duration
 
     if not isinstance(time, str):
         raise SkyUsageError(f"time {time!r} is not understood", hint='such as {"time": "1h"}')
     seconds = parse_duration(time, "time")
-    row = desk.up(name)
-    left = extend(desk.session.store, row, seconds, lambda op, **more: desk.ask(row, op, **more))
+    row = desk.live_cluster(name)
+    left = extend_cluster(
+        desk.session.store, row, seconds, lambda op, **more: desk.ask(row, op, **more)
+    )
     return {"idle_left": left}
 
 
-def ssh(desk: Desk, name: str) -> dict[str, Any]:
+def get_ssh_command(desk: SkyService, name: str) -> dict[str, Any]:
     """Return the command that opens a shell on the head node of a cluster."""
     from ..provisioner.remote import shell_command
 
-    row = desk.up(name)
+    row = desk.live_cluster(name)
     path = Path(row.connection["file"])
     if row.cloud == "local":
         folder = path.parents[1]
-        raise NotNow(f"cluster {name} is on this machine: {folder}", hint="open a terminal here")
+        raise StateConflict(
+            f"cluster {name} is on this machine: {folder}", hint="open a terminal here"
+        )
     try:
         return {"command": shell_command(path)}
     except (OSError, ValueError, KeyError):
         raise SkyError(f"what is noted of cluster {name} cannot be read: {path}") from None
 
 
-def log(desk: Desk, name: str) -> dict[str, Any]:
+def get_launch_log(desk: SkyService, name: str) -> dict[str, Any]:
     """Return the stages of the launch of a cluster, each with its seconds, as text."""
-    from ..clouds.rented import records_of
+    from ..clouds.rented import launch_records
     from ..provisioner.remote import STAGES
-    from ..provisioner.stages import report
+    from ..provisioner.stages import format_stages
 
     row = desk.cluster(name)
     if file := row.connection.get("file"):
         folder = Path(file).parent
     else:
-        folder = records_of().folder(row.connection.get("token", ""))
-    text = report(folder / STAGES)
+        folder = launch_records().folder(row.connection.get("token", ""))
+    text = format_stages(folder / STAGES)
     if not text and row.cloud == "local":
         text = f"cluster {name} had no stages: it is on this machine\n"
     return {"text": text or "no stage has begun yet\n"}
 
 
-class VitalsHandler(SkyHandler):
+class MetricsHandler(SkyHandler):
     """How busy its nodes are."""
 
     @authorized
     async def get(self, name: str) -> None:
         """Ask its head, which goes by nobody's looking."""
-        self.desk.watchman.somebody_looks()
-        await self.answer(vitals, self.desk, name)
+        self.desk.poller.touch()
+        await self.answer(get_metrics, self.desk, name)
 
 
 class DownHandler(SkyHandler):
@@ -116,7 +120,7 @@ class DownHandler(SkyHandler):
     @authorized
     async def post(self, name: str) -> None:
         """End it, and answer when it is gone."""
-        await self.answer(down, self.desk, name)
+        await self.answer(end_cluster, self.desk, name)
 
 
 class ExtendHandler(SkyHandler):
@@ -125,7 +129,7 @@ class ExtendHandler(SkyHandler):
     @authorized
     async def post(self, name: str) -> None:
         """Keep it: ``{"time": "1h"}``."""
-        await self.answer(lambda: extended(self.desk, name, self.body().get("time")))
+        await self.answer(lambda: extend_cluster(self.desk, name, self.body().get("time")))
 
 
 class SshHandler(SkyHandler):
@@ -134,22 +138,22 @@ class SshHandler(SkyHandler):
     @authorized
     async def get(self, name: str) -> None:
         """Return the command."""
-        await self.answer(ssh, self.desk, name)
+        await self.answer(get_ssh_command, self.desk, name)
 
 
-class LogHandler(SkyHandler):
+class LaunchLogHandler(SkyHandler):
     """Its launch."""
 
     @authorized
     async def get(self, name: str) -> None:
         """Return its stages."""
-        await self.answer(log, self.desk, name)
+        await self.answer(get_launch_log, self.desk, name)
 
 
 HANDLERS = [
-    (rf"{_NAME}/vitals", VitalsHandler),
+    (rf"{_NAME}/vitals", MetricsHandler),
     (rf"{_NAME}/down", DownHandler),
     (rf"{_NAME}/extend", ExtendHandler),
     (rf"{_NAME}/ssh", SshHandler),
-    (rf"{_NAME}/log", LogHandler),
+    (rf"{_NAME}/log", LaunchLogHandler),
 ]

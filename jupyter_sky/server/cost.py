@@ -11,14 +11,14 @@ from ..errors import SkyError
 from .handler import SkyHandler, authorized
 
 if TYPE_CHECKING:
-    from ..bill import Bill
-    from .desk import Desk
+    from ..bill import CostReport
+    from .desk import SkyService
 
-KEEP_SECONDS = 10.0
+RETRY_SECONDS = 10.0
 """How soon after its start, and how often until there is one, the server looks for a store."""
 
 
-def keep_budget(desk: Desk) -> None:
+def enforce_budget(desk: SkyService) -> None:
     """Let this server keep the day's budget as notebooks do, as soon as there is a store.
 
     Its session has a guard. Nobody need have the panel open, and no kernel need live.
@@ -27,7 +27,7 @@ def keep_budget(desk: Desk) -> None:
     def wait() -> None:
         from ..config import Sky
 
-        while not desk.closed.wait(KEEP_SECONDS):
+        while not desk.closed.wait(RETRY_SECONDS):
             with suppress(SkyError):
                 desk.configure()
                 if (Path(Sky.load().data_dir) / "sky.db").exists():
@@ -40,7 +40,7 @@ def keep_budget(desk: Desk) -> None:
 class _CostHandler(SkyHandler):
     """What both forms of the bill share."""
 
-    def bill(self) -> Bill:
+    def bill(self) -> CostReport:
         """Return the bill that is asked for by ``?by=day&since=7d&notebook=PATH``.
 
         Raises
@@ -48,12 +48,12 @@ class _CostHandler(SkyHandler):
         SkyUsageError
             There is no such grouping, or no such time.
         """
-        from ..bill import make, parse_by, parse_since
+        from ..bill import make_report, parse_by, parse_since
 
         by = parse_by(self.get_query_argument("by", "cell"))
         since = parse_since(self.get_query_argument("since", "all"))
         notebook = self.get_query_argument("notebook", "") or None
-        return make(self.desk.session.store, notebook, by, since)
+        return make_report(self.desk.session.store, notebook, by, since)
 
 
 class CostHandler(_CostHandler):
@@ -72,7 +72,7 @@ class CsvHandler(_CostHandler):
     async def get(self) -> None:
         """Answer all lines."""
         try:
-            bill = await self.desk.do(self.bill)
+            bill = await self.desk.run_in_thread(self.bill)
         except SkyError as error:
             self.refuse(error)
             return
@@ -96,15 +96,15 @@ class BudgetHandler(SkyHandler):
     def _set(self) -> dict[str, Any]:
         from .. import budget
 
-        usd = budget.asked(self.body())
-        self.desk.session.clusters.guard.set_budget(usd, "the Cost panel")
+        usd = budget.parse_budget(self.body())
+        self.desk.session.clusters.budget_monitor.set_budget(usd, "the Cost panel")
         return self._found()
 
     def _found(self) -> dict[str, Any]:
         from .. import budget
         from ..bill import budget_dict
 
-        return budget_dict(budget.judge(self.desk.session.store))
+        return budget_dict(budget.assess(self.desk.session.store))
 
 
 HANDLERS = [("cost", CostHandler), (r"cost\.csv", CsvHandler), ("budget", BudgetHandler)]

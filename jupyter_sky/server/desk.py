@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 from .. import project_file
 from ..errors import SkyError
-from .handler import NotKnown, NotNow
-from .lookouts import Lookouts
-from .news import SCHEMA, Watchman
-from .replay import Journals
-from .seen import Seen, Tellings, Told, midnight
+from .handler import NotFound, StateConflict
+from .lookouts import ConnectionPool
+from .news import SCHEMA, ChangePoller
+from .replay import JournalCache
+from .seen import IdleReport, IdleReports, Snapshot, midnight
 
 if TYPE_CHECKING:
     from ..executor.session import Session
     from ..store import ClusterRow, RunRow
-    from .state import State
+    from .state import PanelState
 
 THREADS = 16
-AMOUNT_SECONDS = 5.0
+COST_UPDATE_SECONDS = 5.0
 """While a cluster is up, what it cost grows: the state is another one every so often."""
 
 
-class Desk:
+class SkyService:
     """Answers for one server: its session, its connections, what it has seen lately.
 
     The session is opened at the first question, and tried again at the next when the store cannot
@@ -47,25 +47,27 @@ class Desk:
     def __init__(self, server_app: Any, events: Any) -> None:
         self._app, self._events = server_app, events
         self._own_settings = contextlib.ExitStack()
-        self._own_settings.enter_context(project_file.forbidden())
+        self._own_settings.enter_context(project_file.ignore_project_files())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sky-server")
         self._lock = threading.Lock()
         self._session: Session | None = None
-        self._state: State | None = None
-        self.lookouts = Lookouts()
-        self.journals = Journals()
-        self.seen = Seen()
-        self.told: Tellings = {}
-        self._life, self._serial = uuid.uuid4().hex[:6], 0
+        self._state: PanelState | None = None
+        self.connections = ConnectionPool()
+        self.journals = JournalCache()
+        self.snapshot = Snapshot()
+        self.idle_reports: IdleReports = {}
+        self._instance_id, self._serial = uuid.uuid4().hex[:6], 0
         self._changes, self._signature = "", ()
         self._reading = threading.Lock()
         self.closed = threading.Event()
-        self.watchman = Watchman(self.news, self._tell, self.patrol, self.lookouts.let_go)
+        self.poller = ChangePoller(
+            self.change_marker, self._notify, self.reconcile, self.connections.close_unused
+        )
 
     # -- work --------------------------------------------------------------------------------
 
-    async def do(self, work: Callable[..., Any], *args: Any) -> Any:
+    async def run_in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
         """Do some work in a thread."""
         self._loop = asyncio.get_running_loop()
         return await self._loop.run_in_executor(self._pool, work, *args)
@@ -99,20 +101,20 @@ class Desk:
         Sky.load(self._app)
 
     @property
-    def state(self) -> State:
+    def state(self) -> PanelState:
         """What the store says, with what is known beside it."""
-        from .state import State
+        from .state import PanelState
 
         if self._state is None:
-            self._state = State(self.session.store)
+            self._state = PanelState(self.session.store)
         return self._state
 
     def close(self) -> None:
         """Let go of everything; what runs goes on."""
         self.closed.set()
-        self.watchman.close()
+        self.poller.close()
         self._pool.shutdown(wait=False)
-        self.lookouts.let_go(0.0)
+        self.connections.close_unused(0.0)
         with self._lock:
             if self._session is not None:
                 from ..executor import session as sessions
@@ -123,31 +125,31 @@ class Desk:
 
     # -- what is new -------------------------------------------------------------------------
 
-    def news(self) -> str:
+    def change_marker(self) -> str:
         """Return a word that is another one when something has happened."""
         from .state import signature
 
         store = self.session.store
         with self._reading:
-            changes = store.changes()
+            changes = store.change_marker()
             if changes != self._changes:
                 found = signature(store.database)
                 self._serial += found != self._signature
                 self._changes, self._signature = changes, found
-            return f"{self._life}-{self._serial}"
+            return f"{self._instance_id}-{self._serial}"
 
     def cursor(self) -> str:
         """Return a word that is another one when the state is, be it only in an amount."""
-        news, now = self.news(), time.time()
+        news, now = self.change_marker(), time.time()
         up = bool(self._signature and self._signature[0])
-        return f"{news}-{int(now // AMOUNT_SECONDS if up else midnight(now))}"
+        return f"{news}-{int(now // COST_UPDATE_SECONDS if up else midnight(now))}"
 
-    def see(self, **news: Any) -> None:
+    def update_snapshot(self, **news: Any) -> None:
         """Note what is known beside the store."""
         with self._reading:
-            after = replace(self.seen, **news)
-            if after != self.seen:
-                self.seen = after
+            after = replace(self.snapshot, **news)
+            if after != self.snapshot:
+                self.snapshot = after
                 self._serial += 1
 
     @contextlib.contextmanager
@@ -156,39 +158,39 @@ class Desk:
 
         Raises
         ------
-        NotNow
+        StateConflict
             It is being ended already.
         """
         with self._reading:
-            if name in self.seen.ending:
-                raise NotNow(f"cluster {name} is being ended already")
-            self.seen = replace(self.seen, ending=self.seen.ending | {name})
+            if name in self.snapshot.ending:
+                raise StateConflict(f"cluster {name} is being ended already")
+            self.snapshot = replace(self.snapshot, ending=self.snapshot.ending | {name})
             self._serial += 1
         try:
             yield
         finally:
             with self._reading:
-                self.seen = replace(self.seen, ending=self.seen.ending - {name})
+                self.snapshot = replace(self.snapshot, ending=self.snapshot.ending - {name})
                 self._serial += 1
-            self.lookouts.let_go_of(name)
+            self.connections.close_cluster(name)
 
     def overview(self) -> dict[str, Any]:
         """Return the whole state."""
         cursor = self.cursor()
-        return self.state.now(self.seen, self.told) | {"cursor": cursor}
+        return self.state.to_dict(self.snapshot, self.idle_reports) | {"cursor": cursor}
 
-    def patrol(self) -> None:
+    def reconcile(self) -> None:
         """Ask clouds and clusters how they are."""
-        from .patrol import patrol
+        from .patrol import reconcile
 
-        self.see(**patrol(self.session, self.lookouts))
+        self.update_snapshot(**reconcile(self.session, self.connections))
         for row in self.session.store.clusters():
             # a new connection to a machine elsewhere is for those who look at that cluster
-            if row.cloud == "local" or self.lookouts.open(row):
+            if row.cloud == "local" or self.connections.is_open(row):
                 with contextlib.suppress(SkyError):
                     self.ask(row, "use")
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Tell front ends that there are news."""
         if self._loop is None or self._loop.is_closed():
             return
@@ -205,29 +207,31 @@ class Desk:
 
         Raises
         ------
-        NotKnown
+        NotFound
             None of that name is.
         """
         row = self.session.store.cluster(name)
         if row is None:
             names = ", ".join(row.name for row in self.session.store.clusters()) or "none"
-            raise NotKnown(f"no cluster {name!r} is known", hint=f"up now: {names}")
+            raise NotFound(f"no cluster {name!r} is known", hint=f"up now: {names}")
         return row
 
-    def up(self, name: str) -> ClusterRow:
+    def live_cluster(self, name: str) -> ClusterRow:
         """Return a cluster that is up.
 
         Raises
         ------
-        NotNow
+        StateConflict
             It is known and not up; says why.
         """
         row = self.cluster(name)
         if row.state == "starting":
-            raise NotNow(f"cluster {name} is still coming up", hint="wait until it is up")
+            raise StateConflict(f"cluster {name} is still coming up", hint="wait until it is up")
         if row.state != "up":
             why = f" ({row.note})" if row.note else ""
-            raise NotNow(f"cluster {name} has ended{why}", hint="a %%sky cell starts another")
+            raise StateConflict(
+                f"cluster {name} has ended{why}", hint="a %%sky cell starts another"
+            )
         return row
 
     def run(self, run_id: str) -> RunRow:
@@ -235,28 +239,28 @@ class Desk:
 
         Raises
         ------
-        NotKnown
+        NotFound
             It is not.
         """
         row = self.session.store.run(run_id)
         if row is None:
-            raise NotKnown(f"no run {run_id!r} is known", hint="the state lists the latest runs")
+            raise NotFound(f"no run {run_id!r} is known", hint="the state lists the latest runs")
         return row
 
     def describe(self, row: RunRow) -> dict[str, Any]:
         """Return a run as the state has it."""
-        return self.state.run(row, self.seen)
+        return self.state.run(row, self.snapshot)
 
     # -- asking ------------------------------------------------------------------------------
 
     def ask(self, row: ClusterRow, op: str, **content: Any) -> dict[str, Any]:
         """Ask the head of a cluster that is up, and note what it says of its end."""
         try:
-            answer = self.lookouts.ask(row, op, **content)
+            answer = self.connections.ask(row, op, **content)
         except SkyError:
-            self.watchman.patrol_soon()  # it may be gone
+            self.poller.reconcile_soon()  # it may be gone
             raise
         if "idle_left" in answer:
             left, users = answer["idle_left"], tuple(answer.get("users", ()))
-            self.told[row.name, row.created] = Told(left, time.time(), users)
+            self.idle_reports[row.name, row.created] = IdleReport(left, time.time(), users)
         return answer

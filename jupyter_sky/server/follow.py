@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 from .handler import SkyHandler, authorized
 
 if TYPE_CHECKING:
-    from ..executor.display import Stage, Status
+    from ..executor.display import RunStatus, Stage
     from ..store import ClusterRow, RunRow
-    from .desk import Desk
+    from .desk import SkyService
 
 LATEST = 500
 LEASE_SECONDS = 20.0
 """For how long a page that is silent keeps a run from the others."""
-SETTLING_SECONDS = 10.0
+FINAL_DELAY_SECONDS = 10.0
 """How long a new run is left to the page that has started it."""
 
 _STAGES: dict[str, Any] = {"ok": "done", "error": "failed", "lost": "failed"}
 
 
-class Pages:
+class PageClaims:
     """Which page writes a run into its notebook, so that not two of them save one file."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,13 +47,13 @@ class Pages:
         with self._lock:
             self._claims = {k: v for k, v in self._claims.items() if now - v[1] < LEASE_SECONDS}
             holder = self._claims.get(run_id, ("", 0.0))[0]
-            if not fed and ((holder and holder != page) or age < SETTLING_SECONDS):
+            if not fed and ((holder and holder != page) or age < FINAL_DELAY_SECONDS):
                 return False
             self._claims[run_id] = (page, now)
             return True
 
 
-def of_notebook(desk: Desk, path: str) -> dict[str, Any]:
+def latest_runs(desk: SkyService, path: str) -> dict[str, Any]:
     """Return the latest run of each cell of a notebook.
 
     A notebook that was given another name is known by its cells: those of files that are no longer
@@ -69,21 +69,23 @@ def of_notebook(desk: Desk, path: str) -> dict[str, Any]:
     return {"at": time.time(), "runs": [desk.describe(run) for run in found.values()]}
 
 
-def follow(desk: Desk, pages: Pages, run_id: str, page: str, fed: bool) -> dict[str, Any]:
+def follow_run(
+    desk: SkyService, pages: PageClaims, run_id: str, page: str, fed: bool
+) -> dict[str, Any]:
     """Return a run's status line as an output of its cell, and whether this page saves it."""
-    from ..executor.session import FOLLOWED
+    from ..executor.session import FOLLOW_SECONDS
     from ..widgets.statusline import marks, mimebundle
 
     row = desk.run(run_id)
     about = desk.describe(row)
-    orphaned = row.ended is None and not row.is_watched()
-    if orphaned and not fed and row.shown < FOLLOWED:
+    orphaned = row.ended is None and not row.is_monitored()
+    if orphaned and not fed and row.shown < FOLLOW_SECONDS:
         # the next kernel need not show it: it stands where it belongs
-        desk.session.store.beat_run(run_id, 0.0, FOLLOWED)
+        desk.session.store.record_run_heartbeat(run_id, 0.0, FOLLOW_SECONDS)
     status = _status(desk, row, about)
     return {
         "writer": pages.claim(run_id, page, fed, time.time() - row.started),
-        "over": status.over,
+        "over": status.is_final,
         "output": {
             "output_type": "display_data",
             "data": mimebundle(status),
@@ -92,9 +94,9 @@ def follow(desk: Desk, pages: Pages, run_id: str, page: str, fed: bool) -> dict[
     }
 
 
-def _status(desk: Desk, row: RunRow, about: dict[str, Any]) -> Status:
+def _status(desk: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatus:
     """The status line of a run as its kernel would show it."""
-    from ..executor.display import Status
+    from ..executor.display import RunStatus
 
     session = desk.session
     cluster = session.store.cluster(row.cluster) if row.cluster else None
@@ -105,11 +107,11 @@ def _status(desk: Desk, row: RunRow, about: dict[str, Any]) -> Status:
     notes = [f"stopped {row.stop}"] if row.stop and ended is not None else []
     if about["status"] == "lost":
         notes.append("lost: its cluster ended before it did")
-    return Status(
+    return RunStatus(
         stage=stage,
         seconds=max(0.0, (ended or time.time()) - row.started),
         cluster=cluster.name if cluster else None,
-        place=session.place(cluster) if cluster else None,
+        place=session.describe_place(cluster) if cluster else None,
         price=row.price,
         cell_usd=about["usd"] if row.nodes else None,
         notebook_usd=session.ledger.notebook_usd(row.notebook),
@@ -132,13 +134,13 @@ class NotebookHandler(SkyHandler):
         path = self.get_query_argument("path")
         # as the server names a kernel's notebook to it
         folder = self.kernel_manager.cwd_for_path(path)
-        await self.answer(of_notebook, self.desk, os.path.join(folder, Path(path).name))
+        await self.answer(latest_runs, self.desk, os.path.join(folder, Path(path).name))
 
 
 class FollowHandler(SkyHandler):
     """``POST runs/ID/follow``: a page that shows a run's cell asks what to put there."""
 
-    pages = Pages()
+    pages = PageClaims()
 
     @authorized
     async def post(self, run_id: str) -> None:
@@ -147,7 +149,7 @@ class FollowHandler(SkyHandler):
         def work() -> dict[str, Any]:
             asked = self.body()
             page, fed = str(asked.get("page", "")), bool(asked.get("fed"))
-            return follow(self.desk, self.pages, run_id, page, fed)
+            return follow_run(self.desk, self.pages, run_id, page, fed)
 
         await self.answer(work)
 

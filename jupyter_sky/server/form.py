@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyStoreError, SkyUsageError, suggest
-from .handler import NotKnown, SkyHandler, authorized
+from .handler import NotFound, SkyHandler, authorized
 
 if TYPE_CHECKING:
     from ..forms.complete import Known
@@ -43,7 +43,7 @@ class FormHandler(SkyHandler):
 
         known = answers(self._known)
         if kind not in known:
-            raise NotKnown(f"form/{kind}: not known", hint=suggest(kind, known))
+            raise NotFound(f"form/{kind}: not known", hint=suggest(kind, known))
         return known[kind](asked())
 
     def _known(self, asked: dict[str, Any]) -> Known:

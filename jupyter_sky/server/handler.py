@@ -13,20 +13,20 @@ from jupyter_server.base.handlers import APIHandler
 from ..errors import SkyBudget, SkyError, SkyNoOffer, SkyStoreError, SkyUsageError
 
 if TYPE_CHECKING:
-    from .desk import Desk
+    from .desk import SkyService
 
 
-class NotKnown(SkyError):
+class NotFound(SkyError):
     """What was asked about is not there."""
 
 
-class NotNow(SkyError):
+class StateConflict(SkyError):
     """What was asked cannot be done in the state that things are in."""
 
 
 _STATUS: tuple[tuple[type[SkyError], int], ...] = (
-    (NotKnown, 404),
-    (NotNow, 409),
+    (NotFound, 404),
+    (StateConflict, 409),
     (SkyStoreError, 503),
     (SkyUsageError, 400),
     (SkyNoOffer, 400),
@@ -70,14 +70,14 @@ class SkyHandler(APIHandler):
     _track_activity = False  # a panel that is open is no work: a hub may stop an idle server
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> SkyService:
         """What this server knows of clusters and runs."""
         return self.settings["jupyter_sky"]
 
     async def answer(self, work: Callable[..., Any], *args: Any) -> None:
         """Do some work in a thread and answer what it returns, or why it could not be done."""
         try:
-            found = await self.desk.do(work, *args)
+            found = await self.desk.run_in_thread(work, *args)
         except SkyError as error:
             self.refuse(error)
         else:

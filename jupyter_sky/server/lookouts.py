@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ..engines.tunnel import Tunnel
     from ..store import ClusterRow
 
-KEPT_SECONDS = 60.0
+IDLE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class _Lookout:
+class _Connection:
     """One connection, or the place for it."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -36,11 +36,11 @@ class _Lookout:
             tunnel.close()
 
 
-class Lookouts:
+class ConnectionPool:
     """The connections of one server, by cluster. None of them keeps a cluster up."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, float], _Lookout] = {}
+        self._connections: dict[tuple[str, float], _Connection] = {}
         self._lock = threading.Lock()
 
     def ask(self, row: ClusterRow, op: str, **content: Any) -> dict[str, Any]:
@@ -52,13 +52,13 @@ class Lookouts:
             It does not answer.
         """
         with self._lock:
-            found = self._kept.setdefault((row.name, row.created), _Lookout())
+            found = self._connections.setdefault((row.name, row.created), _Connection())
             found.used = time.monotonic()
         with found.lock:
             if found.tunnel is not None and (found.tunnel.lost_reason or not found.tunnel.is_up):
                 found.close()
             if found.observer is None:
-                _open(found, row)
+                _connect(found, row)
             observer = found.observer
         assert observer is not None
         try:
@@ -68,33 +68,33 @@ class Lookouts:
                 found.close()  # the next question tries it anew
             raise
 
-    def open(self, row: ClusterRow) -> bool:
+    def is_open(self, row: ClusterRow) -> bool:
         """Whether there is a connection to a cluster now."""
-        found = self._kept.get((row.name, row.created))
+        found = self._connections.get((row.name, row.created))
         return found is not None and found.observer is not None
 
-    def let_go_of(self, name: str) -> None:
+    def close_cluster(self, name: str) -> None:
         """Close the connection to a cluster that has ended."""
-        for key in [key for key in self._kept if key[0] == name]:
-            if found := self._kept.pop(key, None):
+        for key in [key for key in self._connections if key[0] == name]:
+            if found := self._connections.pop(key, None):
                 with found.lock:
                     found.close()
 
-    def let_go(self, seconds: float = KEPT_SECONDS) -> None:
+    def close_unused(self, seconds: float = IDLE_SECONDS) -> None:
         """Close what has not been used for some seconds."""
         old = time.monotonic() - seconds
         with self._lock:
-            unused = [key for key, found in self._kept.items() if found.used <= old]
-            closing = [self._kept.pop(key) for key in unused]
+            unused = [key for key, found in self._connections.items() if found.used <= old]
+            closing = [self._connections.pop(key) for key in unused]
         for found in closing:
             with found.lock:
                 found.close()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._connections)
 
 
-def _open(found: _Lookout, row: ClusterRow) -> None:
+def _connect(found: _Connection, row: ClusterRow) -> None:
     from ..engines import connection_file
     from ..engines.observer import Observer
     from ..provisioner.remote import open_tunnel

@@ -24,12 +24,12 @@ SCHEMA: dict[str, Any] = {
     "properties": {"cursor": {"type": "string", "description": "ETag of the state."}},
 }
 
-LOOKED_SECONDS = 60.0
+VIEWER_SECONDS = 60.0
 TICK_SECONDS = 0.5
-PATROL_SECONDS = 30.0
+RECONCILE_SECONDS = 30.0
 
 
-class Watchman:
+class ChangePoller:
     """Looks for news twice a second, and goes on patrol now and then, while anybody is there.
 
     Parameters
@@ -51,71 +51,71 @@ class Watchman:
         patrol: Callable[[], None],
         rest: Callable[[], None],
     ) -> None:
-        self._news, self._tell, self._patrol, self._rest = news, tell, patrol, rest
+        self._change_marker, self._notify, self._reconcile, self._on_tick = news, tell, patrol, rest
         self._lock = threading.Lock()
-        self._looked = 0.0
+        self._touched_at = 0.0
         self._thread: threading.Thread | None = None
-        self._patrolling: threading.Thread | None = None
-        self._patrolled = 0.0
+        self._reconciler: threading.Thread | None = None
+        self._reconciled_at = 0.0
         self._closed = threading.Event()
 
-    def somebody_looks(self) -> None:
+    def touch(self) -> None:
         """Begin to work, or go on."""
-        self._looked = time.monotonic()
+        self._touched_at = time.monotonic()
         with self._lock:
             if self._thread is None and not self._closed.is_set():
-                self._thread = threading.Thread(target=self._work, name="sky-news", daemon=True)
+                self._thread = threading.Thread(target=self._poll, name="sky-news", daemon=True)
                 self._thread.start()
 
-    def patrol_soon(self) -> None:
+    def reconcile_soon(self) -> None:
         """Go on patrol at the next tick."""
-        self._patrolled = 0.0
+        self._reconciled_at = 0.0
 
     def close(self) -> None:
         """End, and wait until it has ended."""
         self._closed.set()
-        for thread in (self._thread, self._patrolling):
+        for thread in (self._thread, self._reconciler):
             if thread is not None and thread is not threading.current_thread():
                 thread.join(10.0)
 
-    def _work(self) -> None:
+    def _poll(self) -> None:
         known = ""
         while not self._closed.wait(TICK_SECONDS):
-            if self._is_left():
+            if self._stop_if_unwatched():
                 return
-            with self._safely():
-                word = self._news()
+            with self._log_errors():
+                word = self._change_marker()
                 if known and word != known:
-                    self._tell()
+                    self._notify()
                 known = word
-            with self._safely():
-                self._rest()
-            if time.monotonic() - self._patrolled > PATROL_SECONDS:
-                self._send_patrol()
+            with self._log_errors():
+                self._on_tick()
+            if time.monotonic() - self._reconciled_at > RECONCILE_SECONDS:
+                self._start_reconciliation()
 
-    def _is_left(self) -> bool:
+    def _stop_if_unwatched(self) -> bool:
         """Whether nobody looks any more; then this thread is no longer the one that works."""
         with self._lock:
-            left = time.monotonic() - self._looked > LOOKED_SECONDS
+            left = time.monotonic() - self._touched_at > VIEWER_SECONDS
             if left:
                 self._thread = None
             return left
 
-    def _send_patrol(self) -> None:
-        if self._patrolling is not None and self._patrolling.is_alive():
+    def _start_reconciliation(self) -> None:
+        if self._reconciler is not None and self._reconciler.is_alive():
             return
-        self._patrolled = time.monotonic()
+        self._reconciled_at = time.monotonic()
 
         def go() -> None:
-            with self._safely():
-                self._patrol()
+            with self._log_errors():
+                self._reconcile()
 
-        self._patrolling = threading.Thread(target=go, name="sky-patrol", daemon=True)
-        self._patrolling.start()
+        self._reconciler = threading.Thread(target=go, name="sky-patrol", daemon=True)
+        self._reconciler.start()
 
     @staticmethod
     @contextlib.contextmanager
-    def _safely() -> Any:
+    def _log_errors() -> Any:
         try:
             yield
         except SkyError:  # whoever asks for the state is told; the next tick may do better

@@ -30,7 +30,7 @@ def offers(what: str | None, limit: int, labels: dict[str, Any]) -> dict[str, An
     lines = found.lines()
     sources = dict.fromkeys(line.offer.source for line in lines if line.offer.source)
     return {
-        "offers": [_described(line) for line in lines],
+        "offers": [_describe_offer(line) for line in lines],
         "total": len(found),
         "at": time.time(),
         "source": ", ".join(sources),
@@ -38,7 +38,7 @@ def offers(what: str | None, limit: int, labels: dict[str, Any]) -> dict[str, An
     }
 
 
-def _described(line: Any) -> dict[str, Any]:
+def _describe_offer(line: Any) -> dict[str, Any]:
     from ..resources import Resources
 
     offer = line.offer

@@ -5,44 +5,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyError
-from .seen import orphan
+from .seen import describe_orphan
 
 if TYPE_CHECKING:
     from ..clouds import Machine
     from ..executor.session import Session
     from ..store import ClusterRow, RunRow
-    from .lookouts import Lookouts
+    from .lookouts import ConnectionPool
 
-FAR_AHEAD = 2**53
+JOURNAL_END = 2**53
 """A place in a journal behind its end: of a run only its state is asked."""
 
 
-def patrol(session: Session, lookouts: Lookouts) -> dict[str, Any]:
-    """Compare what is remembered with what clouds and clusters say; return what is new in `Seen`.
+def reconcile(session: Session, lookouts: ConnectionPool) -> dict[str, Any]:
+    """Compare what is remembered with what clouds and clusters say; return what is new in `Snapshot`.
 
     A cluster that has ended unseen is closed in the store, with the reason. What no cluster has is
     only shown: to end it is for its owner to say.
     """
-    session.clusters.forget_unsent()
+    session.clusters.close_unsent_runs()
     notices: list[str] = []
     up: list[ClusterRow] = []
     orphans: dict[str, list[Machine]] = {}
     try:
         up = session.clusters.reconcile()
-        orphans = strays(session)
+        orphans = orphaned_machines(session)
     except SkyError as error:
         notices.append(f"a cloud cannot be asked now: {error.message}")
     return {
-        "orphans": tuple(orphan(name, machines) for name, machines in orphans.items()),
-        "ends": _ends(session, lookouts, up),
+        "orphans": tuple(describe_orphan(name, machines) for name, machines in orphans.items()),
+        "ends": _find_ends(session, lookouts, up),
         "notices": tuple(notices),
     }
 
 
-def strays(session: Session) -> dict[str, list[Machine]]:
+def orphaned_machines(session: Session) -> dict[str, list[Machine]]:
     """Return machines that no cluster has, under names that no cluster bears."""
-    found = session.clusters.orphans()
-    needed, tokens = session.clusters.needed()  # a cluster may have come up meanwhile
+    found = session.clusters.find_orphans()
+    needed, tokens = session.clusters.live_identities()  # a cluster may have come up meanwhile
     names = {row.name for row in session.store.clusters()}
     return {
         f"{name} (stray)" if name in names else name: left
@@ -51,8 +51,8 @@ def strays(session: Session) -> dict[str, list[Machine]]:
     }
 
 
-def _ends(
-    session: Session, lookouts: Lookouts, up: list[ClusterRow]
+def _find_ends(
+    session: Session, lookouts: ConnectionPool, up: list[ClusterRow]
 ) -> dict[str, tuple[str, float]]:
     """Return the ends of runs whose kernel is gone; the next kernel closes them in the store.
 
@@ -62,19 +62,19 @@ def _ends(
     rows = {row.name: row for row in up}
     for run in session.store.runs(status="running", limit=None):
         row = rows.get(run.cluster)
-        if row is None or run.is_watched():
+        if row is None or run.is_monitored():
             continue
-        if row.cloud != "local" and not lookouts.open(row):
+        if row.cloud != "local" and not lookouts.is_open(row):
             continue
-        end = _end(lookouts, row, run)
+        end = _find_end(lookouts, row, run)
         if end is not None:
             found[run.run_id] = end
     return found
 
 
-def _end(lookouts: Lookouts, row: ClusterRow, run: RunRow) -> tuple[str, float] | None:
+def _find_end(lookouts: ConnectionPool, row: ClusterRow, run: RunRow) -> tuple[str, float] | None:
     try:
-        told = lookouts.ask(row, "journal", run=run.run_id, start=FAR_AHEAD)
+        told = lookouts.ask(row, "journal", run=run.run_id, start=JOURNAL_END)
         if told["status"] == "running" and run.stop:  # it was waiting for its engine, perhaps
             ranks = list(range(row.nodes))
             lookouts.ask(row, "interrupt", run=run.run_id, ranks=ranks)

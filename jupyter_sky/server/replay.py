@@ -14,16 +14,16 @@ from typing import Any
 
 Entry = dict[str, Any]
 
-MARK_BYTES = 2**18
-ANSWER_BYTES = 2**20
+INDEX_INTERVAL_BYTES = 2**18
+MAX_RESPONSE_BYTES = 2**20
 """About how much of a journal is answered at once: the rest comes with the next question."""
-KEPT_FILES = 64
+MAX_CACHED_FILES = 64
 
-_LINES = re.compile(r"(?<=\n)")
+_TEXT_STREAMS = re.compile(r"(?<=\n)")
 
 
 @dataclass(slots=True)
-class _File:
+class _JournalFile:
     """Where the entries of a growing file begin, as far as it has been read."""
 
     path: Path
@@ -53,7 +53,7 @@ class _File:
                 except ValueError:  # cut by a full disk
                     entries.append({"type": "lost"})
                 taken += len(line)
-                if taken > ANSWER_BYTES:
+                if taken > MAX_RESPONSE_BYTES:
                     break
         return entries, max(start, number)
 
@@ -61,12 +61,12 @@ class _File:
         if number <= self.count:
             return
         self.count, self.size = number, offset
-        if offset - self.offsets[-1] > MARK_BYTES:
+        if offset - self.offsets[-1] > INDEX_INTERVAL_BYTES:
             self.numbers.append(number)
             self.offsets.append(offset)
 
 
-class Journals:
+class JournalCache:
     """The journals of runs that are files on this machine.
 
     Examples
@@ -75,15 +75,15 @@ class Journals:
     """
 
     def __init__(self) -> None:
-        self._files: OrderedDict[Path, _File] = OrderedDict()
+        self._files: OrderedDict[Path, _JournalFile] = OrderedDict()
         self._lock = threading.Lock()
 
     def read(self, path: Path, start: int) -> tuple[list[Entry], int]:
         """Return entries from number `start` on, and the number of the next; about 1 MB at once."""
         with self._lock:
-            file = self._files.setdefault(path, _File(path))
+            file = self._files.setdefault(path, _JournalFile(path))
             self._files.move_to_end(path)
-            while len(self._files) > KEPT_FILES:
+            while len(self._files) > MAX_CACHED_FILES:
                 self._files.popitem(last=False)
             try:
                 return file.read(start)
@@ -95,7 +95,7 @@ class Journals:
 
 
 @dataclass(slots=True)
-class Outputs:
+class OutputArea:
     """Outputs as a notebook keeps them, made of entries of a journal in their order.
 
     Attributes
@@ -104,7 +104,7 @@ class Outputs:
         Whether the cell has cleared what it had shown before the first of these.
     """
 
-    many: bool = False
+    is_multi_rank: bool = False
     shown: list[dict[str, Any]] = field(default_factory=list)
     cleared: bool = False
     _clearing: bool = False
@@ -138,7 +138,7 @@ class Outputs:
 
     def _stream(self, rank: int, name: str, text: str) -> None:
         last = self.shown[-1] if self.shown else {}
-        if self.many:
+        if self.is_multi_rank:
             text = self._prefixed(rank, text, last.get("name") == name)
         if last.get("output_type") == "stream" and last["name"] == name:
             last["text"] += text
@@ -149,7 +149,7 @@ class Outputs:
         """Say whose each line is."""
         own = continues and self._open == rank
         cut = continues and self._open not in (None, rank)
-        lines = [line for line in _LINES.split(text) if line]
+        lines = [line for line in _TEXT_STREAMS.split(text) if line]
         marked = [line if own and not i else f"[{rank}] {line}" for i, line in enumerate(lines)]
         self._open = None if text.endswith("\n") else rank
         return "".join(["\n" if cut else "", *marked])
@@ -170,7 +170,7 @@ def _data(content: dict[str, Any]) -> dict[str, Any]:
     return kept | ({"transient": {"display_id": name}} if name else {})
 
 
-def outputs(entries: Iterable[Entry]) -> Outputs:
+def outputs(entries: Iterable[Entry]) -> OutputArea:
     """Return entries as outputs; where several nodes print, each line says whose it is.
 
     Examples
@@ -180,7 +180,7 @@ def outputs(entries: Iterable[Entry]) -> Outputs:
     [{'output_type': 'stream', 'name': 'stdout', 'text': 'aa'}]
     """
     listed = list(entries)
-    found = Outputs(len({entry["rank"] for entry in listed if entry["type"] == "stream"}) > 1)
+    found = OutputArea(len({entry["rank"] for entry in listed if entry["type"] == "stream"}) > 1)
     for entry in listed:
         found.add(entry)
     return found
@@ -203,7 +203,7 @@ def lines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     for entry in entries:
         stream, text = _text(entry)
         said = {"rank": entry.get("rank", 0), "stream": stream, "at": entry.get("time")}
-        found += [said | {"text": line} for line in _LINES.split(text) if line]
+        found += [said | {"text": line} for line in _TEXT_STREAMS.split(text) if line]
     return found
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-FRESH_SECONDS = 60.0
+USE_VALID_SECONDS = 60.0
 """For how long a cluster that is used is taken to be used still."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class IdleReport:
     """A head's last word of how its cluster is used.
 
     Attributes
@@ -29,21 +29,21 @@ class Told:
     at: float
     users: tuple[str, ...] = ()
 
-    def left(self, now: float) -> float | None:
+    def seconds_left(self, now: float) -> float | None:
         """Return the seconds until its end; None when that is no longer known.
 
         A cluster that has outlived what its head said was used meanwhile.
         """
         left = self.at + self.idle_left - now
-        return left if left > 0 and (not self.users or now - self.at < FRESH_SECONDS) else None
+        return left if left > 0 and (not self.users or now - self.at < USE_VALID_SECONDS) else None
 
 
-Tellings = dict[tuple[str, float], Told]
+IdleReports = dict[tuple[str, float], IdleReport]
 """The last word of each head, by the name of its cluster and when that was made."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Snapshot:
     """What is known beside the store.
 
     Attributes
@@ -75,7 +75,7 @@ def midnight(now: float) -> float:
     return datetime.combine(datetime.fromtimestamp(now).date(), datetime.min.time()).timestamp()
 
 
-def orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:
+def describe_orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:
     """Describe machines that no cluster has, as a cluster whose price nobody knows."""
     found = list(machines)
     cloud = found[0].cloud

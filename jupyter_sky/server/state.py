@@ -13,17 +13,17 @@ from typing import Any
 
 from .. import budget
 from .._version import __version__
-from ..billing import billed_sql
+from ..billing import billed_seconds_sql
 from ..database import Database
 from ..ledger import run_usd
 from ..offers import Offer
 from ..processes import is_alive
 from ..store import IntervalRow, RunRow, Store
-from .seen import FRESH_SECONDS, Seen, Tellings, Told, midnight
+from .seen import USE_VALID_SECONDS, IdleReport, IdleReports, Snapshot, midnight
 
 RUNS = 100
-LOST_SECONDS = 86400.0
-DOWN_SECONDS = 600.0
+SHOW_LOST_SECONDS = 86400.0
+SHOW_ENDED_SECONDS = 600.0
 """How long a cluster is shown after its end, if it was lost and if somebody ended it."""
 
 _SHOWN = """
@@ -50,7 +50,7 @@ _SPANS = """
 """
 _LINES = f"""
     SELECT cluster_id, price, started, CASE WHEN is_last
-        THEN max(ended, begun + {billed_sql("cloud", "(ended - begun)")}) ELSE ended END AS ended
+        THEN max(ended, begun + {billed_seconds_sql("cloud", "(ended - begun)")}) ELSE ended END AS ended
     FROM ({_SPANS} {{where}})
 """
 _OF_CLUSTERS = """
@@ -95,7 +95,7 @@ def signature(db: Database) -> tuple[Any, ...]:
     return tuple(tuple(tuple(row) for row in db.read(sql)) for sql in _SIGNATURE)
 
 
-class State:
+class PanelState:
     """The state of one store.
 
     What a run that has ended cost is computed once and kept.
@@ -106,7 +106,7 @@ class State:
         self._store, self._db = store, store.database
         self._usd: dict[str, float | None] = {}
 
-    def now(self, seen: Seen, told: Tellings) -> dict[str, Any]:
+    def to_dict(self, seen: Snapshot, told: IdleReports) -> dict[str, Any]:
         """Return everything that the panel shows; see the server's REST interface."""
         now = time.time()
         runs = self._runs(now, seen)
@@ -117,7 +117,7 @@ class State:
             "at": now,
             "notices": [*self.store.notices, *seen.notices],
             "rate": {
-                "usd_h": _known(rate["usd"], rate["unknown"] or 0, rate["open"]),
+                "usd_h": _sum_known(rate["usd"], rate["unknown"] or 0, rate["open"]),
                 "unknown": rate["unknown"] or 0,
             },
             "today": self._today(now),
@@ -130,11 +130,11 @@ class State:
     def _clusters(
         self,
         now: float,
-        seen: Seen,
-        told: Tellings,
+        seen: Snapshot,
+        told: IdleReports,
         runs: Sequence[dict[str, Any]],
     ) -> list[dict[str, Any]]:
-        since = {"lost": now - LOST_SECONDS, "down": now - DOWN_SECONDS}
+        since = {"lost": now - SHOW_LOST_SECONDS, "down": now - SHOW_ENDED_SECONDS}
         rows = self._db.read(_SHOWN, since)
         spent = self._spent([row["id"] for row in rows], now)
         running: dict[str, int] = {}
@@ -159,9 +159,9 @@ class State:
     def _today(self, now: float) -> dict[str, Any]:
         parts = self._db.read(_SINCE, {"now": now, "since": midnight(now)})
         usd, unknown = sum(row["usd"] for row in parts), sum(row["unknown"] for row in parts)
-        limit = budget.read(self.store).usd
+        limit = budget.read_budget(self.store).usd
         return {
-            "usd": _known(usd, unknown, unknown + (usd > 0)),
+            "usd": _sum_known(usd, unknown, unknown + (usd > 0)),
             "unknown": unknown,
             "budget": limit,
             "over": limit is not None and usd >= limit,
@@ -169,14 +169,16 @@ class State:
 
     # -- runs ------------------------------------------------------------------------------
 
-    def _runs(self, now: float, seen: Seen) -> list[dict[str, Any]]:
+    def _runs(self, now: float, seen: Snapshot) -> list[dict[str, Any]]:
         return self._described(self._store.latest_runs(RUNS), now, seen)
 
-    def run(self, row: RunRow, seen: Seen) -> dict[str, Any]:
+    def run(self, row: RunRow, seen: Snapshot) -> dict[str, Any]:
         """Return what is known of one run."""
         return self._described([row], time.time(), seen)[0]
 
-    def _described(self, rows: Sequence[RunRow], now: float, seen: Seen) -> list[dict[str, Any]]:
+    def _described(
+        self, rows: Sequence[RunRow], now: float, seen: Snapshot
+    ) -> list[dict[str, Any]]:
         asked = [row.run_id for row in rows if row.run_id not in self._usd and row.nodes]
         pieces = self._pieces(asked)
         found = []
@@ -209,8 +211,8 @@ class State:
 def _cluster(
     row: dict[str, Any],
     now: float,
-    seen: Seen,
-    told: Tellings,
+    seen: Snapshot,
+    told: IdleReports,
     running: int,
     usd: float | None,
 ) -> dict[str, Any]:
@@ -221,13 +223,13 @@ def _cluster(
     if launcher and not is_alive(launcher.get("launcher", {}), row["renewed"], now):
         note = "its notebook was killed while it launched it; end it to be sure that nothing is up"
     said = told.get((name, row["created"]))
-    users = said.users if said and now - said.at < FRESH_SECONDS else ()
+    users = said.users if said and now - said.at < USE_VALID_SECONDS else ()
     taken = "name state cloud region instance_type nodes price price_source price_date notebook"
     return {
         **{key: row[key] for key in taken.split()},
         **{key: row[key] for key in ("created", "idle", "resources")},
         "state": state,
-        "where": _where(row["offer"], row["nodes"]),
+        "where": _place_text(row["offer"], row["nodes"]),
         "spot": bool(row["spot"]),
         "idle_left": _idle_left(row, now, said, running) if state == "up" else None,
         "users": list(users),
@@ -239,7 +241,9 @@ def _cluster(
     }
 
 
-def _idle_left(row: dict[str, Any], now: float, said: Told | None, running: int) -> float | None:
+def _idle_left(
+    row: dict[str, Any], now: float, said: IdleReport | None, running: int
+) -> float | None:
     """Return the seconds until an unused cluster ends; None when that is not known.
 
     Its head knows best; cells may have run since it was asked. A cluster that is still up after
@@ -247,13 +251,13 @@ def _idle_left(row: dict[str, Any], now: float, said: Told | None, running: int)
     """
     last = now if running else max(row["last_run"] or 0.0, row["created"])
     left = max(last + row["idle"] - now, row["kept"] - now)
-    if said and (told := said.left(now)):
+    if said and (told := said.seconds_left(now)):
         left = max(left, told)
     return left if left > 0 else None
 
 
 @lru_cache(maxsize=4096)
-def _where(offer: str, nodes: int) -> str:
+def _place_text(offer: str, nodes: int) -> str:
     place = Offer(**json.loads(offer)).place
     return f"{nodes} x {place}" if nodes > 1 else place
 
@@ -265,7 +269,7 @@ def lease_end(machines: str) -> float | None:
     return min((end for end in ends if end is not None), default=None)
 
 
-def _run(row: RunRow, usd: float | None, seen: Seen) -> dict[str, Any]:
+def _run(row: RunRow, usd: float | None, seen: Snapshot) -> dict[str, Any]:
     taken = "run_id notebook cell cell_id name code stage status started ended price nodes"
     found = {key: getattr(row, key) for key in taken.split()}
     if row.ended is None and row.run_id in seen.ends:
@@ -277,6 +281,6 @@ def _run(row: RunRow, usd: float | None, seen: Seen) -> dict[str, Any]:
     return {**found, "cluster": row.cluster or None, "usd": usd, "stoppable": stoppable}
 
 
-def _known(usd: float, unknown: int, parts: int) -> float | None:
+def _sum_known(usd: float, unknown: int, parts: int) -> float | None:
     """A sum; unknown where it has parts and knows none of them."""
     return None if unknown and unknown == parts else usd

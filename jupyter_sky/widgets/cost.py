@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import budget
-from ..bill import Bill, parse_by, text_row
+from ..bill import CostReport, parse_by, text_row
 from ..errors import SkyUsageError
 from ..ledger import By
 from .statusline import PLAIN
@@ -34,7 +34,7 @@ MOST_OF_A_CORE = 0.004
 MOST_LIVE = 8
 """Views that are kept up to date: of more than that the oldest ones keep their figures."""
 
-Read = Callable[[By, str], Bill]
+Read = Callable[[By, str], CostReport]
 """Makes a bill by something, since a moment as `jupyter_sky.bill.parse_since` reads it."""
 _QUIET = "opacity: 0.72"
 
@@ -123,7 +123,7 @@ class Cost:
     # -- static forms ------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        facts = [f"{name}: {text}" for name, text in self.bill.facts]
+        facts = [f"{name}: {text}" for name, text in self.bill.headline]
         if self.compact:
             return f"☁ {' · '.join(facts)}"
         return "\n".join(["Cost", *facts, "", str(self.table), "", *self.bill.notes])
@@ -132,7 +132,7 @@ class Cost:
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
-        facts = self.bill.facts
+        facts = self.bill.headline
         if self.compact:
             words = " · ".join(f"{escape(name)} <b>{escape(text)}</b>" for name, text in facts)
             return f'<div class="{PLAIN}" role="status" style="{TABLE}">{words}</div>'
@@ -207,10 +207,10 @@ class Cost:
         return {"text": bill.to_csv(), "name": bill.file_name}
 
     def _asked_budget(self, payload: dict[str, Any]) -> dict[str, Any]:
-        self._set_budget(budget.asked(payload))
+        self._set_budget(budget.parse_budget(payload))
         return self._asked(payload)
 
-    def _chosen(self, payload: dict[str, Any]) -> Bill:
+    def _chosen(self, payload: dict[str, Any]) -> CostReport:
         by = parse_by(str(payload.get("by") or self.bill.by))
         return self._read(by, str(payload.get("since") or "all"))
 

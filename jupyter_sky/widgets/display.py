@@ -7,7 +7,7 @@ import threading
 import uuid
 from typing import Any
 
-from ..executor.display import Display, Status
+from ..executor.display import Display, RunStatus
 from .statusline import marks, mimebundle, to_text
 
 
@@ -29,13 +29,13 @@ class CellDisplay:
         self._captured = False
         self._lock = threading.RLock()
 
-    def status(self, status: Status) -> None:
+    def status(self, status: RunStatus) -> None:
         """Show or replace the status line."""
         with self._lock:
             self._shown = {"data": mimebundle(status), "metadata": marks(status)}
             self._show_status()
 
-    def remark(self, status: Status) -> None:
+    def update_status(self, status: RunStatus) -> None:
         """Replace the status line of a cell that has ended."""
         self.status(status)
 
@@ -171,12 +171,12 @@ class PlainDisplay:
     def __init__(self, shell: Any) -> None:
         self.shell = shell
 
-    def status(self, status: Status) -> None:
+    def status(self, status: RunStatus) -> None:
         """Print the last status only: lines above cannot be changed here."""
-        if status.over:
+        if status.is_final:
             self._print(sys.stdout, to_text(status) + "\n")
 
-    def remark(self, status: Status) -> None:
+    def update_status(self, status: RunStatus) -> None:
         """Print nothing: it would stand below what somebody else prints now."""
 
     def send(

@@ -6,7 +6,7 @@ import time
 from html import escape
 from typing import Any
 
-from ..executor.display import Status
+from ..executor.display import RunStatus
 from ..ledger import format_usd
 from ..resources import format_elapsed
 
@@ -40,7 +40,7 @@ _QUIET = "opacity: 0.72"
 _NOTE = "font-size: 0.92em; opacity: 0.85"
 
 
-def to_text(status: Status) -> str:
+def to_text(status: RunStatus) -> str:
     """The status as plain text, notes on lines of their own.
 
     Examples
@@ -52,13 +52,13 @@ def to_text(status: Status) -> str:
     return "\n".join([line, *(f"  {note}" for note in status.notes)])
 
 
-def to_html(status: Status) -> str:
+def to_html(status: RunStatus) -> str:
     """The status as HTML that stays legible where styles are stripped, in light and in dark."""
     colour = _COLOURS.get(status.stage, _WAITING)
     facts = "".join(f" · {escape(fact)}" for fact in _facts(status))
     notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in status.notes)
     # A screen reader hears how the cell ended, not every second of the way there.
-    live = "polite" if status.over else "off"
+    live = "polite" if status.is_final else "off"
     source = f' title="price from {escape(status.price_from)}"' if status.price_from else ""
     return (
         f'<div class="{PLAIN}" role="status" aria-live="{live}" style="{_LINE}">'
@@ -68,17 +68,17 @@ def to_html(status: Status) -> str:
     )
 
 
-def mimebundle(status: Status) -> dict[str, Any]:
+def mimebundle(status: RunStatus) -> dict[str, Any]:
     """All forms, for ``display(..., raw=True)``.
 
     While a run goes on, JupyterLab draws the card of it; what is over is HTML and text alone, so
     that a saved notebook needs nobody to draw it.
     """
     static = {"text/html": to_html(status), "text/plain": to_text(status)}
-    return static if status.over or not status.run_id else {CARD: to_card(status), **static}
+    return static if status.is_final or not status.run_id else {CARD: to_card(status), **static}
 
 
-def to_card(status: Status) -> dict[str, Any]:
+def to_card(status: RunStatus) -> dict[str, Any]:
     """The status as data, for a card that goes on by itself: ``static/card.js`` draws it."""
     return {
         "version": 1,
@@ -97,12 +97,12 @@ def to_card(status: Status) -> dict[str, Any]:
     }
 
 
-def marks(status: Status) -> dict[str, Any]:
+def marks(status: RunStatus) -> dict[str, Any]:
     """Metadata of the output: whose it is, so that the page that opens the notebook knows."""
     return {"jupyter_sky": {"run_id": status.run_id}} if status.run_id else {}
 
 
-def _facts(status: Status) -> list[str]:
+def _facts(status: RunStatus) -> list[str]:
     """The parts after stage and time; what is not known yet is left out."""
     costs = [(status.cell_usd, "this cell"), (status.notebook_usd, "this notebook")]
     spent = [f"{format_usd(usd)} {whose}" for usd, whose in costs if usd is not None]

@@ -111,7 +111,7 @@ class Timed(Ec2):
 def failover(refusals: int) -> float:
     """Seconds until a place has accepted after so many refusals, the cloud's own left out."""
     from jupyter_sky import clouds
-    from jupyter_sky.clouds import Launch
+    from jupyter_sky.clouds import LaunchRequest
     from jupyter_sky.config import Sky
     from jupyter_sky.provisioner import broker
     from jupyter_sky.resources import Resources
@@ -128,7 +128,7 @@ def failover(refusals: int) -> float:
 
             def launch(offer):
                 token = f"bench-{time.monotonic_ns():x}"
-                order = Launch(token, "bench", offer, need, 60.0, "me-1", "bench.ipynb")
+                order = LaunchRequest(token, "bench", offer, need, 60.0, "me-1", "bench.ipynb")
                 return clouds.get("aws").launch(order)
 
             begun = time.perf_counter()

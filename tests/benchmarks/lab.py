@@ -41,7 +41,7 @@ def fill(data: Path, clusters: int, rows: int, runs: int) -> None:
     for number in range(clusters):
         machine = {"id": f"i-{number}", "cloud": "aws", "cluster": f"c{number}", "rank": 0}
         machine |= {"state": "running", "started": now - 86400, "lease_end": now + 86400}
-        store.put_cluster(
+        store.save_cluster(
             ClusterRow(
                 name=f"c{number}",
                 state="up",
@@ -91,13 +91,13 @@ def fill(data: Path, clusters: int, rows: int, runs: int) -> None:
             owner=json.dumps(processes.identity()),
             stage="running" if going else "done",
         )
-        store.add_run(row)
+        store.insert_ended_run(row)
     store.close()
 
 
 def panel(quick: bool) -> dict[str, float]:
     """A refresh, each time after a run has changed: nothing but ended runs is remembered."""
-    from jupyter_sky.server.desk import Desk
+    from jupyter_sky.server.desk import SkyService
     from jupyter_sky.store import Store
 
     refreshes = BLOCK if quick else 10 * BLOCK
@@ -106,11 +106,11 @@ def panel(quick: bool) -> dict[str, float]:
         fill(Path(folder), CLUSTERS, ROWS, RUNS)
         server = Configurable()
         server.root_dir = folder
-        desk = Desk(server, None)
+        desk = SkyService(server, None)
         other = Store.open(Path(folder))
         seconds, cpu, size = [], [], 0
         for number in range(refreshes + 1):
-            other.stop_run(f"r{RUNS - 1 - number % 20}", f"by refresh {number}")
+            other.request_stop(f"r{RUNS - 1 - number % 20}", f"by refresh {number}")
             begun, used = time.perf_counter(), time.process_time()
             size = len(json.dumps(desk.overview()))
             seconds.append((time.perf_counter() - begun) * 1e3)

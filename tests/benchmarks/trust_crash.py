@@ -324,7 +324,7 @@ def _left_open(data: Path) -> list[str]:
 
     store = Store.open(data)
     try:
-        found = [f"cluster {row.name} is {row.state}" for row in store.live()]
+        found = [f"cluster {row.name} is {row.state}" for row in store.live_clusters()]
         found += [f"bill of {i.cluster} is open" for i in store.intervals() if i.ended is None]
         for status in ("running", "waiting"):
             found += [f"run {run.run_id} is {status}" for run in store.runs(status=status)]

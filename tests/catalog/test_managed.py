@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.labels import brings, parse_service
+from jupyter_sky.labels import parse_service, provides_packages
 
 
 def only(catalog, **labels):
@@ -94,7 +94,7 @@ def test_services_that_are_not_understood(text):
     ],
 )
 def test_what_a_service_brings(asked, met):
-    assert brings(asked, ("emr==7.0.0", "spark==3.5.0-amzn-0")) is met
+    assert provides_packages(asked, ("emr==7.0.0", "spark==3.5.0-amzn-0")) is met
 
 
 def test_a_preview_is_the_last_choice(shipped):

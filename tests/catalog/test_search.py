@@ -164,13 +164,13 @@ def test_why_there_is_no_offer(what, labels, pieces):
 
 
 def test_the_line_magic_and_the_shell_take_the_same_words():
-    found = verbs.call("offers A100:8 --spot --cloud aws,gcp --limit 3".split())
+    found = verbs.call_verb("offers A100:8 --spot --cloud aws,gcp --limit 3".split())
     expected = Resources.parse(gpus="A100:8", spot=True, cloud="aws,gcp")
     assert found.asked == expected.command_line() and found.limit == 3
     assert {o.cloud for o in found} == {"aws", "gcp"} and all(o.spot for o in found)
-    assert len(verbs.call(["offers", "--cloud=runpod"])) == 6
-    assert len(verbs.call(["offers", "L4:0.5", "--spot", "--flagged"])) > len(
-        verbs.call(["offers", "L4:0.5", "--spot"])
+    assert len(verbs.call_verb(["offers", "--cloud=runpod"])) == 6
+    assert len(verbs.call_verb(["offers", "L4:0.5", "--spot", "--flagged"])) > len(
+        verbs.call_verb(["offers", "L4:0.5", "--spot"])
     )
 
 
@@ -187,7 +187,7 @@ def test_the_line_magic_and_the_shell_take_the_same_words():
 )
 def test_mistakes_in_the_line(line, piece):
     with pytest.raises(SkyUsageError, match=re.escape(piece)):
-        verbs.call(line.split())
+        verbs.call_verb(line.split())
 
 
 @pytest.mark.parametrize("limit", [0, -3, "many"])

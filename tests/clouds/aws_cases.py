@@ -15,7 +15,7 @@ import botocore.session
 import pytest
 
 from jupyter_sky.clouds.aws import AwsDriver
-from jupyter_sky.clouds.base import TAGS, Birth, Launch, Machine, Trouble, patient
+from jupyter_sky.clouds.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig, no_tick
 from jupyter_sky.config import Sky
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
@@ -61,25 +61,25 @@ def use(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
         monkeypatch.setenv(name, value)
 
 
-def order(token: str = "train-0a1b2c3d", nodes: int = 1, **offer: Any) -> Launch:
+def order(token: str = "train-0a1b2c3d", nodes: int = 1, **offer: Any) -> LaunchRequest:
     at = Offer(vcpus=2, memory=8, **HERE | offer)
     need = Resources(gpu=at.gpu, gpu_count=at.gpu_count, nodes=nodes)
-    return Launch(token, "train", at, need, 600, "me", "a.ipynb", 3600)
+    return LaunchRequest(token, "train", at, need, 600, "me", "a.ipynb", 3600)
 
 
-def birth(asked: Launch, **changes: Any) -> Birth:
+def birth(asked: LaunchRequest, **changes: Any) -> MachineConfig:
     ends = int(time.time()) + asked.lease
     words = (asked.owner, asked.cluster, asked.token, asked.notebook, f"{ends:.0f}")
     tags = dict(zip(TAGS, words, strict=True))
-    made = Birth("sky", "ssh-ed25519 AAAA", "#cloud-config\n{}", 50, ends, tags)
+    made = MachineConfig("sky", "ssh-ed25519 AAAA", "#cloud-config\n{}", 50, ends, tags)
     return dataclasses.replace(made, **changes)
 
 
-def create(driver: AwsDriver, asked: Launch, **changes: Any) -> list[Machine]:
-    return driver.create(asked, birth(asked, **changes), patient)
+def create(driver: AwsDriver, asked: LaunchRequest, **changes: Any) -> list[Machine]:
+    return driver.create(asked, birth(asked, **changes), no_tick)
 
 
-def trouble(driver: AwsDriver, request: Callable[[], object]) -> Trouble:
+def trouble(driver: AwsDriver, request: Callable[[], object]) -> CloudError:
     """What an error that boto3 really raises is read as."""
     with pytest.raises(Exception) as caught:
         request()

@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_sky.clouds import azure_account
 from jupyter_sky.clouds.azure import AzureDriver
-from jupyter_sky.clouds.base import TAGS, Birth, Launch, Machine, Trouble
+from jupyter_sky.clouds.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
 from tests.emulators.arm import Arm
@@ -41,13 +41,13 @@ def an_azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arm]:
         arm.close()
 
 
-def an_order(token: str = TOKEN, nodes: int = 1, owner: str = OWNER, **offer: Any) -> Launch:
+def an_order(token: str = TOKEN, nodes: int = 1, owner: str = OWNER, **offer: Any) -> LaunchRequest:
     about = {"zone": None, "spot": False, "arch": "x86_64", "instance_type": SIZE, **offer}
     sold = Offer("azure", vcpus=2, memory=8, **{"region": "eastus", **about})
-    return Launch(token, "train", sold, Resources(nodes=nodes), 600, owner, "a.ipynb")
+    return LaunchRequest(token, "train", sold, Resources(nodes=nodes), 600, owner, "a.ipynb")
 
 
-def a_birth(order: Launch, **fields: Any) -> Birth:
+def a_birth(order: LaunchRequest, **fields: Any) -> MachineConfig:
     ends = 2_000_000_000.0
     values = (order.owner, order.cluster, order.token, order.notebook, f"{ends:.0f}")
     given = {
@@ -58,18 +58,18 @@ def a_birth(order: Launch, **fields: Any) -> Birth:
         "lease_end": ends,
         "tags": dict(zip(TAGS, values, strict=True)),
     }
-    return Birth(**{**given, **fields})
+    return MachineConfig(**{**given, **fields})
 
 
 def quiet() -> None:
     """Nothing is to be done meanwhile."""
 
 
-def launch(driver: AzureDriver, order: Launch, **birth: Any) -> list[Machine]:
+def launch(driver: AzureDriver, order: LaunchRequest, **birth: Any) -> list[Machine]:
     return driver.create(order, a_birth(order, **birth), quiet)
 
 
-def refused(driver: AzureDriver, order: Launch, **birth: Any) -> Trouble:
+def refused(driver: AzureDriver, order: LaunchRequest, **birth: Any) -> CloudError:
     """What a launch is refused with, as the driver explains it."""
     with pytest.raises(Exception) as caught:
         launch(driver, order, **birth)
@@ -78,7 +78,7 @@ def refused(driver: AzureDriver, order: Launch, **birth: Any) -> Trouble:
     return trouble
 
 
-def failure(driver: AzureDriver) -> Trouble:
+def failure(driver: AzureDriver) -> CloudError:
     """Why the credentials cannot be proved."""
     with pytest.raises(Exception) as caught:
         driver.identify()

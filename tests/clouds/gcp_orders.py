@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds.base import TAGS, Birth, Launch, Machine, Trouble, patient
+from jupyter_sky.clouds.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig, no_tick
 from jupyter_sky.clouds.gcp import GcpDriver
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
@@ -25,7 +25,7 @@ def use(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
         monkeypatch.setenv(name, value)
 
 
-def order(token: str = "train-3f2a91c0", **given: Any) -> Launch:
+def order(token: str = "train-3f2a91c0", **given: Any) -> LaunchRequest:
     offer = {"region": "us-central1", "zone": ZONE, "instance_type": "n2-standard-2"}
     offer |= {"vcpus": 2, "memory": 8, "arch": "x86_64"}
     launch = {"idle": 600.0, "owner": OWNER, "notebook": "Notes on Birds.ipynb"}
@@ -34,21 +34,23 @@ def order(token: str = "train-3f2a91c0", **given: Any) -> Launch:
         if name in given:
             launch[name] = given.pop(name)
     cluster = token.rpartition("-")[0]
-    return Launch(token, cluster, Offer("gcp", **offer | given), **launch)
+    return LaunchRequest(token, cluster, Offer("gcp", **offer | given), **launch)
 
 
-def birth(token: str = "train-3f2a91c0", disk: float = 50.0, **given: Any) -> Birth:
+def birth(token: str = "train-3f2a91c0", disk: float = 50.0, **given: Any) -> MachineConfig:
     ends = 1_800_000_000.0
     values = (given.pop("owner", OWNER), token.rpartition("-")[0], token, "Notes on Birds.ipynb")
     tags = dict(zip(TAGS, (*values, str(int(ends))), strict=True))
-    return Birth("sky", "ssh-ed25519 AAAA sky", "#cloud-config\n{}", disk, ends, tags, **given)
+    return MachineConfig(
+        "sky", "ssh-ed25519 AAAA sky", "#cloud-config\n{}", disk, ends, tags, **given
+    )
 
 
 def create(driver: GcpDriver, token: str = "train-3f2a91c0", **given: Any) -> list[Machine]:
-    return driver.create(order(token, **given), birth(token), patient)
+    return driver.create(order(token, **given), birth(token), no_tick)
 
 
-def trouble_of(ask: Callable[[], object]) -> Trouble:
+def trouble_of(ask: Callable[[], object]) -> CloudError:
     """What the driver makes of the error of a request that must fail."""
     with pytest.raises(Exception) as caught:
         ask()

@@ -20,7 +20,7 @@ import pytest
 from jupyter_sky import ssh
 from jupyter_sky.clouds import birth as births
 from jupyter_sky.clouds.aws import AwsDriver
-from jupyter_sky.clouds.base import TAGS, Machine, patient
+from jupyter_sky.clouds.base import TAGS, Machine, no_tick
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyUnreachable
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures
@@ -79,7 +79,7 @@ def test_what_machines_are_born_with(ec2: Ec2, driver: AwsDriver) -> None:
     (up,) = running(driver, [made])
     found = described(up.id)
     assert found["MetadataOptions"]["HttpTokens"] == "required"
-    sent = driver._request(asked, birth(asked))
+    sent = driver._run_instances_arguments(asked, birth(asked))
     assert sent["MaintenanceOptions"] == {"AutoRecovery": "disabled"}, "none is started again"
     assert found["InstanceLifecycle"] == "spot"
     assert "KeyName" not in found and "IamInstanceProfile" not in found
@@ -106,7 +106,7 @@ def test_tags_come_back_as_they_were(ec2: Ec2, driver: AwsDriver) -> None:
         order("a.b-1_2"), owner="ann@host-1", notebook="Übung, №1 (neu) <x>.ipynb" + "y" * 300
     )
     made = birth(asked)
-    driver.create(asked, made, patient)
+    driver.create(asked, made, no_tick)
     (found,) = driver.machines(owner="ann@host-1", regions=[REGION])
     assert (found.owner, found.token, found.cluster) == ("ann@host-1", "a.b-1_2", "train")
     assert found.lease_end == made.lease_end and found.cloud == "aws"
@@ -186,11 +186,11 @@ def test_a_lost_answer_never_makes_a_second_machine(
     born = birth(asked)
     ec2.lose("create", 2)
     for _ in range(2):
-        assert trouble(driver, lambda: driver.create(asked, born, patient)).cause == "transient"
-    made = driver.create(asked, born, patient)
+        assert trouble(driver, lambda: driver.create(asked, born, no_tick)).cause == "transient"
+    made = driver.create(asked, born, no_tick)
     assert {m["id"] for m in ec2.machines()} == {machine.id for machine in made}
     assert len(made) == nodes
-    assert {m.id for m in driver.create(asked, born, patient)} == {m.id for m in made}
+    assert {m.id for m in driver.create(asked, born, no_tick)} == {m.id for m in made}
 
 
 def test_a_doubled_request_never_makes_a_second_machine(ec2: Ec2, driver: AwsDriver) -> None:
@@ -276,17 +276,17 @@ def test_instances_are_machines_that_one_can_log_in_to(
         monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
         Sky.clear_instance()
         asked = order(nodes=2, spot=True)
-        born = births.birth(asked, tmp_path, "", time.time())
-        head, other = running(driver, driver.create(asked, born, patient))
+        born = births.create_machine_config(asked, tmp_path, "", time.time())
+        head, other = running(driver, driver.create(asked, born, no_tick))
         names = {}
         for machine in (head, other):
-            where = births.address(tmp_path, machine.address)
+            where = births.pinned_address(tmp_path, machine.address)
             wait_until(lambda where=where: answers(where))
             names[machine.id] = ssh.run(where, "hostname").out.decode().strip()
         if cloud.fleet.isolated:
             assert names == {id: id.partition("/")[2] for id in (head.id, other.id)}
             between = f"exec 3<>/dev/tcp/{other.private}/22; head -c 7 <&3"
-            where = births.address(tmp_path, head.address)
+            where = births.pinned_address(tmp_path, head.address)
             assert ssh.run(where, f"timeout 5 bash -c '{between}'").out == b"SSH-2.0"
         public = (tmp_path / "host.pub").read_text().split()[1]
         assert public in driver.console(head.id), "the key that it shows is on its console"

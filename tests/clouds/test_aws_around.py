@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_sky.clouds import aws_images, aws_network
 from jupyter_sky.clouds.aws import AwsDriver
-from jupyter_sky.clouds.base import patient
+from jupyter_sky.clouds.base import no_tick
 from jupyter_sky.config import Sky
 from jupyter_sky.resources import Resources
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures
@@ -66,7 +66,7 @@ def test_a_group_is_made_once_however_many_ask(ec2: Ec2, driver: AwsDriver) -> N
     driver.remove([machine.id for machine in create(driver, order("before"))])
     born = birth(asked)
     with ThreadPoolExecutor(4) as workers:
-        made = list(workers.map(lambda _: driver.create(asked, born, patient), range(4)))
+        made = list(workers.map(lambda _: driver.create(asked, born, no_tick), range(4)))
     assert len({machine.id for machines in made for machine in machines}) == 2
     names = [g["GroupName"] for g in client().describe_security_groups()["SecurityGroups"]]
     assert sorted(names) == ["default", "jupyter-sky-before", "jupyter-sky-train-0a1b2c3d"]
@@ -126,8 +126,8 @@ def test_nothing_is_left_over(ec2: Ec2, driver: AwsDriver) -> None:
     ended = create(driver, order("ended", nodes=2))
     driver.remove([machine.id for machine in ended])
     wait_until(lambda: described(ended[0].id)["State"]["Name"] == "terminated")
-    assert driver.leftovers("bob", [REGION]) == []
-    told = driver.leftovers("me", [REGION])
+    assert driver.delete_unused_resources("bob", [REGION]) == []
+    told = driver.delete_unused_resources("me", [REGION])
     assert f"disk {made['VolumeId']} in us-east-1" in told
     assert len(told) == 2 and any(text.startswith("security group sg-") for text in told)
     groups = {g["GroupName"] for g in ask.describe_security_groups()["SecurityGroups"]}
@@ -135,7 +135,9 @@ def test_nothing_is_left_over(ec2: Ec2, driver: AwsDriver) -> None:
     sizes = {each["Size"] for each in ask.describe_volumes()["Volumes"]}
     assert sizes == {10, 50}, "what is not ours stays, and what a machine uses"
     driver.remove([alive.id])
-    driver.leftovers("me", [REGION])  # the machine is ending: its group is still in use
+    driver.delete_unused_resources(
+        "me", [REGION]
+    )  # the machine is ending: its group is still in use
     wait_until(lambda: described(alive.id)["State"]["Name"] == "terminated")
     driver.teardown(REGION)
     groups = {g["GroupName"] for g in ask.describe_security_groups()["SecurityGroups"]}
@@ -144,12 +146,12 @@ def test_nothing_is_left_over(ec2: Ec2, driver: AwsDriver) -> None:
 
 def test_the_group_of_a_launch_under_way_is_left_alone(ec2: Ec2, driver: AwsDriver) -> None:
     asked = order("young")
-    aws_network.group(client(), asked, birth(asked))
-    assert driver.leftovers("me", [REGION]) == []
+    aws_network.ensure_security_group(client(), asked, birth(asked))
+    assert driver.delete_unused_resources("me", [REGION]) == []
     (group,) = (g for g in client().describe_security_groups()["SecurityGroups"] if g.get("Tags"))
     long_ago = {"Key": "jupyter-sky-made", "Value": str(int(time.time() - 3600))}
     client().create_tags(Resources=[group["GroupId"]], Tags=[long_ago])
-    assert len(driver.leftovers("me", [REGION])) == 1
+    assert len(driver.delete_unused_resources("me", [REGION])) == 1
 
 
 # -- images and disks --------------------------------------------------------------------------
@@ -180,7 +182,7 @@ def test_images_fit_the_machine(
     if not readable:  # the account may not read public parameters
         ec2.refuse("AccessDeniedException", action="image")
     offer = order(instance_type=kind, arch=arch, gpu=gpu, gpu_count=1 if gpu else 0).offer
-    found = aws_images.find(driver._client, offer)
+    found = aws_images.find_image(driver._client, offer)
     assert (found.id, found.root, max(found.gib, 50)) == (image, "/dev/sda1", gib)
 
 
@@ -194,10 +196,10 @@ def test_an_image_that_is_gone_is_looked_up_again(ec2: Ec2, driver: AwsDriver) -
 
 
 def test_images_of_chips_that_need_no_driver_of_nvidia() -> None:
-    assert "neuron" in aws_images.source("x86_64", "Trainium1").parameter
-    plain = aws_images.source("x86_64").parameter
-    assert plain == aws_images.source("x86_64", "RadeonProV520").parameter
-    assert plain == aws_images.source("x86_64", "of-my-own").parameter
+    assert "neuron" in aws_images.select_source("x86_64", "Trainium1").parameter
+    plain = aws_images.select_source("x86_64").parameter
+    assert plain == aws_images.select_source("x86_64", "RadeonProV520").parameter
+    assert plain == aws_images.select_source("x86_64", "of-my-own").parameter
 
 
 def test_a_gpu_machine_has_a_disk_that_its_image_fits_on(ec2: Ec2, driver: AwsDriver) -> None:
@@ -228,15 +230,15 @@ def test_eventbridge_ends_machines_whose_lease_is_over(
     Sky.clear_instance()
     asked = order(nodes=2)
     born = birth(asked)
-    made = driver.create(asked, born, patient)
-    driver.create(asked, born, patient)  # sent again: one schedule all the same
+    made = driver.create(asked, born, no_tick)
+    driver.create(asked, born, no_tick)  # sent again: one schedule all the same
     (plan,) = client("scheduler").list_schedules()["Schedules"]
     assert not caplog.records
     plan = client("scheduler").get_schedule(Name=plan["Name"])
     assert plan["ActionAfterCompletion"] == "DELETE" and plan["Target"]["RoleArn"] == ROLE
     assert plan["Target"]["Arn"] == "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
     ids = [machine.id.partition("/")[2] for machine in made]
-    assert sorted(json.loads(plan["Target"]["Input"])["InstanceIds"]) == sorted(ids)
+    assert sorted(json.loads(plan["Target"]["CellInput"])["InstanceIds"]) == sorted(ids)
     ec2.expire(born.lease_end - 1)
     assert len(ec2.machines()) == 2
     ec2.expire(born.lease_end + 1)
@@ -263,7 +265,7 @@ def test_schedules_go_with_what_is_left_over(
     driver.remove([made.id])
     wait_until(lambda: described(made.id)["State"]["Name"] == "terminated")
     assert len(client("scheduler").list_schedules()["Schedules"]) == 1
-    driver.leftovers("me", [REGION])
+    driver.delete_unused_resources("me", [REGION])
     assert client("scheduler").list_schedules()["Schedules"] == []
 
 

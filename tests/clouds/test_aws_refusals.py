@@ -131,11 +131,11 @@ def test_a_region_that_is_not_enabled(
     ec2: Ec2, driver: AwsDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = trouble(driver, lambda: create(driver, order(region="ap-east-1")))
-    assert (found.cause, found.width, found.code) == ("quota", "market", "OptInRequired")
+    assert (found.cause, found.scope, found.code) == ("quota", "market", "OptInRequired")
     assert "ap-east-1 is not enabled" in found.message and "enable-region" in found.fix
     (made,) = create(driver, order())
     assert [m.id for m in driver.machines(owner="me", regions=["ap-east-1", REGION])] == [made.id]
-    assert driver.leftovers("me", ["ap-east-1"]) == []
+    assert driver.delete_unused_resources("me", ["ap-east-1"]) == []
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     found = trouble(driver, lambda: driver.machines(owner="me", regions=["ap-east-1"]))
     assert found.code == "AuthFailure", "with wrong keys we know nothing of it"
@@ -155,7 +155,7 @@ def test_every_error_of_botocore_in_the_table(driver: AwsDriver, name: str) -> N
         **words | {"error": "it broke"} if "error" in words or name == "HTTPClientError" else words
     )
     found = driver.explain(error)
-    assert found and (found.code, (found.cause, found.width, found.fix)) == (name, TABLE[name])
+    assert found and (found.code, (found.cause, found.scope, found.fix)) == (name, TABLE[name])
     assert found.message
 
 
@@ -164,7 +164,7 @@ def test_every_code_of_the_table(ec2: Ec2, driver: AwsDriver, code: str) -> None
     ec2.refuse(code, action="DescribeInstances", times=9)
     cause, width, fix = TABLE[code]
     found = trouble(driver, lambda: describe_once(driver))
-    assert (found.code, found.cause, found.width) == (code, cause, width)
+    assert (found.code, found.cause, found.scope) == (code, cause, width)
     assert fix in found.fix and found.message and "Encoded" not in found.message
 
 
@@ -209,7 +209,7 @@ def test_what_cannot_be_had(ec2: Ec2, driver: AwsDriver) -> None:
         driver,
         lambda: create(driver, order(instance_type="p3dn.24xlarge", zone="us-east-1f", gpu="V100")),
     )
-    assert (elsewhere.cause, elsewhere.width) == ("capacity", "zone")
+    assert (elsewhere.cause, elsewhere.scope) == ("capacity", "zone")
     assert ec2.machines() == []
 
 
@@ -248,7 +248,7 @@ def test_a_refusal_speaks_of_the_place_it_was_asked_for(ec2: Ec2, driver: AwsDri
     found = trouble(driver, lambda: create(driver, order(zone="us-east-1a")))
     assert found.cause == "capacity" and "us-east-1a" in found.message
     found = trouble(driver, lambda: create(driver, order(zone="us-east-1b", spot=True)))
-    assert (found.cause, found.width) == ("quota", "market")
+    assert (found.cause, found.scope) == ("quota", "market")
     assert len(create(driver, order(zone="us-east-1b"))) == 1
     ec2.throttle("create")
     assert trouble(driver, lambda: create(driver, order("b-1"))).cause == "throttled"

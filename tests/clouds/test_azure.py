@@ -18,8 +18,8 @@ from jupyter_sky.clouds import azure_bodies, azure_self_delete
 from jupyter_sky.clouds.azure import AzureDriver
 from jupyter_sky.clouds.azure_errors import TABLE, explain
 from jupyter_sky.clouds.azure_self_delete import MARGIN_SECONDS
-from jupyter_sky.clouds.base import Launch
-from jupyter_sky.clouds.deletion import WAITS
+from jupyter_sky.clouds.base import LaunchRequest
+from jupyter_sky.clouds.deletion import RETRY_DELAYS
 from tests.clouds.azure_orders import (
     GROUP,
     OWNER,
@@ -143,8 +143,8 @@ def test_names_fit_whatever_the_token() -> None:
     long = azure_bodies.machine_name("A" * 90 + "-3f2a91c0", 199)
     assert len(long) <= 64
     assert long != azure_bodies.machine_name("A" * 91 + "-3f2a91c0", 199)
-    assert azure_bodies.stem("9-lives").startswith("sky-9-lives-")
-    assert azure_bodies.rank_of(long) == 199
+    assert azure_bodies.resource_prefix("9-lives").startswith("sky-9-lives-")
+    assert azure_bodies.parse_rank(long) == 199
 
 
 def test_an_operation_is_looked_at_more_often_than_azure_asks(
@@ -242,7 +242,7 @@ def test_who_gives_up_meanwhile_leaves_nothing(arm: Arm, driver: AzureDriver) ->
 
 def test_spot_machine_is_taken_back_with_all_that_was_its(arm: Arm, driver: AzureDriver) -> None:
     made = launch(driver, an_order(nodes=2, spot=True))
-    account = driver._use()
+    account = driver._current_account()
     account.compute.virtual_machines.simulate_eviction(GROUP, f"{TOKEN}-1")
     until(lambda: len(arm.machines()) == 1)
     left_over, taken = sorted(driver.describe([one.id for one in made]), key=lambda one: one.rank)
@@ -291,14 +291,14 @@ def test_what_is_left_of_clusters_is_deleted(
         )
         arm.preempt(made[0].id)
     until(lambda: len(arm.machines()) == 1)
-    assert driver.leftovers(OWNER) == []  # they are young: somebody may be at it
+    assert driver.delete_unused_resources(OWNER) == []  # they are young: somebody may be at it
     monkeypatch.setattr("jupyter_sky.clouds.azure.FRESH_SECONDS", -1.0)
-    account, order = driver._use(), an_order("theirs-00000000")
+    account, order = driver._current_account(), an_order("theirs-00000000")
     tags = azure_bodies.group_tags(order, a_birth(order), 1.0)
     body = {"location": "eastus", "tags": tags}
     account.resource.resource_groups.create_or_update("payroll", body)
-    assert driver.leftovers(OWNER, regions=["westus"]) == []
-    gone = driver.leftovers(OWNER)
+    assert driver.delete_unused_resources(OWNER, regions=["westus"]) == []
+    gone = driver.delete_unused_resources(OWNER)
     assert gone == ["resource group jupyter-sky-empty-00000000 in eastus"]
     until(lambda: len(arm.groups()) == 3)
     assert "payroll" in arm.groups()  # it carries our tags, and is not ours
@@ -385,7 +385,7 @@ def test_without_the_right_to_give_roles_machines_come_all_the_same(
 
 
 def test_how_a_machine_ends_itself_is_known_without_asking(arm: Arm, driver: AzureDriver) -> None:
-    shell = driver.ending(an_order())
+    shell = driver.self_delete_script(an_order())
     assert f"{arm.url}/subscriptions/{SUBSCRIPTION}/resourcegroups/{GROUP}" in shell
     assert arm.calls == []
     checked = subprocess.run(["sh", "-n"], input=shell, text=True, capture_output=True)
@@ -402,9 +402,9 @@ def real(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arm]:
         arm.close()
 
 
-def end_at(driver: AzureDriver, order: Launch, rank: int) -> str:
+def end_at(driver: AzureDriver, order: LaunchRequest, rank: int) -> str:
     """A document by which a machine of a rank ends as it starts."""
-    ending = driver.ending(order).replace(repr(WAITS), "(0.1, 0.1, 0.1, 0.1)")
+    ending = driver.self_delete_script(order).replace(repr(RETRY_DELAYS), "(0.1, 0.1, 0.1, 0.1)")
     script = f"case $(hostname) in *-{rank}) ;; *) exit;; esac\nsleep 2\n{ending}\nshutdown -P now"
     return "#cloud-config\n" + json.dumps({"runcmd": [["sh", "-c", script]]})
 
@@ -462,7 +462,7 @@ def test_machine_deletes_itself_after_long_trouble(real: Arm) -> None:
 def test_the_emulator_checks_bodies_by_the_models_of_the_sdk(arm: Arm, driver: AzureDriver) -> None:
     order = an_order()
     launch(driver, order)
-    machines = driver._use().compute.virtual_machines
+    machines = driver._current_account().compute.virtual_machines
     home = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
 
     def put(change: Any) -> str:

@@ -15,8 +15,8 @@ import pytest
 from jupyter_sky.clouds import azure_account
 from jupyter_sky.clouds.azure import AzureDriver
 from jupyter_sky.clouds.azure_errors import TABLE
-from jupyter_sky.clouds.azure_waits import Stop, together
-from jupyter_sky.clouds.rented import RentedCloud
+from jupyter_sky.clouds.azure_waits import StopSignal, run_parallel_requests
+from jupyter_sky.clouds.rented import CloudProvider
 from jupyter_sky.errors import SkyPermission
 from tests.clouds.azure_orders import (
     GROUP,
@@ -100,18 +100,18 @@ def test_all_or_none(arm: Arm, driver: AzureDriver, code: str) -> None:
 def test_a_refusal_goes_before_an_answer_that_was_lost() -> None:
     from azure.core.exceptions import HttpResponseError, ServiceResponseError
 
-    def lost(stop: Stop) -> None:
+    def lost(stop: StopSignal) -> None:
         raise ServiceResponseError("the connection was closed")
 
-    def refusal(stop: Stop) -> None:
+    def refusal(stop: StopSignal) -> None:
         stop.set.wait(10)  # until the other has failed
         raise HttpResponseError("no capacity")
 
-    def waiting(stop: Stop) -> None:
+    def waiting(stop: StopSignal) -> None:
         stop.sleep(1000)
 
     with pytest.raises(HttpResponseError, match="no capacity"):
-        together([lost, refusal, waiting], 1.0)
+        run_parallel_requests([lost, refusal, waiting], 1.0)
 
 
 def test_refusals_are_of_the_place_that_was_asked(arm: Arm, driver: AzureDriver) -> None:
@@ -135,14 +135,14 @@ def test_how_much_a_quota_closes(
 ) -> None:
     arm.refuse(code, cores=cores)
     trouble = refused(driver, an_order())
-    assert (trouble.cause, trouble.width) == ("quota", width)
+    assert (trouble.cause, trouble.scope) == ("quota", width)
     assert "quota" in trouble.fix
 
 
 def test_an_operation_that_is_not_allowed_may_be_no_quota(arm: Arm, driver: AzureDriver) -> None:
     launch(driver, an_order())
     with pytest.raises(Exception, match="cannot be evicted") as caught:
-        driver._use().compute.virtual_machines.simulate_eviction(GROUP, f"{TOKEN}-0")
+        driver._current_account().compute.virtual_machines.simulate_eviction(GROUP, f"{TOKEN}-0")
     trouble = driver.explain(caught.value)
     assert trouble is not None and trouble.cause == "invalid"
 
@@ -230,20 +230,20 @@ def test_wrong_credentials_come_with_their_fix(
     assert trouble is not None
     assert (trouble.cause, trouble.code) == ("permission", code)
     assert fix in trouble.fix
-    found = RentedCloud(driver).check()
+    found = CloudProvider(driver).check()
     assert not found.usable and code in found.found and found.fix == trouble.fix
 
 
 def test_credentials_that_are_right_and_none(
     arm: Arm, driver: AzureDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = RentedCloud(driver).check()
+    found = CloudProvider(driver).check()
     assert found.usable and f"service principal {CLIENT}" in found.found
     assert SUBSCRIPTION in found.found
     use(arm.wrong_env("none"), monkeypatch)
     arm.calls.clear()
     assert driver.configured() == ""
-    found = RentedCloud(driver).check()
+    found = CloudProvider(driver).check()
     assert not found.usable and "az login" in found.fix
     assert arm.calls == []
     with pytest.raises(Exception) as caught:

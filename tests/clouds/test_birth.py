@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import processes, ssh
-from jupyter_sky.clouds import Launch, birth
+from jupyter_sky.clouds import LaunchRequest, birth
 from jupyter_sky.clouds.base import TAGS
-from jupyter_sky.clouds.records import KEEP_DAYS, Records, identity, is_launching
+from jupyter_sky.clouds.records import KEEP_DAYS, LaunchRecords, installation_id, is_launching
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyStoreError
 from jupyter_sky.offers import Offer
@@ -28,19 +28,21 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Sky.clear_instance()
 
 
-def order(**changes: object) -> Launch:
-    made = Launch("train-1", "train", OFFER, Resources(), 600.0, "me-1", "a.ipynb", lease=7200.0)
+def order(**changes: object) -> LaunchRequest:
+    made = LaunchRequest(
+        "train-1", "train", OFFER, Resources(), 600.0, "me-1", "a.ipynb", lease=7200.0
+    )
     return replace(made, **changes)
 
 
-def document(made: birth.Birth) -> dict:
+def document(made: birth.MachineConfig) -> dict:
     first, _, rest = made.user_data.partition("\n")
     assert first == "#cloud-config"
     return json.loads(rest)
 
 
 def test_a_machine_knows_us_shows_a_key_of_ours_and_ends_by_itself(tmp_path: Path) -> None:
-    made = birth.birth(order(), tmp_path, "", now=1000.0)
+    made = birth.create_machine_config(order(), tmp_path, "", now=1000.0)
     words = document(made)
     (user,) = words["users"]
     assert user["name"] == "sky" and user["ssh_authorized_keys"] == [made.public_key]
@@ -56,45 +58,45 @@ def test_a_machine_knows_us_shows_a_key_of_ours_and_ends_by_itself(tmp_path: Pat
 
 
 def test_the_key_that_it_must_show_is_pinned_before_it_exists(tmp_path: Path) -> None:
-    made = birth.birth(order(), tmp_path, "", now=0.0)
-    where = birth.address(tmp_path, "192.0.2.7")
+    made = birth.create_machine_config(order(), tmp_path, "", now=0.0)
+    where = birth.pinned_address(tmp_path, "192.0.2.7")
     shown = document(made)["ssh_keys"]["ed25519_public"].split()[:2]
-    first, following = ssh.known_key(where, tmp_path / "known_hosts").splitlines()
+    first, following = ssh.read_known_hosts(where, tmp_path / "known_hosts").splitlines()
     assert first.split()[1:] == shown != following.split()[1:]
     assert following.split()[2] not in made.user_data, "whoever reads that cannot show it"
-    assert birth.next_host_key(tmp_path).splitlines()[3] not in made.user_data
+    assert birth.read_next_host_key(tmp_path).splitlines()[3] not in made.user_data
     assert where.pinned and where.user == "sky" and where.key == str(tmp_path / "id")
-    birth.address(tmp_path, "192.0.2.7")
+    birth.pinned_address(tmp_path, "192.0.2.7")
     assert len((tmp_path / "known_hosts").read_text().splitlines()) == 2
 
 
 def test_where_more_must_be_done_nothing_else_powers_off(tmp_path: Path) -> None:
-    words = document(birth.birth(order(), tmp_path, "echo removed", now=0.0))
+    words = document(birth.create_machine_config(order(), tmp_path, "echo removed", now=0.0))
     assert not any("shutdown" in str(command) for command in words["runcmd"])
     script = words["write_files"][0]["content"]
-    assert "lease_seconds=7200 " in script
+    assert "lease_duration=7200 " in script
     assert script.index("echo removed") < script.index("shutdown -P")
 
 
 def test_user_data_fits_where_least_is_taken(tmp_path: Path) -> None:
     from jupyter_sky.clouds import azure_bodies, gcp_role
 
-    azure = azure_bodies.ending("https://management.azure.com", "1" * 36, "t" * 50)
-    for number, ending in enumerate(("", azure, gcp_role.ending(""))):
+    azure = azure_bodies.self_delete_script("https://management.azure.com", "1" * 36, "t" * 50)
+    for number, ending in enumerate(("", azure, gcp_role.self_delete_script(""))):
         (folder := tmp_path / str(number)).mkdir()
-        made = birth.birth(order(), folder, ending, now=0.0)
+        made = birth.create_machine_config(order(), folder, ending, now=0.0)
         assert len(made.user_data.encode()) < 16384, "AWS takes no more"
 
 
 def test_a_disk_that_is_asked_for_is_given(tmp_path: Path) -> None:
     asked = order(resources=Resources.parse(disk="500"))
-    assert birth.birth(asked, tmp_path, "", now=0.0).disk == 500.0
+    assert birth.create_machine_config(asked, tmp_path, "", now=0.0).disk == 500.0
 
 
 def test_an_order_is_noted_before_it_is_sent_and_until_its_end_is_confirmed(tmp_path: Path) -> None:
-    records = Records(tmp_path / "machines")
-    records.open("train-1", {"cloud": "aws", "machines": []})
-    ((token, record),) = records.unfinished()
+    records = LaunchRecords(tmp_path / "machines")
+    records.create("train-1", {"cloud": "aws", "machines": []})
+    ((token, record),) = records.list_unfinished()
     assert token == "train-1" and is_launching(record)
     dead = processes.identity() | {"pid": 2**22 + 1}
     records.write("train-1", record | {"launching": dead})
@@ -102,23 +104,23 @@ def test_an_order_is_noted_before_it_is_sent_and_until_its_end_is_confirmed(tmp_
     elsewhere, now = dead | {"boot": "of another machine"}, time.time()
     assert is_launching({"launching": elsewhere, "started": now}), "only that machine can tell"
     assert not is_launching({"launching": elsewhere, "started": now - 3600}), "and not for ever"
-    records.close("train-1", {"time": time.time()})
-    assert list(records.unfinished()) == []
+    records.mark_ended("train-1", {"time": time.time()})
+    assert list(records.list_unfinished()) == []
     old = time.time() - (KEEP_DAYS + 1) * 86400
-    records.close("train-1", {"time": old})
-    records.open("train-2", {"cloud": "aws", "machines": []})
+    records.mark_ended("train-1", {"time": old})
+    records.create("train-2", {"cloud": "aws", "machines": []})
     assert records.read("train-1") == {} and records.read("train-2")
 
 
 def test_name_that_cannot_be_written_is_told_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SkyStoreError, match="cannot be noted"):
-        identity(tmp_path / "file" / "sky")
+        installation_id(tmp_path / "file" / "sky")
 
 
 def test_one_installation_has_one_name(tmp_path: Path) -> None:
-    first = identity(tmp_path / "a")
-    assert first == identity(tmp_path / "a") != identity(tmp_path / "b")
+    first = installation_id(tmp_path / "a")
+    assert first == installation_id(tmp_path / "a") != installation_id(tmp_path / "b")
     assert first.isascii() and first == first.lower() and len(first) < 40
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from jupyter_sky import ssh
 from jupyter_sky.clouds import birth, keeper
-from jupyter_sky.clouds.keeper import Node
+from jupyter_sky.clouds.keeper import Slot
 from jupyter_sky.provisioner import bootstrap
 from tests.clouds.born import OPEN, PYTHON, WAIT, Born, Keys, needs_isolation, until
 from tests.emulators.fleet import Fleet, scratch
@@ -161,7 +161,7 @@ def test_engines_can_be_had_on_it(fleet: Fleet, keys: Keys) -> None:
     warm_cache()
     born = Born(fleet, keys)
     assert born.host.ready(WAIT)
-    node = keeper.take(Node(0, "token", born.host.name, born.address), {})
+    node = keeper.acquire_slot(Slot(0, "token", born.host.name, born.address), {})
     said: list[str] = []
     bootstrap.prepare([node], said.append)
     python = node.engine_python
@@ -181,15 +181,15 @@ def test_engines_can_be_had_on_it(fleet: Fleet, keys: Keys) -> None:
     assert compiled.strip() == "[]", "each of these takes the time to be compiled there"
     uv = f"ls {node.base}/uv 2>/dev/null; true"
     assert born.sh(uv) == "", "engines do without"
-    bootstrap.bring_uv(node)
+    bootstrap.ensure_uv(node)
     assert born.sh(uv).split() == [f"{node.base}/uv"]
-    keeper.end([node])
+    keeper.release_slots([node])
 
 
 @pytest.mark.slow
 def test_it_ends_when_its_lease_is_ended(fleet: Fleet, keys: Keys) -> None:
     user, ends = fleet.user or "ada", queue.Queue[str]()
-    text = birth.user_data(
+    text = birth.render_user_data(
         user,
         keys.public(keys.user),
         keys.host.read_text(),

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds import gcp_machine as machine
-from jupyter_sky.clouds.base import Driver, patient
+from jupyter_sky.clouds.base import Driver, no_tick
 from jupyter_sky.clouds.gcp import GcpDriver
-from jupyter_sky.clouds.rented import RentedCloud
+from jupyter_sky.clouds.rented import CloudProvider
 from tests.clouds.gcp_orders import (
     DAY,
     OWNER,
@@ -66,7 +66,7 @@ def test_a_machine_ends_by_itself_whatever_happens_here(
         assert all(disk["autoDelete"] for disk in instance(compute, each.id)["disks"])
     assert plans[0]["onHostMaintenance"] == "TERMINATE"
     assert "onHostMaintenance" not in plans[1]
-    assert driver.ending(order()) == ""
+    assert driver.self_delete_script(order()) == ""
 
 
 def test_the_cloud_itself_deletes_a_machine_at_the_end_of_its_lease(
@@ -93,7 +93,7 @@ def test_what_a_machine_is_born_with(compute: Compute, driver: GcpDriver) -> Non
     assert born["labels"]["jupyter-sky-notebook"].startswith("notes-on-birds-ipynb-")
     assert "serviceAccounts" not in born
     disk = born["disks"][0]["initializeParams"]
-    assert disk["sourceImage"] == machine.UBUNTU.format("amd64")
+    assert disk["sourceImage"] == machine.UBUNTU_IMAGE.format("amd64")
     assert disk["diskSizeGb"] == "50" and disk["labels"] == born["labels"]
     assert disk["diskType"].endswith("/pd-balanced")
 
@@ -126,7 +126,7 @@ def test_gpus_come_attached_or_with_the_machine(compute: Compute, driver: GcpDri
     assert not bundled.get("guestAccelerators")
     for each in (attached, bundled):
         assert each["scheduling"]["onHostMaintenance"] == "TERMINATE"
-        assert each["disks"][0]["initializeParams"]["sourceImage"] == machine.DEEP_LEARNING
+        assert each["disks"][0]["initializeParams"]["sourceImage"] == machine.DEEP_LEARNING_IMAGE
 
 
 def test_the_same_order_gets_the_same_zone_and_one_that_sells_it(
@@ -171,7 +171,7 @@ def test_one_refused_machine_of_four_ends_the_others(
 ) -> None:
     compute.refuse(code)
     trouble = trouble_of(lambda: create(driver, nodes=4))
-    assert (trouble.cause, trouble.width) == (cause, width)
+    assert (trouble.cause, trouble.scope) == (cause, width)
     assert trouble.code == code.partition(":")[0]
     if quota := code.partition(":")[2]:
         assert quota in trouble.message and quota in trouble.fix
@@ -246,7 +246,7 @@ def test_a_machine_of_that_name_that_is_not_ours_is_not_taken(
     next(item for item in items if item["key"] == machine.TOKEN)["value"] = "another"
     with_other_id = order(spot=True)
     assert (
-        trouble_of(lambda: driver.create(with_other_id, birth(), patient)).code == "alreadyExists"
+        trouble_of(lambda: driver.create(with_other_id, birth(), no_tick)).code == "alreadyExists"
     )
 
 
@@ -279,9 +279,9 @@ def test_it_is_a_driver(driver: GcpDriver) -> None:
 
 
 def test_requests_that_are_throttled_or_lost_are_sent_again(compute: Compute) -> None:
-    cloud = RentedCloud(GcpDriver())
+    cloud = CloudProvider(GcpDriver())
     compute.throttle("create", times=1)
     compute.lose("create", times=1)
-    made = cloud.ask(lambda: create(cloud.driver, nodes=2))  # type: ignore[arg-type]
+    made = cloud.call(lambda: create(cloud.driver, nodes=2))  # type: ignore[arg-type]
     assert [m.rank for m in made] == [0, 1]
     assert len(compute.machines()) == 2

@@ -17,7 +17,7 @@ import requests
 from google.auth.exceptions import DefaultCredentialsError
 
 from jupyter_sky.clouds import gcp_errors
-from jupyter_sky.clouds.base import patient
+from jupyter_sky.clouds.base import no_tick
 from jupyter_sky.clouds.gcp import GcpDriver
 from jupyter_sky.clouds.gcp_errors import TABLE, explain
 from tests.clouds.gcp_orders import (
@@ -65,7 +65,7 @@ def test_every_code_of_the_table_is_known_over_the_wire(
     finally:
         shared.scripts.clear()
     cause, width, fix = TABLE[code]
-    assert (trouble.cause, trouble.code, trouble.width) == (cause, code, width)
+    assert (trouble.cause, trouble.code, trouble.scope) == (cause, code, width)
     assert trouble.message and "\n" not in trouble.message
     assert trouble.fix.startswith(fix)
     assert fix or cause in ("capacity", "throttled", "transient", "invalid")
@@ -173,7 +173,7 @@ def test_what_cannot_be_is_told(shared: Compute, monkeypatch: pytest.MonkeyPatch
     gone = trouble_of(lambda: create(driver, "g-00000001", instance_type="n1-standard-3"))
     assert gone.cause == "invalid" and "n1-standard-3" in gone.message
     large = birth("l-00000001", disk=70000)
-    too_large = trouble_of(lambda: driver.create(order("l-00000001"), large, patient))
+    too_large = trouble_of(lambda: driver.create(order("l-00000001"), large, no_tick))
     assert too_large.cause == "invalid" and "70000" in too_large.message
     nowhere = trouble_of(lambda: create(driver, "z-00000001", zone="us-central9-a"))
     assert nowhere.cause == "invalid" and "us-central9-a" in nowhere.message
@@ -260,7 +260,7 @@ def test_connections_that_break_or_hang_pass(
     assert trouble_of(driver.identify).cause == "transient"
     time.sleep(0.3)
     compute.slow("identify", 1.0)
-    monkeypatch.setitem(__import__("jupyter_sky.clouds.gcp_access").clouds.gcp_access.ONCE,
+    monkeypatch.setitem(__import__("jupyter_sky.clouds.gcp_access").clouds.gcp_access.CALL_OPTIONS,
                         "timeout", 0.2)  # fmt: skip
     trouble = trouble_of(driver.identify)
     assert (trouble.cause, trouble.code) == ("transient", "timeout")
@@ -276,4 +276,4 @@ def test_errors_of_others_are_not_ours() -> None:
         assert cause in ("capacity", "quota", "permission", "invalid", "throttled",
                          "transient", "unknown")  # fmt: skip
         assert width in ("zone", "region", "family", "market")
-    assert gcp_errors.is_code(ValueError("x"), "gone") is False
+    assert gcp_errors.has_code(ValueError("x"), "gone") is False

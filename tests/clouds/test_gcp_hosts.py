@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds import deletion
-from jupyter_sky.clouds.base import patient
-from jupyter_sky.clouds.birth import NEXT
+from jupyter_sky.clouds.base import no_tick
+from jupyter_sky.clouds.birth import NEXT_HOST_KEY
 from jupyter_sky.clouds.gcp import GcpDriver
-from jupyter_sky.clouds.records import identity
-from jupyter_sky.clouds.rented import RentedCloud
+from jupyter_sky.clouds.records import installation_id
+from jupyter_sky.clouds.rented import CloudProvider
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyPermission
 from tests.clouds.born import needs_isolation
@@ -57,7 +57,7 @@ def test_machines_are_real_hosts_that_are_reached_taken_back_and_power_themselve
         compute = Compute(fleet, boot=0.02)
         use(monkeypatch, compute.env())
         driver = GcpDriver()
-        made = driver.create(order("real-00000001", nodes=2, spot=True), born, patient)
+        made = driver.create(order("real-00000001", nodes=2, spot=True), born, no_tick)
         hosts = {host.name: host for host in fleet.hosts()}
         for each in made:
             host = hosts[each.id.rpartition("/")[2]]
@@ -98,35 +98,35 @@ def real(
         monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
         monkeypatch.setenv("SKY_LOGIN", fleet.user or "sky")
         monkeypatch.setenv("SKY_GCP_SERVICE_ACCOUNT", "default")
-        monkeypatch.setattr(deletion, "WAITS", (0.1, 0.1, 0.1, 0.1))
+        monkeypatch.setattr(deletion, "RETRY_DELAYS", (0.1, 0.1, 0.1, 0.1))
         yield compute
         compute.close()
         Sky.clear_instance()
 
 
-def launch(cloud: RentedCloud) -> str:
+def launch(cloud: CloudProvider) -> str:
     """Launch a machine whose lease ends in some seconds, with its own script; return its id."""
-    mine = identity(Path(Sky.load().data_dir))
+    mine = installation_id(Path(Sky.load().data_dir))
     (made,) = cloud.launch(order(owner=mine, lease=2.0))
     return made.id
 
 
 @pytest.mark.slow
 def test_a_machine_whose_lease_ends_deletes_itself(real: Compute) -> None:
-    cloud, fleet = RentedCloud(GcpDriver()), real.world.fleet
+    cloud, fleet = CloudProvider(GcpDriver()), real.world.fleet
     name = launch(cloud).partition("/")[2]
     assert fleet is not None and len(real.machines()) == len(real.world.disks) == 1
     until(lambda: not real.machines(), 25)
     assert real.world.disks == {}
     assert f"DELETE zones/{ZONE}/instances/{name}" in real.calls
     until(lambda: not fleet.hosts(), 15)
-    assert cloud.mine() == []
+    assert cloud.list_mine() == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("why", ["account", "permission"])
 def test_a_machine_that_may_not_delete_itself_is_off_and_found(real: Compute, why: str) -> None:
-    cloud = RentedCloud(GcpDriver())
+    cloud = CloudProvider(GcpDriver())
     if why == "account":
         real.accounts.add(real.accounts.default, lent=False)
     else:
@@ -136,7 +136,7 @@ def test_a_machine_that_may_not_delete_itself_is_off_and_found(real: Compute, wh
     asked = [call for call in real.calls if call.startswith("DELETE")]
     assert len(asked) == (0 if why == "account" else 4)  # and all were refused
     assert len(real.world.disks) == 1
-    (kept,) = cloud.mine()
+    (kept,) = cloud.list_mine()
     assert (kept.id, kept.state) == (id, "running") and "disk is kept" in kept.reason
     cloud.terminate([id])  # as %sky reap does
     assert real.machines() == [] and real.world.disks == {}
@@ -171,32 +171,32 @@ def _key_pair(path: Path) -> str:
 
 @pytest.mark.slow
 def test_machine_ends_itself_when_credentials_are_revoked(real: Compute) -> None:
-    cloud, fleet = RentedCloud(GcpDriver()), real.world.fleet
-    mine = identity(Path(Sky.load().data_dir))
+    cloud, fleet = CloudProvider(GcpDriver()), real.world.fleet
+    mine = installation_id(Path(Sky.load().data_dir))
     machines = cloud.launch(order(owner=mine, lease=6000.0))
-    cloud.nodes(machines)
+    cloud.await_slots(machines)
     (host,) = fleet.hosts()
     assert host.booted(20)
-    folder = cloud.folder(machines)
+    folder = cloud.cluster_folder(machines)
     first = (folder / "host.pub").read_text().split()[1]
     until(lambda: first not in (folder / "known_hosts").read_text(), 20)
-    assert not (folder / NEXT).exists(), "its second private host key is its own alone"
+    assert not (folder / NEXT_HOST_KEY).exists(), "its second private host key is its own alone"
     real.refuse("forbidden", action="remove")
     with pytest.raises(SkyPermission) as raised:
         cloud.terminate([machines[0].id])
     assert f"{machines[0].id} was told by SSH to end itself" in raised.value.message
     assert "%sky reap" in str(raised.value.hint)
     until(lambda: not real.machines(), 25)
-    cloud.settle()
-    assert cloud.mine() == []
+    cloud.close_ended_records()
+    assert cloud.list_mine() == []
 
 
 @pytest.mark.slow
 def test_machine_that_cannot_be_told_ends_with_its_lease(real: Compute) -> None:
-    cloud, fleet = RentedCloud(GcpDriver()), real.world.fleet
-    mine = identity(Path(Sky.load().data_dir))
+    cloud, fleet = CloudProvider(GcpDriver()), real.world.fleet
+    mine = installation_id(Path(Sky.load().data_dir))
     machines = cloud.launch(order(owner=mine, lease=20.0))
-    cloud.nodes(machines)
+    cloud.await_slots(machines)
     (host,) = fleet.hosts()
     host.unplug()
     real.refuse("forbidden", action="remove")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.clouds import gcp_machine as machine
-from jupyter_sky.clouds.base import TAGS, patient
+from jupyter_sky.clouds.base import TAGS, no_tick
 from jupyter_sky.clouds.gcp import GcpDriver
 from tests.clouds.gcp_orders import (
     DAY,
@@ -38,7 +38,7 @@ def test_listing_reads_all_pages_of_ours_and_nothing_else(
     theirs = driver.create(
         order("c-00000001", owner="bob-1234abcd"),
         birth("c-00000001", owner="bob-1234abcd"),
-        patient,
+        no_tick,
     )
     stranger = json.loads(json.dumps(instance(compute, theirs[0].id)))
     compute.world.instances[ZONE, "stranger"] = {**stranger, "name": "stranger", "labels": {}}
@@ -67,7 +67,7 @@ def test_listing_reads_all_pages_of_ours_and_nothing_else(
 def test_any_owner_and_token_come_back_as_they_were(
     compute: Compute, driver: GcpDriver, owner: str, token: str
 ) -> None:
-    made = driver.create(order(token, owner=owner), birth(token, owner=owner), patient)
+    made = driver.create(order(token, owner=owner), birth(token, owner=owner), no_tick)
     found = driver.machines(owner=owner, token=token)
     assert [(m.owner, m.token, m.cluster) for m in found] == [
         (owner, token, token.rpartition("-")[0])
@@ -79,7 +79,7 @@ def test_any_owner_and_token_come_back_as_they_were(
 
 def test_names_fit_and_stay_apart() -> None:
     tokens = ["Größe-1", "größe-1", "gr-e-1", "a" * 70, "a" * 71, "a_b", "a-b", "0", "-"]
-    stems = [machine.stem(token) for token in tokens]
+    stems = [machine.resource_prefix(token) for token in tokens]
     assert len(set(stems)) == len(tokens)
     for each in stems:
         assert compute_bodies.NAME.fullmatch(f"{each}-9999"), each
@@ -128,7 +128,7 @@ def test_a_machine_that_was_taken_back_says_so(compute: Compute, driver: GcpDriv
 
 def test_a_machine_whose_lease_has_ended_says_so(compute: Compute, driver: GcpDriver) -> None:
     over = replace(birth(), tags=birth().tags | {TAGS[4]: str(int(time.time()) - 5)})
-    made = driver.create(order(), over, patient)
+    made = driver.create(order(), over, no_tick)
     compute.expire(time.time() + 4 * DAY)
     (seen,) = driver.describe([made[0].id])
     assert (seen.state, seen.preempted, seen.reason) == ("ended", False, "its lease has ended")

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from jupyter_sky.clouds import gcp_machine as machine
-from jupyter_sky.clouds.base import patient
+from jupyter_sky.clouds.base import no_tick
 from jupyter_sky.clouds.gcp import GcpDriver
 from tests.clouds.gcp_orders import (
     OWNER,
@@ -29,8 +29,8 @@ def test_port_22_and_the_nodes_of_one_cluster_are_all_that_is_open(
 ) -> None:
     two, one = create(driver, "two-00000001", nodes=2), create(driver, "one-00000001")
     rules = {name: dict(rule) for name, rule in compute.world.firewalls.items()}
-    assert set(rules) == {machine.ssh_tag(birth()), "two-00000001"}
-    ssh = rules[machine.ssh_tag(birth())]
+    assert set(rules) == {machine.ssh_rule_name(birth()), "two-00000001"}
+    ssh = rules[machine.ssh_rule_name(birth())]
     assert ssh["sourceRanges"] == ["0.0.0.0/0"]
     assert ssh["allowed"] == [{"IPProtocol": "tcp", "ports": ["22"]}]
     inside = compute.world.ingress(instance(compute, two[0].id))
@@ -38,7 +38,7 @@ def test_port_22_and_the_nodes_of_one_cluster_are_all_that_is_open(
     assert {rule for rule in inside if rule[1] == 0} == {(f"{m.private}/32", 0) for m in two}
     assert compute.world.ingress(instance(compute, one[0].id)) == [("0.0.0.0/0", 22)]
     narrow = birth("far-00000001", ssh_from=("203.0.113.0/24", "198.51.100.7/32"))
-    far = driver.create(order("far-00000001"), narrow, patient)
+    far = driver.create(order("far-00000001"), narrow, no_tick)
     assert compute.world.ingress(instance(compute, far[0].id)) == [
         ("203.0.113.0/24", 22),
         ("198.51.100.7/32", 22),
@@ -86,12 +86,12 @@ def test_leftovers_are_found_once_they_are_old(
     for disk in compute.world.disks:
         compute.world.instances[disk]["disks"][0]["autoDelete"] = False
     compute.world._gone((ZONE, "train-3f2a91c0-0"))
-    assert driver.leftovers(OWNER) == []  # young: it may be about to be used
+    assert driver.delete_unused_resources(OWNER) == []  # young: it may be about to be used
     monkeypatch.setattr("jupyter_sky.clouds.gcp_network.YOUNG_SECONDS", -60.0)
-    assert driver.leftovers("bob-1234abcd") == []
-    assert driver.leftovers(OWNER, ["europe-west4"]) == []
-    assert driver.leftovers(OWNER) == [f"disk {made[0].id}"]
+    assert driver.delete_unused_resources("bob-1234abcd") == []
+    assert driver.delete_unused_resources(OWNER, ["europe-west4"]) == []
+    assert driver.delete_unused_resources(OWNER) == [f"disk {made[0].id}"]
     compute.world._gone((ZONE, "train-3f2a91c0-1"))
-    found = driver.leftovers(OWNER)
+    found = driver.delete_unused_resources(OWNER)
     assert found == [f"disk {made[1].id}", "firewall rule train-3f2a91c0"]
-    assert compute.world.disks == {} and driver.leftovers(OWNER) == []
+    assert compute.world.disks == {} and driver.delete_unused_resources(OWNER) == []

@@ -42,16 +42,18 @@ def test_machines_get_the_account_with_one_scope(
 def test_how_a_machine_ends_itself_is_known_without_asking(
     compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert driver.ending(order()) == ""
+    assert driver.self_delete_script(order()) == ""
     give(monkeypatch, "default")
-    shell = driver.ending(order())
+    shell = driver.self_delete_script(order())
     assert f'"{compute.url}/compute/v1/projects/"' in shell
     assert compute.calls == []
     checked = subprocess.run(["sh", "-n"], input=shell, text=True, capture_output=True)
     assert checked.returncode == 0, checked.stderr
     program = shell.partition("\n")[2].rpartition("\nEOF")[0]
     compile(program, "ending", "exec")
-    assert '"https://compute.googleapis.com/compute/v1/projects/"' in gcp_role.ending("")
+    assert '"https://compute.googleapis.com/compute/v1/projects/"' in gcp_role.self_delete_script(
+        ""
+    )
 
 
 @pytest.mark.parametrize(

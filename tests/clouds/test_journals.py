@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds import Launch, get, journals
+from jupyter_sky.clouds import LaunchRequest, get, journals
 from jupyter_sky.clouds.base import Machine
-from jupyter_sky.clouds.keeper import Node
-from jupyter_sky.clouds.rented import RentedCloud, records_of
+from jupyter_sky.clouds.keeper import Slot
+from jupyter_sky.clouds.rented import CloudProvider, launch_records
 from jupyter_sky.config import Sky
 from jupyter_sky.engines.journal import Journal
 from jupyter_sky.errors import SkyUnreachable
@@ -103,19 +103,19 @@ def test_machine_ends_though_its_journal_cannot_be_had(
         raise error
 
     monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
-    cloud = RentedCloud(GcpDriver())
+    cloud = CloudProvider(GcpDriver())
     asked = gcp_order("train-00000001")
     machines = cloud.launch(asked)
-    node = Node(0, "t.0", machines[0].id, Address("sky", "192.0.2.7"), directory="/x")
-    record = records_of().read(asked.token)
-    records_of().write(asked.token, record | {"nodes": [asdict(node)]})
+    node = Slot(0, "t.0", machines[0].id, Address("sky", "192.0.2.7"), directory="/x")
+    record = launch_records().read(asked.token)
+    launch_records().write(asked.token, record | {"nodes": [asdict(node)]})
     monkeypatch.setattr(journals.ssh, "start", fail)
     ids = [machine.id for machine in machines]
     if isinstance(error, Exception):
         with caplog.at_level(logging.WARNING):
             cloud.terminate(ids)
         assert "is not complete" in caplog.text
-        assert records_of().read(asked.token)["ended"]["missing"]
+        assert launch_records().read(asked.token)["ended"]["missing"]
     else:
         with pytest.raises(KeyboardInterrupt):
             cloud.terminate(ids)
@@ -129,13 +129,13 @@ def test_machine_ends_though_the_note_of_it_is_damaged(
     from jupyter_sky.clouds.gcp import GcpDriver
 
     monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
-    cloud = RentedCloud(GcpDriver())
+    cloud = CloudProvider(GcpDriver())
     asked = gcp_order("train-00000001")
     ids = [machine.id for machine in cloud.launch(asked)]
-    records_of().write(asked.token, records_of().read(asked.token) | {"nodes": nodes})
+    launch_records().write(asked.token, launch_records().read(asked.token) | {"nodes": nodes})
     cloud.terminate(ids)
     assert compute.machines() == []
-    record = records_of().read(asked.token)
+    record = launch_records().read(asked.token)
     assert "is damaged" in record["ended"]["missing"]
     states = [machine.state for machine in cloud.describe(ids)]
     assert states == ["ended"], "its end is noted, however young it is"
@@ -176,7 +176,7 @@ def launched(
     def launch() -> Machine:
         cloud = get("ssh")
         offer = cloud.offers(Resources())[0]
-        order = Launch("logged", "train", offer, Resources(), 60.0, "me", "a.ipynb")
+        order = LaunchRequest("logged", "train", offer, Resources(), 60.0, "me", "a.ipynb")
         (machine,) = cloud.launch(order)
         (folder,) = host.clusters()
         (folder / "journal").mkdir()

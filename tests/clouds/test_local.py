@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import processes
-from jupyter_sky.clouds import Launch, get
+from jupyter_sky.clouds import LaunchRequest, get
 from jupyter_sky.clouds.local import _environment, machine_size
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyUnreachable
-from jupyter_sky.provisioner import unbroken
+from jupyter_sky.provisioner import uninterruptible
 from jupyter_sky.resources import Resources
 from tests.conftest import Notebook, part, processes_of, wait_until
 
@@ -34,10 +34,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Sky.clear_instance()
 
 
-def order(token: str = "train-1", **labels: str) -> Launch:
+def order(token: str = "train-1", **labels: str) -> LaunchRequest:
     resources = Resources.parse(**labels)
     (offer,) = cloud.offers(resources)
-    return Launch(token, "train", offer, resources, 60.0, "me", "a.ipynb")
+    return LaunchRequest(token, "train", offer, resources, 60.0, "me", "a.ipynb")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_same_order_twice_makes_one_machine(root: Path) -> None:
     first, second = cloud.launch(order(nodes="2")), cloud.launch(order(nodes="2"))
     assert [m.id for m in first] == [m.id for m in second] == ["train-1/0", "train-1/1"]
     assert [path.name for path in root.iterdir()] == ["train-1"]
-    assert cloud.mine() == [], "nothing runs yet"
+    assert cloud.list_mine() == [], "nothing runs yet"
 
 
 def test_describe_terminate_and_mine(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,13 +80,13 @@ def test_describe_terminate_and_mine(root: Path, monkeypatch: pytest.MonkeyPatch
         wait_until((root / "train-1" / "up").exists)
         (machine,) = cloud.describe(ids)
         assert (machine.state, machine.cluster, machine.rank) == ("running", "train", 0)
-        assert [m.id for m in cloud.mine()] == ids
+        assert [m.id for m in cloud.list_mine()] == ids
     finally:
         cloud.terminate(ids)
     (machine,) = cloud.describe(ids)
     assert machine.state == "ended" and machine.reason == "stopped"
     assert machine.ended == pytest.approx(time.time(), abs=5)
-    assert cloud.mine() == [] and processes_of(root) == []
+    assert cloud.list_mine() == [] and processes_of(root) == []
     cloud.terminate(ids)  # ending one that has ended is no error
     assert [m.state for m in cloud.describe(["never-was/0"])] == ["ended"]
 
@@ -161,10 +161,10 @@ def test_an_interrupt_waits_for_what_must_be_whole(root: Path) -> None:
 
     threading.Timer(0.1, _thread.interrupt_main).start()
     with pytest.raises(KeyboardInterrupt):
-        unbroken(work)
+        uninterruptible(work)
     assert done
     with pytest.raises(ZeroDivisionError):
-        unbroken(lambda: 1 / 0)
+        uninterruptible(lambda: 1 / 0)
 
 
 def test_engines_do_not_inherit_what_is_not_theirs(

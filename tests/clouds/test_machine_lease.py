@@ -15,7 +15,7 @@ import pytest
 
 from jupyter_sky import ssh
 from jupyter_sky.clouds import birth, keeper, machine_lease
-from jupyter_sky.clouds.keeper import Node
+from jupyter_sky.clouds.keeper import Slot
 from tests.clouds.born import OPEN, WAIT, Born, Keys, needs_isolation, until
 from tests.emulators.fleet import Fleet, Host
 from tests.emulators.hosts import USABLE, keygen
@@ -31,7 +31,7 @@ class Script:
         self.folder = folder
         self.process: subprocess.Popen[str] | None = None
         self.set(up=20, clock=1_000_000)
-        (file, *_) = machine_lease.files("root", lease=lease, silence=SILENCE, ending=ending)
+        (file, *_) = machine_lease.lease_files("root", lease=lease, silence=SILENCE, ending=ending)
         text = file["content"]
         for there, here in {
             "/run/": f"{folder}/run/",
@@ -268,7 +268,7 @@ def test_emulated_machines_write_nothing_of_this_machine() -> None:
     from tests.emulators import machine
 
     terms = {"lease": 3600.0, "silence": 3.0, "ending": ""}
-    files = machine_lease.files("root", **terms) + machine_lease.files("ada", **terms)
+    files = machine_lease.lease_files("root", **terms) + machine_lease.lease_files("ada", **terms)
     text = "\n".join(f"{file['path']}\n{file['content']}" for file in files)
     mapped = machine._ELSEWHERE.sub("BELOW/", text)
     assert "BELOW/etc/ssh/ssh_host_ed25519_key" in mapped
@@ -291,7 +291,7 @@ def rented(fleet: Fleet, keys: Keys) -> Rented:
         public = keys.public(keys.host)
         secret = keys.host.read_text()
         terms = {"lease": lease, "silence": silence, "ending": ending}
-        text = birth.user_data(user, keys.public(keys.user), secret, public, **terms)
+        text = birth.render_user_data(user, keys.public(keys.user), secret, public, **terms)
         host = fleet.launch("n", text, ingress=OPEN, on_end=ends.put)
         assert host.booted(WAIT), host.console()
         return host, keys.address(host, user), ends
@@ -356,19 +356,19 @@ def test_host_key_of_user_data_is_of_no_use_later(
     rented: Rented, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, first, _ = rented(lease=1e6, silence=600.0)
-    for name in ("host", birth.NEXT):
+    for name in ("host", birth.NEXT_HOST_KEY):
         keygen(tmp_path / name)
-    public = " ".join(ssh.known_key(first, Path(first.known_hosts)).split()[:3]) + "\n"
+    public = " ".join(ssh.read_known_hosts(first, Path(first.known_hosts)).split()[:3]) + "\n"
     (tmp_path / "host.pub").write_text(public.partition(" ")[2])
     known = tmp_path / "known_hosts"
     address = replace(first, known_hosts=str(known))
-    known.write_text(public + birth._pinned(first, tmp_path / birth.NEXT))
-    secret = birth.next_host_key(tmp_path)
-    node = keeper.take(Node(0, "t.0", "n", address), {}, secret)
+    known.write_text(public + birth._known_hosts_line(first, tmp_path / birth.NEXT_HOST_KEY))
+    secret = birth.read_next_host_key(tmp_path)
+    node = keeper.acquire_slot(Slot(0, "t.0", "n", address), {}, secret)
     monkeypatch.setattr(birth, "SETTLE_SECONDS", WAIT)
-    assert birth.settle_host_keys(tmp_path, [address]), host.console()
-    assert known.read_text() == birth._pinned(first, tmp_path / birth.NEXT)
-    assert birth.next_host_key(tmp_path) == "", "it is the machine's alone"
+    assert birth.await_host_key_rotation(tmp_path, [address]), host.console()
+    assert known.read_text() == birth._known_hosts_line(first, tmp_path / birth.NEXT_HOST_KEY)
+    assert birth.read_next_host_key(tmp_path) == "", "it is the machine's alone"
     assert ssh.run(replace(address, port=address.port), ":").code == 0
     runtime = [path for path in ssh.runtime_dir().glob("c-*")]
     for path in runtime:  # connections that were made with the first key
@@ -384,7 +384,7 @@ def test_host_key_of_user_data_is_of_no_use_later(
 @pytest.mark.slow
 def test_odd_host_key_is_not_installed(rented: Rented) -> None:
     host, address, _ = rented(silence=600.0)
-    keeper.take(Node(0, "t.0", "n", address), {}, "no key at all")
+    keeper.acquire_slot(Slot(0, "t.0", "n", address), {}, "no key at all")
     base = "$HOME/.cache/jupyter_sky/host_key"
     until(lambda: ssh.run(address, f"[ -e {base} ]").code == 1)
     host.reboot()
@@ -395,7 +395,7 @@ def test_odd_host_key_is_not_installed(rented: Rented) -> None:
 @pytest.mark.slow
 def test_machine_without_systemd_starts_its_lease_at_each_boot(isolated: Fleet, keys: Keys) -> None:
     terms = {"lease": 3600.0, "silence": 3.0, "ending": ""}
-    files = machine_lease.files("ada", **terms)
+    files = machine_lease.lease_files("ada", **terms)
     document = {"write_files": files, "bootcmd": ["rm -f /usr/bin/systemctl /usr/sbin/systemctl"]}
     born = Born(isolated, keys, document=document)
     assert born.host.booted(WAIT)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.clouds import get
-from jupyter_sky.clouds.pool import read
+from jupyter_sky.clouds.pool import read_hosts
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.resources import Resources
@@ -43,14 +43,14 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_written_is_read(pool: Path) -> None:
-    hosts = read(pool)
+    hosts = read_hosts(pool)
     assert list(hosts) == ["big", "small"]
     big, small = hosts["big"], hosts["small"]
     assert (big.user, big.host, big.port) == ("ada", "10.0.0.5", 2222)
     assert (big.vcpus, big.memory, big.gpu, big.gpu_count, big.price) == (16, 64, "A100", 4, 2)
     assert big.packages == ("numpy<3",) and big.env == {"CUDA_HOME": "/opt/cuda"}
     assert small.port == 22 and small.user and small.key == str(Path.home() / ".ssh" / "lab")
-    assert read(pool.with_name("none.toml")) == {}
+    assert read_hosts(pool.with_name("none.toml")) == {}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_is_written_is_read(pool: Path) -> None:
 def test_errors_name_the_file_and_the_line(pool: Path, text: str, line: int, words: str) -> None:
     pool.write_text(text)
     with pytest.raises(SkyUsageError) as raised:
-        read(pool)
+        read_hosts(pool)
     assert str(pool) in raised.value.message and f"line {line}" in raised.value.message
     assert words in raised.value.message
     check = get("ssh").check()

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from jupyter_sky import ssh
-from jupyter_sky.clouds import Launch, get, keeper
-from jupyter_sky.clouds.keeper import Node
+from jupyter_sky.clouds import LaunchRequest, get, keeper
+from jupyter_sky.clouds.keeper import Slot
 from jupyter_sky.config import Sky
 from jupyter_sky.provisioner import bootstrap, remote
 from jupyter_sky.resources import Resources
@@ -92,7 +92,7 @@ def test_no_argument_holds_a_secret_while_a_command_runs(
     address: ssh.Address, host: SshHost, tmp_path: Path, watch: Watch
 ) -> None:
     begun = tmp_path / "begun"
-    node = Node(0, "t.0", "box", address, env={"WANDB_API_KEY": SECRET})
+    node = Slot(0, "t.0", "box", address, env={"WANDB_API_KEY": SECRET})
     script = f"{node.exports()}touch {begun}; sleep 1; printenv WANDB_API_KEY; exit"
     assert ssh.run(address, script, SECRET).text.strip() == SECRET, "it is in the environment"
     seen = watch.stop()
@@ -108,12 +108,12 @@ def test_no_argument_holds_a_secret_while_a_cluster_begins(
     (tmp_path / "hosts.toml").write_text(host.toml("box", env={"WANDB_API_KEY": SECRET}))
     cloud = get("ssh")
     offer = cloud.offers(Resources())[0]
-    machines = cloud.launch(Launch("t", "train", offer, Resources(), 60.0, "me", "a.ipynb"))
+    machines = cloud.launch(LaunchRequest("t", "train", offer, Resources(), 60.0, "me", "a.ipynb"))
     (node,) = cloud.nodes(machines)
-    order = remote._order(node, "jupyter_sky.engines.head", {"cluster": "train"})
+    order = remote._start_command(node, "jupyter_sky.engines.head", {"cluster": "train"})
     bootstrap.prepare([replace(node, ready=True)], lambda what: None, {0: order})
     wait_until(lambda: not host.taken(), 20)  # no environment is there: it has ended at once
-    keeper.end([node])
+    keeper.release_slots([node])
     seen = watch.stop()
     assert any("keeper" in words for words in seen)
     assert not [words for words in seen if SECRET in words]

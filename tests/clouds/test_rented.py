@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds.base import Machine, ReachedBySsh
-from jupyter_sky.clouds.keeper import Node
-from jupyter_sky.clouds.rented import RentedCloud, records_of
+from jupyter_sky.clouds.base import Machine, SshAccessibleCloud
+from jupyter_sky.clouds.keeper import Slot
+from jupyter_sky.clouds.rented import CloudProvider, launch_records
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyNoCapacity
 from jupyter_sky.ssh import Address
@@ -22,11 +22,11 @@ NAME = "us-central1-b/train-0"
 
 
 @pytest.fixture
-def cloud(compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RentedCloud:
+def cloud(compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CloudProvider:
     from jupyter_sky.clouds.gcp import GcpDriver
 
     monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
-    return RentedCloud(GcpDriver())
+    return CloudProvider(GcpDriver())
 
 
 def _noted(age: float, **more: object) -> None:
@@ -42,7 +42,7 @@ def _noted(age: float, **more: object) -> None:
         owner="ada-1234abcd",
     )
     record = {"cloud": "gcp", "region": "us-central1", "machines": [asdict(machine)]}
-    records_of().open("train", record | more)
+    launch_records().create("train", record | more)
 
 
 @pytest.mark.parametrize(
@@ -54,31 +54,31 @@ def _noted(age: float, **more: object) -> None:
     ],
 )
 def test_a_machine_that_its_cloud_does_not_list(
-    cloud: RentedCloud, age: float, more: dict[str, object], state: str
+    cloud: CloudProvider, age: float, more: dict[str, object], state: str
 ) -> None:
     _noted(age, **more)
     assert [seen.state for seen in cloud.describe([NAME])] == [state]
 
 
 def test_slots_that_were_taken_are_read_without_a_word_to_anybody(
-    cloud: RentedCloud, monkeypatch: pytest.MonkeyPatch
+    cloud: CloudProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = Address("sky", "192.0.2.7")
-    slots = [Node(0, "train.0", NAME, address, private="10.0.0.7", packages=("torch",))]
+    slots = [Slot(0, "train.0", NAME, address, private="10.0.0.7", packages=("torch",))]
     _noted(500.0, nodes=[asdict(node) for node in slots])
-    (machine,) = [Machine(**each) for each in records_of().read("train")["machines"]]
-    for name in ("_running", "_answered", "_ask_states"):
+    (machine,) = [Machine(**each) for each in launch_records().read("train")["machines"]]
+    for name in ("_running", "_answered", "_describe_or_raise"):
         monkeypatch.setattr(cloud, name, lambda *_: pytest.fail("it was asked"))
-    assert isinstance(cloud, ReachedBySsh)
-    assert cloud.taken([machine]) == slots
+    assert isinstance(cloud, SshAccessibleCloud)
+    assert cloud.recorded_slots([machine]) == slots
 
 
 def test_machines_that_came_up_in_vain_are_noted_for_the_ledger(
-    cloud: RentedCloud, compute: Compute
+    cloud: CloudProvider, compute: Compute
 ) -> None:
     compute.refuse("ZONE_RESOURCE_POOL_EXHAUSTED")
     asked = order("gang-00000001", nodes=4)
     with pytest.raises(SkyNoCapacity):
         cloud.launch(asked)
     assert not compute.machines()
-    assert len({machine.id for machine in cloud.noted(asked.token)}) == 3
+    assert len({machine.id for machine in cloud.recorded_machines(asked.token)}) == 3

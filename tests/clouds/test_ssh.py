@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds import Launch, get, keeper, ssh
+from jupyter_sky.clouds import LaunchRequest, get, keeper, ssh
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
 from jupyter_sky.provisioner import bootstrap
@@ -47,10 +47,10 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     Sky.clear_instance()
 
 
-def order(token: str, **labels: str) -> Launch:
+def order(token: str, **labels: str) -> LaunchRequest:
     resources = Resources.parse(**labels)
     offer = cloud.offers(resources)[0]
-    return Launch(token, "train", offer, resources, 60.0, "me", "a.ipynb")
+    return LaunchRequest(token, "train", offer, resources, 60.0, "me", "a.ipynb")
 
 
 def test_hosts_that_answer_and_how_to_mend_those_that_do_not(
@@ -111,9 +111,9 @@ def test_a_slot_is_one_clusters_only(host: SshHost, pool: Callable[..., None]) -
     assert [machine.id for machine in cloud.launch(order("one"))] == [first.id], "the same order"
     with pytest.raises(SkyNoCapacity, match="its slot is taken"):
         cloud.launch(order("two"))
-    assert [machine.id for machine in cloud.mine()] == [first.id]
+    assert [machine.id for machine in cloud.list_mine()] == [first.id]
     cloud.terminate([first.id])
-    assert cloud.mine() == [] and host.clusters() == [] and host.taken() == []
+    assert cloud.list_mine() == [] and host.clusters() == [] and host.taken() == []
     (second,) = cloud.launch(order("two"))
     assert cloud.describe([first.id, second.id])[0].state == "ended"
     assert cloud.describe([second.id])[0].state == "running"
@@ -227,15 +227,15 @@ def test_a_host_that_is_away_is_not_said_to_have_ended(pool: Callable[..., None]
 
 
 @pytest.fixture
-def taken(host: SshHost, pool: Callable[..., None]) -> Iterator[Callable[..., keeper.Node]]:
-    def take(**settings: object) -> keeper.Node:
+def taken(host: SshHost, pool: Callable[..., None]) -> Iterator[Callable[..., keeper.Slot]]:
+    def take(**settings: object) -> keeper.Slot:
         pool(host.toml("box", **settings))
         return cloud.nodes(cloud.launch(order(f"boot-{time.monotonic_ns()}")))[0]
 
     yield take
 
 
-def test_no_python_there(taken: Callable[..., keeper.Node], tmp_path: Path) -> None:
+def test_no_python_there(taken: Callable[..., keeper.Slot], tmp_path: Path) -> None:
     for name in "cat chmod cut getconf ln mkdir mv rm tar touch".split():
         (tmp_path / name).symlink_to(shutil.which(name) or name)
     never = {"UV_PYTHON_PREFERENCE": "only-managed", "UV_PYTHON_DOWNLOADS": "never"}
@@ -243,22 +243,22 @@ def test_no_python_there(taken: Callable[..., keeper.Node], tmp_path: Path) -> N
     with pytest.raises(SkyBootstrapError, match="that of this notebook, is not there") as raised:
         bootstrap.prepare([node], lambda what: None)
     assert "python = " in str(raised.value)
-    keeper.end([node])
+    keeper.release_slots([node])
     node = taken(python="/usr/bin/false")
     with pytest.raises(SkyBootstrapError, match="is not there and cannot be had"):
         bootstrap.prepare([node], lambda what: None)
 
 
-def test_a_full_disk(taken: Callable[..., keeper.Node]) -> None:
+def test_a_full_disk(taken: Callable[..., keeper.Slot]) -> None:
     node = replace(taken(packages=["a-new-environment"]), free=1000)
     with pytest.raises(SkyBootstrapError, match="the disk is full: 1 MB are free"):
         bootstrap.prepare([node], lambda what: None)
-    full = keeper.failed(node, "packages cannot be installed", "write: No space left on device")
+    full = keeper.slot_error(node, "packages cannot be installed", "write: No space left on device")
     assert "the disk is full" in full.message and full.hint
 
 
 def test_a_host_without_an_index_gets_all_through_the_connection(
-    taken: Callable[..., keeper.Node],
+    taken: Callable[..., keeper.Slot],
 ) -> None:
     said: list[str] = []
     node = taken(offline=True)
@@ -266,13 +266,13 @@ def test_a_host_without_an_index_gets_all_through_the_connection(
     assert "Python and packages" in said and "packages" not in said
     assert Path(node.engine_python).is_relative_to(node.base)
     again: list[str] = []
-    second = keeper.take(node, {})
+    second = keeper.acquire_slot(node, {})
     bootstrap.prepare([second], again.append)
     assert second.engine_python == node.engine_python
     assert not any(again), "the second time it is there"
 
 
-def test_a_package_that_does_not_exist(taken: Callable[..., keeper.Node]) -> None:
+def test_a_package_that_does_not_exist(taken: Callable[..., keeper.Slot]) -> None:
     node = taken(packages=["./no-such-folder-of-a-package"])
     with pytest.raises(SkyBootstrapError, match="packages cannot be installed"):
         bootstrap.prepare([node], lambda what: None)
@@ -281,4 +281,4 @@ def test_a_package_that_does_not_exist(taken: Callable[..., keeper.Node]) -> Non
 def test_the_keys_file_of_known_hosts_is_private(host: SshHost, pool: Callable[..., None]) -> None:
     pool(host.toml("box", host_key=(host.folder / "host.pub").read_text().strip()))
     assert cloud.check().usable
-    assert (ssh.root() / "known_hosts").stat().st_mode & 0o077 == 0
+    assert (ssh.records_folder() / "known_hosts").stat().st_mode & 0o077 == 0

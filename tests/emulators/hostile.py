@@ -96,7 +96,7 @@ def prepare(
         *([{**machine, "started": now}], {"file": str(file), "token": token}, "a.ipynb", now, 600),
         *("", ""),
     )
-    store.put_cluster(row)
+    store.save_cluster(row)
     told = {"run_id": run, "notebook": "a.ipynb", "session": "s", "cell": 1, "name": None}
     told |= {"cluster": name, "code": "", "price": 0.0, "nodes": 1, "started": now, "ended": None}
     told |= {"last_beat": now, "status": "running", "shown": 0}

@@ -123,7 +123,7 @@ def test_a_run_past_its_limit_is_interrupted_then_killed(lab, monkeypatch) -> No
     it.tick_until(lambda: it.head.engines[0].process is not first)
     assert it.log.read_text().count("interrupted") == 1
     assert it.status("r") == "lost"
-    assert "the 0.2 s that it was allowed" in it.head.engines[0].last_words
+    assert "the 0.2 s that it was allowed" in it.head.engines[0].exit_reason
 
 
 def test_a_run_that_waits_does_not_use_up_its_limit(lab, monkeypatch) -> None:
@@ -229,7 +229,7 @@ def test_an_engine_takes_what_its_cells_have_started_with_it(lab) -> None:
     it.head.engines[0].process.kill()
     it.tick_until(lambda: "child" in it.log.read_text())
     child = int(it.log.read_text().split("child")[1].split()[0])
-    it.tick_until(lambda: "exit code 3" in it.head.engines[0].last_words)
+    it.tick_until(lambda: "exit code 3" in it.head.engines[0].exit_reason)
     wait_until(lambda: not Path(f"/proc/{child}").exists() or _zombie(child))
 
 
@@ -274,7 +274,7 @@ def test_memory_is_that_of_the_family_and_what_they_share_counts_once(lab) -> No
     greedy = it.head.engines[0].process
     it.tick_until(lambda: greedy.poll() is not None)
     it.tick_until(lambda: it.head.engines[0].process is not greedy)
-    assert "0.25 GiB asked for with --memory" in it.head.engines[0].last_words
+    assert "0.25 GiB asked for with --memory" in it.head.engines[0].exit_reason
 
 
 def test_old_runs_are_forgotten_and_their_journals_stay(lab) -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import clouds, processes
-from jupyter_sky.clouds import Launch, Machine
+from jupyter_sky.clouds import LaunchRequest, Machine
 from jupyter_sky.clouds.machine_lease import BOOT_SECONDS
-from jupyter_sky.clouds.records import identity
-from jupyter_sky.clouds.rented import records_of
+from jupyter_sky.clouds.records import installation_id
+from jupyter_sky.clouds.rented import launch_records
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyStoreError
-from jupyter_sky.executor.clusters import Clusters
-from jupyter_sky.executor.reaper import reap
+from jupyter_sky.executor.clusters import ClusterRegistry
+from jupyter_sky.executor.reaper import reap_machines
 from jupyter_sky.store import ClusterRow, Store
 from tests.clouds import aws_cases, gcp_orders
 from tests.clouds.aws_cases import account_fixture, driver_fixture, ec2_fixture  # noqa: F401
@@ -30,13 +30,15 @@ DEAD = {"pid": 0, "born": 0.0}
 
 
 @pytest.fixture
-def known(tmp_path: Path) -> Iterator[Clusters]:
+def known(tmp_path: Path) -> Iterator[ClusterRegistry]:
     store = Store.open(tmp_path)
-    yield Clusters(store, "a.ipynb", "kernel")
+    yield ClusterRegistry(store, "a.ipynb", "kernel")
     store.close()
 
 
-def put(known: Clusters, order: Launch, began: float, machines: list[Machine]) -> ClusterRow:
+def put(
+    known: ClusterRegistry, order: LaunchRequest, began: float, machines: list[Machine]
+) -> ClusterRow:
     """What a killed process has left in the store; the bill is open if machines are noted."""
     offer = order.offer
     row = ClusterRow(
@@ -58,29 +60,31 @@ def put(known: Clusters, order: Launch, began: float, machines: list[Machine]) -
         price_source="aws",
         price_date="2026-11-20",
     )
-    known.store.put_cluster(row)
+    known.store.save_cluster(row)
     if machines:
         row = replace(row, machines=[asdict(machine) for machine in machines])
         known.store.record_launch(row, began)
     return row
 
 
-def launched(cloud: str, order: Launch) -> list[Machine]:
+def launched(cloud: str, order: LaunchRequest) -> list[Machine]:
     """Launch, as by a process that is killed at the answer."""
-    machines = clouds.rented_cloud(cloud).launch(order)
-    records = records_of()
+    machines = clouds.cloud_provider(cloud).launch(order)
+    records = launch_records()
     records.write(order.token, records.read(order.token) | {"launching": DEAD})
     return machines
 
 
-def forget_answer(order: Launch) -> None:
+def forget_answer(order: LaunchRequest) -> None:
     """Leave the note as it was before the cloud answered."""
-    records = records_of()
+    records = launch_records()
     records.write(order.token, records.read(order.token) | {"machines": []})
 
 
 @pytest.mark.parametrize("noted", ["in the store", "in a file", "nowhere"])
-def test_ended_machine_of_a_killed_launch_is_billed(ec2: Ec2, known: Clusters, noted: str) -> None:
+def test_ended_machine_of_a_killed_launch_is_billed(
+    ec2: Ec2, known: ClusterRegistry, noted: str
+) -> None:
     order = aws_cases.order()
     machines = launched("aws", order)
     began = machines[0].started
@@ -92,108 +96,116 @@ def test_ended_machine_of_a_killed_launch_is_billed(ec2: Ec2, known: Clusters, n
     wait_until(lambda: not ec2.machines())
     ended = time.time()
     time.sleep(2.0)
-    reap(known, everywhere=False)
+    reap_machines(known, everywhere=False)
     (bill,) = known.store.intervals()
     assert bill.ended is not None and bill.ended < ended + 1.0  # EC2 tells whole seconds
     assert not bill.bounded
-    assert bill.started <= began and known.store.live() == []
+    assert bill.started <= began and known.store.live_clusters() == []
 
 
-def test_launch_that_never_reached_ec2_costs_nothing(ec2: Ec2, known: Clusters) -> None:
+def test_launch_that_never_reached_ec2_costs_nothing(ec2: Ec2, known: ClusterRegistry) -> None:
     order = aws_cases.order()
     ec2.refuse("InsufficientInstanceCapacity")
     with pytest.raises(Exception, match="capacity"):
         launched("aws", order)
-    records = records_of()
+    records = launch_records()
     note = {name: value for name, value in records.read(order.token).items() if name != "ended"}
     records.write(order.token, note | {"launching": DEAD})
     put(known, order, time.time(), [])
-    reap(known, everywhere=False)
-    assert known.store.intervals() == [] and known.store.live() == []
+    reap_machines(known, everywhere=False)
+    assert known.store.intervals() == [] and known.store.live_clusters() == []
 
 
 @pytest.mark.usefixtures("own_data")
-def test_bill_is_bounded_where_the_cloud_has_forgotten(compute: Compute, known: Clusters) -> None:
+def test_bill_is_bounded_where_the_cloud_has_forgotten(
+    compute: Compute, known: ClusterRegistry
+) -> None:
     order = gcp_orders.order("train-0a1b2c3d")
-    order = replace(order, owner=identity(Path(Sky.load().data_dir)))
+    order = replace(order, owner=installation_id(Path(Sky.load().data_dir)))
     machines = launched("gcp", order)
     forget_answer(order)
     sent = time.time() - 2 * BOOT_SECONDS
-    records = records_of()
+    records = launch_records()
     records.write(order.token, records.read(order.token) | {"sent": sent})
     put(known, order, sent - 1, [])
     wait_until(lambda: [one["state"] for one in compute.machines()] == ["RUNNING"])
-    clouds.rented_cloud("gcp").driver.remove([machine.id for machine in machines])
+    clouds.cloud_provider("gcp").driver.remove([machine.id for machine in machines])
     wait_until(lambda: not compute.machines())
-    reap(known, everywhere=False)
+    reap_machines(known, everywhere=False)
     (bill,) = known.store.intervals()
     assert bill.bounded and bill.started == sent and bill.ended is not None
     assert bill.ended - bill.started == BOOT_SECONDS  # on its own it lived no longer
-    assert known.store.live() == []
+    assert known.store.live_clusters() == []
 
 
 @pytest.mark.parametrize("up", [True, False])
 def test_noted_launch_that_the_store_does_not_know_is_ended_and_billed(
-    ec2: Ec2, known: Clusters, up: bool
+    ec2: Ec2, known: ClusterRegistry, up: bool
 ) -> None:
     order = aws_cases.order()
-    order = replace(order, owner=identity(Path(Sky.load().data_dir)))
+    order = replace(order, owner=installation_id(Path(Sky.load().data_dir)))
     machines = launched("aws", order)
     aws_cases.running(aws_cases.AwsDriver(), machines)
     if not up:
         ec2.power_off(machines[0].id)
-    reap(known, everywhere=False)
+    reap_machines(known, everywhere=False)
     wait_until(lambda: not ec2.machines())
     (bill,) = known.store.intervals()
     assert bill.cluster == "train" and bill.ended is not None and not bill.bounded
-    assert bill.started <= machines[0].started and known.store.live() == []
-    reap(known, everywhere=False)
+    assert bill.started <= machines[0].started and known.store.live_clusters() == []
+    reap_machines(known, everywhere=False)
     assert len(known.store.intervals()) == 1
 
 
-def test_noted_launch_does_not_take_the_name_of_a_live_cluster(ec2: Ec2, known: Clusters) -> None:
+def test_noted_launch_does_not_take_the_name_of_a_live_cluster(
+    ec2: Ec2, known: ClusterRegistry
+) -> None:
     order = aws_cases.order()
     launched("aws", order)
     other = put(known, replace(order, token="train-new"), time.time(), [])
     mine = processes.identity()
-    known.store.put_cluster(replace(other, connection={"token": "train-new", "launcher": mine}))
-    reap(known, everywhere=False)
+    known.store.save_cluster(replace(other, connection={"token": "train-new", "launcher": mine}))
+    reap_machines(known, everywhere=False)
     assert [bill.cluster for bill in known.store.intervals()] == [order.token]
-    assert [row.id for row in known.store.starting()] == [other.id]
+    assert [row.id for row in known.store.starting_clusters()] == [other.id]
 
 
-def test_machines_are_ended_that_a_full_disk_lets_nobody_note(ec2: Ec2, known: Clusters) -> None:
+def test_machines_are_ended_that_a_full_disk_lets_nobody_note(
+    ec2: Ec2, known: ClusterRegistry
+) -> None:
     order = aws_cases.order()
     ec2.slow("create", 1.0)
-    partial = records_of().folder(order.token) / "machines.partial"
+    partial = launch_records().folder(order.token) / "machines.partial"
 
     def fill_disk() -> None:
         if "RunInstances us-east-1" in ec2.calls and not partial.is_symlink():
             partial.symlink_to("/dev/full")
 
     with pytest.raises(SkyStoreError, match="No space left") as caught:
-        clouds.rented_cloud("aws").launch(order, fill_disk)
+        clouds.cloud_provider("aws").launch(order, fill_disk)
     assert caught.value.hint and ec2.calls.count("RunInstances us-east-1") == 1
     assert not ec2.machines()
 
 
-def test_end_that_a_full_disk_lets_nobody_note(ec2: Ec2, known: Clusters) -> None:
+def test_end_that_a_full_disk_lets_nobody_note(ec2: Ec2, known: ClusterRegistry) -> None:
     order = aws_cases.order()
     machines = launched("aws", order)
-    (records_of().folder(order.token) / "machines.partial").symlink_to("/dev/full")
-    clouds.rented_cloud("aws").terminate([machine.id for machine in machines])
+    (launch_records().folder(order.token) / "machines.partial").symlink_to("/dev/full")
+    clouds.cloud_provider("aws").terminate([machine.id for machine in machines])
     assert not ec2.machines()
-    assert [token for token, _ in records_of().unfinished()] == [order.token]  # looked at again
+    assert [token for token, _ in launch_records().list_unfinished()] == [
+        order.token
+    ]  # looked at again
 
 
 def test_noted_launch_that_has_ended_is_billed_though_its_store_was_lost(
-    ec2: Ec2, known: Clusters
+    ec2: Ec2, known: ClusterRegistry
 ) -> None:
     machines = launched("aws", aws_cases.order())
-    clouds.rented_cloud("aws").terminate([machine.id for machine in machines])
+    clouds.cloud_provider("aws").terminate([machine.id for machine in machines])
     ended = time.time()
     for _ in range(2):
-        reap(known, everywhere=False)
+        reap_machines(known, everywhere=False)
     (bill,) = known.store.intervals()
     assert bill.started == machines[0].started and bill.ended is not None
-    assert abs(bill.ended - ended) < 1 and known.store.live() == []
+    assert abs(bill.ended - ended) < 1 and known.store.live_clusters() == []

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from jupyter_sky import bill, budget, catalog, clouds, tracker
-from jupyter_sky.clouds.records import identity
+from jupyter_sky.clouds.records import installation_id
 from jupyter_sky.config import Sky
 from jupyter_sky.executor import launching
-from jupyter_sky.executor.clusters import Clusters
-from jupyter_sky.executor.egress import Egress
+from jupyter_sky.executor.clusters import ClusterRegistry
+from jupyter_sky.executor.egress import EgressMeter
 from jupyter_sky.ledger import Ledger
 from jupyter_sky.offers import Offer
 from jupyter_sky.optimizer.plan import plan
@@ -30,33 +30,35 @@ pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
 
 @pytest.fixture
-def known(compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clusters]:
+def known(
+    compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ClusterRegistry]:
     monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
     store = Store.open(tmp_path)
-    yield Clusters(store, "a.ipynb", "session")
+    yield ClusterRegistry(store, "a.ipynb", "session")
     store.close()
 
 
-def up(known: Clusters, spot: bool = False, price: float = 98.32) -> ClusterRow:
+def up(known: ClusterRegistry, spot: bool = False, price: float = 98.32) -> ClusterRow:
     """A cluster with a machine in the emulated cloud."""
     asked = order(
-        "train-00000001", price=price, spot=spot, owner=identity(Path(Sky.load().data_dir))
+        "train-00000001", price=price, spot=spot, owner=installation_id(Path(Sky.load().data_dir))
     )
-    row = launching._row(known, asked, named=True)
-    known.store.put_cluster(row)
+    row = launching._new_row(known, asked, named=True)
+    known.store.save_cluster(row)
     machines = clouds.get("gcp").launch(asked)
     row = replace(row, state="up", machines=[asdict(machine) for machine in machines])
-    known.store.put_cluster(row)
-    known.store.open_interval(row.id, row.price, time.time())
+    known.store.save_cluster(row)
+    known.store.begin_interval(row.id, row.price, time.time())
     return row
 
 
-def test_plan_and_ledger_agree_on_disks(known: Clusters) -> None:
+def test_plan_and_ledger_agree_on_disks(known: ClusterRegistry) -> None:
     need = Resources.parse(cpus="4", disk="500+", cloud=["aws"], region="us-east-1", on_demand=True)
     found = plan(replace(need, nodes=2))
     offer = found.tasks[0].offer
     asked = replace(order("train-00000001"), offer=offer, resources=replace(need, nodes=2))
-    price = launching._row(known, asked, named=True).price
+    price = launching._new_row(known, asked, named=True).price
     assert offer.price is not None and price is not None
     assert price - 2 * offer.price == pytest.approx(2 * 500 * 0.10 / 730.5)
     task = found.tasks[0]
@@ -65,24 +67,24 @@ def test_plan_and_ledger_agree_on_disks(known: Clusters) -> None:
     ), "the same hours, whether the plan counts them or the ledger"
 
 
-def test_what_leaves_a_cloud_is_booked(known: Clusters) -> None:
+def test_what_leaves_a_cloud_is_booked(known: ClusterRegistry) -> None:
     row = up(known)
-    egress = Egress(row, known.store)
+    egress = EgressMeter(row, known.store)
     egress.add(600_000)
-    assert known.store.spend() == [], "too little yet"
+    assert known.store.other_costs() == [], "too little yet"
     egress.add(2_000_000_000)
-    wait_until(known.store.spend)
-    (spend,) = known.store.spend()
+    wait_until(known.store.other_costs)
+    (spend,) = known.store.other_costs()
     usd = catalog.load().egress("gcp/us-central1", "internet", 2.0006).usd
     assert spend.usd is not None and spend.usd > 0.1
     assert spend.usd == pytest.approx(usd) and spend.what == "egress of 2 GB"
-    local = Egress(replace(row, cloud="local"), known.store)
+    local = EgressMeter(replace(row, cloud="local"), known.store)
     local.add(10**10)
     time.sleep(0.1)
-    assert len(known.store.spend()) == 1
+    assert len(known.store.other_costs()) == 1
 
 
-def test_new_spot_prices_are_billed_from_when_they_are_seen(known: Clusters) -> None:
+def test_new_spot_prices_are_billed_from_when_they_are_seen(known: ClusterRegistry) -> None:
     row = up(known, spot=True, price=1.0)
     offer = Offer(**row.offer)
     tracker.observe("price", offer, usd=1.0, at=time.time() - 3600)  # before it was launched
@@ -94,10 +96,10 @@ def test_new_spot_prices_are_billed_from_when_they_are_seen(known: Clusters) -> 
     assert [one.price for one in known.store.intervals()] == [1.0, 2.5]
 
 
-def test_what_ran_while_nobody_looked_is_billed(known: Clusters, compute: Compute) -> None:
+def test_what_ran_while_nobody_looked_is_billed(known: ClusterRegistry, compute: Compute) -> None:
     """Its kernel died after a beat; the cloud forgets the machine; it is opened again."""
     row = up(known)
-    known.store.beat(row.id, time.time())
+    known.store.record_heartbeat(row.id, time.time())
     time.sleep(1.5)
     known.reconcile()  # any look at it, as the server's
     time.sleep(0.5)
@@ -114,16 +116,16 @@ def test_what_ran_while_nobody_looked_is_billed(known: Clusters, compute: Comput
     assert abs(units_apart(charged, lasted)) <= 1.0
     (line,) = Ledger(known.store).summary("cluster")
     assert line.bounded and line.mark == "at most"
-    made = bill.make(known.store, by="cluster")
+    made = bill.make_report(known.store, by="cluster")
     assert "at most" in made.to_csv() and any("nobody saw it end" in note for note in made.notes)
     assert made.total.estimated and made.to_dict()["lines"][0]["bounded"]
 
 
-def test_an_unseen_end_is_no_later_than_the_lease(known: Clusters, compute: Compute) -> None:
+def test_an_unseen_end_is_no_later_than_the_lease(known: ClusterRegistry, compute: Compute) -> None:
     row = up(known)
     lease_end = time.time() + 0.5
     machine: dict[str, Any] = row.machines[0] | {"lease_end": lease_end}
-    known.store.put_cluster(replace(row, machines=[machine]))
+    known.store.save_cluster(replace(row, machines=[machine]))
     zone, _, name = machine["id"].partition("/")
     compute.world._gone((zone, name))
     _noted_as_up(known, row)
@@ -135,7 +137,7 @@ def test_an_unseen_end_is_no_later_than_the_lease(known: Clusters, compute: Comp
 
 
 def test_end_by_a_process_that_was_killed_before_it_closed_the_account(
-    known: Clusters, compute: Compute
+    known: ClusterRegistry, compute: Compute
 ) -> None:
     row = up(known)
     clouds.get("gcp").terminate([machine["id"] for machine in row.machines])
@@ -149,20 +151,20 @@ def test_end_by_a_process_that_was_killed_before_it_closed_the_account(
     assert interval.ended - interval.started >= charged["seconds"] - 0.1
 
 
-def test_what_is_not_booked_is_named(known: Clusters) -> None:
-    assert budget.judge(known.store).unseen == ""
+def test_what_is_not_booked_is_named(known: ClusterRegistry) -> None:
+    assert budget.assess(known.store).unpriced_warning == ""
     up(known)
-    verdict = budget.judge(known.store)
-    assert "public IPv4 addresses" in verdict.unseen
-    assert any("public IPv4" in note for note in bill.make(known.store).notes)
+    verdict = budget.assess(known.store)
+    assert "public IPv4 addresses" in verdict.unpriced_warning
+    assert any("public IPv4" in note for note in bill.make_report(known.store).notes)
 
 
-def _noted_as_up(known: Clusters, row: ClusterRow) -> None:
+def _noted_as_up(known: ClusterRegistry, row: ClusterRow) -> None:
     """Let the note of the machines be older: those just launched may not be listed yet."""
-    from jupyter_sky.clouds.rented import NEW_SECONDS, records_of
+    from jupyter_sky.clouds.rented import VISIBILITY_SECONDS, launch_records
 
-    records, token = records_of(), row.connection["token"]
+    records, token = launch_records(), row.connection["token"]
     record = records.read(token)
     for machine in record["machines"]:
-        machine["started"] -= 10 * NEW_SECONDS
+        machine["started"] -= 10 * VISIBILITY_SECONDS
     records.write(token, record)

@@ -21,10 +21,10 @@ def test_among_several_offers_the_optimizer_chooses(
         Offer("ssh", "rack", name, 8, 32, price=price)
         for name, price in (("old", 0.40), ("new", 0.15), ("borrowed", 0.90))
     ]
-    monkeypatch.setattr(placement, "own_offers", lambda resources: here)
-    monkeypatch.setattr(clouds, "RENTED", ())
-    choice = placement.decide(Resources.parse(cpus="4+"))
+    monkeypatch.setattr(placement, "on_premises_offers", lambda resources: here)
+    monkeypatch.setattr(clouds, "PROVIDERS", ())
+    choice = placement.decide_placement(Resources.parse(cpus="4+"))
     assert choice.planned is not None and choice.offer.instance_type == "new"
-    monkeypatch.setattr(placement, "own_offers", lambda resources: here[:1])
-    choice = placement.decide(Resources())
+    monkeypatch.setattr(placement, "on_premises_offers", lambda resources: here[:1])
+    choice = placement.decide_placement(Resources())
     assert choice.planned is None and choice.offer.instance_type == "old"

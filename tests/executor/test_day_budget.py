@@ -47,7 +47,7 @@ def start(fresh: Any, host: SshHost) -> Callable[..., Notebook]:
 def spent_today(data: Path) -> float:
     store = Store.open(data)
     try:
-        return budget.judge(store).spent.usd
+        return budget.assess(store).spent.usd
     finally:
         store.close()
 
@@ -101,8 +101,8 @@ def test_it_holds_when_the_notebook_is_gone(
     before = Sky._instance
     Sky.clear_instance()
     try:
-        watching = Session({}, "server", lasting=True, everywhere=True)
-        budget.write(watching.store, 1.0, "the Cost panel")
+        watching = Session({}, "server", is_persistent=True, everywhere=True)
+        budget.write_budget(watching.store, 1.0, "the Cost panel")
         wait_until(lambda: not host.held(), 20, "the cluster goes on")
         wait_until(lambda: not watching.store.clusters(), 5)
         watching.close()
@@ -157,8 +157,8 @@ def test_raising_the_budget_elsewhere_moves_the_deadline(
     before = Sky._instance
     Sky.clear_instance()
     try:
-        watching = Session({}, "server", lasting=True, everywhere=True)
-        budget.write(watching.store, most + 20, "the Cost panel")
+        watching = Session({}, "server", is_persistent=True, everywhere=True)
+        budget.write_budget(watching.store, most + 20, "the Cost panel")
         time.sleep(most - spent_today(start.data) + 4)
         assert host.held(), "the old deadline has ended it"
         wait_until(lambda: not host.held(), 30, "the new deadline does not hold")
@@ -175,20 +175,20 @@ def test_what_configuration_says_and_what_the_panel_says(start: Any, fresh: Any)
     assert book.run("import jupyter_sky as sky; sky.config('budget_usd_day')").result == "20.0"
     assert book.run("%sky status").status == "ok"  # opens the session
     store = Store.open(fresh.data)
-    assert budget.read(store).usd == 20.0
-    budget.write(store, 50.0, "the Cost panel")
+    assert budget.read_budget(store).usd == 20.0
+    budget.write_budget(store, 50.0, "the Cost panel")
     time.sleep(budget_look() + 1)
     assert book.run("%config Sky.budget_usd_day").result == "50.0", "it is one for all"
     assert book.run("%config Sky.budget_usd_day = 20").status == "ok"
-    assert budget.read(store).usd == 20.0 and budget.read(store).origin == "%config"
+    assert budget.read_budget(store).usd == 20.0 and budget.read_budget(store).origin == "%config"
     assert book.run("%sky config budget_usd_day=None").status == "ok"
-    assert budget.read(store).usd is None
+    assert budget.read_budget(store).usd is None
     bad = book.run("%sky config budget_usd_day=much")
     assert bad.ename == "SkyUsageError"
     store.close()
 
 
 def budget_look() -> float:
-    from jupyter_sky.executor.guard import LOOK_SECONDS
+    from jupyter_sky.executor.guard import CHECK_SECONDS
 
-    return LOOK_SECONDS
+    return CHECK_SECONDS

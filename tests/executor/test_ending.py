@@ -67,7 +67,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
 
 @pytest.fixture
 def session(own_data: None, recorded: Recorded) -> Iterator[Session]:
-    made = Session({}, "/home/ada/a.ipynb", lasting=True)
+    made = Session({}, "/home/ada/a.ipynb", is_persistent=True)
     yield made
     made.close()
 
@@ -85,7 +85,7 @@ def put(store: Store, name: str, cloud: str = "aws", **more: Any) -> ClusterRow:
         connection={},
     )
     row = replace(row, **more)
-    store.put_cluster(row)
+    store.save_cluster(row)
     return row
 
 
@@ -100,7 +100,7 @@ def test_machine_that_does_not_answer_keeps_no_other_up(
     assert recorded.ended == [("aws", "aws/dear")]
     assert [name for name, _ in outcome.ended] == ["dear"]
     with pytest.raises(SkyNotEnded, match="mine: box does not answer; broken: OSError: disk full"):
-        outcome.check()
+        outcome.raise_for_failures()
     left = {row.name: row.note for row in session.store.clusters()}
     assert left == {"mine": "", "broken": ""}, "nothing says any more that they are being ended"
 
@@ -140,7 +140,7 @@ def test_launch_whose_process_is_dead_is_ended_and_a_living_one_is_not(
     assert [name for name, _ in outcome.ended] == ["dead"]
     ((name, why),) = outcome.spared
     assert name == "alive" and "is being launched by" in why
-    assert [row.name for row in session.store.live()] == ["alive"]
+    assert [row.name for row in session.store.live_clusters()] == ["alive"]
 
 
 def test_without_a_name_only_own_clusters_end(session: Session, recorded: Recorded) -> None:
@@ -161,12 +161,14 @@ def test_all_asks_when_others_are_concerned(
     put(session.store, "own")
     put(session.store, "theirs", notebook="/home/ada/b.ipynb")
     with pytest.raises(SkyUsageError, match=r"theirs .*nobody uses it") as error:
-        confirmation.end(None, True, False, "%sky down --all --yes")
+        confirmation.end_with_confirmation(None, True, False, "%sky down --all --yes")
     assert "%sky down --all --yes" in str(error.value) and "own (" not in str(error.value)
     assert recorded.ended == []
-    assert len(confirmation.end(None, True, True, "").ended) == 2
+    assert len(confirmation.end_with_confirmation(None, True, True, "").ended) == 2
     put(session.store, "again", created=time.time())
-    assert [name for name, _ in confirmation.end(None, True, False, "").ended] == ["again"]
+    assert [
+        name for name, _ in confirmation.end_with_confirmation(None, True, False, "").ended
+    ] == ["again"]
 
 
 def test_ends_are_noted_with_who_wanted_them(session: Session, recorded: Recorded) -> None:
@@ -179,9 +181,9 @@ def test_ends_are_noted_with_who_wanted_them(session: Session, recorded: Recorde
 def test_first_to_see_an_end_records_who_wanted_it(session: Session, recorded: Recorded) -> None:
     """The notebook that loses a cluster may record its end before the one that ends it does."""
     row = put(session.store, "own")
-    session.store.note_cluster(row.id, "it was ended by b.ipynb")
+    session.store.set_cluster_note(row.id, "it was ended by b.ipynb")
     gone = Machine("aws/own", "aws", "own", 0, "ended", time.time() - 60, reason="terminated")
-    session.clusters.bury(row, gone)
+    session.clusters.record_end(row, gone)
     ended = session.store.find_cluster(row.id)
     assert ended is not None and (ended.state, ended.note) == ("down", "it was ended by b.ipynb")
 

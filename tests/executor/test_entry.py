@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import processes
-from jupyter_sky.executor.clusters import Clusters
+from jupyter_sky.executor.clusters import ClusterRegistry
 from jupyter_sky.ledger import Ledger
 from jupyter_sky.store import RunRow, Store
 from tests.conftest import Notebook, wait_until
@@ -36,7 +36,7 @@ def test_a_cell_that_waits_for_its_cluster_is_seen_stopped_and_not_billed(
 ) -> None:
     # for this kernel another process launches the cluster, and takes its time over it
     launcher = {"launcher": processes.identity()}
-    store.put_cluster(replace(CLUSTER, name="slow", state="starting", connection=launcher))
+    store.save_cluster(replace(CLUSTER, name="slow", state="starting", connection=launcher))
     content = {"code": "%%sky -c slow --bg held\n1", "silent": False, "allow_stdin": False}
     message = notebook.client.session.msg("execute_request", content)
     message["metadata"]["cellId"] = "cell-1"
@@ -46,12 +46,12 @@ def test_a_cell_that_waits_for_its_cluster_is_seen_stopped_and_not_billed(
     row = only(store, "held")
     assert (row.stage, row.nodes, row.cell_id, row.cluster) == ("placing", 0, "cell-1", "")
     assert Ledger(store).summary("cell") == Ledger(store).summary("notebook") == []
-    store.stop_run(row.run_id, "in the browser")
+    store.request_stop(row.run_id, "in the browser")
     wait_until(lambda: only(store, "held").ended is not None, 10)
     assert (only(store, "held").status, only(store, "held").stage) == ("cancelled", "cancelled")
     ran = notebook.run("held.result()")
     assert ran.ename == "SkyCancelled" and ran.evalue == "held was stopped in the browser"
-    store.drop_cluster(store.cluster("slow").id)
+    store.delete_cluster(store.cluster("slow").id)
     assert store.runs() == [] and Ledger(store).summary("cell") == []
 
 
@@ -62,7 +62,7 @@ def test_a_cell_that_runs_is_stopped_by_another_process(notebook: Notebook, stor
     sent = notebook.send("%%sky --name long\n" + body)
     wait_until(lambda: bool(store.runs(status="running")), 10)
     begun = time.monotonic()
-    store.stop_run(only(store, "long").run_id, "in the browser")
+    store.request_stop(only(store, "long").run_id, "in the browser")
     ran = notebook.collect(sent, 20)
     assert ran.ename == "SkyCancelled" and ran.evalue == "long was stopped in the browser", ran
     assert "tidied up" in ran.stdout and time.monotonic() - begun < 10
@@ -78,15 +78,15 @@ def test_a_cell_that_is_over_at_once_is_written_when_it_is_over(
     assert notebook.run("%%sky\n1").status == "ok"
     seen = "from jupyter_sky.executor import entry, session\n"
     seen += "store, said = session.current().store, []\n"
-    seen += "for name in ('begin_run', 'update_run', 'add_run'):\n"
+    seen += "for name in ('begin_run', 'update_run', 'insert_ended_run'):\n"
     seen += "    put = getattr(store, name)\n"
     seen += "    put = lambda row, put=put, name=name: (said.append((name, row.stage)), put(row))\n"
     seen += "    setattr(store, name, put)"
     assert notebook.run(seen).status == "ok"
     for _ in range(10):  # any of them may have taken more than the moment that is granted
         notebook.run("%%sky\n1")
-    said = notebook.run("print([one for one in said if one[0] == 'add_run'][:1])").stdout
-    assert said == "[('add_run', 'done')]\n"
+    said = notebook.run("print([one for one in said if one[0] == 'insert_ended_run'][:1])").stdout
+    assert said == "[('insert_ended_run', 'done')]\n"
     assert notebook.run("print([one for one in said if one[1] == 'placing'])").stdout == "[]\n"
 
 
@@ -102,7 +102,7 @@ def test_a_kernel_that_was_killed_while_its_cell_waited_leaves_it_lost(tmp_path:
     now = time.time()
     store.begin_run(replace(waiting, run_id="far", owner=foreign, last_beat=now))
     store.begin_run(replace(waiting, run_id="silent", owner=foreign, last_beat=now - 600.0))
-    Clusters(store, "a.ipynb", "s").forget_unsent()
+    ClusterRegistry(store, "a.ipynb", "s").close_unsent_runs()
     assert {run.run_id: run.status for run in store.runs(unsent=True)} == {
         "here": "waiting",
         "gone": "lost",

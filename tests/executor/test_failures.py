@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_sky.engines.kernel import describe_error
 from jupyter_sky.engines.values import Parcel
-from jupyter_sky.executor.failures import RemoteFailure, advice, rebuild
+from jupyter_sky.executor.failures import RemoteFailure, mending_line, rebuild_exception
 
 
 def travelled(error: BaseException, namespace: dict[str, Any] | None = None) -> BaseException:
@@ -22,7 +22,7 @@ def travelled(error: BaseException, namespace: dict[str, Any] | None = None) -> 
         "traceback": ["the traceback"],
         "sky": {"error": described},
     }
-    found = rebuild(reply, 1, namespace or {}, "a hint")
+    found = rebuild_exception(reply, 1, namespace or {}, "a hint")
     assert isinstance(found, RemoteFailure) and type(found).__name__ == type(error).__name__
     assert (found.rank, found._render_traceback_()) == (1, ["the traceback", "a hint"])
     return found
@@ -102,7 +102,7 @@ def test_a_class_of_the_notebook() -> None:
 def test_a_class_that_only_the_engine_has() -> None:
     described = {"classes": [["nowhere.at_all", "Odd"], ["builtins", "OSError"]]}
     reply = {"ename": "Odd", "evalue": "text", "traceback": [], "sky": {"error": described}}
-    found = rebuild(reply, 0, {})
+    found = rebuild_exception(reply, 0, {})
     assert isinstance(found, OSError) and type(found).__name__ == "Odd" and str(found) == "text"
     assert found._render_traceback_() == ["Odd: text"]  # type: ignore[attr-defined]
 
@@ -114,12 +114,12 @@ def test_a_class_that_cannot_be_derived_from() -> None:
 
     described = {"classes": [["__main__", "Final"]]}
     reply = {"ename": "Final", "evalue": "e", "sky": {"error": described}}
-    found = rebuild(reply, 0, {"Final": Final})
+    found = rebuild_exception(reply, 0, {"Final": Final})
     assert type(found).__name__ == "Final" and str(found) == "e"
 
 
 def test_a_reply_without_a_description() -> None:
-    assert str(rebuild({"ename": "Odd", "evalue": "text"}, 0, {})) == "text"
+    assert str(rebuild_exception({"ename": "Odd", "evalue": "text"}, 0, {})) == "text"
 
 
 class Touch:
@@ -138,7 +138,7 @@ def test_error_is_never_unpickled(tmp_path: Path) -> None:
     data = {"classes": [["builtins", "ValueError"]], "args": [pickled], "dict": {"a": pickled}}
     for described in (pickled | data, pickled | {"classes": data["classes"]}):
         reply = {"ename": "ValueError", "evalue": "text", "sky": {"error": described}}
-        found = rebuild(reply, 0, {})
+        found = rebuild_exception(reply, 0, {})
         assert isinstance(found, ValueError) and str(found) == "text"
     assert not canary.exists()
 
@@ -151,11 +151,11 @@ def test_error_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.syspath_prepend(tmp_path)
     described = {"classes": [["harmful", "Boom"], ["builtins", "ValueError"]]}
     reply = {"ename": "Boom", "evalue": "text", "sky": {"error": described}}
-    assert isinstance(rebuild(reply, 0, {}), ValueError)
+    assert isinstance(rebuild_exception(reply, 0, {}), ValueError)
     assert not (tmp_path / "canary").exists()
     import harmful  # pyright: ignore[reportMissingImports]
 
-    assert isinstance(rebuild(reply, 0, {}), harmful.Boom)
+    assert isinstance(rebuild_exception(reply, 0, {}), harmful.Boom)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_error_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 )
 def test_malformed_description(described: Any) -> None:
     reply = {"ename": "O\0dd <b>", "evalue": "text", "traceback": [1], "sky": {"error": described}}
-    found = rebuild(reply, 0, {})
+    found = rebuild_exception(reply, 0, {})
     assert type(found).__name__ == "RemoteError" and str(found) == "text"
     assert found._render_traceback_() == ["1"]  # type: ignore[attr-defined]
 
@@ -216,5 +216,5 @@ def test_advice(
     (tmp_path / "mine.py").touch()
     (tmp_path / "pack").mkdir()
     (tmp_path / "data.csv").touch()
-    found = advice(described, {"x": 1}, "--cpus 2")
+    found = mending_line(described, {"x": 1}, "--cpus 2")
     assert found == "" if not words else words in found

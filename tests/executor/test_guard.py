@@ -16,7 +16,7 @@ from jupyter_sky import budget, clouds, processes
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyBudget, SkyClusterLost
 from jupyter_sky.executor import launching
-from jupyter_sky.executor.clusters import Clusters
+from jupyter_sky.executor.clusters import ClusterRegistry
 from jupyter_sky.ledger import Ledger
 from jupyter_sky.resources import Resources
 from jupyter_sky.store import ClusterRow, Store
@@ -27,43 +27,45 @@ pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
 
 @pytest.fixture
-def known(compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clusters]:
+def known(
+    compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ClusterRegistry]:
     monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
     store = Store.open(tmp_path)
-    budget.write(store, 1.0, "%config")
-    clusters = Clusters(store, "a.ipynb", "session")
+    budget.write_budget(store, 1.0, "%config")
+    clusters = ClusterRegistry(store, "a.ipynb", "session")
     yield clusters
-    clusters.guard.close()
+    clusters.budget_monitor.close()
     store.close()
 
 
 def _order(name: str, **offer: Any) -> Any:
-    from jupyter_sky.clouds.records import identity
+    from jupyter_sky.clouds.records import installation_id
 
-    owner = identity(Path(Sky.load().data_dir))
+    owner = installation_id(Path(Sky.load().data_dir))
     return order(f"{name}-00000001", price=3600.0, owner=owner, **offer)
 
 
-def put(known: Clusters, name: str, state: str = "up", launcher: Any = None) -> ClusterRow:
+def put(known: ClusterRegistry, name: str, state: str = "up", launcher: Any = None) -> ClusterRow:
     """A dear cluster that has run for a minute, with a machine in the cloud."""
     asked = _order(name)
-    row = launching._row(known, asked, named=True)
+    row = launching._new_row(known, asked, named=True)
     row = replace(row, created=time.time() - 60, renewed=time.time())
     launcher = launcher or processes.identity()
     row = replace(row, connection=row.connection | {"launcher": launcher})
-    known.store.put_cluster(row)
+    known.store.save_cluster(row)
     machines = clouds.get("gcp").launch(asked)
     row = replace(row, machines=[asdict(machine) for machine in machines])
     known.store.record_launch(row, row.created)
     if state == "up":
         row = replace(row, state="up")
-        known.store.put_cluster(row)
+        known.store.save_cluster(row)
     return row
 
 
-def passed(known: Clusters, ago: float = 1.0) -> budget.Verdict:
+def passed(known: ClusterRegistry, ago: float = 1.0) -> budget.BudgetStatus:
     """The day, whose grace has been over for some seconds."""
-    verdict = budget.judge(known.store)
+    verdict = budget.assess(known.store)
     assert verdict.state == "over"
     return replace(verdict, ends=time.time() - ago)
 
@@ -80,9 +82,11 @@ def dead() -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def test_starting_cluster_of_a_killed_process_is_ended(known: Clusters, compute: Compute) -> None:
+def test_starting_cluster_of_a_killed_process_is_ended(
+    known: ClusterRegistry, compute: Compute
+) -> None:
     row = put(known, "big", "starting", dead())
-    assert known.guard.end_all(passed(known)) == ["big"]
+    assert known.budget_monitor.end_all(passed(known)) == ["big"]
     assert compute.machines() == []
     found = known.store.find_cluster(row.id)
     assert found and found.state == "down" and "today's budget" in found.note
@@ -90,81 +94,83 @@ def test_starting_cluster_of_a_killed_process_is_ended(known: Clusters, compute:
 
 
 def test_launch_by_a_living_process_gives_back_itself_first(
-    known: Clusters, compute: Compute
+    known: ClusterRegistry, compute: Compute
 ) -> None:
     put(known, "big", "starting")
-    assert known.guard.end_all(passed(known)) == [], "its own process does"
+    assert known.budget_monitor.end_all(passed(known)) == [], "its own process does"
     assert len(compute.machines()) == 1
-    late = known.guard.end_all(passed(known, ago=10_000.0))
+    late = known.budget_monitor.end_all(passed(known, ago=10_000.0))
     assert late == ["big"] and compute.machines() == []
 
 
 def test_launch_that_is_not_noted_yet_is_ended_by_its_token(
-    known: Clusters, compute: Compute
+    known: ClusterRegistry, compute: Compute
 ) -> None:
     """Its process was killed between the cloud's answer and the note of the machines."""
     asked = _order("big")
-    row = launching._row(known, asked, named=True)
+    row = launching._new_row(known, asked, named=True)
     row = replace(row, connection=row.connection | {"launcher": dead()})
-    known.store.put_cluster(row)
+    known.store.save_cluster(row)
     clouds.get("gcp").launch(asked)
     time.sleep(0.05)
-    launching.end_launch(known, row, "it was ended: over")
+    launching.cancel_launch(known, row, "it was ended: over")
     assert compute.machines() == []
     (interval,) = known.store.intervals()
     assert interval.bounded and interval.ended and interval.ended > interval.started
     assert not known.store.record_launch(row, time.time()), "its process can note nothing more"
 
 
-def test_one_cluster_that_cannot_be_ended_saves_no_other(known: Clusters, compute: Compute) -> None:
+def test_one_cluster_that_cannot_be_ended_saves_no_other(
+    known: ClusterRegistry, compute: Compute
+) -> None:
     broken = replace(put(known, "aaa"), machines=[{"name": "no id"}])
-    known.store.put_cluster(broken)
+    known.store.save_cluster(broken)
     put(known, "bbb")
     put(known, "ccc")
-    assert sorted(known.guard.end_all(passed(known))) == ["bbb", "ccc"]
+    assert sorted(known.budget_monitor.end_all(passed(known))) == ["bbb", "ccc"]
     assert [row.name for row in known.store.clusters()] == ["aaa"]
-    known.store.put_cluster(replace(broken, machines=[]))
-    assert known.guard.end_all(passed(known)) == ["aaa"], "it is tried again"
+    known.store.save_cluster(replace(broken, machines=[]))
+    assert known.budget_monitor.end_all(passed(known)) == ["aaa"], "it is tried again"
 
 
-def test_clusters_end_side_by_side(known: Clusters, compute: Compute) -> None:
+def test_clusters_end_side_by_side(known: ClusterRegistry, compute: Compute) -> None:
     for name in ("aaa", "bbb", "ccc"):
         put(known, name)
     compute.slow("remove", 1.0, times=3)
     begun = time.monotonic()
-    assert len(known.guard.end_all(passed(known))) == 3
+    assert len(known.budget_monitor.end_all(passed(known))) == 3
     assert time.monotonic() - begun < 2.5, "one after the other takes three seconds and more"
 
 
 def test_budget_that_is_passed_ends_a_launch(
-    known: Clusters, compute: Compute, monkeypatch: pytest.MonkeyPatch
+    known: ClusterRegistry, compute: Compute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The machine boots and boots; the day's money is spent meanwhile."""
-    budget.write(known.store, 10_000.0, "%config")
+    budget.write_budget(known.store, 10_000.0, "%config")
     reports: list[str] = []
 
     def report(stage: str, detail: str) -> None:
         reports.append(stage)
-        if known.store.live()[0].machines:
-            known.guard.set_budget(0.5)
+        if known.store.live_clusters()[0].machines:
+            known.budget_monitor.set_budget(0.5)
 
-    begun = launching._Start(known, _order("big"), named=True)
+    begun = launching._LaunchAttempt(known, _order("big"), named=True)
     with pytest.raises(SkyBudget, match="big was given back as it started"):
         begun.run(report)
     assert reports and compute.machines() == []
-    assert known.store.live() == []
+    assert known.store.live_clusters() == []
     assert all(interval.ended for interval in known.store.intervals())
 
 
 def test_launch_that_was_ended_by_another_process_gives_back(
-    known: Clusters, compute: Compute, monkeypatch: pytest.MonkeyPatch
+    known: ClusterRegistry, compute: Compute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launching, "RENEW_SECONDS", 0.0)
-    budget.write(known.store, 10_000.0, "%config")
-    begun = launching._Start(known, _order("big"), named=True)
+    budget.write_budget(known.store, 10_000.0, "%config")
+    begun = launching._LaunchAttempt(known, _order("big"), named=True)
 
     def report(stage: str, detail: str) -> None:
-        if (rows := known.store.live()) and rows[0].machines:
+        if (rows := known.store.live_clusters()) and rows[0].machines:
             known.store.end_cluster(rows[0].id, "down", time.time(), "it was ended")
 
     with pytest.raises(SkyClusterLost, match="was ended by another process"):
@@ -176,17 +182,19 @@ def test_launch_that_was_ended_by_another_process_gives_back(
     assert lasted >= bill["seconds"] - 0.2, "what ran on is billed too"
 
 
-def test_reservation_is_part_of_a_launch(known: Clusters, compute: Compute) -> None:
+def test_reservation_is_part_of_a_launch(known: ClusterRegistry, compute: Compute) -> None:
     with pytest.raises(SkyBudget, match="to boot, and to end again, it needs"):
-        launching._Start(known, _order("big"), named=True).run(lambda stage, detail: None)
-    assert compute.calls == [] and known.store.live() == []
+        launching._LaunchAttempt(known, _order("big"), named=True).run(lambda stage, detail: None)
+    assert compute.calls == [] and known.store.live_clusters() == []
     assert Ledger(known.store).summary("cluster") == []
 
 
-def test_a_request_is_refused_before_it_is_placed(known: Clusters) -> None:
+def test_a_request_is_refused_before_it_is_placed(known: ClusterRegistry) -> None:
     """As a cell has it: the broker asks no other place for the same money."""
     asked: list[str] = []
     need = Resources(clouds=("gcp",), cpus=None, instance_type="n2-standard-2")
-    known.guard.set_budget(0.0)
+    known.budget_monitor.set_budget(0.0)
     with pytest.raises(SkyBudget):
-        launching.start(known, need, None, None, lambda stage, detail: asked.append(detail))
+        launching.launch_cluster(
+            known, need, None, None, lambda stage, detail: asked.append(detail)
+        )

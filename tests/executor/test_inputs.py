@@ -6,8 +6,8 @@ import pytest
 
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyTransferError, SkyUsageError
-from jupyter_sky.executor.inputs import collect, names_read
-from jupyter_sky.executor.request import CellOptions, Input
+from jupyter_sky.executor.inputs import collect_inputs, free_names
+from jupyter_sky.executor.request import CellInput, CellOptions
 
 NAMES = dict.fromkeys(["x", "y", "data", "f", "i", "max", "np", "_hidden", "In", "open"], 0)
 
@@ -63,12 +63,14 @@ NAMES = dict.fromkeys(["x", "y", "data", "f", "i", "max", "np", "_hidden", "In",
     ],
 )
 def test_names_read(code: str, read: list[str]) -> None:
-    assert names_read(code, NAMES) == read
+    assert free_names(code, NAMES) == read
 
 
 def test_inputs_are_evaluated_and_pickled_at_once() -> None:
-    options = CellOptions(inputs=(Input("x", "x"), Input("x * 2", "z"), Input("big", "big")))
-    sending = collect(options, "", {"x": [1], "big": b"0" * 200_000}, Sky())
+    options = CellOptions(
+        inputs=(CellInput("x", "x"), CellInput("x * 2", "z"), CellInput("big", "big"))
+    )
+    sending = collect_inputs(options, "", {"x": [1], "big": b"0" * 200_000}, Sky())
     assert sorted(sending.inline) == ["x", "z"]
     assert sending.large["big"].load() == b"0" * 200_000
 
@@ -84,24 +86,24 @@ def test_inputs_are_evaluated_and_pickled_at_once() -> None:
     ],
 )
 def test_inputs_that_cannot_be_had(expression: str, error: type, words: str | None) -> None:
-    options = CellOptions(inputs=(Input(expression, "z"),))
+    options = CellOptions(inputs=(CellInput(expression, "z"),))
     if words is None:
-        assert collect(options, "", {}, Sky()).inline["z"]
+        assert collect_inputs(options, "", {}, Sky()).inline["z"]
         return
     with pytest.raises(error, match=words.replace("?", r"\?")):
-        collect(options, "", {"absinth": 1}, Sky())
+        collect_inputs(options, "", {"absinth": 1}, Sky())
 
 
 def test_a_secret_is_taken_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "hush")
-    sending = collect(CellOptions(env=("SOME_TOKEN",)), "", {}, Sky())
+    sending = collect_inputs(CellOptions(env=("SOME_TOKEN",)), "", {}, Sky())
     assert sending.env == {"SOME_TOKEN": "hush"}
     monkeypatch.delenv("SOME_TOKEN")
     with pytest.raises(SkyUsageError, match="SOME_TOKEN: it is not set"):
-        collect(CellOptions(env=("SOME_TOKEN",)), "", {}, Sky())
+        collect_inputs(CellOptions(env=("SOME_TOKEN",)), "", {}, Sky())
 
 
 def test_auto_says_what_it_sends() -> None:
-    sending = collect(CellOptions(auto=True), "x + y", {"x": 1, "y": 2, "z": 3}, Sky())
+    sending = collect_inputs(CellOptions(auto=True), "x + y", {"x": 1, "y": 2, "z": 3}, Sky())
     assert sorted(sending.inline) == ["x", "y"]
     assert sending.notes == ["sent by --auto: x, y"]

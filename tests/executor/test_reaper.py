@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_sky.clouds import Machine
-from jupyter_sky.executor.reaper import strays
+from jupyter_sky.executor.reaper import find_orphaned_machines
 
 NOW = 1_000_000.0
 
@@ -27,5 +27,5 @@ def machine(name: str, token: str = "t-1", lease_end: float | None = NOW + 60) -
     ],
 )
 def test_strays(found: Machine, why: str) -> None:
-    told = list(strays([found], {"needed"}, {"launching"}, NOW))
+    told = list(find_orphaned_machines([found], {"needed"}, {"launching"}, NOW))
     assert told == ([(found, why)] if why else [])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.executor.relay import GATHER_BYTES, Relay
+from jupyter_sky.executor.relay import BATCH_BYTES, Relay
 
 NAMES = {"stdout": "", "stderr": "!"}
 
@@ -39,7 +39,9 @@ class Cell:
         self.display = Recorder()
         self.relay = Relay(self.display, range(ranks), cap, "%sky logs 7")
         self.relay.release()
-        self.sinks = [self.relay.sink(rank, f"engine{rank}", None) for rank in range(ranks)]
+        self.sinks = [
+            self.relay.engine_receiver(rank, f"engine{rank}", None) for rank in range(ranks)
+        ]
 
     def says(self, kind: str, content: dict[str, Any], rank: int = 0) -> None:
         """Receive one message."""
@@ -88,7 +90,7 @@ def test_messages_keep_their_order() -> None:
 def test_nothing_is_shown_before_the_status_line() -> None:
     cell = Cell()
     relay = cell.relay = Relay(cell.display, [0], 1000, "")
-    cell.sinks = [relay.sink(0, "e", None)]
+    cell.sinks = [relay.engine_receiver(0, "e", None)]
     cell.prints("early\n")
     cell.shows("picture")
     assert cell.display.sent == []
@@ -120,8 +122,8 @@ def test_text_does_not_wait_for_more() -> None:
 def test_large_text_is_not_gathered() -> None:
     cell = Cell()
     cell.prints("x")
-    cell.prints("y" * (GATHER_BYTES + 1))
-    assert len(cell.display.text()) == GATHER_BYTES + 2
+    cell.prints("y" * (BATCH_BYTES + 1))
+    assert len(cell.display.text()) == BATCH_BYTES + 2
 
 
 def test_an_output_that_cannot_be_shown_does_no_harm() -> None:
@@ -197,7 +199,7 @@ def test_the_middle_of_a_flood_is_left_out_and_counted(piece: int) -> None:
     display = cell.end()
     shown = display.text()
     assert shown.startswith("0 ") and shown.endswith("the end\n")
-    assert cap <= len(shown) <= cap + 2 * GATHER_BYTES
+    assert cap <= len(shown) <= cap + 2 * BATCH_BYTES
     notes = display.text("stderr")
     assert "more than 0.1 MB" in notes and "%sky logs 7" in notes
     assert f"{(1_000_008 - len(shown)) / 1e6:.1f} MB left out" in notes

@@ -15,9 +15,9 @@ import pytest
 from jupyter_sky import budget, clouds, processes
 from jupyter_sky.clouds import Machine
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.executor.clusters import Clusters
-from jupyter_sky.executor.launching import await_other
-from jupyter_sky.executor.reaper import reap
+from jupyter_sky.executor.clusters import ClusterRegistry
+from jupyter_sky.executor.launching import await_other_launch
+from jupyter_sky.executor.reaper import reap_machines
 from jupyter_sky.offers import Offer
 from jupyter_sky.processes import FOREIGN_SECONDS
 from jupyter_sky.store import ClusterRow, Store
@@ -58,24 +58,24 @@ class ListedCloud:
 def cloud(monkeypatch: pytest.MonkeyPatch) -> ListedCloud:
     cloud = ListedCloud()
     monkeypatch.setattr(clouds, "get", lambda name: cloud)
-    monkeypatch.setattr(clouds, "rented_cloud", lambda name: cloud)
+    monkeypatch.setattr(clouds, "cloud_provider", lambda name: cloud)
     monkeypatch.setattr(clouds, "launchable", lambda: ("aws",))
     return cloud
 
 
 @pytest.fixture
-def known(own_data: None, tmp_path: Path) -> Iterator[Clusters]:
+def known(own_data: None, tmp_path: Path) -> Iterator[ClusterRegistry]:
     """A notebook's clusters."""
     store = Store.open(tmp_path)
-    yield Clusters(store, "a.ipynb", "kernel")
+    yield ClusterRegistry(store, "a.ipynb", "kernel")
     store.close()
 
 
 @pytest.fixture
-def other(own_data: None, tmp_path: Path) -> Iterator[Clusters]:
+def other(own_data: None, tmp_path: Path) -> Iterator[ClusterRegistry]:
     """The same store as another process has it, such as the Jupyter server."""
     store = Store.open(tmp_path)
-    yield Clusters(store, "Jupyter server", "server")
+    yield ClusterRegistry(store, "Jupyter server", "server")
     store.close()
 
 
@@ -107,64 +107,70 @@ def cluster(created: float, state: str = "up", *machines: Machine, **more: Any) 
 
 
 def test_late_end_of_a_cluster_leaves_the_next_of_its_name_alone(
-    known: Clusters, other: Clusters, cloud: ListedCloud
+    known: ClusterRegistry, other: ClusterRegistry, cloud: ListedCloud
 ) -> None:
     """The server's SSH to the dead machine takes time; by then there is a new cluster."""
     now = time.time()
     old = cluster(now - 3600, "up", machine("us-east-1/i-old"))
-    known.store.put_cluster(old)
+    known.store.save_cluster(old)
     known.store.record_launch(old, now - 3600)
     gone = replace(machine("us-east-1/i-old"), state="ended", ended=now - 60, reason="idle")
-    assert known.bury(old, gone)
+    assert known.record_end(old, gone)
     new = cluster(now, "starting")
-    known.store.put_cluster(new)
+    known.store.save_cluster(new)
     new = replace(new, machines=[asdict(machine("us-east-1/i-new"))])
     known.store.record_launch(new, now)
-    known.store.put_cluster(replace(new, state="up"))
+    known.store.save_cluster(replace(new, state="up"))
 
-    assert not other.bury(old, gone)
+    assert not other.record_end(old, gone)
     assert [row.id for row in known.store.clusters()] == [new.id]
     spans = {row.cluster_created: row.ended for row in known.store.intervals("train")}
     assert spans == {old.created: now - 60, new.created: None}
-    assert budget.judge(known.store).rate.usd == 98.32
-    assert "us-east-1/i-new" in known.needed()[0]
+    assert budget.assess(known.store).rate.usd == 98.32
+    assert "us-east-1/i-new" in known.live_identities()[0]
 
 
 def test_reaper_leaves_what_is_launched_while_it_lists(
-    known: Clusters, other: Clusters, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
+    known: ClusterRegistry,
+    other: ClusterRegistry,
+    cloud: ListedCloud,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def mine(everywhere: bool = False) -> list[Machine]:  # 17 regions take their time
         launcher = processes.identity()
         connection = {"token": "fresh-1", "launcher": launcher}
-        other.store.put_cluster(cluster(time.time(), "starting", connection=connection))
+        other.store.save_cluster(cluster(time.time(), "starting", connection=connection))
         return [machine("us-east-1/i-fresh", "fresh-1"), machine("us-east-1/i-stray", "other-1")]
 
     monkeypatch.setattr(cloud, "mine", mine)
-    found = reap(known)
+    found = reap_machines(known)
     assert cloud.ended == ["us-east-1/i-stray"]
     assert [finding.what for finding in found] == ["us-east-1/i-stray"]
 
 
 def test_orphans_are_not_what_comes_up_while_clouds_are_listed(
-    known: Clusters, other: Clusters, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
+    known: ClusterRegistry,
+    other: ClusterRegistry,
+    cloud: ListedCloud,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def mine(everywhere: bool = False) -> list[Machine]:
-        other.store.put_cluster(cluster(time.time(), "up", machine("us-east-1/i-fresh")))
+        other.store.save_cluster(cluster(time.time(), "up", machine("us-east-1/i-fresh")))
         return [machine("us-east-1/i-fresh")]
 
     monkeypatch.setattr(cloud, "mine", mine)
-    assert known.orphans() == {}
+    assert known.find_orphans() == {}
 
 
 def test_what_runs_is_billed_up_to_the_last_look(
-    known: Clusters, other: Clusters, cloud: ListedCloud
+    known: ClusterRegistry, other: ClusterRegistry, cloud: ListedCloud
 ) -> None:
     """Its kernel died long ago; the server has just seen it running."""
     now = time.time()
     row = cluster(now - 36_000, "up", machine())
-    known.store.put_cluster(row)
+    known.store.save_cluster(row)
     known.store.record_launch(row, now - 36_000)
-    known.store.beat(row.id, now - 35_700)
+    known.store.record_heartbeat(row.id, now - 35_700)
     cloud.listed = [machine()]
     assert [up.name for up in other.reconcile()] == ["train"]
     assert known.store.intervals()[0].last_beat == pytest.approx(time.time(), abs=5)
@@ -172,24 +178,26 @@ def test_what_runs_is_billed_up_to_the_last_look(
 
 @pytest.mark.parametrize(("lease_end", "ended"), [(None, 0.0), (-7200.0, -7200.0), (7200.0, 0.0)])
 def test_end_that_nobody_saw_is_bounded_from_above(
-    known: Clusters, cloud: ListedCloud, lease_end: float | None, ended: float
+    known: ClusterRegistry, cloud: ListedCloud, lease_end: float | None, ended: float
 ) -> None:
     now = time.time()
     lost = machine(lease_end=None if lease_end is None else now + lease_end)
     row = cluster(now - 36_000, "up", lost)
-    known.store.put_cluster(row)
+    known.store.save_cluster(row)
     known.store.record_launch(row, now - 36_000)
-    known.store.beat(row.id, now - 35_700)
+    known.store.record_heartbeat(row.id, now - 35_700)
     cloud.listed = [replace(lost, state="ended", reason="the cloud no longer knows it")]
     assert known.reconcile() == []
     (interval,) = known.store.intervals()
     assert interval.bounded and interval.ended == pytest.approx(now + ended, abs=5)
 
 
-def test_cloud_that_cannot_be_asked_is_no_sign_of_life(known: Clusters, cloud: ListedCloud) -> None:
+def test_cloud_that_cannot_be_asked_is_no_sign_of_life(
+    known: ClusterRegistry, cloud: ListedCloud
+) -> None:
     now = time.time()
     row = cluster(now - 3600, "up", machine())
-    known.store.put_cluster(row)
+    known.store.save_cluster(row)
     known.store.record_launch(row, now - 3600)
     cloud.listed = [machine(reason="its interface does not answer")]
     assert [up.name for up in known.reconcile()] == ["train"]
@@ -197,13 +205,13 @@ def test_cloud_that_cannot_be_asked_is_no_sign_of_life(known: Clusters, cloud: L
 
 
 def test_launch_noted_on_another_machine_is_waited_for_and_not_for_ever(
-    known: Clusters, cloud: ListedCloud
+    known: ClusterRegistry, cloud: ListedCloud
 ) -> None:
     """After a change of the host's name, or in a home folder that machines share."""
     now = time.time()
     connection = {"token": "train-1", "launcher": FOREIGN}
     row = cluster(now - 900, "starting", connection=connection, renewed=now)
-    known.store.put_cluster(row)
+    known.store.save_cluster(row)
     said: list[str] = []
 
     def report(stage: str, detail: str) -> None:
@@ -214,17 +222,20 @@ def test_launch_noted_on_another_machine_is_waited_for_and_not_for_ever(
             db.write((sql, (now - FOREIGN_SECONDS - 1,)))
 
     with pytest.raises(SkyUsageError, match=r"launched by a\.ipynb \(process \d+ on old-name\.lan"):
-        known.down("train")
+        known.terminate("train")
     cloud.listed = [machine()]
-    await_other(known, "train", report)
+    await_other_launch(known, "train", report)
     assert len(said) == 3 and "old-name.lan" in said[0]
     assert cloud.ended == ["us-east-1/i-1"]
     (interval,) = known.store.intervals()
-    assert interval.ended is not None and known.store.live() == []
+    assert interval.ended is not None and known.store.live_clusters() == []
 
 
 def test_launch_that_others_gave_up_gives_its_machines_back(
-    known: Clusters, other: Clusters, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
+    known: ClusterRegistry,
+    other: ClusterRegistry,
+    cloud: ListedCloud,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A laptop sleeps while it launches; another process takes the launch for abandoned."""
     from jupyter_sky.errors import SkyClusterLost
@@ -233,7 +244,7 @@ def test_launch_that_others_gave_up_gives_its_machines_back(
     from jupyter_sky.resources import Resources
 
     def provision(order: Any, report: Any, launched: Any) -> Lease:
-        (row,) = other.store.starting()
+        (row,) = other.store.starting_clusters()
         other.store.end_cluster(row.id, "down", time.time(), "its notebook was killed")
         try:
             launched([machine()])
@@ -245,8 +256,8 @@ def test_launch_that_others_gave_up_gives_its_machines_back(
     monkeypatch.setattr(launching, "provision", provision)
     monkeypatch.setattr(launching.broker, "place", lambda need, launch, *_: (launch(OFFER), []))
     with pytest.raises(SkyClusterLost, match="ended by another process"):
-        launching.start(known, Resources(), "train", 60.0, lambda stage, detail: None)
-    assert cloud.ended == ["us-east-1/i-1"] and known.store.live() == []
+        launching.launch_cluster(known, Resources(), "train", 60.0, lambda stage, detail: None)
+    assert cloud.ended == ["us-east-1/i-1"] and known.store.live_clusters() == []
     assert all(row.ended is not None for row in known.store.intervals())
 
 
@@ -259,18 +270,18 @@ def test_paid_launch_is_refused_where_it_cannot_be_recorded(
 
     (tmp_path / "file").write_text("in the way")
     store = Store.open(tmp_path / "file" / "sky")
-    known = Clusters(store, "a.ipynb", "kernel")
+    known = ClusterRegistry(store, "a.ipynb", "kernel")
     launched: list[Any] = []
     monkeypatch.setattr(launching, "provision", lambda *args: launched.append(args))
     monkeypatch.setattr(launching.broker, "place", lambda need, launch, *_: (launch(OFFER), []))
     with pytest.raises(SkyStoreError, match="not started unrecorded"):
-        launching.start(known, Resources(), "train", 60.0, lambda stage, detail: None)
+        launching.launch_cluster(known, Resources(), "train", 60.0, lambda stage, detail: None)
     assert launched == []
 
 
 @pytest.mark.parametrize("after_launch", [False, True])
 def test_account_of_a_launch_stays_open_until_its_machines_have_ended(
-    after_launch: bool, known: Clusters, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
+    after_launch: bool, known: ClusterRegistry, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cloud does not answer when a failed launch is given back: it bills on."""
     from jupyter_sky.errors import SkyUnreachable
@@ -297,12 +308,12 @@ def test_account_of_a_launch_stays_open_until_its_machines_have_ended(
         launching.broker, "place", lambda need, launch, *_: launch(OFFER) and placed
     )
     with pytest.raises(Exception, match=r"nowhere|does not answer"):
-        launching.start(known, Resources(), "train", 60.0, lambda stage, detail: None)
-    (row,) = known.store.live()
+        launching.launch_cluster(known, Resources(), "train", 60.0, lambda stage, detail: None)
+    (row,) = known.store.live_clusters()
     assert not row.is_being_launched() and [m["id"] for m in row.machines] == ["us-east-1/i-1"]
     assert [interval.ended for interval in known.store.intervals()] == [None]
 
     monkeypatch.setattr(cloud, "terminate", end)
-    known.down("train")
-    assert cloud.ended == ["us-east-1/i-1"] and known.store.live() == []
+    known.terminate("train")
+    assert cloud.ended == ["us-east-1/i-1"] and known.store.live_clusters() == []
     assert all(interval.ended is not None for interval in known.store.intervals())

@@ -29,7 +29,7 @@ def process() -> int:
 
 @sky.function
 def home() -> str:
-    return os.environ["HOME"]
+    return os.environ["DEFAULT_REGION"]
 
 
 @sky.function

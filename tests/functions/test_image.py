@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.mkdir()
     cache = os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv"))
     monkeypatch.setenv("UV_CACHE_DIR", cache)
-    monkeypatch.setenv("HOME", str(path))
+    monkeypatch.setenv("DEFAULT_REGION", str(path))
     return path
 
 
@@ -218,7 +218,9 @@ def test_a_private_package_of_an_image_is_sent(
 ) -> None:
     site = tmp_path / "site"
     monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setattr(plan, "settings_here", lambda: IndexSettings("https://a:s3cr3t@b.c/simple"))
+    monkeypatch.setattr(
+        plan, "local_index_settings", lambda: IndexSettings("https://a:s3cr3t@b.c/simple")
+    )
     install(
         site, "acme-secret", requires=("xxhash",), direct_url={"url": "file:///a", "dir_info": {}}
     )

@@ -19,8 +19,8 @@ from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.starting import ClusterLauncher
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import placement
-from jupyter_sky.provisioner.broker import LOST
-from jupyter_sky.provisioner.placement import decide
+from jupyter_sky.provisioner.broker import LOST_STAGE
+from jupyter_sky.provisioner.placement import decide_placement
 from jupyter_sky.resources import Resources
 from tests.conftest import wait_until
 
@@ -37,10 +37,10 @@ def priced(
     sessions.close()
     Sky.clear_instance()
     machine = Offer("ssh", "pool", "box", 4, 16, price=PRICE)
-    monkeypatch.setattr(placement, "own_offers", lambda need: [machine])
+    monkeypatch.setattr(placement, "on_premises_offers", lambda need: [machine])
 
     def start(known: Any, need: Resources, name: str, *_: Any, **__: Any) -> Any:
-        decision = decide(need)  # which refuses what is too dear
+        decision = decide_placement(need)  # which refuses what is too dear
         row = SimpleNamespace(name=name, nodes=need.nodes, price=decision.price)
         return SimpleNamespace(row=row, link=SimpleNamespace(lost=False)), []
 
@@ -118,7 +118,7 @@ def test_nodes_that_cannot_be_made_ready_are_ended_and_not_asked_for_without_end
 ) -> None:
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    monkeypatch.setattr(elastic, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(elastic, "RETRY_SECONDS", 0.05)
     made_ready: list[int] = []
 
     def welcome(self: Compute, pool: Any, ranks: Sequence[int]) -> None:
@@ -131,10 +131,10 @@ def test_nodes_that_cannot_be_made_ready_are_ended_and_not_asked_for_without_end
     Sky.clear_instance()
     try:
         with sky.Compute(nodes=sky.Nodes(min=2, desired=1)) as pool:
-            wait_until(lambda: len(made_ready) == 1 + LOST, 60, "the others were tried")
+            wait_until(lambda: len(made_ready) == 1 + LOST_STAGE, 60, "the others were tried")
             wait_until(lambda: len(sky.status().rows) == 1, 20, "what was no use has ended")
             time.sleep(2)
-            assert len(made_ready) == 1 + LOST and pool.ranks == [0]
+            assert len(made_ready) == 1 + LOST_STAGE and pool.ranks == [0]
     finally:
         sessions.close()
         Sky.clear_instance()

@@ -7,12 +7,12 @@ import pytest
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.magics.options import (
     OPTIONS,
+    CellInput,
     CellOptions,
-    Input,
-    Output,
+    CellOutput,
     help_text,
-    names_in_list,
     parse_cell_line,
+    split_names,
 )
 from jupyter_sky.resources import Resources
 
@@ -50,8 +50,8 @@ def test_everything_asked():
         pip=("torch>=2,<3", "numpy", "pandas"),
         env=("A", "B"),
         sync=("src/", "data"),
-        inputs=(Input("x", "x"), Input("df.train", "train"), Input("a[0, 1]", "b")),
-        outputs=(Output("m", keep=True), Output("score")),
+        inputs=(CellInput("x", "x"), CellInput("df.train", "train"), CellInput("a[0, 1]", "b")),
+        outputs=(CellOutput("m", keep=True), CellOutput("score")),
         auto=False,
         background=True,
         name="run",
@@ -64,21 +64,24 @@ def test_everything_asked():
     ("line", "expected"),
     [
         ("--bg", {"background": True}),
-        ("--bg train -o m", {"background": True, "name": "train", "outputs": (Output("m"),)}),
+        ("--bg train -o m", {"background": True, "name": "train", "outputs": (CellOutput("m"),)}),
         ("--bg --spot", {"background": True, "resources": Resources(spot=True)}),
         ("--bg=train", {"background": True, "name": "train"}),
         ("--bg train --name train", {"background": True, "name": "train"}),
         ("--bg --name train", {"background": True, "name": "train"}),
         ("--name train", {"name": "train"}),
         ("--auto", {"auto": True}),
-        ("--output=m! --input x", {"outputs": (Output("m", True),), "inputs": (Input("x", "x"),)}),
+        (
+            "--output=m! --input x",
+            {"outputs": (CellOutput("m", True),), "inputs": (CellInput("x", "x"),)},
+        ),
         (
             "-i a, b -o c ,",
-            {"inputs": (Input("a", "a"), Input("b", "b")), "outputs": (Output("c"),)},
+            {"inputs": (CellInput("a", "a"), CellInput("b", "b")), "outputs": (CellOutput("c"),)},
         ),
-        ("-i x -i x", {"inputs": (Input("x", "x"),)}),
-        ("-i 'f(a, \"b,c\")->x'", {"inputs": (Input('f(a, "b,c")', "x"),)}),
-        ("-i \"d['k'] -> x\"", {"inputs": (Input("d['k']", "x"),)}),
+        ("-i x -i x", {"inputs": (CellInput("x", "x"),)}),
+        ("-i 'f(a, \"b,c\")->x'", {"inputs": (CellInput('f(a, "b,c")', "x"),)}),
+        ("-i \"d['k'] -> x\"", {"inputs": (CellInput("d['k']", "x"),)}),
         ('--pip "pkg[a,b]==1.*,!=1.2" --pip=q==1', {"pip": ("pkg[a,b]==1.*,!=1.2", "q==1")}),
         ("--on all", {"on": "all"}),
         ("--on 0,2", {"on": "0,2"}),
@@ -183,7 +186,7 @@ def _seconds(line: str) -> float:
     ],
 )
 def test_names_in_list(text, items):
-    assert names_in_list(text) == items
+    assert split_names(text) == items
 
 
 def test_help_shows_every_option_with_its_example():

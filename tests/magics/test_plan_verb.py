@@ -26,13 +26,13 @@ def notebook(tmp_path, monkeypatch) -> Any:
 
 
 def test_a_graph_by_the_name_of_its_variable(notebook) -> None:
-    made = verbs.call("plan pipeline --minimize time_then_cost --deadline 4h".split())
+    made = verbs.call_verb("plan pipeline --minimize time_then_cost --deadline 4h".split())
     assert [one.task for one in made.tasks] == ["a", "b"] and made.hours <= 4
     assert made.objective == "least time, then least cost, within 4:00:00"
 
 
 def test_a_single_request_with_options_of_both_kinds(notebook) -> None:
-    made = verbs.call("plan --gpus A100:8 --spot --budget=100 --cloud aws,gcp".split())
+    made = verbs.call_verb("plan --gpus A100:8 --spot --budget=100 --cloud aws,gcp".split())
     offer = made.tasks[0].offer
     assert (offer.gpu, offer.gpu_count, offer.spot) == ("A100", 8, True)
     assert "for $100 at most" in made.objective and offer.cloud in ("aws", "gcp")
@@ -56,7 +56,7 @@ def test_a_single_request_with_options_of_both_kinds(notebook) -> None:
 )
 def test_mistakes(notebook, line: str, said: str) -> None:
     with pytest.raises(SkyUsageError) as caught:
-        verbs.call(line.split())
+        verbs.call_verb(line.split())
     assert said in caught.value.message
 
 

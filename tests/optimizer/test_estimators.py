@@ -54,7 +54,7 @@ def test_amdahl_has_its_two_limits() -> None:
 
 def run(store: Store, number: int, name: str, kind: str, hours: float, status: str = "ok") -> None:
     cluster = f"c-{kind}"
-    store.put_cluster(
+    store.save_cluster(
         ClusterRow(
             **{"name": cluster, "state": "up", "cloud": "aws", "region": "us-east-1"},
             **{"instance_type": kind, "spot": False, "price": 1.0, "nodes": 1, "resources": ""},

@@ -117,14 +117,14 @@ def outcome(graph: Graph, chosen: Sequence[Offer]) -> Outcome:
         if offer.spot:
             work *= redone(posterior(offer).model, work, nodes, spin)
         seconds = (spin + work) * 3600
-        unit, least = facts.BILLING[offer.cloud]
+        unit, least = facts.BILLING_RULES[offer.cloud]
         billed = max(math.ceil(seconds / unit - 1e-6) * unit, least) / 3600
         usd += offer.price * nodes * billed
         start, after = 0.0, 0.0
         for kind, data in [
             *(("in", data) for data in spec.inputs),
             *(("stored", data) for data in spec.stored),
-            *(("out", data) for data in spec.outputs if not data.anywhere),
+            *(("out", data) for data in spec.outputs if not data.is_anywhere),
         ]:
             if not data.gb:
                 continue

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import clouds
-from jupyter_sky.clouds.rented import RentedCloud
+from jupyter_sky.clouds.rented import CloudProvider
 from jupyter_sky.config import Sky
 from tests.emulators.ec2 import Ec2
 
@@ -23,7 +23,7 @@ def account() -> Iterator[Ec2]:
 @pytest.fixture
 def aws(
     account: Ec2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Ec2, RentedCloud]]:
+) -> Iterator[tuple[Ec2, CloudProvider]]:
     """An account with nothing in it, and a fresh connection to it."""
     account.reset()
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
@@ -33,7 +33,7 @@ def aws(
     clouds.get.cache_clear()
     monkeypatch.delitem(__import__("sys").modules, "jupyter_sky.clouds.aws", raising=False)
     cloud = clouds.get("aws")
-    assert isinstance(cloud, RentedCloud)
+    assert isinstance(cloud, CloudProvider)
     yield account, cloud
     clouds.get.cache_clear()
     Sky.clear_instance()

@@ -64,7 +64,7 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def run(start: Any, report: Any) -> None:
         raise Sent(start.order.offer, start.row.price)
 
-    monkeypatch.setattr(launching._Start, "run", run)
+    monkeypatch.setattr(launching._LaunchAttempt, "run", run)
     yield
     sessions.close()
     Sky.clear_instance()
@@ -72,7 +72,7 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def use(monkeypatch: pytest.MonkeyPatch, accounts: tuple[str, ...]) -> None:
     """Have credentials for these clouds."""
-    monkeypatch.setattr(clouds, "is_ready", lambda name: name in clouds.OWN + accounts)
+    monkeypatch.setattr(clouds, "is_ready", lambda name: name in clouds.ON_PREMISES + accounts)
 
 
 def a_request(rng: random.Random) -> dict[str, Any]:
@@ -146,7 +146,10 @@ def agree(words: dict[str, Any]) -> str:
         with pytest.raises(type(refusal)):
             pooled(words)
         assert told.startswith("cannot run"), (words, told)
-        for show in (lambda: dry_run("1", options).plan, lambda: verbs.call(planned_words(line))):
+        for show in (
+            lambda: dry_run("1", options).plan,
+            lambda: verbs.call_verb(planned_words(line)),
+        ):
             try:
                 plan = show()
             except SkyNoOffer:
@@ -157,7 +160,7 @@ def agree(words: dict[str, Any]) -> str:
         return ""
     assert (place, price) == pooled(words), words
     assert (place, price) == of_plan(dry_run("1", options).plan), words
-    assert (place, price) == of_plan(verbs.call(planned_words(line))), words
+    assert (place, price) == of_plan(verbs.call_verb(planned_words(line))), words
     if place.startswith("local"):
         assert told.startswith("would run here"), words
     else:
@@ -196,7 +199,7 @@ def test_a_pool_that_prefers_spot_machines_always_starts_and_says_so(
             raise SkyNoCapacity("no spot machines are left")
         return SimpleNamespace(row=start.row, link=SimpleNamespace(lost=False))
 
-    monkeypatch.setattr(launching._Start, "run", run)
+    monkeypatch.setattr(launching._LaunchAttempt, "run", run)
     resources, nodes, spec = sky.Compute(
         cloud="aws", region="us-east-1", accelerator="A10G:1", allocation="spot-if-available"
     )._choose(sessions.current())

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from jupyter_sky import clouds, tracker
-from jupyter_sky.clouds import Launch, Machine
-from jupyter_sky.clouds.rented import RentedCloud, records_of
+from jupyter_sky.clouds import LaunchRequest, Machine
+from jupyter_sky.clouds.rented import CloudProvider, launch_records
 from jupyter_sky.errors import (
     SkyNoCapacity,
     SkyNoOffer,
@@ -18,18 +18,18 @@ from jupyter_sky.errors import (
     SkyUsageError,
 )
 from jupyter_sky.offers import Offer
-from jupyter_sky.provisioner import broker, observe, refused
-from jupyter_sky.provisioner.placement import decide, usable
-from jupyter_sky.provisioner.preview import planned
+from jupyter_sky.provisioner import broker, record_observation, refusal_scope
+from jupyter_sky.provisioner.placement import decide_placement, usable_providers
+from jupyter_sky.provisioner.preview import preview_plan
 from jupyter_sky.resources import Resources
 from tests.emulators.ec2 import Ec2
 
 _numbers = itertools.count()
 
 
-def order(offer: Offer, need: Resources) -> Launch:
+def order(offer: Offer, need: Resources) -> LaunchRequest:
     token = f"train-{next(_numbers):08x}"
-    return Launch(token, "train", offer, need, 60.0, "me-0001", "a.ipynb")
+    return LaunchRequest(token, "train", offer, need, 60.0, "me-0001", "a.ipynb")
 
 
 def bring(need: Resources, **options: Any) -> tuple[tuple[Offer, list[Machine]], list[Any]]:
@@ -45,7 +45,7 @@ def bring(need: Resources, **options: Any) -> tuple[tuple[Offer, list[Machine]],
 NEED = Resources.parse(cloud="aws", cpus="4+", memory="8+")
 
 
-def test_the_next_best_place_is_taken_when_places_refuse(aws: tuple[Ec2, RentedCloud]) -> None:
+def test_the_next_best_place_is_taken_when_places_refuse(aws: tuple[Ec2, CloudProvider]) -> None:
     account, _ = aws
     account.refuse("InsufficientInstanceCapacity", times=8)
     (offer, machines), attempts = bring(NEED)
@@ -55,12 +55,12 @@ def test_the_next_best_place_is_taken_when_places_refuse(aws: tuple[Ec2, RentedC
     prices = [one.price or 0.0 for one in [*asked, offer]]
     assert prices == sorted(prices), "the next one is the next cheapest"
     assert [machine["id"] for machine in account.machines()] == [machines[0].id]
-    said = broker.summary(attempts, offer)
+    said = broker.format_attempts(attempts, offer)
     assert said.startswith(f"on {offer.place} after 8 refusals: ")
     assert "InsufficientInstanceCapacity" in said and asked[0].place in said
 
 
-def test_a_quota_blocks_the_family_in_its_region_and_market(aws: tuple[Ec2, RentedCloud]) -> None:
+def test_a_quota_blocks_the_family_in_its_region_and_market(aws: tuple[Ec2, CloudProvider]) -> None:
     account, _ = aws
     account.refuse("VcpuLimitExceeded")
     (offer, _), (attempt,) = bring(NEED)
@@ -71,29 +71,31 @@ def test_a_quota_blocks_the_family_in_its_region_and_market(aws: tuple[Ec2, Rent
 
 
 def test_what_refused_is_not_asked_by_the_next_request_either(
-    aws: tuple[Ec2, RentedCloud],
+    aws: tuple[Ec2, CloudProvider],
 ) -> None:
     """The provisioner tells the tracker; the plan of the next request leaves the place out."""
     account, _ = aws
     account.refuse("InsufficientInstanceCapacity")
     _, (attempt,) = bring(NEED)
-    observe("refused", refused(attempt.offer, attempt.error), cause="capacity", why="none")
+    record_observation(
+        "refused", refusal_scope(attempt.offer, attempt.error), cause="capacity", why="none"
+    )
     (offer, _), attempts = bring(NEED)
     assert attempts == [] and offer.place != attempt.offer.place
 
 
-def test_a_limit_of_spot_machines_leaves_those_on_demand(aws: tuple[Ec2, RentedCloud]) -> None:
+def test_a_limit_of_spot_machines_leaves_those_on_demand(aws: tuple[Ec2, CloudProvider]) -> None:
     account, _ = aws
     need = Resources.parse(cloud="aws", cpus="4+", region="us-east-1", spot=True)
     account.refuse("MaxSpotInstanceCountExceeded", times=1000)
     with pytest.raises(SkyNoCapacity) as caught:
         bring(need)
-    assert caught.value.cause == "quota" and caught.value.width == "market"
+    assert caught.value.cause == "quota" and caught.value.scope == "market"
     assert account.calls.count("RunInstances us-east-1") == 1, "one answer speaks for them all"
     assert tracker.blocked() == (), "the provisioner tells the tracker, not the broker"
 
 
-def test_permission_stops_and_explains(aws: tuple[Ec2, RentedCloud]) -> None:
+def test_permission_stops_and_explains(aws: tuple[Ec2, CloudProvider]) -> None:
     account, _ = aws
     account.refuse("UnauthorizedOperation", times=9)
     with pytest.raises(SkyPermission) as caught:
@@ -102,7 +104,7 @@ def test_permission_stops_and_explains(aws: tuple[Ec2, RentedCloud]) -> None:
     assert sum(call.startswith("RunInstances") for call in account.calls) == 1
 
 
-def test_a_type_that_is_no_longer_sold_is_left_for_another(aws: tuple[Ec2, RentedCloud]) -> None:
+def test_a_type_that_is_no_longer_sold_is_left_for_another(aws: tuple[Ec2, CloudProvider]) -> None:
     """The catalog may be older than that; who has named the type is told."""
     account, _ = aws
     account.refuse("InvalidInstanceType")
@@ -113,16 +115,16 @@ def test_a_type_that_is_no_longer_sold_is_left_for_another(aws: tuple[Ec2, Rente
         bring(Resources.parse(cloud="aws", instance_type="m5.large"))
 
 
-def test_what_every_place_calls_invalid_is_told_after_a_few(aws: tuple[Ec2, RentedCloud]) -> None:
+def test_what_every_place_calls_invalid_is_told_after_a_few(aws: tuple[Ec2, CloudProvider]) -> None:
     account, _ = aws
     account.refuse("InvalidBlockDeviceMapping", times=99)
     with pytest.raises(SkyUsageError, match="InvalidBlockDeviceMapping"):
         bring(NEED)
-    assert sum(call.startswith("RunInstances") for call in account.calls) == broker.LOST
+    assert sum(call.startswith("RunInstances") for call in account.calls) == broker.LOST_STAGE
 
 
 def test_throttling_is_waited_out_and_no_refusal_of_the_place(
-    aws: tuple[Ec2, RentedCloud], monkeypatch: pytest.MonkeyPatch
+    aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jupyter_sky.clouds.asking.FIRST_WAIT_SECONDS", 0.02)
     account, _ = aws
@@ -134,13 +136,13 @@ def test_throttling_is_waited_out_and_no_refusal_of_the_place(
 
 @pytest.mark.parametrize("times", [1, 9])
 def test_lost_answers_leave_one_machine_or_none(
-    aws: tuple[Ec2, RentedCloud], monkeypatch: pytest.MonkeyPatch, times: int
+    aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     """One: asked again with the same token, the same machine. All: it is found by its tag."""
     monkeypatch.setattr("jupyter_sky.clouds.asking.FIRST_WAIT_SECONDS", 0.02)
     account, cloud = aws
     account.lose("create", times=times)
-    offer = planned(NEED)[0].tasks[0].offer
+    offer = preview_plan(NEED)[0].tasks[0].offer
     if times == 1:
         (machine,) = cloud.launch(order(offer, NEED))
         assert [one["id"] for one in account.machines()] == [machine.id]
@@ -148,10 +150,10 @@ def test_lost_answers_leave_one_machine_or_none(
     with pytest.raises(SkyUnreachable):
         cloud.launch(order(offer, NEED))
     assert account.machines() == []
-    assert list(records_of().unfinished()) == [], "and the note says that it is gone"
+    assert list(launch_records().list_unfinished()) == [], "and the note says that it is gone"
 
 
-def test_when_all_have_refused_each_is_named(aws: tuple[Ec2, RentedCloud]) -> None:
+def test_when_all_have_refused_each_is_named(aws: tuple[Ec2, CloudProvider]) -> None:
     account, _ = aws
     account.refuse("InsufficientInstanceCapacity", times=1000)
     need = Resources.parse(cloud="aws", instance_type="p4d.24xlarge", country="US")
@@ -165,7 +167,7 @@ def test_when_all_have_refused_each_is_named(aws: tuple[Ec2, RentedCloud]) -> No
 
 
 def test_until_up_asks_all_again_after_a_while(
-    aws: tuple[Ec2, RentedCloud], monkeypatch: pytest.MonkeyPatch
+    aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(broker, "RETRY_SECONDS", (0.3, 0.3))
     account, _ = aws
@@ -182,7 +184,7 @@ def test_until_up_asks_all_again_after_a_while(
 
 
 def test_an_interrupt_while_waiting_goes_through(
-    aws: tuple[Ec2, RentedCloud], monkeypatch: pytest.MonkeyPatch
+    aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account, _ = aws
     account.refuse("InsufficientInstanceCapacity", times=1000)
@@ -198,29 +200,29 @@ def test_an_interrupt_while_waiting_goes_through(
 
 
 def test_without_credentials_the_error_says_how_to_get_some(
-    aws: tuple[Ec2, RentedCloud], monkeypatch: pytest.MonkeyPatch
+    aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account, _ = aws
     for name in account.env().keys() - account.wrong_env("none").keys():
         monkeypatch.delenv(name)
     with pytest.raises(SkyPermission) as caught:
-        decide(NEED)
+        decide_placement(NEED)
     assert "--cloud aws: no credentials" in caught.value.message
     assert "AWS_ACCESS_KEY_ID" in (caught.value.hint or "")
-    assert usable(Resources()) == ()
+    assert usable_providers(Resources()) == ()
 
 
 def test_machines_of_ones_own_come_first_and_nothing_is_asked(
-    aws: tuple[Ec2, RentedCloud],
+    aws: tuple[Ec2, CloudProvider],
 ) -> None:
     account, _ = aws
-    assert decide(Resources.parse(cpus="1")).offer.cloud == "local"
+    assert decide_placement(Resources.parse(cpus="1")).offer.cloud == "local"
     assert account.calls == []
     with pytest.raises(SkyNoOffer):
-        decide(Resources.parse(cpus="100000"))
+        decide_placement(Resources.parse(cpus="100000"))
 
 
-def test_spot_machines_are_for_those_who_ask(aws: tuple[Ec2, RentedCloud]) -> None:
-    assert not planned(NEED)[0].tasks[0].offer.spot
+def test_spot_machines_are_for_those_who_ask(aws: tuple[Ec2, CloudProvider]) -> None:
+    assert not preview_plan(NEED)[0].tasks[0].offer.spot
     spot = Resources.parse(cloud="aws", cpus="4+", spot=True)
-    assert planned(spot)[0].tasks[0].offer.spot
+    assert preview_plan(spot)[0].tasks[0].offer.spot

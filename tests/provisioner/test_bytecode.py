@@ -8,8 +8,8 @@ import sys
 import tarfile
 from pathlib import Path
 
-from jupyter_sky.provisioner.bytecode import ROOTS, compile_in
-from jupyter_sky.provisioner.packed import _nobodys
+from jupyter_sky.provisioner.bytecode import ROOTS, compile_modules
+from jupyter_sky.provisioner.packed import _reset_owner
 
 
 def _told(folder: Path) -> list[str]:
@@ -28,7 +28,7 @@ def test_what_was_compiled_here_is_not_compiled_there(tmp_path: Path) -> None:
     (tmp_path / "inside/__init__.py").touch()
     (tmp_path / "inside/speaker.py").write_text("said = 'hello'")
     (tmp_path / "plain.py").write_text("said = 'hello'")
-    compile_in(tmp_path, iter(["inside", "inside.speaker", "plain", "not_there", "sys"]))
+    compile_modules(tmp_path, iter(["inside", "inside.speaker", "plain", "not_there", "sys"]))
     assert _told(tmp_path) == ["hello", "hello"]
     assert not list(tmp_path.rglob("not_there*")), "an empty folder would be a package"
     (tmp_path / "plain.py").write_text("said = 'later'")
@@ -43,16 +43,16 @@ def test_it_travels(tmp_path: Path) -> None:
     for name in ("inside/__init__.py", "inside/speaker.py", "plain.py"):
         (here / name).write_text("said = 'hello'")
         os.utime(here / name, (1_700_000_000.9, 1_700_000_000.9))
-    compile_in(here, iter(["inside", "inside.speaker", "plain"]))
+    compile_modules(here, iter(["inside", "inside.speaker", "plain"]))
     with tarfile.open(packed, "w") as tar:
-        tar.add(here, ".", filter=_nobodys)
+        tar.add(here, ".", filter=_reset_owner)
     subprocess.run(["tar", "-xf", packed, "-C", there], check=True)
     assert _told(there) == ["hello", "hello"]
 
 
 def test_a_source_that_cannot_be_compiled_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "old.py").write_text("print 'as of old'")
-    compile_in(tmp_path, iter(["old"]))
+    compile_modules(tmp_path, iter(["old"]))
     assert [path.name for path in tmp_path.rglob("*.py*")] == ["old.py"]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky import tracker
-from jupyter_sky.clouds import Launch, get
+from jupyter_sky.clouds import LaunchRequest, get
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyClusterLost, SkyNoCapacity
 from jupyter_sky.provisioner import provision
@@ -35,10 +35,10 @@ def quiet(stage: str, detail: str) -> None:
     """Report nothing."""
 
 
-def order(token: str = "train-1") -> Launch:
+def order(token: str = "train-1") -> LaunchRequest:
     resources = Resources.parse(cpus="1")
     (offer,) = cloud.offers(resources)
-    return Launch(token, "train", offer, resources, 60.0, "me", "a.ipynb")
+    return LaunchRequest(token, "train", offer, resources, 60.0, "me", "a.ipynb")
 
 
 def stand_in_the_way(data: Path) -> None:

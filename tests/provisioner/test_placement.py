@@ -13,8 +13,8 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky import clouds, tracker
 from jupyter_sky.catalog import load
-from jupyter_sky.clouds import Launch
-from jupyter_sky.clouds.rented import RentedCloud
+from jupyter_sky.clouds import LaunchRequest
+from jupyter_sky.clouds.rented import CloudProvider
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import (
     SkyClusterLost,
@@ -37,7 +37,7 @@ from jupyter_sky.magics.dryrun import dry_run
 from jupyter_sky.magics.options import parse_cell_line
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import broker, placement, provision
-from jupyter_sky.provisioner.placement import decide
+from jupyter_sky.provisioner.placement import decide_placement
 from jupyter_sky.resources import Resources
 from jupyter_sky.tracker import Place
 from tests.emulators.ec2 import Ec2
@@ -59,7 +59,7 @@ def accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def have(monkeypatch: pytest.MonkeyPatch, *own: Offer) -> None:
     """List machines of one's own."""
-    monkeypatch.setattr(placement, "own_offers", lambda need: list(own))
+    monkeypatch.setattr(placement, "on_premises_offers", lambda need: list(own))
 
 
 def quiet(stage: str, detail: str) -> None:
@@ -84,7 +84,7 @@ def test_own_machines_come_first_even_with_a_price(
     accounts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     have(monkeypatch, DEAR)
-    assert decide(BIG).offer is DEAR, "the clouds have cheaper ones"
+    assert decide_placement(BIG).offer is DEAR, "the clouds have cheaper ones"
 
 
 def test_own_machines_that_are_taken_burst_to_clouds(
@@ -92,7 +92,7 @@ def test_own_machines_that_are_taken_burst_to_clouds(
 ) -> None:
     have(monkeypatch, BOX, DEAR)
     placed = broker.place(BIG, refusing("ssh"), quiet)
-    assert placed.result.cloud in clouds.RENTED and not placed.result.spot
+    assert placed.result.cloud in clouds.PROVIDERS and not placed.result.spot
     assert [attempt.offer for attempt in placed.attempts] == [BOX, DEAR]
     said = "; ".join(placed.notes)
     assert "no machine of your own could take it: a machine is rented, $" in said
@@ -142,7 +142,7 @@ def test_pools_take_what_a_cell_takes(accounts: None, monkeypatch: pytest.Monkey
     _, here = choose_offer(Spec(vcpus=1), Nodes(1))
     assert here.offer.cloud == "local"
     _, rented = choose_offer(Spec(vcpus=64), Nodes(1))
-    assert rented.offer == decide(BIG).offer and not rented.offer.spot
+    assert rented.offer == decide_placement(BIG).offer and not rented.offer.spot
     _, asked = choose_offer(Spec(vcpus=64, allocation="spot-if-available"), Nodes(1))
     assert asked.offer.spot
 
@@ -152,7 +152,7 @@ def test_the_cheapest_allocation_weighs_own_machines_and_both_markets(
 ) -> None:
     have(monkeypatch, DEAR)
     _, rented = choose_offer(Spec(vcpus=64, allocation="cheapest"), Nodes(1))
-    assert rented.offer.cloud in clouds.RENTED and rented.offer.price < 9.0
+    assert rented.offer.cloud in clouds.PROVIDERS and rented.offer.price < 9.0
     have(monkeypatch, BOX)
     _, free = choose_offer(Spec(vcpus=64, allocation="cheapest"), Nodes(1))
     assert free.offer is BOX
@@ -160,9 +160,9 @@ def test_the_cheapest_allocation_weighs_own_machines_and_both_markets(
 
 def test_a_setting_of_the_plan_alone_changes_nothing(accounts: None) -> None:
     made = sky.plan(cpus="64+", tracked=False)
-    assert made.tasks[0].offer == decide(BIG).offer and made.name == "--cpus 64+"
+    assert made.tasks[0].offer == decide_placement(BIG).offer and made.name == "--cpus 64+"
     soon = sky.plan(cpus="64+", minimize="time", deadline="2h")
-    assert not soon.tasks[0].offer.spot and soon.tasks[0].offer.cloud in clouds.RENTED
+    assert not soon.tasks[0].offer.spot and soon.tasks[0].offer.cloud in clouds.PROVIDERS
 
 
 def test_pools_keep_the_settings(accounts: None) -> None:
@@ -175,7 +175,7 @@ def test_pools_keep_the_settings(accounts: None) -> None:
 
 
 def test_spot_if_available_asks_on_demand_when_every_spot_place_has_refused(
-    aws: tuple[Ec2, RentedCloud],
+    aws: tuple[Ec2, CloudProvider],
 ) -> None:
     account, _ = aws
     numbers = itertools.count()
@@ -185,7 +185,7 @@ def test_spot_if_available_asks_on_demand_when_every_spot_place_has_refused(
     account.refuse("InsufficientInstanceCapacity", times=spots)
 
     def launch(offer: Offer) -> Offer:
-        order = Launch(f"t-{next(numbers):08x}", "t", offer, need, 60.0, "me-1", "a.ipynb")
+        order = LaunchRequest(f"t-{next(numbers):08x}", "t", offer, need, 60.0, "me-1", "a.ipynb")
         clouds.get("aws").launch(order)
         return offer
 
@@ -213,7 +213,7 @@ def test_spot_machines_that_are_lost_at_once_lead_to_on_demand(accounts: None) -
 
     need = Resources.parse(cloud="aws", cpus="4+")
     placed = broker.place(need, launch, quiet, allocation="spot-if-available")
-    assert len(lost) == broker.LOST and not placed.result.spot
+    assert len(lost) == broker.LOST_STAGE and not placed.result.spot
 
 
 def test_a_hundred_refusals_are_not_the_end(accounts: None) -> None:
@@ -249,7 +249,7 @@ def test_until_up_does_not_pay_for_attempts_without_end(
     need = Resources.parse(cloud="aws", instance_type="g5.xlarge", zone="us-east-1a")
     with pytest.raises(error):
         broker.place(need, launch, quiet, until_up=True)
-    assert len(asked) == broker.LOST
+    assert len(asked) == broker.LOST_STAGE
 
 
 # -- what cannot be launched -------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_what_cannot_be_launched_is_planned_with_the_reason_and_never_launched(
     with pytest.raises(SkyNoOffer) as refusal:
         broker.place(options.resources, lambda offer: offer, quiet)
     assert why in refusal.value.message and "%sky plan" in (refusal.value.hint or "")
-    plan = verbs.call(["plan", *line.split()])
+    plan = verbs.call_verb(["plan", *line.split()])
     assert any(why in note for note in plan.notes) and plan.tasks[0].offer.price
     assert why in str(dry_run("1", options))
 
@@ -288,7 +288,7 @@ def test_a_graph_is_planned_against_all_and_says_what_cannot_be_launched(account
 def test_the_last_step_before_a_cloud_refuses_what_it_cannot_launch(accounts: None) -> None:
     """Whoever chose the offer: nothing is sent, so nothing costs."""
     offer = Offer("aws", "us-east-1", "m5.xlarge", 4, 16, price=0.24, service="emr")
-    order = Launch("t-1", "t", offer, Resources(), 60.0, "me-1", "a.ipynb")
+    order = LaunchRequest("t-1", "t", offer, Resources(), 60.0, "me-1", "a.ipynb")
     with pytest.raises(SkyUsageError, match="managed services"):
         provision(order, quiet)
 
@@ -299,7 +299,7 @@ def test_a_managed_service_is_refused_before_a_pool_or_cluster_costs(
     def never(*_: Any) -> None:
         raise AssertionError("it was launched")
 
-    monkeypatch.setattr(launching._Start, "run", never)
+    monkeypatch.setattr(launching._LaunchAttempt, "run", never)
     sessions.close()
     try:
         with pytest.raises(SkyNoOffer, match="managed services"):
@@ -314,15 +314,15 @@ def test_a_managed_service_is_refused_before_a_pool_or_cluster_costs(
 def test_a_spot_price_that_has_risen_past_the_limit_is_not_chosen(accounts: None) -> None:
     """The tracker has seen a newer price than the catalog's."""
     labels = {"cloud": "aws", "instance_type": "g5.xlarge", "zone": "us-east-1a", "nodes": "2"}
-    first = decide(Resources.parse(**labels, spot=True))
+    first = decide_placement(Resources.parse(**labels, spot=True))
     assert first.price is not None
     limit = f"{first.price * 1.01:.6f}"
     limited = Resources.parse(**labels, spot=True, max_hourly_cost=limit)
-    assert decide(limited).offer == first.offer
+    assert decide_placement(limited).offer == first.offer
     tracker.observe("price", Place.of(first.offer), usd=(first.offer.price or 0) * 1.5)
     with pytest.raises(SkyNoOffer):
-        decide(limited)
-    seen = decide(Resources.parse(**labels, spot=True))
+        decide_placement(limited)
+    seen = decide_placement(Resources.parse(**labels, spot=True))
     assert seen.price == pytest.approx(first.price * 1.5)
 
 
@@ -339,7 +339,7 @@ def test_the_dry_run_on_a_cluster_that_is_up_shows_what_all_of_it_costs(accounts
             notebook=session.notebook,
             connection={**CLUSTER.connection, "named": False},
         )
-        session.store.put_cluster(row)
+        session.store.save_cluster(row)
         shown = dry_run("1", parse_cell_line("--cpus 4 --max-hourly-cost 0.2", {}))
         assert "--nodes" not in shown.sentence, "as it was written"
         assert "on cluster train, which is up" in str(shown) and "at $0.80/h" in shown.sentence
@@ -361,10 +361,10 @@ slots = 2
 
 def test_own_machines_with_too_few_slots_are_not_promised(accounts: None, tmp_path: Path) -> None:
     (tmp_path / "hosts.toml").write_text(HOSTS)
-    assert decide(Resources.parse(cpus="100+", nodes="2")).offer.cloud == "ssh"
-    more = decide(Resources.parse(cpus="100+", nodes="3"))
-    assert more.offer.cloud in clouds.RENTED and more.passed == ("own",)
+    assert decide_placement(Resources.parse(cpus="100+", nodes="2")).offer.cloud == "ssh"
+    more = decide_placement(Resources.parse(cpus="100+", nodes="3"))
+    assert more.offer.cloud in clouds.PROVIDERS and more.passed == ("own",)
     assert "no machine of your own could take it" in more.notes[0]
     with pytest.raises(SkyNoOffer, match="2 slots") as refusal:
-        decide(Resources.parse(cpus="100+", nodes="3", cloud="ssh"))
+        decide_placement(Resources.parse(cpus="100+", nodes="3", cloud="ssh"))
     assert "--nodes 3" in refusal.value.message

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import tracker
-from jupyter_sky.clouds import Launch
-from jupyter_sky.clouds.rented import RentedCloud
-from jupyter_sky.executor.clusters import Clusters
-from jupyter_sky.provisioner.placement import decide
+from jupyter_sky.clouds import LaunchRequest
+from jupyter_sky.clouds.rented import CloudProvider
+from jupyter_sky.executor.clusters import ClusterRegistry
+from jupyter_sky.provisioner.placement import decide_placement
 from jupyter_sky.resources import Resources
 from jupyter_sky.store import Store
 from tests.conftest import wait_until
@@ -23,12 +23,12 @@ from tests.test_store import CLUSTER
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_survivors_of_a_preempted_cluster_are_observed_too(
-    aws: tuple[Ec2, RentedCloud], tmp_path: Path, rank: int
+    aws: tuple[Ec2, CloudProvider], tmp_path: Path, rank: int
 ) -> None:
     account, cloud = aws
     need = Resources.parse(cloud="aws", cpus="4+", spot=True, nodes="4")
-    offer = decide(need).offer
-    order = Launch("train-1", "train", offer, need, 60.0, "me-1", "a.ipynb")
+    offer = decide_placement(need).offer
+    order = LaunchRequest("train-1", "train", offer, need, 60.0, "me-1", "a.ipynb")
     machines = cloud.launch(order)
     wait_until(
         lambda: {m.state for m in cloud.describe([m.id for m in machines])} == {"running"}, 10
@@ -42,8 +42,8 @@ def test_survivors_of_a_preempted_cluster_are_observed_too(
         created=time.time(),
     )
     store = Store.open(tmp_path)
-    store.put_cluster(row)
-    clusters = Clusters(store, "a.ipynb", "s1")
+    store.save_cluster(row)
+    clusters = ClusterRegistry(store, "a.ipynb", "s1")
     account.preempt(machines[rank].id)
     wait_until(lambda: not clusters.reconcile(), 10)
     seen = Counter(one.kind for one in tracker.current().observations())

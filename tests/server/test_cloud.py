@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.server.desk import Desk
+from jupyter_sky.server.desk import SkyService
 from jupyter_sky.store import Store
 from tests.conftest import Notebook, wait_until
 from tests.emulators.hosts import USABLE
@@ -66,7 +66,7 @@ def console(cloud: Loopback) -> Any:
 
 
 async def test_a_machine_that_is_removed_in_the_console_is_shown_as_lost(
-    ask: Callable[..., Any], desk: Desk, book: Notebook, cloud: Loopback, store: Store
+    ask: Callable[..., Any], desk: SkyService, book: Notebook, cloud: Loopback, store: Store
 ) -> None:
     sent = book.send(SKY + " --nodes 2\nimport time\nprint('begun', flush=True)\ntime.sleep(300)")
 
@@ -96,7 +96,7 @@ async def test_a_machine_that_is_removed_in_the_console_is_shown_as_lost(
     ec2.terminate_instances(InstanceIds=[machine])
 
     async def lost() -> Any:
-        desk.watchman.patrol_soon()
+        desk.poller.reconcile_soon()
         found = next(c for c in (await ask("state"))["clusters"] if c["name"] == "far")
         return found if found["state"] == "lost" else None
 

@@ -15,7 +15,7 @@ from jupyter_sky import processes
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.executor import extension
 from jupyter_sky.server import runs
-from jupyter_sky.server.desk import Desk
+from jupyter_sky.server.desk import SkyService
 from jupyter_sky.store import Store
 from tests.conftest import Notebook, part
 from tests.server.conftest import Refused
@@ -53,7 +53,9 @@ async def refused(asking: Any, status: int) -> str:
 
 
 @pytest.mark.slow
-async def test_the_life_of_a_cluster(ask: Any, desk: Desk, book: Notebook, store: Store) -> None:
+async def test_the_life_of_a_cluster(
+    ask: Any, desk: SkyService, book: Notebook, store: Store
+) -> None:
     assert book.run("%%sky -c train --nodes 2\nprint('begun')").status == "ok"
 
     async def sampled() -> Any:
@@ -71,11 +73,11 @@ async def test_the_life_of_a_cluster(ask: Any, desk: Desk, book: Notebook, store
     assert (shown["name"], shown["state"], shown["usd"]) == ("train", "up", 0.0)
     assert shown["where"].startswith("2 x local this-machine")
 
-    assert len(desk.lookouts) == 1
-    desk.lookouts.let_go()
-    assert len(desk.lookouts) == 1, "it was asked a moment ago"
-    desk.lookouts.let_go(0.0)
-    assert len(desk.lookouts) == 0
+    assert len(desk.connections) == 1
+    desk.connections.close_unused()
+    assert len(desk.connections) == 1, "it was asked a moment ago"
+    desk.connections.close_unused(0.0)
+    assert len(desk.connections) == 0
 
     assert (await ask("clusters", "train", "extend", body={"time": "1h"}))["idle_left"] > 3595
     (shown,) = (await ask("state"))["clusters"]
@@ -94,7 +96,7 @@ async def test_the_life_of_a_cluster(ask: Any, desk: Desk, book: Notebook, store
     assert "this machine" in (await ask("clusters", "train", "log"))["text"]
     ended = await ask("clusters", "train", "down", body={})
     assert ended["ended"] == "train" and "local" in ended["place"]
-    assert store.clusters() == [] and len(desk.lookouts) == 0
+    assert store.clusters() == [] and len(desk.connections) == 0
     (shown,) = (await ask("state"))["clusters"]
     by_panel = "it was ended in the panel"
     assert (shown["state"], shown["note"], shown["idle_left"]) == ("down", by_panel, None)
@@ -109,7 +111,7 @@ async def test_the_life_of_a_cluster(ask: Any, desk: Desk, book: Notebook, store
 
 
 @pytest.mark.slow
-async def test_looking_keeps_no_cluster_up(ask: Any, desk: Desk, book: Notebook) -> None:
+async def test_looking_keeps_no_cluster_up(ask: Any, desk: SkyService, book: Notebook) -> None:
     assert book.run("%%sky -c train --idle 4s\n1").status == "ok"
     book.kill()
 
@@ -126,7 +128,7 @@ async def test_looking_keeps_no_cluster_up(ask: Any, desk: Desk, book: Notebook)
     assert time.monotonic() - begun < 12
 
     async def told() -> Any:
-        desk.watchman.patrol_soon()
+        desk.poller.reconcile_soon()
         (shown,) = (await ask("state"))["clusters"]
         return shown if shown["state"] == "down" else None
 
@@ -171,7 +173,7 @@ async def test_a_busy_cell_is_read_and_stopped_from_outside(
     begun = time.monotonic()
     assert (await ask(*path, "stop", body={}))["run"]["stoppable"] is False
     ran = await asyncio.get_running_loop().run_in_executor(None, book.collect, sent, 20)
-    assert ran.ename == "SkyCancelled" and runs.WHO in ran.evalue
+    assert ran.ename == "SkyCancelled" and runs.STOP_REQUESTER in ran.evalue
     assert time.monotonic() - begun < 10
     assert (await ask(*path))["status"] == "cancelled"
     assert "ended already" in await refused(ask(*path, "stop", body={}), 409)
@@ -182,7 +184,7 @@ async def test_a_busy_cell_is_read_and_stopped_from_outside(
 
 @pytest.mark.slow
 async def test_a_cell_whose_kernel_is_dead_is_read_and_stopped_all_the_same(
-    ask: Any, desk: Desk, book: Notebook, store: Store
+    ask: Any, desk: SkyService, book: Notebook, store: Store
 ) -> None:
     book.send("%%sky -c train --name loop" + LOOP)
 
@@ -253,7 +255,7 @@ async def test_a_head_that_does_not_answer_is_told_as_such(
 
 @pytest.mark.slow
 async def test_a_stray_of_the_same_name_is_told_apart(
-    ask: Any, desk: Desk, book: Notebook, store: Store, data: Path
+    ask: Any, desk: SkyService, book: Notebook, store: Store, data: Path
 ) -> None:
     assert book.run("%%sky -c train\n1").status == "ok"
     store.end_cluster(
@@ -264,7 +266,7 @@ async def test_a_stray_of_the_same_name_is_told_apart(
     assert len(part(data, "guardian")) == 2
 
     async def orphan() -> Any:
-        desk.watchman.patrol_soon()
+        desk.poller.reconcile_soon()
         found = (await ask("state"))["clusters"]
         return found if len(found) == 2 else None
 
@@ -279,7 +281,7 @@ async def test_a_stray_of_the_same_name_is_told_apart(
 
 @pytest.mark.slow
 async def test_a_cell_that_waits_for_its_engine_is_stopped_when_its_turn_comes(
-    ask: Any, desk: Desk, book: Notebook
+    ask: Any, desk: SkyService, book: Notebook
 ) -> None:
     assert book.run("%%sky\nimport time").status == "ok"
     for name in ("first", "second"):
@@ -295,7 +297,7 @@ async def test_a_cell_that_waits_for_its_engine_is_stopped_when_its_turn_comes(
     await ask("runs", second["run_id"], "stop", body={})
 
     async def ended() -> Any:
-        desk.watchman.patrol_soon()
+        desk.poller.reconcile_soon()
         found = await ask("runs", second["run_id"])
         return found if found["ended"] else None
 
@@ -308,7 +310,7 @@ async def test_a_cell_that_waits_for_its_engine_is_stopped_when_its_turn_comes(
 
 
 async def test_what_is_not_known_is_said_with_what_is(ask: Any, store: Store) -> None:
-    store.put_cluster(replace(CLUSTER, name="other"))
+    store.save_cluster(replace(CLUSTER, name="other"))
     for path, body in (("vitals", None), ("down", {}), ("ssh", None), ("log", None)):
         said = await refused(ask("clusters", "nobody", path, body=body), 404)
         assert "'nobody'" in said and "other" in said
@@ -318,14 +320,14 @@ async def test_what_is_not_known_is_said_with_what_is(ask: Any, store: Store) ->
 
 async def test_a_cluster_that_comes_up_is_not_asked_yet(ask: Any, store: Store) -> None:
     launcher = {"launcher": processes.identity()}
-    store.put_cluster(replace(CLUSTER, state="starting", connection=launcher, cloud="local"))
+    store.save_cluster(replace(CLUSTER, state="starting", connection=launcher, cloud="local"))
     assert "coming up" in await refused(ask("clusters", "train", "vitals"), 409)
     assert "being launched" in await refused(ask("clusters", "train", "down", body={}), 409)
     assert "it is on this machine" in (await ask("clusters", "train", "log"))["text"]
 
 
 async def test_what_is_noted_of_a_cluster_may_be_gone(ask: Any, store: Store) -> None:
-    store.put_cluster(replace(CLUSTER, connection={"file": "/nowhere/client.json"}))
+    store.save_cluster(replace(CLUSTER, connection={"file": "/nowhere/client.json"}))
     assert "cannot be read" in await refused(ask("clusters", "train", "vitals"), 502)
     assert "cannot be read" in await refused(ask("clusters", "train", "ssh"), 502)
 
@@ -353,16 +355,16 @@ def test_a_lease_cannot_be_extended(store: Store) -> None:
 
     machine = {"id": "i-1", "lease_end": time.time() + 1800.0}
     row = replace(CLUSTER, machines=[machine, {"id": "i-2", "lease_end": time.time() + 9e6}])
-    store.put_cluster(row)
+    store.save_cluster(row)
     with pytest.raises(
         SkyUsageError, match=r"train cannot be kept for 1:00:00: the lease .* in 29:59"
     ):
-        extension.extend(store, row, 3600.0, head)
+        extension.extend_cluster(store, row, 3600.0, head)
     for wrong in (0.0, -5.0, float("inf"), float("nan")):
         with pytest.raises(SkyUsageError):
-            extension.extend(store, row, wrong, head)
+            extension.extend_cluster(store, row, wrong, head)
     assert asked == [] and store.clusters()[0].kept == 0.0
-    assert extension.extend(store, row, 1200.0, head) == 1200.0
+    assert extension.extend_cluster(store, row, 1200.0, head) == 1200.0
     assert store.clusters()[0].kept == pytest.approx(time.time() + 1200.0, abs=5)
-    extension.extend(store, row, 60.0, head)
+    extension.extend_cluster(store, row, 60.0, head)
     assert store.clusters()[0].kept == pytest.approx(time.time() + 60.0, abs=5), "the last counts"

@@ -80,9 +80,9 @@ async def test_the_budget_is_set_for_all(store, ask, jp_fetch) -> None:
     assert (none["usd"], none["state"]) == (None, "none")
     told = await put(jp_fetch, '{"usd": 50}')
     assert (told["usd"], told["origin"], told["state"]) == (50.0, "the Cost panel", "ok")
-    assert budget.read(store).usd == 50.0
+    assert budget.read_budget(store).usd == 50.0
     assert (await ask("state"))["today"]["budget"] == 50.0
-    spent = budget.judge(store).spent.usd
+    spent = budget.assess(store).spent.usd
     over = await put(jp_fetch, json.dumps({"usd": spent / 2}))
     assert over["state"] == "over" and over["running"] == ["train ($2.00/h)"]
     today = (await ask("state"))["today"]
@@ -92,12 +92,12 @@ async def test_the_budget_is_set_for_all(store, ask, jp_fetch) -> None:
 
 @pytest.mark.parametrize("text", ['{"usd": "much"}', '{"usd": -1}', "{}", "[]", '{"usd": true}'])
 async def test_what_is_no_budget_is_refused(store, desk, jp_fetch, text: str) -> None:
-    budget.write(store, 20.0, "%config")
+    budget.write_budget(store, 20.0, "%config")
     with pytest.raises(HTTPClientError) as caught:
         await put(jp_fetch, text)
     assert caught.value.code == 400
     assert json.loads(caught.value.response.body)["kind"] == "SkyUsageError"
-    assert budget.read(store).usd == 20.0
+    assert budget.read_budget(store).usd == 20.0
 
 
 @pytest.mark.parametrize("query", [{"by": "colour"}, {"since": "soon"}])
@@ -113,10 +113,10 @@ async def test_the_server_keeps_the_budget_though_nobody_asks(
     store, monkeypatch: pytest.MonkeyPatch, data, request
 ) -> None:
     """No front end and no kernel: the cluster ends all the same."""
-    monkeypatch.setattr(cost, "KEEP_SECONDS", 0.2)
+    monkeypatch.setattr(cost, "RETRY_SECONDS", 0.2)
     monkeypatch.setattr(budget, "GRACE_SECONDS", 0.5)
     put_cluster(store, "train", 5.0, time.time() - HOUR, cloud="local")
-    budget.write(store, 1.0, "%config")
+    budget.write_budget(store, 1.0, "%config")
     desk = request.getfixturevalue("desk")
     deadline = time.monotonic() + 15
     while store.clusters() and time.monotonic() < deadline:

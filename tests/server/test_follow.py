@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.executor.session import FOLLOWED
-from jupyter_sky.server.follow import LEASE_SECONDS, Pages
+from jupyter_sky.executor.session import FOLLOW_SECONDS
+from jupyter_sky.server.follow import LEASE_SECONDS, PageClaims
 from jupyter_sky.store import RunRow, Store
 from jupyter_sky.widgets.statusline import CARD
 from tests.server.conftest import Refused
@@ -34,7 +34,7 @@ def run(store: Store, run_id: str, age: float = 60.0, **other: Any) -> RunRow:
 
 def test_one_page_at_a_time_writes_and_a_silent_one_loses_its_place() -> None:
     now = [0.0]
-    pages = Pages(lambda: now[0])
+    pages = PageClaims(lambda: now[0])
     assert pages.claim("r", "a", fed=False, age=60)
     assert not pages.claim("r", "b", fed=False, age=60)
     assert pages.claim("other", "b", fed=False, age=60)
@@ -48,7 +48,7 @@ def test_one_page_at_a_time_writes_and_a_silent_one_loses_its_place() -> None:
 
 
 def test_the_page_that_the_kernel_feeds_comes_first() -> None:
-    pages = Pages(lambda: 0.0)
+    pages = PageClaims(lambda: 0.0)
     assert not pages.claim("r", "guest", fed=False, age=1), "its own page may not have asked yet"
     assert pages.claim("r", "host", fed=True, age=1)
     assert not pages.claim("r", "guest", fed=False, age=60)
@@ -63,7 +63,7 @@ def test_the_page_that_the_kernel_feeds_comes_first() -> None:
 async def test_a_run_that_goes_on_is_a_card_and_at_its_end_plain_html(
     ask: Any, store: Store
 ) -> None:
-    store.put_cluster(replace(CLUSTER, price=3.6, created=time.time() - 100, offer=OFFER))
+    store.save_cluster(replace(CLUSTER, price=3.6, created=time.time() - 100, offer=OFFER))
     run(store, "r1", cluster=CLUSTER.name, price=3.6)
     told = await ask("runs", "r1", "follow", body={"page": "a"})
     assert told["writer"] and not told["over"]
@@ -93,7 +93,7 @@ async def test_a_run_that_goes_on_is_a_card_and_at_its_end_plain_html(
 async def test_every_end_has_its_word(ask: Any, store: Store, status: str, word: str) -> None:
     run(store, "r1", cluster="gone", price=None)
     if status == "cancelled":
-        store.stop_run("r1", "in the browser")
+        store.request_stop("r1", "in the browser")
     store.end_run("r1", status, time.time())
     told = await ask("runs", "r1", "follow", body={})
     text = told["output"]["data"]["text/plain"]
@@ -109,7 +109,7 @@ async def test_the_next_kernel_is_told_that_a_page_shows_it(ask: Any, store: Sto
     for page, fed in (("a", True), ("b", False)):
         for run_id in ("mine", "orphan"):
             await ask("runs", run_id, "follow", body={"page": page, "fed": fed})
-        expected = 0 if fed else FOLLOWED
+        expected = 0 if fed else FOLLOW_SECONDS
         assert [store.run(one).shown for one in ("mine", "orphan")] == [0, expected]
     assert store.run("orphan").ended is None and store.run("orphan").status == "running"
 

@@ -16,12 +16,12 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from jupyter_sky import budget, processes
-from jupyter_sky.billing import BILLING, billed_seconds, billed_sql
+from jupyter_sky.billing import BILLING_RULES, billed_seconds, billed_seconds_sql
 from jupyter_sky.ledger import Ledger, sum_usd
-from jupyter_sky.server.desk import Desk
+from jupyter_sky.server.desk import SkyService
 from jupyter_sky.server.news import SCHEMA
-from jupyter_sky.server.seen import Seen, Told, midnight
-from jupyter_sky.server.state import State
+from jupyter_sky.server.seen import IdleReport, Snapshot, midnight
+from jupyter_sky.server.state import PanelState
 from jupyter_sky.store import ClusterRow, Store
 from tests.server.conftest import Refused
 from tests.test_store import CLUSTER, RUN
@@ -42,8 +42,8 @@ def cluster(name: str, age: float = 3600.0, **more: Any) -> ClusterRow:
 
 
 def put(store: Store, row: ClusterRow) -> ClusterRow:
-    store.put_cluster(row)
-    store.open_interval(row.id, row.price, row.created)
+    store.save_cluster(row)
+    store.begin_interval(row.id, row.price, row.created)
     return row
 
 
@@ -93,7 +93,7 @@ async def test_an_idle_cluster_counts_down_and_is_kept_as_long_as_it_was_asked(
     ask: Any, store: Store
 ) -> None:
     row = put(store, cluster("train", 500.0, idle=600.0))
-    store.beat(row.id, time.time())  # a notebook is connected, and that is no use
+    store.record_heartbeat(row.id, time.time())  # a notebook is connected, and that is no use
     (shown,) = (await ask("state"))["clusters"]
     assert shown["idle_left"] == pytest.approx(100.0, abs=5)
     started = row.created + 50.0
@@ -101,22 +101,26 @@ async def test_an_idle_cluster_counts_down_and_is_kept_as_long_as_it_was_asked(
     store.end_run(RUN.run_id, "ok", row.created + 100.0)
     (shown,) = (await ask("state"))["clusters"]
     assert shown["idle_left"] == pytest.approx(200.0, abs=5)
-    store.keep_cluster(store.cluster("train").id, time.time() + 3600.0)
+    store.keep_cluster_until(store.cluster("train").id, time.time() + 3600.0)
     (shown,) = (await ask("state"))["clusters"]
     assert shown["idle_left"] == pytest.approx(3600.0, abs=5)
 
 
-async def test_used_cluster_says_what_keeps_it_up(ask: Any, desk: Desk, store: Store) -> None:
+async def test_used_cluster_says_what_keeps_it_up(ask: Any, desk: SkyService, store: Store) -> None:
     row = put(store, cluster("train", 5000.0, idle=600.0))
     (shown,) = (await ask("state"))["clusters"]
     assert (shown["idle_left"], shown["users"]) == (None, []), "it was used, we do not know how"
-    desk.told["train", row.created] = Told(600.0, time.time() - 1, ("2 calls of a.ipynb",))
+    desk.idle_reports["train", row.created] = IdleReport(
+        600.0, time.time() - 1, ("2 calls of a.ipynb",)
+    )
     (shown,) = (await ask("state"))["clusters"]
     assert shown["users"] == ["2 calls of a.ipynb"] and shown["idle_left"] > 590
-    desk.told["train", row.created] = Told(600.0, time.time() - 100, ("2 calls of a.ipynb",))
+    desk.idle_reports["train", row.created] = IdleReport(
+        600.0, time.time() - 100, ("2 calls of a.ipynb",)
+    )
     (shown,) = (await ask("state"))["clusters"]
     assert (shown["idle_left"], shown["users"]) == (None, []), "that was long ago"
-    desk.told["train", row.created] = Told(600.0, time.time() - 100)
+    desk.idle_reports["train", row.created] = IdleReport(600.0, time.time() - 100)
     (shown,) = (await ask("state"))["clusters"]
     assert shown["idle_left"] == pytest.approx(500.0, abs=5)
 
@@ -144,7 +148,7 @@ async def test_what_has_ended_is_shown_for_a_while_with_the_reason(ask: Any, sto
 async def test_a_cluster_whose_launch_was_killed_says_so(ask: Any, store: Store) -> None:
     mine, dead = processes.identity(), {"pid": 2**22 + 1, "born": 1.0}
     for name, launcher in (("mine", mine), ("dead", dead)):
-        store.put_cluster(cluster(name, 10.0, state="starting", connection={"launcher": launcher}))
+        store.save_cluster(cluster(name, 10.0, state="starting", connection={"launcher": launcher}))
     shown = {c["name"]: c for c in (await ask("state"))["clusters"]}
     assert shown["mine"]["state"] == "starting" and shown["mine"]["note"] is None
     assert "killed" in shown["dead"]["note"] and shown["dead"]["idle_left"] is None
@@ -155,7 +159,7 @@ async def test_a_run_that_waits_costs_nothing_and_names_no_cluster(ask: Any, sto
     (run,) = (await ask("state"))["runs"]
     assert (run["stage"], run["status"], run["usd"]) == ("placing", "waiting", 0.0)
     assert run["cluster"] is None and run["stoppable"]
-    store.stop_run("r1", "from there")
+    store.request_stop("r1", "from there")
     (run,) = (await ask("state"))["runs"]
     assert not run["stoppable"] and run["stage"] == "interrupting"
 
@@ -175,7 +179,7 @@ async def test_runs_are_those_that_run_and_the_latest_hundred(ask: Any, store: S
 async def test_a_budget_is_compared_with_the_day(ask: Any, store: Store, usd: float | None) -> None:
     begun = max(60.0, time.time() - midnight(time.time()))
     put(store, cluster("train", begun, price=3600.0 / begun))  # a dollar since midnight
-    budget.write(store, usd, "%config")
+    budget.write_budget(store, usd, "%config")
     today = (await ask("state"))["today"]
     assert today["usd"] == pytest.approx(1.0, rel=0.1)
     assert (today["over"], today["budget"]) == (usd == 0.5, usd)
@@ -184,13 +188,13 @@ async def test_a_budget_is_compared_with_the_day(ask: Any, store: Store, usd: fl
 # -- the same sums as the ledger's ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cloud", [*BILLING, "local"])
+@pytest.mark.parametrize("cloud", [*BILLING_RULES, "local"])
 def test_billing_in_sql_is_billing(cloud: str) -> None:
     db = sqlite3.connect(":memory:")
     db.execute("CREATE TABLE t (cloud TEXT, s REAL)")
     lasted = [0.0, -3.0, 0.2, 1.0, 59.0, 60.0, 61.5, 599.9, 600.0, 3600.0, 86399.25]
     db.executemany("INSERT INTO t VALUES (?, ?)", [(cloud, seconds) for seconds in lasted])
-    found = [row[0] for row in db.execute(f"SELECT {billed_sql('cloud', 's')} FROM t")]
+    found = [row[0] for row in db.execute(f"SELECT {billed_seconds_sql('cloud', 's')} FROM t")]
     assert found == pytest.approx([billed_seconds(cloud, seconds) for seconds in lasted])
 
 
@@ -203,20 +207,20 @@ def test_sums_are_those_of_the_ledger(store: Store) -> None:
         at = begun + number * 5000
         row = cluster(f"c{number % 30}", cloud=clouds[number % 4], price=rng.random())
         row = replace(row, created=at)
-        store.put_cluster(row)
+        store.save_cluster(row)
         for _ in range(rng.randrange(1, 6)):
-            store.open_interval(row.id, rng.choice([None, 1.0, 2.5]) if number > 20 else 1.0, at)
+            store.begin_interval(row.id, rng.choice([None, 1.0, 2.5]) if number > 20 else 1.0, at)
             at += rng.random() * 4000
         if number % 5 == 0:
-            store.add_spend(row.id, "egress", None if number == 15 else 0.25, at)
+            store.add_other_cost(row.id, "egress", None if number == 15 else 0.25, at)
         if number < 30:
             store.end_cluster(row.id, "down", at)
         run = replace(RUN, run_id=f"r{number}", cluster=row.name, started=at - 2000, price=9.0)
         store.begin_run(run)
         if number % 3:
             store.end_run(run.run_id, "ok", at - 100)
-    state, ledger = State(store), Ledger(store)
-    shown = state.now(Seen(), {})
+    state, ledger = PanelState(store), Ledger(store)
+    shown = state.to_dict(Snapshot(), {})
     assert len(shown["clusters"]) >= 10
     for one in shown["clusters"]:
         assert one["usd"] == pytest.approx(ledger.cluster_usd(one["name"], shown["at"]))
@@ -231,7 +235,9 @@ def test_sums_are_those_of_the_ledger(store: Store) -> None:
     lines = [line for _, line in ledger._bills(shown["at"], day)]
     assert shown["today"]["usd"] == pytest.approx(sum(line.usd or 0.0 for line in lines))
     assert shown["today"]["unknown"] == sum(line.usd is None for line in lines)
-    assert known and state.now(Seen(), {})["runs"][-1] == shown["runs"][-1], "kept, and the same"
+    assert known and state.to_dict(Snapshot(), {})["runs"][-1] == shown["runs"][-1], (
+        "kept, and the same"
+    )
 
 
 def test_midnight_is_that_of_this_place() -> None:
@@ -247,7 +253,7 @@ async def test_the_same_state_is_not_sent_twice(ask: Any, jp_fetch: Any, store: 
     answer = await jp_fetch("jupyter-sky", "state")
     etag = answer.headers["ETag"]
     assert json.loads(answer.body)["cursor"] == etag.strip('"')
-    store.beat_run("r1", time.time(), 5)  # a heartbeat is no news
+    store.record_run_heartbeat("r1", time.time(), 5)  # a heartbeat is no news
     with pytest.raises(HTTPClientError) as caught:
         await jp_fetch("jupyter-sky", "state", headers={"If-None-Match": etag})
     assert caught.value.code == 304
@@ -258,7 +264,7 @@ async def test_the_same_state_is_not_sent_twice(ask: Any, jp_fetch: Any, store: 
 
 
 async def test_news_are_pushed_while_somebody_looks(
-    ask: Any, desk: Desk, store: Store, jp_serverapp: Any
+    ask: Any, desk: SkyService, store: Store, jp_serverapp: Any
 ) -> None:
     heard: list[dict[str, Any]] = []
 

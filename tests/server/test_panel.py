@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.server import without_panel
+from jupyter_sky.server import missing_panel_reason
 
 
 def test_a_panel_that_was_not_built_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jupyter_core.paths.jupyter_path", lambda *_: ["/nowhere", str(tmp_path)])
-    assert "without npm" in without_panel()
+    assert "without npm" in missing_panel_reason()
     (tmp_path / "jupyter-sky").mkdir()
     (tmp_path / "jupyter-sky/package.json").write_text("{}")
-    assert without_panel() == ""
+    assert missing_panel_reason() == ""

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.executor.untrusted import inert_entries
+from jupyter_sky.executor.untrusted import filter_entries
 from jupyter_sky.server import replay
-from jupyter_sky.server.replay import Journals, lines, outputs
+from jupyter_sky.server.replay import JournalCache, lines, outputs
 
 
 def entry(kind: str, rank: int = 0, **content: Any) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def numbers(entries: list[dict[str, Any]]) -> list[int]:
 
 
 def test_a_file_is_read_while_it_grows(tmp_path: Path) -> None:
-    journals, path = Journals(), tmp_path / "r1.jsonl"
+    journals, path = JournalCache(), tmp_path / "r1.jsonl"
     assert journals.read(path, 0) == ([], 0), "it has printed nothing"
     path.write_bytes(line(0) + line(1) + line(2)[:9])
     entries, following = journals.read(path, 0)
@@ -115,11 +115,11 @@ def test_a_file_is_read_while_it_grows(tmp_path: Path) -> None:
 def test_a_long_file_comes_in_pieces_and_is_found_from_the_middle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "MARK_BYTES", 500)
-    monkeypatch.setattr(replay, "ANSWER_BYTES", 2000)
+    monkeypatch.setattr(replay, "INDEX_INTERVAL_BYTES", 500)
+    monkeypatch.setattr(replay, "MAX_RESPONSE_BYTES", 2000)
     path = tmp_path / "r1.jsonl"
     path.write_bytes(b"".join(line(number, 50) for number in range(200)))
-    journals, seen, at = Journals(), list[int](), 0
+    journals, seen, at = JournalCache(), list[int](), 0
     while True:
         entries, following = journals.read(path, at)
         if not entries:
@@ -129,13 +129,15 @@ def test_a_long_file_comes_in_pieces_and_is_found_from_the_middle(
         at = following
     assert seen == list(range(200)) and at == 200
     assert numbers(journals.read(path, 150)[0])[0] == 150
-    assert numbers(Journals().read(path, 150)[0])[0] == 150, "also by one who has read nothing yet"
+    assert numbers(JournalCache().read(path, 150)[0])[0] == 150, (
+        "also by one who has read nothing yet"
+    )
 
 
 def test_a_line_that_the_disk_has_cut_is_counted_and_not_shown(tmp_path: Path) -> None:
     path = tmp_path / "r1.jsonl"
     path.write_bytes(line(0) + b'{"type": "str\n' + line(2))
-    entries, following = Journals().read(path, 0)
+    entries, following = JournalCache().read(path, 0)
     assert following == 3 and shown(*entries) == ["0 2 "]
     assert [found["text"] for found in lines(entries)] == ["0 ", "2 "]
 
@@ -148,6 +150,6 @@ def test_entries_of_untrusted_runs_are_text_and_pictures() -> None:
         {"type": "stream", "rank": 0, "content": {"name": "stdout", "text": "said"}},
         {"type": "execute_result", "rank": 0, "content": {"data": "nonsense"}},
     ]
-    shown = outputs(inert_entries(entries)).shown
+    shown = outputs(filter_entries(entries)).shown
     assert [out.get("data", out.get("text")) for out in shown] == [{"text/plain": "5"}, "said", {}]
     assert "script" not in str(shown) and "isolated" not in str(shown)

@@ -143,7 +143,7 @@ def test_all_is_shown(capsys: pytest.CaptureFixture) -> None:
 
 def test_it_shows_in_a_notebook() -> None:
     sky.tracker.observe("refused", SPOT, cause="quota", why="<MaxSpotInstanceCountExceeded>")
-    tables = verbs.call(["tracker"])
+    tables = verbs.call_verb(["tracker"])
     html = tables._repr_html_()
     assert html.count("<table") == len(tables) == 1
     assert "quota used up" in html and "&lt;MaxSpot" in html

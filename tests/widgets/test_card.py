@@ -8,11 +8,11 @@ import nbformat
 import pytest
 from nbconvert import HTMLExporter
 
-from jupyter_sky.executor.display import Status
+from jupyter_sky.executor.display import RunStatus
 from jupyter_sky.widgets.statusline import CARD, marks, mimebundle
 from tests.conftest import Notebook
 
-STATUS = Status("running", 41, "train", "aws g5", 1.0, 0.1, 0.4, run_id="17-ab")
+STATUS = RunStatus("running", 41, "train", "aws g5", 1.0, 0.1, 0.4, run_id="17-ab")
 
 
 def test_where_nobody_draws_cards_its_line_is_seen() -> None:

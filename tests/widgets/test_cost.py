@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from jupyter_sky.bill import make, parse_since, signature
+from jupyter_sky.bill import make_report, parse_since, report_signature
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.store import Store
 from jupyter_sky.widgets import cost as module
@@ -39,8 +39,8 @@ def made(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cost]:
     budgets: list[float | None] = []
 
     def make_one(**more: Any) -> Cost:
-        read = lambda by, since: make(store, "a.ipynb", by, parse_since(since))  # noqa: E731
-        one = Cost(read, budgets.append, lambda: signature(store), "cluster", **more)
+        read = lambda by, since: make_report(store, "a.ipynb", by, parse_since(since))  # noqa: E731
+        one = Cost(read, budgets.append, lambda: report_signature(store), "cluster", **more)
         one.budgets = budgets  # type: ignore[attr-defined]
         return one
 
@@ -132,7 +132,7 @@ def test_it_is_told_what_is_new_and_the_rest_now_and_then(
 ) -> None:
     cost = made()
     first = cost.bill
-    store.beat(store.cluster("train").id, NOON + 60)
+    store.record_heartbeat(store.cluster("train").id, NOON + 60)
     cost.refresh()
     assert cost.bill is first, "a heartbeat is no news"
     store.set_setting("budget_usd_day", '{"usd": 3}')

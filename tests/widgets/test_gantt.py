@@ -42,7 +42,7 @@ def graphs(draw: st.DrawFn) -> sky.Dag:
             tasks.append(task)
         for v in range(1, count):
             for u in draw(st.sets(st.integers(0, v - 1), max_size=2)):
-                dag.edge(tasks[u], tasks[v], size=draw(GB))
+                dag.add_edge(tasks[u], tasks[v], size=draw(GB))
     return dag
 
 

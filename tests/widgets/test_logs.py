@@ -30,7 +30,7 @@ def stream(text: str, name: str = "stdout") -> dict[str, Any]:
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
     Sky.clear_instance()
-    made = Session({}, "analysis.ipynb", lasting=True)
+    made = Session({}, "analysis.ipynb", is_persistent=True)
     yield made
     made.close()
     Sky.clear_instance()
@@ -117,7 +117,7 @@ def test_a_log_is_followed_to_the_end_of_its_run(
             session.store.end_run("17-ab", "ok", 160.0)
 
     monkeypatch.setattr("time.sleep", sleep)
-    verbs.call(["logs", "-f", "7"])
+    verbs.call_verb(["logs", "-f", "7"])
     assert capsys.readouterr().out == "one\ntwo\n"
 
 

@@ -10,10 +10,10 @@ from typing import get_args
 
 import pytest
 
-from jupyter_sky.executor.display import FINAL, Stage, Status
+from jupyter_sky.executor.display import FINAL, RunStatus, Stage
 from jupyter_sky.widgets.statusline import CARD, marks, mimebundle, to_html, to_text
 
-DONE = Status(
+DONE = RunStatus(
     "done", 72.4, "train-3f2a", "aws us-east-1 g5.xlarge spot", 1.006, 0.0604, 0.4142, notes=()
 )
 
@@ -46,11 +46,11 @@ def test_text_of_a_finished_cell() -> None:
 
 
 def test_what_is_not_known_yet_is_left_out() -> None:
-    assert to_text(Status("placing", 0.26, None, None, None, None, None)) == "☁ placing 0.3 s"
+    assert to_text(RunStatus("placing", 0.26, None, None, None, None, None)) == "☁ placing 0.3 s"
 
 
 def test_local_cell_is_free_and_quick() -> None:
-    text = to_text(Status("done", 0.31, "local-9c1e", "local this-machine", 0.0, 0.0, 0.0))
+    text = to_text(RunStatus("done", 0.31, "local-9c1e", "local this-machine", 0.0, 0.0, 0.0))
     assert text == (
         "☁ done 0.3 s · $0.00 this cell · $0.00 this notebook · "
         "local-9c1e on local this-machine $0.00/h"
@@ -58,7 +58,7 @@ def test_local_cell_is_free_and_quick() -> None:
 
 
 def test_unknown_price_is_said() -> None:
-    text = to_text(Status("running", 41, "lab", "ssh lab-gpu1", None, None, None))
+    text = to_text(RunStatus("running", 41, "lab", "ssh lab-gpu1", None, None, None))
     assert text == "☁ running 0:41 · lab on ssh lab-gpu1 price unknown"
 
 

@@ -146,12 +146,12 @@ def refresh(
 
 
 def _one(
-    source: Source, fetch: Fetch, places: tuple[Path, Path | None], dry_run: bool, force: bool
+    source: Source, fetch: Fetch, folders: tuple[Path, Path | None], dry_run: bool, force: bool
 ) -> Outcome:
     from .. import files
 
-    folder, _ = places
-    known = Known(*(held.present(*places, source.cloud, name) for name in ("offers", "egress")))
+    folder, _ = folders
+    known = Known(*(held.present(*folders, source.cloud, name) for name in ("offers", "egress")))
     found = source.fetch(fetch, known)
     mine = _of_kinds(known.offers, source.kinds)
     diff = compare(mine, found.tables["offers"])
