@@ -120,12 +120,12 @@ def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
     """
     from .config import Sky
     from .executor.request import apply_settings
-    from .optimizer.asked import MARKET, request_of
+    from .optimizer.asked import MARKET_SETTINGS, parse_request
     from .optimizer.plan import plan as decide
     from .provisioner.preview import launch_obstacle_notes, preview_plan, with_alternatives
 
-    request, limits = request_of(what, settings)
-    if request is None or limits.keys() & MARKET:
+    request, limits = parse_request(what, settings)
+    if request is None or limits.keys() & MARKET_SETTINGS:
         found = decide(what, minimize, **settings)
         return found.with_notes(*launch_obstacle_notes(found))
     if minimize != "cost":

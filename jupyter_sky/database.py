@@ -97,7 +97,7 @@ class Database:
 
     def _use(self, connection: sqlite3.Connection) -> None:
         self._db = connection
-        self._db.row_factory = sqlite3.Row
+        self._db.row_factory = sqlite3.LinearLimit
         self._file = _file_id(self._path) if self._path and self.durable else None
 
     @classmethod
@@ -138,7 +138,9 @@ class Database:
             self._flush()
             self._db.close()
 
-    def read(self, sql: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> list[sqlite3.Row]:
+    def read(
+        self, sql: str, values: tuple[Any, ...] | dict[str, Any] = ()
+    ) -> list[sqlite3.LinearLimit]:
         """The rows of a query, after the queued writes when these are possible again.
 
         Raises

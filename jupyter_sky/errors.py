@@ -99,7 +99,7 @@ class SkyNodeLost(SkyEngineLost):
         Whether it has been silent for so long that it is not waited for any more.
     """
 
-    given_up: bool = False
+    is_abandoned: bool = False
 
 
 class SkyTaskLost(SkyError):

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from .facts import Band, Region
     from .loading import load
     from .selection import Selection
-    from .transfer import Duration, Egress, Place, Storage
+    from .transfer import Duration, Egress, Location, Storage
 
 __all__ = [
     "Band",
     "Catalog",
     "Duration",
     "Egress",
-    "Place",
+    "Location",
     "Region",
     "Selection",
     "Storage",

@@ -36,7 +36,7 @@ _ATTACHED = {"K80": 8, "P4": 4, "P100": 4, "T4": 4, "V100": 8}
 
 
 @dataclass
-class Report:
+class BuildReport:
     """What was built, and what was done to it."""
 
     rows: Counter[str] = field(default_factory=Counter)
@@ -49,7 +49,7 @@ class Report:
         return "\n".join([counted, *(f"  {note}" for note in self.notes), size])
 
 
-def build(source: Path, target: Path) -> Report:
+def build(source: Path, target: Path) -> BuildReport:
     """Write the catalog that ships.
 
     Parameters
@@ -71,7 +71,7 @@ def build(source: Path, target: Path) -> Report:
     """
     import pyarrow as pa
 
-    report, tables = Report(), {}
+    report, tables = BuildReport(), {}
     for name, file in SOURCES.items():
         path = _find(source, file) or (_find(target, file) if name == "bandwidth" else None)
         if path is None:
@@ -89,7 +89,9 @@ def build(source: Path, target: Path) -> Report:
         for name, frame in tables.items()
     }
     clouds = tuple(sorted(tables["offers"]["cloud"].unique()))
-    meta = files.Meta("shipped", clouds, sources=_sources(tables), built=_built(tables["offers"]))
+    meta = files.PartMetadata(
+        "shipped", clouds, sources=_sources(tables), built=_built(tables["offers"])
+    )
     written = files.write(target, arrow, meta)
     report.rows.update({name: len(frame) for name, frame in tables.items()})
     names = (*written.tables.values(), "shipped.json")
@@ -130,7 +132,7 @@ def _refuse_negative(frame: Frame, path: Path) -> None:
             )
 
 
-def _offers(frame: Frame, report: Report) -> Frame:
+def _offers(frame: Frame, report: BuildReport) -> Frame:
     import pandas as pd
 
     frame = frame.copy()
@@ -139,7 +141,7 @@ def _offers(frame: Frame, report: Report) -> Frame:
     frame["accelerator"] = frame["accelerator"].map({"": "", **names})
     frame = _tpu_slices(frame)
     frame["intel_sgx"] = (frame["cloud"] == "azure") & frame["instance_type"].str.fullmatch(_SGX)
-    hosted = _hosted(frame)
+    hosted = _attach_gpus(frame)
     if len(hosted):
         frame = pd.concat([frame, hosted], ignore_index=True)
     frame["spot_above_on_demand"] = frame["spot_usd_h"] > frame["on_demand_usd_h"]
@@ -170,7 +172,7 @@ def _tpu_slices(frame: Frame) -> Frame:
     return frame
 
 
-def _hosted(frame: Frame) -> Frame:
+def _attach_gpus(frame: Frame) -> Frame:
     """GPUs that are sold apart, each with eight vCPUs of the N1 machine that must carry it."""
     import pandas as pd
 
@@ -206,7 +208,7 @@ def _machine(part: Any, host: Any, count: int) -> dict[str, Any]:
     }
 
 
-def _with_countries(regions: Frame, offers: Frame, report: Report) -> Frame:
+def _with_countries(regions: Frame, offers: Frame, report: BuildReport) -> Frame:
     """Regions, with those of a marketplace that calls its regions by their countries."""
     import pandas as pd
 
@@ -231,7 +233,7 @@ def _with_countries(regions: Frame, offers: Frame, report: Report) -> Frame:
     return pd.concat([regions, frame], ignore_index=True)
 
 
-def _egress(frame: Frame, report: Report) -> Frame:
+def _egress(frame: Frame, report: BuildReport) -> Frame:
     """Prices of one transfer as a whole, with one ladder of tiers for each way."""
     frame = frame.copy()
     both = frame["note"].str.startswith("charged on each side")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Offers in the selections that are kept, some 30 bytes each: the tasks of a graph ask for the same
 # again and again.
-_REMEMBERED = 1_000_000
+_MAX_CACHED_ROWS = 1_000_000
 
 
 class Tables(Protocol):
@@ -96,7 +96,7 @@ class Catalog:
         return self._managed
 
     @cached_property
-    def services(self) -> list[managed.Service]:
+    def services(self) -> list[managed.ManagedService]:
         """Managed services that run on machines, every version."""
         from . import managed
 
@@ -110,8 +110,8 @@ class Catalog:
     @cached_property
     def _place(self) -> np.ndarray:
         """Index into `_areas` for each row of offers."""
-        offers, clouds = self.offers, self.offers.words("cloud")
-        lut = np.zeros((len(clouds), max(1, len(offers.words("region")))), np.int16)
+        offers, clouds = self.offers, self.offers.categories("cloud")
+        lut = np.zeros((len(clouds), max(1, len(offers.categories("region")))), np.int16)
         for index, (cloud, region) in enumerate(self.regions, start=1):
             row, column = offers.code("cloud", cloud), offers.code("region", region)
             if row >= 0 and column >= 0:
@@ -159,9 +159,9 @@ class Catalog:
         --------
         >>> load().filter(cpus="8+", arch="arm64", spot=True)  # doctest: +SKIP
         """
-        from .filters import request, select
+        from .filters import parse_request, select
 
-        need = request(labels) if need is None else need
+        need = parse_request(labels) if need is None else need
         key = (need, by, flagged)
         with self._lock:
             found = self._selections.get(key)
@@ -171,11 +171,11 @@ class Catalog:
         found = select(self, need, by, flagged)
         with self._lock:  # a server asks in several threads
             self._selections[key] = found
-            while len(self._selections) > 1 and self._remembered() > _REMEMBERED:
+            while len(self._selections) > 1 and self._count_cached_rows() > _MAX_CACHED_ROWS:
                 self._selections.popitem(last=False)
         return found
 
-    def _remembered(self) -> int:
+    def _count_cached_rows(self) -> int:
         return sum(map(len, self._selections.values()))
 
     def check(self, need: Resources) -> None:
@@ -205,7 +205,7 @@ class Catalog:
                 return (
                     f"its law: {format_option('jurisdiction')} eu, or with Norway and Iceland eea"
                 )
-        words = [known for known in self.offers.words(key) if known]
+        words = [known for known in self.offers.categories(key) if known]
         hint = suggest(name, words)
         return hint if hint.startswith("did") else f"such as {', '.join(words[:5])}"
 
@@ -216,7 +216,7 @@ class Catalog:
         if kind in ("country", "jurisdiction"):
             found = {getattr(region, kind) for region in self.regions.values()}
         else:
-            found = set(self.offers.words(kind.replace("-", "_")))
+            found = set(self.offers.categories(kind.replace("-", "_")))
         return sorted(found - {""})
 
     # -- places ------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Catalog:
         """Days since the newest dated price of a cloud; None when none is dated to the day."""
         mine = self.offers.equal("cloud", cloud)
         dates = {
-            self.offers.words(column)[code]
+            self.offers.categories(column)[code]
             for column in ("price_date", "spot_date")
             for code in np.unique(self.offers.values(column)[mine]).tolist()
         }
@@ -256,10 +256,10 @@ class Catalog:
     # -- data --------------------------------------------------------------------------------
 
     @cached_property
-    def _network(self) -> transfer.Network:
+    def _network(self) -> transfer.TransferNetwork:
         from . import transfer
 
-        return transfer.Network(
+        return transfer.TransferNetwork(
             self.regions,
             self.rows("egress"),
             self.rows("storage"),
@@ -268,22 +268,22 @@ class Catalog:
 
     def egress(
         self,
-        source: transfer.Place | str,
-        destination: transfer.Place | str,
+        source: transfer.Location | str,
+        destination: transfer.Location | str,
         gb: float,
         already_gb: float = 0.0,
     ) -> transfer.Egress:
-        """What it costs to move data from one place to another, see `transfer.Network.egress`."""
+        """What it costs to move data from one place to another, see `transfer.TransferNetwork.egress`."""
         return self._network.egress(source, destination, gb, already_gb)
 
     def transfer_hours(
-        self, source: transfer.Place | str, destination: transfer.Place | str, gb: float
+        self, source: transfer.Location | str, destination: transfer.Location | str, gb: float
     ) -> transfer.Duration:
-        """How long that takes, see `transfer.Network.hours`."""
+        """How long that takes, see `transfer.TransferNetwork.hours`."""
         return self._network.hours(source, destination, gb)
 
     def storage(
         self, cloud: str, region: str, gb: float, storage_class: str | None = None
     ) -> transfer.Storage:
-        """What it costs to keep data for a month, see `transfer.Network.storage`."""
+        """What it costs to keep data for a month, see `transfer.TransferNetwork.storage`."""
         return self._network.storage(cloud, region, gb, storage_class)

@@ -66,33 +66,33 @@ class Columns:
             self._values[name] = self._read(name)
         return self._values[name]
 
-    def words(self, name: str) -> list[str]:
+    def categories(self, name: str) -> list[str]:
         """Strings that the codes of a column stand for."""
         return self._all_words[name]
 
     def code(self, name: str, word: str) -> int:
         """Code of a string; -2, which no row has, when there is none."""
         if name not in self._at:
-            self._at[name] = {word: code for code, word in enumerate(self.words(name))}
+            self._at[name] = {word: code for code, word in enumerate(self.categories(name))}
         return self._at[name].get(word, -2)
 
     def equal(self, name: str, word: str) -> np.ndarray:
         """Rows with a string in a column."""
         return self.values(name) == self.code(name, word)
 
-    def among(self, name: str, words: Iterable[str]) -> np.ndarray:
+    def is_in(self, name: str, words: Iterable[str]) -> np.ndarray:
         """Rows with any of several strings in a column."""
         wanted = set(words)
         return self.where(name, lambda word: word in wanted)
 
     def where(self, name: str, test: Callable[[str], bool]) -> np.ndarray:
         """Rows whose string passes a test, which is called once for each different string."""
-        passed = np.fromiter(map(test, self.words(name)), bool, len(self.words(name)))
+        passed = np.fromiter(map(test, self.categories(name)), bool, len(self.categories(name)))
         return passed[self.values(name)] if len(passed) else np.zeros(len(self), bool)
 
     def strings(self, name: str, rows: np.ndarray) -> list[str]:
         """Strings of some rows."""
-        words = self.words(name)
+        words = self.categories(name)
         return [words[code] for code in self.values(name)[rows].tolist()]
 
     @cached_property
@@ -114,7 +114,7 @@ class Columns:
         return rank
 
     def _name_rank(self, name: str) -> np.ndarray:
-        words = self.words(name)
+        words = self.categories(name)
         rank = np.empty(len(words), np.int32)
         rank[sorted(range(len(words)), key=words.__getitem__)] = np.arange(len(words))
         return rank[self.values(name)]

@@ -41,16 +41,16 @@ def _refresh(words: list[str]) -> Any:
 
 
 def _check(words: list[str]) -> None:
-    from .loading import own_files
-    from .own import check
+    from .loading import user_offer_files
+    from .own import check_file
 
     if len(words) > 1:
         raise SkyUsageError(f"catalog check: one file at most, not {' '.join(words)}")
-    paths = [Path(word) for word in words] or own_files()
+    paths = [Path(word) for word in words] or user_offer_files()
     if not paths:
         print("there is no file of your own: see Sky.offers in %sky config")
     for path in paths:
-        found = check(path)
+        found = check_file(path)
         print(f"{path}: {len(found.rows)} offers, {len(found.discounts)} discounts")
 
 

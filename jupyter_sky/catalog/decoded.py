@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SMALL = tuple(name for name in schema.TABLES if name != "offers")
 
 
-class Decoded:
+class DecodedTables:
     """Tables of a directory that `write` made."""
 
     def __init__(self, folder: Path, head: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ class Decoded:
         for field in schema.schema(name):
             values = table.values(field.name)
             if table.kinds[field.name] == "s":
-                words = pa.array(table.words(field.name), pa.string())
+                words = pa.array(table.categories(field.name), pa.string())
                 arrays.append(pa.DictionaryArray.from_arrays(pa.array(values), words))
             else:
                 arrays.append(pa.array(values, field.type, from_pandas=True))
@@ -84,7 +84,7 @@ def read(cache: Path, signature: str) -> Catalog | None:
         head = json.loads((folder / "head.json").read_bytes())
         if head["signature"] != signature or head["version"] != __version__:
             return None
-        return Catalog(Decoded(folder, head), head["problems"])
+        return Catalog(DecodedTables(folder, head), head["problems"])
     except (OSError, ValueError, KeyError, TypeError, EOFError):
         return None
 
@@ -118,7 +118,7 @@ def _fill(folder: Path, signature: str, catalog: Catalog) -> None:
         text = json.dumps(catalog.table(name).to_pydict()).encode()
         (folder / f"{name}.json").write_bytes(text)
         sums[name] = crc32(text)
-    words = {name: table.words(name) for name, kind in table.kinds.items() if kind == "s"}
+    words = {name: table.categories(name) for name, kind in table.kinds.items() if kind == "s"}
     head = {
         "signature": signature,
         "version": __version__,

@@ -15,11 +15,13 @@ from .selection import Selection
 if TYPE_CHECKING:
     from .catalog import Catalog
 
-_EACH = 40  # offers taken for each set of labels in the way: enough to find the nearest among
+_MAX_PER_SET = (
+    40  # offers taken for each set of labels in the way: enough to find the nearest among
+)
 _AMOUNTS = {"cpus": "vcpus", "memory": "memory_gib", "gpu_memory": "accelerator_memory_gib"}
 
 
-def nearest(catalog: Catalog, need: Resources) -> list[Offer]:
+def find_nearest(catalog: Catalog, need: Resources) -> list[Offer]:
     """Offers that fail the fewest labels, of each set of such labels the nearest.
 
     What `optimizer.no_offer` needs to explain a request: it would come to the same answer from
@@ -44,7 +46,7 @@ def nearest(catalog: Catalog, need: Resources) -> list[Offer]:
         far += np.where(mask[fewest], _distance(catalog, everything, need, key, fewest), 0.0)
     order = np.lexsort((_price(everything)[fewest], far, pattern))
     _, starts = np.unique(pattern[order], return_index=True)
-    chosen = np.concatenate([order[start : start + _EACH] for start in starts])
+    chosen = np.concatenate([order[start : start + _MAX_PER_SET] for start in starts])
     found = everything._take(fewest[np.unique(chosen)], False).offers()
     if need.clouds and not any(offer.cloud in need.clouds for offer in found):
         # though it fails more labels: without it, it would seem that they sell nothing at all
@@ -88,7 +90,7 @@ def _distance(
     if key in ("region", "zone", "instance_type"):
         asked = getattr(need, key)
         near = np.array(
-            [1 - SequenceMatcher(None, asked, word).ratio() for word in table.words(key)]
+            [1 - SequenceMatcher(None, asked, word).ratio() for word in table.categories(key)]
         )
         return near[table.values(key)[rows]]
     return np.zeros(len(which))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-OLD_DAYS = 7
+STALE_DAYS = 7
 """Prices older than this are called old."""
 
 

@@ -29,7 +29,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Meta:
+class PartMetadata:
     """What is known of a part as a whole.
 
     Attributes
@@ -53,7 +53,9 @@ class Meta:
     tables: Mapping[str, str] = field(default_factory=dict)
 
 
-def write(directory: Path | str, tables: Mapping[str, pa.Table], meta: Meta) -> Meta:
+def write(
+    directory: Path | str, tables: Mapping[str, pa.Table], meta: PartMetadata
+) -> PartMetadata:
     """Put a part in place of the one of the same name, all at once.
 
     Parameters
@@ -80,12 +82,12 @@ def write(directory: Path | str, tables: Mapping[str, pa.Table], meta: Meta) -> 
     conformed = {name: _schema.conform(name, rows) for name, rows in tables.items()}
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    with _lock_directory(folder):
         return _put(folder, conformed, meta)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _lock_directory(folder: Path) -> Iterator[None]:
     """Nobody else writes here meanwhile, on systems that can lock a directory.
 
     Of two that write the same part at once, the first would clear away tables of the second.
@@ -104,10 +106,10 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _put(folder: Path, tables: Mapping[str, pa.Table], meta: Meta) -> Meta:
+def _put(folder: Path, tables: Mapping[str, pa.Table], meta: PartMetadata) -> PartMetadata:
     names = {name: _write_table(folder, meta.part, name, rows) for name, rows in tables.items()}
     built = meta.built or datetime.now(UTC).isoformat(timespec="seconds")
-    final = Meta(meta.part, tuple(meta.clouds), built, dict(meta.sources), names)
+    final = PartMetadata(meta.part, tuple(meta.clouds), built, dict(meta.sources), names)
     text = json.dumps(
         {
             "format": FORMAT,
@@ -127,7 +129,7 @@ def _put(folder: Path, tables: Mapping[str, pa.Table], meta: Meta) -> Meta:
     return final
 
 
-def parts(directory: Path | str) -> list[Meta]:
+def parts(directory: Path | str) -> list[PartMetadata]:
     """Parts of a directory, by name; none for a directory that does not exist.
 
     Raises
@@ -139,7 +141,7 @@ def parts(directory: Path | str) -> list[Meta]:
     return [read_meta(path) for path in sorted(folder.glob("*.json"))] if folder.is_dir() else []
 
 
-def read(directory: Path | str, meta: Meta, table: str) -> pa.Table | None:
+def read(directory: Path | str, meta: PartMetadata, table: str) -> pa.Table | None:
     """One table of a part; None when the part does not have it.
 
     Raises
@@ -155,7 +157,7 @@ def read(directory: Path | str, meta: Meta, table: str) -> pa.Table | None:
     path = Path(directory) / name
     try:
         with pa.memory_map(str(path)) as source:
-            rows = pa.ipc.open_file(source).read_all()
+            rows = pa.ipc.open_file(source).read_entries()
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path, str(error)) from error
     if rows.schema != _schema.schema(table):
@@ -194,13 +196,13 @@ def _replace(path: Path, data: bytes) -> None:
         raise
 
 
-def read_meta(path: Path) -> Meta:
+def read_meta(path: Path) -> PartMetadata:
     """What a part's JSON file says; SkyStoreError when it cannot be understood."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] != FORMAT:
             raise _damaged(path, f"format {found['format']}, and this version reads {FORMAT}")
-        return Meta(
+        return PartMetadata(
             str(found["part"]),
             tuple(found["clouds"]),
             str(found["built"]),

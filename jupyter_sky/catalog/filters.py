@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Mask = np.ndarray
 
 
-def admitted(amount: Amount, values: np.ndarray) -> Mask:
+def is_admitted(amount: Amount, values: np.ndarray) -> Mask:
     """`Amount.admits` for many values at once; what is not known is not admitted.
 
     Examples
@@ -33,7 +33,7 @@ def admitted(amount: Amount, values: np.ndarray) -> Mask:
 
 
 def _amount(key: str, column: str) -> Callable[[Catalog, Resources], Mask]:
-    return lambda catalog, need: admitted(getattr(need, key), catalog.offers.values(column))
+    return lambda catalog, need: is_admitted(getattr(need, key), catalog.offers.values(column))
 
 
 def _word(key: str, column: str) -> Callable[[Catalog, Resources], Mask]:
@@ -42,7 +42,7 @@ def _word(key: str, column: str) -> Callable[[Catalog, Resources], Mask]:
 
 def _gpus(catalog: Catalog, need: Resources) -> Mask:
     mask = catalog.offers.equal("accelerator", need.gpu or "")
-    return mask & admitted(need.gpus, catalog.offers.values("accelerator_count"))
+    return mask & is_admitted(need.gpus, catalog.offers.values("accelerator_count"))
 
 
 def _gpu_memory(catalog: Catalog, need: Resources) -> Mask:
@@ -75,7 +75,7 @@ _MASKS: dict[str, Callable[[Catalog, Resources], Mask]] = {
     "zone": _word("zone", "zone"),
     "gpus": _gpus,
     "region": _region,
-    "cloud": lambda catalog, need: catalog.offers.among("cloud", need.clouds),
+    "cloud": lambda catalog, need: catalog.offers.is_in("cloud", need.clouds),
     "arch": _word("arch", "arch"),
     "cpu_vendor": _word("cpu_vendor", "cpu_vendor"),
     "country": _country,
@@ -94,7 +94,7 @@ def masks(catalog: Catalog, need: Resources) -> Iterator[tuple[str, Mask]]:
             yield key, _MASKS[key](catalog, need)
 
 
-def matching(catalog: Catalog, need: Resources) -> np.ndarray:
+def matching_rows(catalog: Catalog, need: Resources) -> np.ndarray:
     """Rows that meet every label but market, price and service, in the table's order."""
     mask = catalog.sold
     for _, met in masks(catalog, need):
@@ -102,14 +102,14 @@ def matching(catalog: Catalog, need: Resources) -> np.ndarray:
     return np.flatnonzero(mask).astype(np.int32)
 
 
-def request(labels: Mapping[str, Label]) -> Resources:
+def parse_request(labels: Mapping[str, Label]) -> Resources:
     """The request of labels that are spelled as the options of a cell are."""
     return Resources.parse(**labels)
 
 
 def select(catalog: Catalog, need: Resources, by: By, flagged: bool) -> Selection:
     """The offers that meet a request, see `Catalog.filter`."""
-    rows = matching(catalog, need)
+    rows = matching_rows(catalog, need)
     if need.service:
         return _with_service(catalog, need, rows, by, flagged)
     return _sold(catalog, need, rows, by, flagged, need.max_hourly_cost)
@@ -157,7 +157,7 @@ def _with_service(
 ) -> Selection:
     """The machines of clouds whose service brings what is asked, with its surcharge."""
     offers, parts, left_out = catalog.offers, [], 0
-    services = managed.newest(catalog.services, need.service)
+    services = managed.newest_versions(catalog.services, need.service)
     for one in services:
         clouds, kinds = offers.values("cloud")[rows], offers.values("kind")[rows]
         mine = (clouds == offers.code("cloud", one.cloud)) & (kinds == offers.code("kind", "vm"))

@@ -18,7 +18,7 @@ from .columns import Columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .own import Own
+    from .own import UserOffers
 
 _LOCK = Lock()
 _LOADED: dict[tuple, Catalog] = {}
@@ -29,7 +29,7 @@ class Layer:
     """One part of one directory."""
 
     directory: Path
-    meta: files.Meta
+    meta: files.PartMetadata
 
 
 def shipped_directory() -> Path:
@@ -47,7 +47,7 @@ def user_directory() -> Path:
     return places.data_dir() / "catalog"
 
 
-def own_files() -> list[Path]:
+def user_offer_files() -> list[Path]:
     """Files with the user's own offers and discounts, those that exist."""
     named = places.offers_file()
     if named:
@@ -75,20 +75,20 @@ def load(
         passed over, and named among the catalog's `problems`.
     """
     directories = (shipped or shipped_directory(), user or user_directory())
-    paths = own_files() if own is None else list(own)
+    paths = user_offer_files() if own is None else list(own)
     key = (directories, _signature(directories, paths))
     with _LOCK:
         if key not in _LOADED:
-            catalog = _decoded(key, *directories, paths)
+            catalog = _load_decoded(key, *directories, paths)
             now = (directories, _signature(directories, paths))
             if now != key:  # a refresh elsewhere took files away while they were read
-                key, catalog = now, _decoded(now, *directories, paths)
+                key, catalog = now, _load_decoded(now, *directories, paths)
             _LOADED.clear()  # one catalog a process: an old one would only hold memory
             _LOADED[key] = catalog
         return _LOADED[key]
 
 
-def _decoded(key: tuple, shipped: Path, user: Path, own: Sequence[Path]) -> Catalog:
+def _load_decoded(key: tuple, shipped: Path, user: Path, own: Sequence[Path]) -> Catalog:
     """The catalog of these files, by way of the cache: it then needs the files no longer."""
     cache = places.data_dir() / "cache"
     found = decoded.read(cache, repr(key))
@@ -124,13 +124,13 @@ def _json_files(folder: Path) -> list[Path]:
 class Layers:
     """Tables of all layers together, each cloud's rows from the strongest that speaks for it."""
 
-    def __init__(self, layers: Sequence[Layer], own: Own | None = None) -> None:
+    def __init__(self, layers: Sequence[Layer], own: UserOffers | None = None) -> None:
         self._layers, self._own = layers, own
 
     def arrow(self, name: str) -> pa.Table:
         """A whole table."""
         rows = _merged(name, self._layers)
-        return self._own.applied(name, rows) if self._own else rows
+        return self._own.apply(name, rows) if self._own else rows
 
     def columns(self, name: str) -> Columns:
         """A table as columns of numbers and codes."""
@@ -161,11 +161,11 @@ def _layered(shipped: Path, user: Path, own: Sequence[Path]) -> tuple[Layers, li
     layers += sorted(refreshed, key=lambda layer: layer.meta.built)
     if not own:
         return Layers(layers), problems
-    from .own import Own, read_own
+    from .own import UserOffers, read_user_offers
 
-    mine = Own()
+    mine = UserOffers()
     for path in own:
-        found = read_own(path)
+        found = read_user_offers(path)
         mine += found
         problems += found.problems
     return Layers(layers, mine), problems
@@ -180,7 +180,7 @@ def _merged(name: str, layers: Sequence[Layer]) -> pa.Table:
         rows = files.read(layer.directory, layer.meta, name)
         if rows is None:
             continue
-        parts.append(_without(rows, spoken_for) if spoken_for else rows)
+        parts.append(_drop_clouds(rows, spoken_for) if spoken_for else rows)
         spoken_for |= set(layer.meta.clouds)
     if not parts:
         return schema.schema(name).empty_table()
@@ -189,7 +189,7 @@ def _merged(name: str, layers: Sequence[Layer]) -> pa.Table:
     return pa.concat_tables(reversed(parts)).unify_dictionaries().combine_chunks()
 
 
-def _without(rows: pa.Table, clouds: set[str]) -> pa.Table:
+def _drop_clouds(rows: pa.Table, clouds: set[str]) -> pa.Table:
     import pyarrow as pa
 
     column = "cloud" if "cloud" in rows.column_names else "source_cloud"

@@ -24,7 +24,7 @@ SURCHARGED = ("dataproc", "emr")
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ManagedService:
     """One version of a managed service.
 
     Attributes
@@ -57,7 +57,7 @@ _NOTES = {
 }
 
 
-def services(rows: Sequence[dict[str, Any]]) -> list[Service]:
+def services(rows: Sequence[dict[str, Any]]) -> list[ManagedService]:
     """Every version of every service that runs on machines, the newest of each first.
 
     Previews stand behind what is released.
@@ -69,18 +69,20 @@ def services(rows: Sequence[dict[str, Any]]) -> list[Service]:
             packages = [f"{name}=={number}"]
             packages += [f"{key}=={row[key]}" for key in ("spark", "hadoop") if row[key]]
             found.append(
-                Service(row["cloud"], name, number, tuple(packages), row["source"], _NOTES[name])
+                ManagedService(
+                    row["cloud"], name, number, tuple(packages), row["source"], _NOTES[name]
+                )
             )
 
-    def rank(one: Service) -> tuple:
+    def rank(one: ManagedService) -> tuple:
         return one.name, "preview" not in one.version, _number(one.version)
 
     return sorted(found, key=rank, reverse=True)
 
 
-def newest(known: Sequence[Service], asked: Sequence[str]) -> list[Service]:
+def newest_versions(known: Sequence[ManagedService], asked: Sequence[str]) -> list[ManagedService]:
     """The newest version of each service that brings what is asked."""
-    best: dict[str, Service] = {}
+    best: dict[str, ManagedService] = {}
     for one in known:
         if one.name not in best and provides_packages(asked, one.packages):
             best[one.name] = one
@@ -94,7 +96,9 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)))
 
 
-def prices(catalog: Catalog, one: Service, rows: np.ndarray, machine: np.ndarray) -> np.ndarray:
+def prices(
+    catalog: Catalog, one: ManagedService, rows: np.ndarray, machine: np.ndarray
+) -> np.ndarray:
     """USD/h of machines with a service on them; NaN where that is not known.
 
     Parameters
@@ -115,7 +119,7 @@ def prices(catalog: Catalog, one: Service, rows: np.ndarray, machine: np.ndarray
     return _exact(catalog, one, "price", rows, np.full(len(rows), np.nan))
 
 
-def _listed(catalog: Catalog, one: Service) -> list[dict[str, Any]]:
+def _listed(catalog: Catalog, one: ManagedService) -> list[dict[str, Any]]:
     return [
         row
         for row in catalog.managed()
@@ -124,7 +128,7 @@ def _listed(catalog: Catalog, one: Service) -> list[dict[str, Any]]:
 
 
 def _exact(
-    catalog: Catalog, one: Service, kind: str, rows: np.ndarray, otherwise: np.ndarray
+    catalog: Catalog, one: ManagedService, kind: str, rows: np.ndarray, otherwise: np.ndarray
 ) -> np.ndarray:
     """The figure listed for a machine in a region, or what is given for the others."""
     table, result = catalog.offers, otherwise.copy()

@@ -63,7 +63,7 @@ class Discount:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class UserOffers:
     """What the user's files say.
 
     Attributes
@@ -83,15 +83,15 @@ class Own:
     discounts: tuple[Discount, ...] = ()
     problems: tuple[str, ...] = ()
 
-    def __add__(self, other: Own) -> Own:
-        return Own(
+    def __add__(self, other: UserOffers) -> UserOffers:
+        return UserOffers(
             self.rows + other.rows,
             self.places + other.places,
             self.discounts + other.discounts,
             self.problems + other.problems,
         )
 
-    def applied(self, name: str, table: pa.Table) -> pa.Table:
+    def apply(self, name: str, table: pa.Table) -> pa.Table:
         """A table of the catalog with these offers in it."""
         if name == "offers":
             return self._with_rows(name, _discounted(table, self.discounts), self.rows)
@@ -131,7 +131,7 @@ def _discounted(table: pa.Table, discounts: Sequence[Discount]) -> pa.Table:
         return table
     there = Columns.of_arrow("offers", table)
     prices = {name: there.values(name).copy() for name in ("on_demand_usd_h", "spot_usd_h")}
-    words, codes = list(there.words("source")), there.values("source").astype(np.int32)
+    words, codes = list(there.categories("source")), there.values("source").astype(np.int32)
     free = np.ones(len(there), bool)
     for discount in discounts:
         chosen = free.copy()
@@ -161,7 +161,7 @@ def _discounted(table: pa.Table, discounts: Sequence[Discount]) -> pa.Table:
 # -- reading -------------------------------------------------------------------------------
 
 
-def read_own(path: Path) -> Own:
+def read_user_offers(path: Path) -> UserOffers:
     """What a file says; lines with mistakes are among its `problems`.
 
     Parameters
@@ -184,10 +184,10 @@ def read_own(path: Path) -> Own:
     except (OSError, UnicodeDecodeError, SkyUsageError) as error:
         message = str(error)
         problems.append(message if str(path) in message else f"{path}: {message}")
-    return Own(tuple(rows), tuple(places), tuple(discounts), tuple(problems))
+    return UserOffers(tuple(rows), tuple(places), tuple(discounts), tuple(problems))
 
 
-def check(path: Path) -> Own:
+def check_file(path: Path) -> UserOffers:
     """What a file says.
 
     Raises
@@ -195,7 +195,7 @@ def check(path: Path) -> Own:
     SkyUsageError
         For any mistake; names the file and the line.
     """
-    found = read_own(path)
+    found = read_user_offers(path)
     if found.problems:
         raise SkyUsageError(
             "\n".join(found.problems), hint="these lines are left out; the others are in use"

@@ -10,7 +10,7 @@ from .. import accelerators
 from ..errors import SkyUsageError
 from ..resources import Resources, format_option
 from .catalog import Catalog
-from .explain import nearest
+from .explain import find_nearest
 from .loading import load
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def search(
     if not isinstance(limit, int) or limit < 1:
         raise SkyUsageError(f"limit={limit!r}: not a count", hint="limit=20")
     catalog = load()
-    need = request(catalog, what, labels)
+    need = build_request(catalog, what, labels)
     catalog.check(need)
-    if need.clouds and not catalog.offers.among("cloud", need.clouds).any():
+    if need.clouds and not catalog.offers.is_in("cloud", need.clouds).any():
         raise SkyUsageError(
             f"{format_option('cloud', ','.join(need.clouds))}: the catalog holds no offer of it",
             hint=f"it has {', '.join(catalog.names('cloud'))}; your own go into offers.csv",
@@ -41,11 +41,11 @@ def search(
     by = "gpu_price" if need.gpu or need.gpu_memory else "price"
     found = catalog.filter(need, by=by, flagged=flagged)
     if not len(found) and not len(catalog.filter(need, by=by, flagged=True)):
-        raise no_offer(need, nearest(catalog, need))
+        raise no_offer(need, find_nearest(catalog, need))
     return Offers(found, need.command_line(), limit, catalog.problems)
 
 
-def request(
+def build_request(
     catalog: Catalog, what: str | accelerators.Accelerator | None, labels: Mapping[str, Any]
 ) -> Resources:
     """The request of a name and labels; the name is an accelerator's or an instance type's."""
@@ -58,7 +58,9 @@ def request(
     try:
         return Resources.parse(**{key: text, **labels})
     except SkyUsageError as error:
-        types = get_close_matches(text, catalog.offers.words("instance_type"), n=2, cutoff=0.75)
+        types = get_close_matches(
+            text, catalog.offers.categories("instance_type"), n=2, cutoff=0.75
+        )
         if key == "gpus" and types and "not a known accelerator" in error.message:
             near = error.hint or ""
             also = f"{near.removesuffix('?')} or " if near.startswith("did") else "did you mean "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from .catalog import Catalog
-    from .managed import Service
+    from .managed import ManagedService
 
 By = Literal["price", "gpu_price"]
 
@@ -36,7 +36,7 @@ _NUMBERS = {
     "gpu_count": "accelerator_count",
     "gpu_memory": "accelerator_memory_gib",
 }
-ABOVE = "spot price above on-demand"
+ABOVE_ON_DEMAND = "spot price above on-demand"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class Selection:
     price: np.ndarray
     by: By = "price"
     service: np.ndarray | None = None
-    services: Sequence[Service] = ()
+    services: Sequence[ManagedService] = ()
     flagged: int = 0
     ordered: bool = False
     _cache: dict[str, Selection] = field(default_factory=dict, repr=False)
@@ -188,7 +188,7 @@ class Selection:
         for name, kind in table.kinds.items():
             if kind == "s":
                 data[name] = pd.Categorical.from_codes(
-                    whole.values(name).astype(np.int32), categories=pd.Index(table.words(name))
+                    whole.values(name).astype(np.int32), categories=pd.Index(table.categories(name))
                 )
             else:
                 data[name] = whole.values(name)
@@ -204,9 +204,9 @@ class Selection:
         return frame
 
 
-def _offer(found: dict, place: tuple[str, str], service: Service | None) -> Offer:
+def _offer(found: dict, place: tuple[str, str], service: ManagedService | None) -> Offer:
     price = found.pop("price")
-    notes = [ABOVE] if found.pop("above") and found["spot"] else []
+    notes = [ABOVE_ON_DEMAND] if found.pop("above") and found["spot"] else []
     if service is not None:
         notes.append(service.note)
     gpu_count = _known(found.pop("gpu_count"))

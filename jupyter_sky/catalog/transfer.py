@@ -27,7 +27,7 @@ _OWN = ("local", "ssh", "internet", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where data is: a zone, a region, or no cloud at all.
 
     Examples
@@ -41,9 +41,9 @@ class Place:
     zone: str = ""
 
     @classmethod
-    def parse(cls, text: Place | str) -> Place:
+    def parse(cls, text: Location | str) -> Location:
         """Read ``cloud``, ``cloud/region`` or ``cloud/region/zone``; ``internet`` is no cloud."""
-        if isinstance(text, Place):
+        if isinstance(text, Location):
             return text
         parts = [part.strip() for part in text.split("/")] if isinstance(text, str) else [""]
         if not parts[0] or len(parts) > 3:
@@ -56,7 +56,7 @@ class Place:
         return cls(cloud, *parts[1:])
 
     @property
-    def own(self) -> bool:
+    def is_own(self) -> bool:
         """Whether this is a machine of the user's, or anywhere on the internet."""
         return self.cloud in _OWN
 
@@ -139,7 +139,7 @@ class Tiers:
         return total
 
 
-class Network:
+class TransferNetwork:
     """Prices and rates between places, from the catalog's tables."""
 
     def __init__(
@@ -161,7 +161,11 @@ class Network:
     # -- prices ------------------------------------------------------------------------------
 
     def egress(
-        self, source: Place | str, destination: Place | str, gb: float, already_gb: float = 0.0
+        self,
+        source: Location | str,
+        destination: Location | str,
+        gb: float,
+        already_gb: float = 0.0,
     ) -> Egress:
         """What it costs to move data from one place to another.
 
@@ -181,9 +185,9 @@ class Network:
         9.0
         """
         gb, already_gb = _volume(gb), _volume(already_gb)
-        here, there = Place.parse(source), Place.parse(destination)
+        here, there = Location.parse(source), Location.parse(destination)
         relation = self.relation(here, there)
-        if here.own or relation == "same place":
+        if here.is_own or relation == "same place":
             return Egress(0.0, relation, "listed", "", "data coming in is free")
         tiers, basis, note = self._price(here, there, relation)
         if tiers is None:
@@ -193,9 +197,9 @@ class Network:
         usd = tiers.usd(gb, already_gb)
         return Egress(usd, relation, basis, tiers.source, note or tiers.note)
 
-    def relation(self, here: Place, there: Place) -> Relation:
+    def relation(self, here: Location, there: Location) -> Relation:
         """What two places have in common."""
-        if here.own or there.own:
+        if here.is_own or there.is_own:
             return "same place" if here == there else "internet"
         if here.cloud != there.cloud:
             return "other cloud"
@@ -206,7 +210,7 @@ class Network:
         return "other zone"
 
     def _price(
-        self, here: Place, there: Place, relation: Relation
+        self, here: Location, there: Location, relation: Relation
     ) -> tuple[Tiers | None, Basis, str]:
         if relation == "same zone":
             return self._or_estimate(here, "same-zone")
@@ -219,7 +223,7 @@ class Network:
             return self._between_regions(here, there)
         return self._to_internet(here, there)
 
-    def _between_regions(self, here: Place, there: Place) -> tuple[Tiers | None, Basis, str]:
+    def _between_regions(self, here: Location, there: Location) -> tuple[Tiers | None, Basis, str]:
         pair = "<->".join(sorted((here.region, there.region)))
         exact = self._egress.get((here.cloud, here.region, f"cross-region:{pair}"))
         if exact:
@@ -238,13 +242,13 @@ class Network:
         why = "no price is known between these regions: the price to the internet, an upper bound"
         return tiers, "estimate" if tiers else "not known", why if tiers else "no price is known"
 
-    def _to_internet(self, here: Place, there: Place) -> tuple[Tiers | None, Basis, str]:
+    def _to_internet(self, here: Location, there: Location) -> tuple[Tiers | None, Basis, str]:
         country = self._country(there)
         special = {"AU": "internet:australia", "CN": "internet:china"}.get(country, "")
         tiers = self._egress.get((here.cloud, here.region, special))
         return (tiers, "listed", "") if tiers else self._or_estimate(here, "internet")
 
-    def _or_estimate(self, here: Place, key: str) -> tuple[Tiers | None, Basis, str]:
+    def _or_estimate(self, here: Location, key: str) -> tuple[Tiers | None, Basis, str]:
         """The price of a region, or the dearest that its cloud has anywhere."""
         tiers = self._egress.get((here.cloud, here.region, key))
         if tiers:
@@ -259,11 +263,11 @@ class Network:
         dearest = max(others, key=lambda found: found.usd(1e6))
         return dearest, "estimate", f"not known for {here}: the dearest that {here.cloud} has"
 
-    def _continent(self, place: Place) -> str:
+    def _continent(self, place: Location) -> str:
         found = self._regions.get((place.cloud, place.region))
         return found.continent if found else ""
 
-    def _country(self, place: Place) -> str:
+    def _country(self, place: Location) -> str:
         found = self._regions.get((place.cloud, place.region))
         return found.country if found else ""
 
@@ -284,7 +288,7 @@ class Network:
 
     # -- time --------------------------------------------------------------------------------
 
-    def hours(self, source: Place | str, destination: Place | str, gb: float) -> Duration:
+    def hours(self, source: Location | str, destination: Location | str, gb: float) -> Duration:
         """How long a transfer takes between one machine there and one here.
 
         Examples
@@ -293,7 +297,7 @@ class Network:
         'measured'
         """
         gb = _volume(gb)
-        here, there = Place.parse(source), Place.parse(destination)
+        here, there = Location.parse(source), Location.parse(destination)
         relation = self.relation(here, there)
         if relation == "same place":
             return Duration(0.0, math.inf, "assumed", "", "nothing has to move")
@@ -301,7 +305,7 @@ class Network:
         hours = gb * 8 / row["gbit_s"] / 3600
         return Duration(hours, row["gbit_s"], row["basis"], row["source"], row["note"])
 
-    def _rate(self, here: Place, there: Place, relation: Relation) -> dict[str, Any]:
+    def _rate(self, here: Location, there: Location, relation: Relation) -> dict[str, Any]:
         if relation in ("same zone", "other zone"):
             key = "same region"
         elif relation == "internet":

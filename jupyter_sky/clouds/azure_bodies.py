@@ -227,7 +227,7 @@ def _network_profile(birth: MachineConfig, name: str, group_id: str) -> compute.
     """Return the interface, which Azure makes with the machine, as is its address."""
     from azure.mgmt.compute import models
 
-    around, written = f"{group_id}/providers/Microsoft.Network", format_tags(birth)
+    around, written = f"{group_id}/providers/Microsoft.TransferNetwork", format_tags(birth)
     address = models.VirtualMachinePublicIPAddressConfiguration(
         name=f"{name}-address",
         tags=written,

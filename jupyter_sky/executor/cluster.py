@@ -250,7 +250,7 @@ class ClusterHandle:
     def _check_not_lost(self, ranks: set[int], only_given_up: bool = False) -> None:
         for rank, why in self.lost_nodes().items():
             error = self.node_lost_error(rank, why)
-            if rank in ranks and (error.given_up or not only_given_up):
+            if rank in ranks and (error.is_abandoned or not only_given_up):
                 raise error
 
     def node_lost_error(self, rank: int, why: str, label: str = "") -> SkyNodeLost:
@@ -261,7 +261,7 @@ class ClusterHandle:
             hint="its variables are gone, those of the other nodes are kept: --on names nodes; "
             f"to start all anew: %sky down {name}",
         )
-        error.given_up = GIVEN_UP in why
+        error.is_abandoned = GIVEN_UP in why
         return error
 
     def lost_nodes(self) -> dict[int, str]:

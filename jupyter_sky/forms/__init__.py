@@ -5,18 +5,18 @@ in JupyterLab and in ``sky.form()`` ask it and add nothing of their own.
 """
 
 from .fields import Field, schema
-from .line import Fields, Reading, check, read, write
-from .match import Answer, match, whereabouts
+from .line import Fields, ParsedCell, check, read, write
+from .match import MatchResult, match, placement_text
 
 __all__ = [
-    "Answer",
     "Field",
     "Fields",
-    "Reading",
+    "MatchResult",
+    "ParsedCell",
     "check",
     "match",
+    "placement_text",
     "read",
     "schema",
-    "whereabouts",
     "write",
 ]

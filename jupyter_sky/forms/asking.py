@@ -9,16 +9,16 @@ from typing import Any
 from ..config import Sky
 from ..errors import SkyUsageError
 from ..quantities import parse_duration
-from .complete import Known, complete
+from .complete import CompletionContext, complete
 from .fields import schema
 from .line import Fields, read, write
-from .match import match, summary, whereabouts
+from .match import match, placement_text, summary
 
 Json = dict[str, Any]
 
 
-def answers(
-    known: Callable[[Json], Known] = lambda _: Known(),
+def make_handlers(
+    known: Callable[[Json], CompletionContext] = lambda _: CompletionContext(),
 ) -> Mapping[str, Callable[[Json], Json]]:
     """The functions that answer, by the name of the question.
 
@@ -39,7 +39,7 @@ def answers(
         return {"choices": [asdict(choice) for choice in found]}
 
     def placed(asked: Json) -> Json:
-        return {"words": whereabouts(_fields(asked.get("fields")), known=known(asked))}
+        return {"words": placement_text(_fields(asked.get("fields")), known=known(asked))}
 
     return {
         "schema": _schema,

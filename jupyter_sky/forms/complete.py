@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import accelerators
 from ..catalog import Catalog
-from ..catalog.filters import matching
+from ..catalog.filters import matching_rows
 from ..errors import SkyUsageError
 from ..ledger import format_rate
 from ..magics.completer import complete_names
@@ -30,7 +30,7 @@ _COUNTS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Completion:
     """What may be written into a field, and what is to be said about it."""
 
     value: str
@@ -38,7 +38,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CompletionContext:
     """What no catalog has: see `jupyter_sky.magics.completer.CompletionSources`.
 
     Attributes
@@ -93,9 +93,9 @@ def complete(
     key: str,
     text: str,
     fields: Fields = Fields(),  # noqa: B008 - it is frozen
-    known: Known = Known(),
+    known: CompletionContext = CompletionContext(),
     catalog: Catalog | None = None,
-) -> list[Choice]:
+) -> list[Completion]:
     """What fits a text in a field, given the others: the nearest first.
 
     Parameters
@@ -118,13 +118,13 @@ def complete(
     if kind in _BY_CATALOG:
         from ..catalog import load
 
-        found = _BY_CATALOG[kind](catalog or load(), text, _elsewhere(key, fields))
+        found = _BY_CATALOG[kind](catalog or load(), text, _other_request(key, fields))
     else:
-        found = (Choice(name) for name, _ in complete_names(kind, known) if kind)
-    return _fitting(found, text)
+        found = (Completion(name) for name, _ in complete_names(kind, known) if kind)
+    return _filter_completions(found, text)
 
 
-def _elsewhere(key: str, fields: Fields) -> Resources:
+def _other_request(key: str, fields: Fields) -> Resources:
     """The request that the other fields make, as far as they can be understood."""
     need = Resources()
     for other in ("cloud", "region", "gpus", "cpus", "memory", "arch"):
@@ -137,7 +137,7 @@ def _elsewhere(key: str, fields: Fields) -> Resources:
     return need
 
 
-def _fitting(found: Iterable[Choice], text: str) -> list[Choice]:
+def _filter_completions(found: Iterable[Completion], text: str) -> list[Completion]:
     """Choices that begin with the text, then those that contain it; each in the order given."""
     plain = _plain(text)
     choices = {choice.value: choice for choice in found if plain in _plain(choice.value)}
@@ -152,7 +152,7 @@ def _plain(text: str) -> str:
 # -- names of the catalog ----------------------------------------------------------------------
 
 
-def _gpus(catalog: Catalog, text: str, need: Resources) -> Iterator[Choice]:
+def _gpus(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
     name, colon, _ = text.partition(":")
     if colon:
         yield from _counts(catalog, name, need)
@@ -160,13 +160,15 @@ def _gpus(catalog: Catalog, text: str, need: Resources) -> Iterator[Choice]:
     cheapest = _cheapest(catalog, need.clouds)
     known = set(accelerators.names())
     # those that are sold come first, the others can be had from machines of one's own
-    for gpu in sorted({*cheapest, *known}, key=lambda gpu: (gpu not in cheapest, _natural(gpu))):
+    for gpu in sorted(
+        {*cheapest, *known}, key=lambda gpu: (gpu not in cheapest, _natural_key(gpu))
+    ):
         memory = f"{accelerators.accelerator(gpu).memory:g} GiB" if gpu in known else ""
         price = f"from {format_rate(cheapest[gpu])}" if gpu in cheapest else "not on sale"
-        yield Choice(gpu, ", ".join(filter(None, [memory, price])))
+        yield Completion(gpu, ", ".join(filter(None, [memory, price])))
 
 
-def _counts(catalog: Catalog, name: str, need: Resources) -> Iterator[Choice]:
+def _counts(catalog: Catalog, name: str, need: Resources) -> Iterator[Completion]:
     """How many of a GPU a machine can have."""
     try:
         gpu = accelerators.canonical(name)
@@ -174,13 +176,13 @@ def _counts(catalog: Catalog, name: str, need: Resources) -> Iterator[Choice]:
         return
     rows = catalog.offers.equal("accelerator", gpu)
     if need.clouds:
-        rows &= catalog.offers.among("cloud", need.clouds)
+        rows &= catalog.offers.is_in("cloud", need.clouds)
     counts = np.unique(catalog.offers.values("accelerator_count")[rows])
     for count in counts[~np.isnan(counts)].tolist() or _COUNTS:
-        yield Choice(f"{name}:{count:g}")
+        yield Completion(f"{name}:{count:g}")
 
 
-def _natural(text: str) -> list[tuple[int, str]]:
+def _natural_key(text: str) -> list[tuple[int, str]]:
     """Order by which A10 comes before A100, and tpu-v3-8 before tpu-v3-32."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
 
@@ -194,53 +196,53 @@ def _cheapest(catalog: Catalog, clouds: tuple[str, ...]) -> dict[str, float]:
     if clouds not in known:
         offers = catalog.offers
         rows = catalog.sold & ~offers.equal("accelerator", "")
-        rows &= offers.among("cloud", clouds) if clouds else True
+        rows &= offers.is_in("cloud", clouds) if clouds else True
         codes = offers.values("accelerator")[rows]
         both = (offers.values(f"{market}_usd_h")[rows] for market in ("on_demand", "spot"))
         prices = np.fmin(*both)
         words, found = (
-            offers.words("accelerator"),
-            np.full(len(offers.words("accelerator")), np.inf),
+            offers.categories("accelerator"),
+            np.full(len(offers.categories("accelerator")), np.inf),
         )
         np.minimum.at(found, codes, np.nan_to_num(prices, nan=np.inf))
         known[clouds] = {words[i]: float(found[i]) for i in np.flatnonzero(np.isfinite(found))}
     return known[clouds]
 
 
-def _clouds(catalog: Catalog, text: str, need: Resources) -> Iterator[Choice]:
+def _clouds(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
     counts = np.bincount(catalog.offers.values("cloud"), minlength=1).tolist()
-    sold = dict(zip(catalog.offers.words("cloud"), counts, strict=False))
+    sold = dict(zip(catalog.offers.categories("cloud"), counts, strict=False))
     notes = {"local": "this machine, free", "ssh": "machines of your own"}
-    for name, _ in complete_names("cloud", Known()):
-        yield Choice(name, notes.get(name) or f"{sold.get(name, 0):,} machines and places")
+    for name, _ in complete_names("cloud", CompletionContext()):
+        yield Completion(name, notes.get(name) or f"{sold.get(name, 0):,} machines and places")
 
 
-def _regions(catalog: Catalog, text: str, need: Resources) -> Iterator[Choice]:
-    yield from (Choice(area, note) for area, note in _AREAS)
+def _regions(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
+    yield from (Completion(area, note) for area, note in _AREAS)
     if not need.clouds or "local" in need.clouds:
-        yield Choice("this-machine", "local")
+        yield Completion("this-machine", "local")
     for (cloud, name), region in sorted(catalog.regions.items(), key=lambda one: one[0][1]):
         if catalog.offers.code("region", name) >= 0 and (not need.clouds or cloud in need.clouds):
             place = ", ".join(filter(None, [region.city, region.country]))
-            yield Choice(name, f"{cloud}: {place}" if place else cloud)
+            yield Completion(name, f"{cloud}: {place}" if place else cloud)
 
 
 _AREAS = (("eu", "all of the European Union"), ("us", "all of the United States"))
 
 
-def _zones(catalog: Catalog, text: str, need: Resources) -> Iterator[Choice]:
-    yield from _of_rows(catalog, matching(catalog, need), "zone", "region")
+def _zones(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
+    yield from _of_rows(catalog, matching_rows(catalog, need), "zone", "region")
 
 
-def _types(catalog: Catalog, text: str, need: Resources) -> Iterator[Choice]:
-    offers, rows = catalog.offers, matching(catalog, need)
+def _types(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
+    offers, rows = catalog.offers, matching_rows(catalog, need)
     _, first = np.unique(offers.values("instance_type")[rows], return_index=True)
     rows = rows[first]
     words = offers.strings("instance_type", rows)
     plain = _plain(text)
     near = [place for place, word in enumerate(words) if plain in _plain(word)]
     near.sort(
-        key=lambda place: (not _plain(words[place]).startswith(plain), _natural(words[place]))
+        key=lambda place: (not _plain(words[place]).startswith(plain), _natural_key(words[place]))
     )
     kept = rows[near[:LIMIT]]
     columns = ("vcpus", "memory_gib")
@@ -249,20 +251,20 @@ def _types(catalog: Catalog, text: str, need: Resources) -> Iterator[Choice]:
     for word, cloud, (cpus, memory) in zip(
         offers.strings("instance_type", kept), clouds, numbers, strict=True
     ):
-        yield Choice(word, f"{cloud}: {cpus:g} vCPUs, {memory:g} GiB")
+        yield Completion(word, f"{cloud}: {cpus:g} vCPUs, {memory:g} GiB")
 
 
-def _of_rows(catalog: Catalog, rows: np.ndarray, name: str, note: str) -> Iterator[Choice]:
+def _of_rows(catalog: Catalog, rows: np.ndarray, name: str, note: str) -> Iterator[Completion]:
     """The words of a column, each with that of another column in its first row."""
     _, first = np.unique(catalog.offers.values(name)[rows], return_index=True)
     chosen = rows[first]
     pairs = zip(
         catalog.offers.strings(name, chosen), catalog.offers.strings(note, chosen), strict=True
     )
-    yield from (Choice(word, beside) for word, beside in sorted(pairs) if word)
+    yield from (Completion(word, beside) for word, beside in sorted(pairs) if word)
 
 
-_BY_CATALOG: dict[str, Callable[[Catalog, str, Resources], Iterator[Choice]]] = {
+_BY_CATALOG: dict[str, Callable[[Catalog, str, Resources], Iterator[Completion]]] = {
     "cloud": _clouds,
     "gpu": _gpus,
     "instance-type": _types,

@@ -44,12 +44,12 @@ class Fields:
 
     def line(self) -> str:
         """What is written after ``%%sky``."""
-        values = _given(self.values)
-        return " ".join(filter(None, [self.alias.strip(), *_written(values)]))
+        values = _drop_empty(self.values)
+        return " ".join(filter(None, [self.alias.strip(), *_format_options(values)]))
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedCell:
     """What was found in a cell.
 
     Attributes
@@ -74,7 +74,7 @@ class Reading:
     makes: tuple[str, ...] = ()
 
 
-def read(source: str, aliases: Mapping[str, str] = _NONE) -> Reading:
+def read(source: str, aliases: Mapping[str, str] = _NONE) -> ParsedCell:
     """Read the ``%%sky`` line of a cell.
 
     Parameters
@@ -92,14 +92,16 @@ def read(source: str, aliases: Mapping[str, str] = _NONE) -> Reading:
     found = _find(source)
     reads, makes = _names(found.body)
     if found.text is None:
-        return Reading(Fields(), None, {}, {}, reads, makes)
+        return ParsedCell(Fields(), None, {}, {}, reads, makes)
     try:
-        pieces = _pieces(found.text)
+        pieces = _split_parts(found.text)
     except SkyUsageError as error:
-        return Reading(Fields(), found.text, {"": _words(error)}, {}, reads, makes)
+        return ParsedCell(Fields(), found.text, {"": _format_error(error)}, {}, reads, makes)
     fields = _fields(pieces)
     errors = check(fields, aliases)
-    return Reading(fields, found.text, errors, _meaning(fields.alias, aliases), reads, makes)
+    return ParsedCell(
+        fields, found.text, errors, _expand_alias(fields.alias, aliases), reads, makes
+    )
 
 
 def write(source: str, fields: Fields | None) -> str:
@@ -121,7 +123,7 @@ def write(source: str, fields: Fields | None) -> str:
     if found.text is None:
         return "\n".join([f"%%sky {fields.line()}".rstrip(), source])
     try:
-        text = _edited(found.text, fields)
+        text = _edit_line(found.text, fields)
     except SkyUsageError:
         text = fields.line()
     head = f"{found.magic} {text}" if text else found.magic
@@ -136,20 +138,20 @@ def check(fields: Fields, aliases: Mapping[str, str] = _NONE) -> dict[str, tuple
     >>> check(Fields({"cpus": "many"}))["cpus"][0]
     '--cpus many: not an amount'
     """
-    values, errors = _given(fields.values), {}
+    values, errors = _drop_empty(fields.values), {}
     for key, value in values.items():
-        if error := _refused(" ".join(_written({key: value}))):
+        if error := _find_line_errors(" ".join(_format_options({key: value}))):
             errors[key] = error
     if errors:
         return errors
     if fields.alias and fields.alias not in aliases:
         where = "it is kept as it is, and what it stands for is not counted in here"
         return {"alias": (f"{fields.alias!r} is not known outside of its notebook", where)}
-    error = _refused(fields.line(), aliases)
-    return {_at_fault(values): error} if error else {}
+    error = _find_line_errors(fields.line(), aliases)
+    return {_find_contradiction(values): error} if error else {}
 
 
-def _at_fault(values: Mapping[str, Value]) -> str:
+def _find_contradiction(values: Mapping[str, Value]) -> str:
     """The field that contradicts another."""
     for pair in (("on_demand", "spot"), ("no_auto", "auto"), ("name", "bg")):
         if all(key in values for key in pair):
@@ -157,22 +159,22 @@ def _at_fault(values: Mapping[str, Value]) -> str:
     return "alias"
 
 
-def _refused(line: str, aliases: Mapping[str, str] = _NONE) -> tuple[str, str] | None:
+def _find_line_errors(line: str, aliases: Mapping[str, str] = _NONE) -> tuple[str, str] | None:
     try:
         parse_cell_line(line, aliases)
     except SkyUsageError as error:
-        return _words(error)
+        return _format_error(error)
     return None
 
 
-def _words(error: SkyUsageError) -> tuple[str, str]:
+def _format_error(error: SkyUsageError) -> tuple[str, str]:
     return error.message, error.hint or ""
 
 
 # -- the line within the cell ------------------------------------------------------------------
 
 
-class _Found(NamedTuple):
+class _CellParts(NamedTuple):
     """A cell around its line: `before`, `magic`, `text` and `tail` on the line itself, `after`."""
 
     before: str
@@ -186,7 +188,7 @@ class _Found(NamedTuple):
         return self.after if self.text is not None else self.before
 
 
-def _find(source: str) -> _Found:
+def _find(source: str) -> _CellParts:
     """The line is the cell's first that is not empty, or follows other magics of cells."""
     lines = source.split("\n")
     for number, line in enumerate(lines):
@@ -194,10 +196,10 @@ def _find(source: str) -> _Found:
         if match:
             before = "".join(f"{above}\n" for above in lines[:number])
             after = "".join(f"\n{below}" for below in lines[number + 1 :])
-            return _Found(before, match[1], match[2] or "", match[3], after)
+            return _CellParts(before, match[1], match[2] or "", match[3], after)
         if line.strip() and not line.lstrip().startswith("%%"):
             break
-    return _Found(source, "", None, "", "")
+    return _CellParts(source, "", None, "", "")
 
 
 def _names(body: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -220,7 +222,7 @@ def _names(body: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 # -- the line's words --------------------------------------------------------------------------
 
 
-class _Piece(NamedTuple):
+class _LinePart(NamedTuple):
     """A stretch of the line that says one thing."""
 
     key: str
@@ -231,17 +233,17 @@ class _Piece(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _pieces(text: str) -> list[_Piece]:
+def _split_parts(text: str) -> list[_LinePart]:
     words, spans = _split(text)
     pieces = []
     skip = 1 if words and not words[0].startswith("-") else 0
     if skip and not words[0].strip():
         raise SkyUsageError(f"{words[0]!r} is not an option or an alias", hint="take it away")
     if skip:
-        pieces.append(_Piece("alias", "", words[0], *spans[0]))
+        pieces.append(_LinePart("alias", "", words[0], *spans[0]))
     for use in written_options(words[skip:]):
         start, end = spans[use.first + skip][0], spans[use.last + skip - 1][1]
-        pieces.append(_Piece(use.option.dest, use.flag, use.value or True, start, end))
+        pieces.append(_LinePart(use.option.dest, use.flag, use.value or True, start, end))
     return pieces
 
 
@@ -266,7 +268,7 @@ def _split(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     return words, spans
 
 
-def _fields(pieces: Sequence[_Piece]) -> Fields:
+def _fields(pieces: Sequence[_LinePart]) -> Fields:
     values: dict[str, Value] = {}
     alias = ""
     for piece in pieces:
@@ -279,25 +281,25 @@ def _fields(pieces: Sequence[_Piece]) -> Fields:
     return Fields(values, alias)
 
 
-def _meaning(alias: str, aliases: Mapping[str, str]) -> dict[str, Value]:
+def _expand_alias(alias: str, aliases: Mapping[str, str]) -> dict[str, Value]:
     """What an alias stands for, those within it too."""
     values: dict[str, Value] = {}
     seen = set[str]()
     while alias in aliases and alias not in seen:
         seen.add(alias)
         try:
-            fields = _fields(_pieces(aliases[alias]))
+            fields = _fields(_split_parts(aliases[alias]))
         except SkyUsageError:
             break
         values, alias = {**fields.values, **values}, fields.alias
     return values
 
 
-def _edited(text: str, fields: Fields) -> str:
+def _edit_line(text: str, fields: Fields) -> str:
     """The line with what differs replaced, what is gone left out, what is new at its end."""
-    pieces, values = _pieces(text), _given(fields.values)
+    pieces, values = _split_parts(text), _drop_empty(fields.values)
     said = _fields(pieces)
-    old, alias = _given(said.values), fields.alias.strip()
+    old, alias = _drop_empty(said.values), fields.alias.strip()
     parts: list[str] = []
     done, position = set[str](), 0
     for piece in pieces:
@@ -310,24 +312,28 @@ def _edited(text: str, fields: Fields) -> str:
         elif values[piece.key] == old.get(piece.key):
             new = raw
         else:  # of a list that is given in several parts, the first has it all from now on
-            new = "" if piece.key in done else _one(piece.key, values[piece.key], piece.flag)
+            new = (
+                ""
+                if piece.key in done
+                else _format_option(piece.key, values[piece.key], piece.flag)
+            )
         done.add(piece.key)
         if new:
             parts += [gap if parts else text[: pieces[0].start], new]
     if alias and not said.alias:
         parts = [alias, *([" ", *parts[1:]] if parts else [])]
-    rest = _written({key: value for key, value in values.items() if key not in done})
+    rest = _format_options({key: value for key, value in values.items() if key not in done})
     return " ".join(filter(None, ["".join(parts), *rest]))
 
 
-def _written(values: Mapping[str, Value]) -> Iterator[str]:
+def _format_options(values: Mapping[str, Value]) -> Iterator[str]:
     """Options in the order of the schema."""
     for option in OPTIONS:
         if option.dest in values:
-            yield _one(option.dest, values[option.dest], option.flags[0])
+            yield _format_option(option.dest, values[option.dest], option.flags[0])
 
 
-def _one(key: str, value: Value, flag: str) -> str:
+def _format_option(key: str, value: Value, flag: str) -> str:
     if isinstance(value, bool) or BY_DEST[key].kind == "flag":
         return flag
     text = value if _is_one_word(value) else shlex.quote(value)
@@ -342,7 +348,7 @@ def _is_one_word(text: str) -> bool:
         return False
 
 
-def _given(values: Mapping[str, Value]) -> dict[str, Value]:
+def _drop_empty(values: Mapping[str, Value]) -> dict[str, Value]:
     """Those that say something: no empty texts, no flags that are off, no unknown keys."""
     given: dict[str, Value] = {}
     for key, value in values.items():

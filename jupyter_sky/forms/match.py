@@ -19,20 +19,20 @@ from ..labels import ON_PREMISES
 from ..ledger import cost, format_rate, format_usd
 from ..magics.options import parse_cell_line
 from ..offers import Offer
-from ..optimizer.candidates import WayOut, ways_out
+from ..optimizer.candidates import RequestChange, suggest_changes
 from ..quantities import format_duration
 from ..resources import Resources
-from .complete import Known
+from .complete import CompletionContext
 from .line import Fields, Value, check
 
-PLACES = 3
+MAX_OFFERS = 3
 """So many offers are shown."""
 
-_ALIKE = 20  # offers that a line may stand for: the same machine in many zones
+_MAX_ALIKE = 20  # offers that a line may stand for: the same machine in many zones
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OfferMatch:
     """An offer that matches, as a line.
 
     Attributes
@@ -71,7 +71,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Loosen:
+class RequestSuggestion:
     """A way out of a request that nothing meets: the fields to change, and to what.
 
     Attributes
@@ -90,7 +90,7 @@ class Loosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MatchResult:
     """What the fields would get.
 
     Attributes
@@ -118,11 +118,11 @@ class Answer:
     line: str
     errors: Mapping[str, tuple[str, str]]
     count: int = 0
-    places: tuple[Place, ...] = ()
-    spot: Place | None = None
+    places: tuple[OfferMatch, ...] = ()
+    spot: OfferMatch | None = None
     seconds: float | None = None
-    lasts: float | None = None
-    loosen: tuple[Loosen, ...] = ()
+    seconds_to_limit: float | None = None
+    suggestions: tuple[RequestSuggestion, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -131,7 +131,7 @@ def match(
     aliases: Mapping[str, str] | None = None,
     seconds: float | None = None,
     catalog: Catalog | None = None,
-) -> Answer:
+) -> MatchResult:
     """Offers that match, or which field to loosen.
 
     Parameters
@@ -156,47 +156,51 @@ def match(
     errors = check(fields, aliases)
     unknown = errors.pop("alias", None) if fields.alias not in aliases else None
     if errors:
-        return Answer(fields.line(), errors)
+        return MatchResult(fields.line(), errors)
     known = replace(fields, alias="") if unknown else fields
     options = parse_cell_line(known.line(), aliases)
     try:
-        answer = _answered(options, seconds, catalog or load())
+        answer = _match_request(options, seconds, catalog or load())
     except SkyUsageError as error:
-        return Answer(fields.line(), {_named(error): (error.message, error.hint or "")})
+        return MatchResult(fields.line(), {_find_field(error): (error.message, error.hint or "")})
     notes = (unknown[0], *answer.notes) if unknown else answer.notes
     return replace(answer, line=fields.line(), notes=notes)
 
 
-def _answered(options: CellOptions, seconds: float | None, catalog: Catalog) -> Answer:
+def _match_request(options: CellOptions, seconds: float | None, catalog: Catalog) -> MatchResult:
     """The answer to what has been understood, without the line that says it."""
     asked, notes = _with_settings(options)
     # as a launch has it: the variables of a cell are not risked unasked
     need = replace(asked, spot=bool(asked.spot))
-    own, sold = _found(catalog, need)
+    own, sold = _find_offers(catalog, need)
     seconds = options.timeout if seconds is None else seconds
     spot = None
     if asked.spot is None:
         risky = catalog.filter(replace(need, spot=True)).offers(1)
-        spot = next(_places(risky, need.nodes, seconds, 1), None)
+        spot = next(_make_matches(risky, need.nodes, seconds, 1), None)
     notes += catalog.problems
     if not own and not len(sold):
-        loosen = tuple(_loosened(catalog, need, spot))
-        return Answer("", {}, loosen=loosen, notes=tuple(notes))
-    places = tuple(_places([*own, *sold.offers(PLACES * _ALIKE)], need.nodes, seconds, PLACES))
-    return Answer(
+        loosen = tuple(_make_suggestions(catalog, need, spot))
+        return MatchResult("", {}, suggestions=loosen, notes=tuple(notes))
+    places = tuple(
+        _make_matches(
+            [*own, *sold.offers(MAX_OFFERS * _MAX_ALIKE)], need.nodes, seconds, MAX_OFFERS
+        )
+    )
+    return MatchResult(
         line="",
         errors={},
         count=len(own) + len(sold),
         places=places,
         spot=spot,
         seconds=seconds,
-        lasts=_lasts(options.max_cost, places[0].price),
+        seconds_to_limit=_find_seconds_to_limit(options.max_cost, places[0].price),
         notes=tuple(notes),
     )
 
 
-def whereabouts(
-    fields: Fields, aliases: Mapping[str, str] | None = None, known: Known | None = None
+def placement_text(
+    fields: Fields, aliases: Mapping[str, str] | None = None, known: CompletionContext | None = None
 ) -> str:
     """Say where the cell would run now, and why there.
 
@@ -220,12 +224,14 @@ def whereabouts(
         return ""
     options = parse_cell_line(fields.line(), aliases)
     need, _ = _with_settings(options)
-    if known and (words := _on_what_is_up(need, options.cluster or Sky.load().cluster, known)):
+    if known and (
+        words := _running_cluster_text(need, options.cluster or Sky.load().cluster, known)
+    ):
         return words
     try:
         found = decide_placement(need)
     except SkyError as error:
-        return _nowhere(need, error)
+        return _no_placement_text(need, error)
     offer, price = found.offer, format_rate(found.price)
     if offer.cloud == "local":
         return "would run here: this machine has what it asks for, and costs nothing"
@@ -235,7 +241,7 @@ def whereabouts(
     return f"would run on {offer.place}, {price}: {why}"
 
 
-def _on_what_is_up(need: Resources, name: str, known: Known) -> str:
+def _running_cluster_text(need: Resources, name: str, known: CompletionContext) -> str:
     """Whether a cluster takes the cell, as `executor.clusters.ClusterRegistry.obtain` has it."""
     from ..executor.clusters import missing_labels
 
@@ -254,7 +260,7 @@ def _on_what_is_up(need: Resources, name: str, known: Known) -> str:
     return ""
 
 
-def _nowhere(need: Resources, error: SkyError) -> str:
+def _no_placement_text(need: Resources, error: SkyError) -> str:
     from ..provisioner import placement
 
     if why := clouds.permanent_obstacle(need):
@@ -283,17 +289,17 @@ def _with_settings(options: CellOptions) -> tuple[Resources, list[str]]:
     return need, notes
 
 
-def _found(catalog: Catalog, need: Resources) -> tuple[list[Offer], Selection]:
+def _find_offers(catalog: Catalog, need: Resources) -> tuple[list[Offer], Selection]:
     """Offers of machines of one's own, and such as the catalog lists."""
     from ..provisioner import placement
 
     own, _ = placement.on_premises_candidates(need)
     if not own:
-        _known(catalog, need, placement.on_premises_offers(need))
+        _check_names(catalog, need, placement.on_premises_offers(need))
     return own, catalog.filter(need)
 
 
-def _known(catalog: Catalog, need: Resources, own: Iterable[Offer]) -> None:
+def _check_names(catalog: Catalog, need: Resources, own: Iterable[Offer]) -> None:
     """Raise SkyUsageError for a name that neither the catalog nor a machine of one's own bears."""
     for key in ("region", "zone", "instance_type"):
         if getattr(need, key) in {getattr(offer, key) for offer in own}:
@@ -301,31 +307,31 @@ def _known(catalog: Catalog, need: Resources, own: Iterable[Offer]) -> None:
     catalog.check(need)
 
 
-def _named(error: SkyUsageError) -> str:
+def _find_field(error: SkyUsageError) -> str:
     """The field whose name nothing bears."""
     flags = {"region": "--region ", "zone": "--zone ", "instance_type": "--instance-type "}
     return next(key for key, flag in flags.items() if error.message.startswith(flag))
 
 
-def _places(
+def _make_matches(
     offers: Sequence[Offer], nodes: int, seconds: float | None, limit: int
-) -> Iterator[Place]:
+) -> Iterator[OfferMatch]:
     """The first offers; those that only differ in zone and region are one place."""
     alike: dict[tuple, list[Offer]] = {}
     for offer in offers:
         key = (offer.cloud, offer.instance_type, offer.spot, offer.price)
         alike.setdefault(key, []).append(offer)
     for same in islice(alike.values(), limit):
-        yield _place(same[0], len({offer.region for offer in same}) - 1, nodes, seconds)
+        yield _make_match(same[0], len({offer.region for offer in same}) - 1, nodes, seconds)
 
 
-def _place(offer: Offer, more: int, nodes: int, seconds: float | None) -> Place:
+def _make_match(offer: Offer, more: int, nodes: int, seconds: float | None) -> OfferMatch:
     price = None if offer.price is None else offer.price * nodes
     billed = None if seconds is None else billed_seconds(offer.cloud, seconds)
     notes = [offer.note] if offer.note else []
     if why := clouds.launch_obstacle(offer):
         notes.append(why)
-    return Place(
+    return OfferMatch(
         offer.cloud,
         offer.region,
         offer.instance_type,
@@ -342,25 +348,29 @@ def _place(offer: Offer, more: int, nodes: int, seconds: float | None) -> Place:
     )
 
 
-def _lasts(limit: float | None, price: float | None) -> float | None:
+def _find_seconds_to_limit(limit: float | None, price: float | None) -> float | None:
     return limit / price * 3600 if limit is not None and price else None
 
 
 # -- what stands in the way --------------------------------------------------------------------
 
 
-def _loosened(catalog: Catalog, need: Resources, spot: Place | None) -> Iterator[Loosen]:
-    from ..catalog.explain import nearest
+def _make_suggestions(
+    catalog: Catalog, need: Resources, spot: OfferMatch | None
+) -> Iterator[RequestSuggestion]:
+    from ..catalog.explain import find_nearest
     from ..provisioner import placement
 
     if spot is not None:
         words = f"{spot.cloud} {spot.region} {spot.machine} is to be had as a spot machine only"
-        yield Loosen(("spot",), f"{words}, at {format_rate(spot.price)}", {"spot": True})
-    for way in ways_out(need, [*placement.on_premises_offers(need), *nearest(catalog, need)]):
-        yield Loosen(way.labels, way.found, _values(way))
+        yield RequestSuggestion(("spot",), f"{words}, at {format_rate(spot.price)}", {"spot": True})
+    for way in suggest_changes(
+        need, [*placement.on_premises_offers(need), *find_nearest(catalog, need)]
+    ):
+        yield RequestSuggestion(way.labels, way.found, _suggested_values(way))
 
 
-def _values(way: WayOut) -> dict[str, Value]:
+def _suggested_values(way: RequestChange) -> dict[str, Value]:
     """What the fields would have to say: another value, the other market, or nothing."""
     values: dict[str, Value] = {}
     for key in way.labels:
@@ -371,12 +381,12 @@ def _values(way: WayOut) -> dict[str, Value]:
     return values
 
 
-def summary(answer: Answer) -> str:
+def summary(answer: MatchResult) -> str:
     """The answer in one line of plain text, as a saved notebook shows it."""
     if answer.errors:
         return "; ".join(message for message, _ in answer.errors.values())
-    if answer.loosen:
-        return f"nothing matches: {answer.loosen[0].words}"
+    if answer.suggestions:
+        return f"nothing matches: {answer.suggestions[0].words}"
     first = answer.places[0]
     words = [first.cloud, first.region, first.machine, "spot" if first.spot else ""]
     where = " ".join(word for word in words if word)

@@ -281,7 +281,7 @@ class Pool:
                         cluster.await_engines([node.cluster_rank])
                         break
                     except SkyNodeLost as lost:
-                        if lost.given_up:
+                        if lost.is_abandoned:
                             self._dispatcher.remove_node(node)
                             return
             if cluster.connection.is_lost:

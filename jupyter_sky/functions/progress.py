@@ -176,11 +176,11 @@ def _find_display() -> Show | None:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None and getattr(shell, "kernel", None) is not None:
-        from ..widgets.progress import Card
+        from ..widgets.progress import ProgressCard
 
-        return Card(shell)
+        return ProgressCard(shell)
     if sys.stderr is not None and sys.stderr.isatty():
-        from ..widgets.progress import Line
+        from ..widgets.progress import ProgressLine
 
-        return Line(sys.stderr)
+        return ProgressLine(sys.stderr)
     return None

@@ -160,14 +160,14 @@ def _follow(which: str | None) -> None:
     import time
 
     from ..executor import session as sessions
-    from ..widgets.logs import printed
+    from ..widgets.logs import format_entries
 
     session = sessions.current()
     run_id, start = session.find_run(which).run_id, 0
     while True:
         run = session.store.run(run_id)  # before: what comes between the two is printed next time
         entries, start = session.journal(run_id, start)
-        print("".join(line["text"] for line in printed(entries)), end="", flush=True)
+        print("".join(line["text"] for line in format_entries(entries)), end="", flush=True)
         if entries:
             continue
         if run is None or run.ended is not None:
@@ -247,7 +247,7 @@ def _tracker(words: list[str]) -> Any:
 
     from .. import tracker
     from ..resources import parse_clouds
-    from ..widgets.tracked import PARTS, tracked
+    from ..widgets.tracked import PARTS, tracker_tables
 
     if words[:1] == ["clear"]:
         cleared = tracker.clear(*words[1:])
@@ -262,7 +262,7 @@ def _tracker(words: list[str]) -> Any:
         )
     parts = [part for part in PARTS if f"--{part}" in given]
     clouds = parse_clouds(given["--cloud"], "--cloud") if "--cloud" in given else ()
-    return tracked(tracker.current(), time.time(), parts, clouds)
+    return tracker_tables(tracker.current(), time.time(), parts, clouds)
 
 
 def _offers(words: list[str]) -> Any:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jupyter_sky.optimizer.hierarchy import Hierarchy, hierarchy
-from jupyter_sky.optimizer.problem import Flags, Floats, Ints, Objective, Problem, Table
+from jupyter_sky.optimizer.hierarchy import Hierarchy, find_hierarchy
+from jupyter_sky.optimizer.problem import Flags, Floats, Ints, Objective, Problem, TransferTable
 
 TIE = 1e-9  # values closer than this, relative, are equal; the first labels then win
 
 
 @dataclass(frozen=True, eq=False)
-class Additive:
+class AdditiveProblem:
     """Minimize the sum of `unary[v, x_v]` + `scale[e]` * M[`table[e]`][x_u, x_v].
 
     Attributes
@@ -47,26 +47,26 @@ class Additive:
         moved = self.hier.tables[self.table, x[self.src], x[self.dst]] * self.scale
         return float(self.unary[np.arange(len(x)), x].sum() + moved.sum())
 
-    def take(self, keep: Ints) -> Additive:
+    def take(self, keep: Ints) -> AdditiveProblem:
         """Over only some of the places."""
         unary, label = self.unary[:, keep], self.label[:, keep]
         edges = (self.src, self.dst, self.scale, self.table)
-        return Additive(unary, label, *edges, self.hier.take(keep))
+        return AdditiveProblem(unary, label, *edges, self.hier.take(keep))
 
 
-def weights(objective: Objective) -> tuple[float, float]:
+def criterion_weights(objective: Objective) -> tuple[float, float]:
     """What a USD and a gram count in the additive part of an objective."""
     if objective.kind == "weighted":
         return objective.usd_weight, objective.gram_weight
     return (0.0, 1.0) if objective.kind == "carbon" else (1.0, 0.0)
 
 
-def additive(
+def make_additive(
     problem: Problem,
     allowed: Sequence[Flags],
     weight: tuple[float, float],
     structure: Hierarchy | None = None,
-) -> Additive:
+) -> AdditiveProblem:
     """The additive problem of a weighted sum of USD and grams.
 
     The best label of each place stands for the place. *Proof that an optimum is kept:* replace in
@@ -95,11 +95,11 @@ def additive(
         order = np.lexsort((np.arange(len(task)), values))[::-1]
         unary[v, task.place[order]] = values[order]  # written last, the best stays
         label[v, task.place[order]] = order
-    everywhere = all(possible(table).all() for table in problem.tables)
+    everywhere = all(reachable_pairs(table).all() for table in problem.tables)
     if structure is None or not everywhere:  # what stands for infinite depends on the prices
-        structure = hierarchy(_tables(problem, weight, unary), problem.places.levels)
+        structure = find_hierarchy(_tables(problem, weight, unary), problem.places.levels)
     edges, moving = problem.edges, problem.edges.scale > 0
-    return Additive(
+    return AdditiveProblem(
         unary + _ranks(unary),
         label,
         edges.src[moving],
@@ -117,7 +117,7 @@ def _tables(problem: Problem, weight: tuple[float, float], unary: Floats) -> lis
         amounts = weight[0] * table.usd if weight[0] else np.zeros_like(table.usd)
         if table.gco2 is not None and weight[1]:
             amounts = amounts + weight[1] * table.gco2
-        made.append(np.where(possible(table), amounts, np.inf))
+        made.append(np.where(reachable_pairs(table), amounts, np.inf))
     if not made:
         return [np.zeros((unary.shape[1],) * 2)]
     finite = [matrix[np.isfinite(matrix)].max(initial=0.0) for matrix in made]
@@ -128,7 +128,7 @@ def _tables(problem: Problem, weight: tuple[float, float], unary: Floats) -> lis
     return [np.where(np.isfinite(matrix), matrix, ceiling) for matrix in made]
 
 
-def possible(table: Table) -> Flags:
+def reachable_pairs(table: TransferTable) -> Flags:
     """Between which places data can move at all."""
     finite = np.isfinite(table.usd) & np.isfinite(table.hours)
     return finite if table.gco2 is None else finite & np.isfinite(table.gco2)

@@ -14,21 +14,27 @@ from ..resources import Resources
 from .problem import Objective
 
 _KINDS = ("cost", "time", "time_then_cost", "carbon")
-WEIGHTS = {"usd": "usd_weight", "hours": "hour_weight", "grams": "gram_weight"}
+OBJECTIVE_WEIGHTS = {"usd": "usd_weight", "hours": "hour_weight", "grams": "gram_weight"}
 
-AIMS = frozenset({"minimize", "deadline", "budget", "carbon_cap", "constraints", "recompute"})
+OBJECTIVE_SETTINGS = frozenset(
+    {"minimize", "deadline", "budget", "carbon_cap", "constraints", "recompute"}
+)
 """Settings of `plan` that say which plan is the best one."""
-MARKET = frozenset({"catalog", "offers", "own", "warm"})
+MARKET_SETTINGS = frozenset({"catalog", "offers", "own", "warm"})
 """Settings of `plan` that say what can be had."""
-SETTINGS = AIMS | MARKET | {"solver", "presolve", "time_limit", "gap", "tracked"}
+SETTINGS = (
+    OBJECTIVE_SETTINGS | MARKET_SETTINGS | {"solver", "presolve", "time_limit", "gap", "tracked"}
+)
 
 
-def request_of(what: Any, settings: Mapping[str, Any]) -> tuple[Resources | None, dict[str, Any]]:
+def parse_request(
+    what: Any, settings: Mapping[str, Any]
+) -> tuple[Resources | None, dict[str, Any]]:
     """The single request of what was given to `plan`, if it is one, and the settings without it.
 
     Examples
     --------
-    >>> request_of(None, {"cpus": "4", "deadline": "3h"})[1]
+    >>> parse_request(None, {"cpus": "4", "deadline": "3h"})[1]
     {'deadline': '3h'}
     """
     limits = {key: value for key, value in settings.items() if key in SETTINGS}
@@ -42,7 +48,7 @@ def request_of(what: Any, settings: Mapping[str, Any]) -> tuple[Resources | None
     return None, dict(settings)
 
 
-def graph_of(what: Any, labels: Mapping[str, Any]) -> Graph:
+def build_graph(what: Any, labels: Mapping[str, Any]) -> Graph:
     """The graph of what was given to `plan`."""
     if isinstance(what, Mapping):
         what = Resources.parse(**what)
@@ -72,27 +78,27 @@ def graph_of(what: Any, labels: Mapping[str, Any]) -> Graph:
     raise SkyUsageError(f"{what!r} cannot be planned", hint="give a Dag, a Task or Resources")
 
 
-def objective_of(
+def build_objective(
     minimize: Any, deadline: Any = None, budget: Any = None, carbon_cap: Any = None
 ) -> Objective:
     """What was asked, as numbers.
 
     Examples
     --------
-    >>> objective_of("cost", deadline="90m").deadline_h
+    >>> build_objective("cost", deadline="90m").deadline_h
     1.5
     """
     weights: dict[str, float] = {}
     if isinstance(minimize, Mapping):
         for key, value in minimize.items():
             good = isinstance(value, int | float) and 0 <= value < math.inf
-            if key not in WEIGHTS or not good:
+            if key not in OBJECTIVE_WEIGHTS or not good:
                 raise SkyUsageError(
                     f"minimize={{{key!r}: {value!r}}} is not understood",
                     hint='weights from 0: {"usd": 1, "hours": 0.5, "grams": 0}',
                 )
-            weights[WEIGHTS[key]] = float(value)
-        weights = dict.fromkeys(WEIGHTS.values(), 0.0) | weights
+            weights[OBJECTIVE_WEIGHTS[key]] = float(value)
+        weights = dict.fromkeys(OBJECTIVE_WEIGHTS.values(), 0.0) | weights
         if not any(weights.values()):
             raise SkyUsageError("all weights are 0", hint='such as {"usd": 1, "hours": 0.5}')
     kind: Any = "weighted" if weights else str(minimize)
@@ -106,12 +112,12 @@ def objective_of(
     return Objective(kind, **weights, deadline_h=hours, budget_usd=usd, carbon_cap_g=carbon_cap)
 
 
-def in_words(objective: Objective) -> str:
+def describe_objective(objective: Objective) -> str:
     """An objective as a sentence shows it.
 
     Examples
     --------
-    >>> in_words(Objective("cost", deadline_h=3.0))
+    >>> describe_objective(Objective("cost", deadline_h=3.0))
     'least cost, within 3:00:00'
     """
     words = {

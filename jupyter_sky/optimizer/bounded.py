@@ -8,79 +8,88 @@ from dataclasses import replace
 
 import numpy as np
 
-from jupyter_sky.optimizer.evaluate import evaluate, meets, value
-from jupyter_sky.optimizer.limits import Search
-from jupyter_sky.optimizer.model import Builder, Model, Outcome, pick_solver, run, structure
+from jupyter_sky.optimizer.evaluate import evaluate, is_within_limits, objective_value
+from jupyter_sky.optimizer.limits import DeadlineSearch
+from jupyter_sky.optimizer.model import (
+    CompiledModel,
+    ModelBuilder,
+    ModelResult,
+    find_structure,
+    pick_solver,
+    solve_model,
+)
 from jupyter_sky.optimizer.problem import Floats, Ints, Objective
-from jupyter_sky.optimizer.work import Answer, Work
+from jupyter_sky.optimizer.work import SolveContext, SolverResult
 
 _SMALL = 150  # labels from which relaxing first pays
 _TOO_LARGE = 25_000  # labels beyond which a model would not be solved within any limit
 # Of the relaxed value, how far a label may lift it; and how many labels of a task at most.
-_WIDENING = ((2e-4, 12), (2e-3, 24), (1e-2, 48), (5e-2, 96))
+_NEIGHBOURHOODS = ((2e-4, 12), (2e-3, 24), (1e-2, 48), (5e-2, 96))
 
 
-def bounded(work: Work, kept: Sequence[Ints]) -> Answer:
+def solve_constrained(work: SolveContext, kept: Sequence[Ints]) -> SolverResult:
     """The best plan under limits, or what is known of it when time is up."""
-    search = Search(work, kept)
+    search = DeadlineSearch(work, kept)
     with work.stage("reduce"):
         early = search.prepare()
-        work.note(search.kept)
+        work.count_labels(search.kept)
     if early is not None:
         return early
-    if work.over or work.kept > _TOO_LARGE:
-        return search.known()
+    if work.is_over or work.kept > _TOO_LARGE:
+        return search.current_result()
     if work.kept > _SMALL and not search.hard and work.problem.hook is None:
-        early = relax(work, search)
+        early = solve_relaxation(work, search)
         if early is not None:
             return early
-    shown = by_model(work, search.kept, search.best, plan=search.choice)
-    return combine(work, search.known(), shown)
+    shown = solve_by_model(work, search.kept, search.best, plan=search.choice)
+    return combine_results(work, search.current_result(), shown)
 
 
-def by_model(
-    work: Work,
+def solve_by_model(
+    work: SolveContext,
     kept: Sequence[Ints],
     unit: float = np.inf,
     seconds: float = np.inf,
     plan: tuple[int, ...] | None = None,
-) -> Answer:
+) -> SolverResult:
     """Solve the model of record over the kept labels, from a plan among them if there is one."""
     known = plan is not None and all(
         label in labels for label, labels in zip(plan, kept, strict=True)
     )
-    model = _compiled(work, kept, unit, parametric=known)
+    model = _compile_model(work, kept, unit, parametric=known)
     with work.stage("solve"):
         if known and work.used == "highs":
             # HiGHS starts from the last point of the same model: let that be the plan.
             model.open.value = np.concatenate(
                 [(labels == label) * 1.0 for label, labels in zip(plan, kept, strict=True)]  # pyright: ignore
             )
-            run(model, work.used, work.wall(min(work.left, seconds)))
+            solve_model(model, work.used, work.wall_seconds(min(work.seconds_left, seconds)))
             model.open.value = np.ones(len(model.open.value))
-        outcome = run(model, work.used, work.wall(min(work.left, seconds)), work.gap)
-    return _trusted(work, model, outcome)
+        outcome = solve_model(
+            model, work.used, work.wall_seconds(min(work.seconds_left, seconds)), work.gap
+        )
+    return _verify_result(work, model, outcome)
 
 
-def _compiled(
-    work: Work,
+def _compile_model(
+    work: SolveContext,
     kept: Sequence[Ints],
     unit: float,
     relaxed: bool = False,
     parametric: bool = False,
-) -> Model:
+) -> CompiledModel:
     """The model over the kept labels; the one of before where only its labels are others."""
     problem, objective, shapes = work.problem, work.objective, work.state.shapes
     with work.stage("build"):
-        builder = Builder(problem, objective, kept)
+        builder = ModelBuilder(problem, objective, kept)
         key = tuple(builder.kinds)
         if key not in shapes:
-            shapes[key] = structure(problem, builder.kinds)
-        unit = unit if np.isfinite(unit) and unit > 0 else _typical(builder, objective)
+            shapes[key] = find_structure(problem, builder.kinds)
+        unit = unit if np.isfinite(unit) and unit > 0 else _objective_scale(builder, objective)
         if work.presolve:
             model = builder.build(shapes[key], unit, relaxed, parametric)
         else:
-            model = _reopened(work, shapes, key, kept, unit)
+            model = _reuse_model(work, shapes, key, kept, unit)
     work.rows, work.variables = max(work.rows, model.rows), max(work.variables, model.variables)
     work.kept = work.kept or builder.total
     limits = {**objective.limits(), **{row.name: 0.0 for row in problem.rows}}
@@ -89,7 +98,9 @@ def _compiled(
     return model
 
 
-def _reopened(work: Work, shapes: dict, key: tuple, kept: Sequence[Ints], unit: float) -> Model:
+def _reuse_model(
+    work: SolveContext, shapes: dict, key: tuple, kept: Sequence[Ints], unit: float
+) -> CompiledModel:
     """The model over all labels, compiled once: labels that are not kept get an upper bound of 0.
 
     The same arrays of tasks and constraints mean the same model.
@@ -103,7 +114,7 @@ def _reopened(work: Work, shapes: dict, key: tuple, kept: Sequence[Ints], unit: 
     parts = (*problem.tasks, problem.rows, problem.same, problem.hook)
     known = ("model", key, objective, *(id(part) for part in parts))
     if known not in shapes:
-        builder = Builder(problem, objective, usable)
+        builder = ModelBuilder(problem, objective, usable)
         shapes[known] = builder.build(shapes[key], unit, parametric=True)
     model = shapes[known]
     model.open.value = np.concatenate(
@@ -112,7 +123,7 @@ def _reopened(work: Work, shapes: dict, key: tuple, kept: Sequence[Ints], unit: 
     return model
 
 
-def relax(work: Work, search: Search) -> Answer | None:
+def solve_relaxation(work: SolveContext, search: DeadlineSearch) -> SolverResult | None:
     """Solve without whole numbers first: a bound, a plan near it, and fewer labels.
 
     A label whose reduced cost lifts the relaxed value above the plan at hand is in no better
@@ -120,46 +131,50 @@ def relax(work: Work, search: Search) -> Answer | None:
     The plan at hand comes from the model over the few labels that the relaxation uses or that
     are close to it.
     """
-    model = _compiled(work, search.kept, search.best, relaxed=True)
+    model = _compile_model(work, search.kept, search.best, relaxed=True)
     with work.stage("solve"):
-        outcome = run(model, work.used, work.wall(work.left * 0.5), warm=False)
+        outcome = solve_model(
+            model, work.used, work.wall_seconds(work.seconds_left * 0.5), warm=False
+        )
     if outcome.status == "infeasible":
         if search.choice is None:
-            return Answer("infeasible", None, np.inf, "lp")
-        return Answer("optimal", search.choice, search.best, "lp")
+            return SolverResult("infeasible", None, np.inf, "lp")
+        return SolverResult("optimal", search.choice, search.best, "lp")
     if outcome.status != "optimal":
         return None
     low = model.program.value / model.scale
     low -= 1e-8 * (abs(low) + abs(search.best if np.isfinite(search.best) else low))
     search.low = max(search.low, low)
-    search.offer(outcome.choice)
-    rise = search.spread(np.maximum(model.floor.dual_value, 0) / model.scale)
-    if search.closed():
-        return Answer("optimal", search.choice, search.best, "lp")
+    search.try_plan(outcome.choice)
+    rise = search.expand_values(np.maximum(model.floor.dual_value, 0) / model.scale)
+    if search.is_closed():
+        return SolverResult("optimal", search.choice, search.best, "lp")
     with work.stage("reduce"):
-        prices = search.offer_priced(model)
-        early = search.branches(prices, rise, low)
+        prices = search.try_time_prices(model)
+        early = search.solve_branches(prices, rise, low)
     if early is not None:
         return early
-    _widen(work, search, rise, low)
-    if search.closed():
-        return Answer("optimal", search.choice, search.best, "lp")
+    _search_neighbourhoods(work, search, rise, low)
+    if search.is_closed():
+        return SolverResult("optimal", search.choice, search.best, "lp")
     if search.choice is not None and np.isfinite(search.best):
         with work.stage("reduce"):
-            search.drop(rise, low)
+            search.drop_labels(rise, low)
     if not all(len(labels) for labels in search.kept):
-        return Answer("optimal", search.choice, search.best, "lp")
+        return SolverResult("optimal", search.choice, search.best, "lp")
     return None
 
 
-def _widen(work: Work, search: Search, rise: Sequence[Floats], low: float) -> None:
+def _search_neighbourhoods(
+    work: SolveContext, search: DeadlineSearch, rise: Sequence[Floats], low: float
+) -> None:
     """Better plans among few labels, then among more, while that is quick."""
-    pause = time.process_time() + 0.25 * work.left
-    for allowance, nearest in _WIDENING:
-        near = _near(search.kept, rise, allowance * abs(low), nearest, search.choice)
+    pause = time.process_time() + 0.25 * work.seconds_left
+    for allowance, nearest in _NEIGHBOURHOODS:
+        near = _near_labels(search.kept, rise, allowance * abs(low), nearest, search.choice)
         size = sum(len(labels) for labels in near)
-        answer = by_model(work, near, search.best, 0.25 * work.left, search.choice)
-        search.offer(answer.choice)
+        answer = solve_by_model(work, near, search.best, 0.25 * work.seconds_left, search.choice)
+        search.try_plan(answer.choice)
         left = sum(
             np.count_nonzero(low + part[labels] <= search.best)
             for labels, part in zip(search.kept, rise, strict=True)
@@ -168,7 +183,7 @@ def _widen(work: Work, search: Search, rise: Sequence[Floats], low: float) -> No
             break
 
 
-def _near(
+def _near_labels(
     kept: Sequence[Ints],
     rise: Sequence[Floats],
     allowance: float,
@@ -186,7 +201,7 @@ def _near(
     return near
 
 
-def _typical(builder: Builder, objective: Objective) -> float:
+def _objective_scale(builder: ModelBuilder, objective: Objective) -> float:
     """The size of the objective, roughly: what the labels themselves come to at their least."""
     name = {"time": "hours", "carbon": "gco2"}.get(objective.kind, "usd")
     values, total = builder.gather(name), 0.0
@@ -195,22 +210,24 @@ def _typical(builder: Builder, objective: Objective) -> float:
     return total or 1.0
 
 
-def _trusted(work: Work, model, outcome: Outcome) -> Answer:
+def _verify_result(work: SolveContext, model, outcome: ModelResult) -> SolverResult:
     """What a solver says, after a look of our own."""
     if outcome.status in ("infeasible", "infeasible_inaccurate", "infeasible_or_unbounded"):
-        return Answer("infeasible", None, np.inf, outcome.proof)
-    if outcome.choice is None or not meets(work.problem, work.objective, outcome.choice, 1e-5):
-        return Answer("unknown", None, outcome.bound, "limit")
+        return SolverResult("infeasible", None, np.inf, outcome.proof)
+    if outcome.choice is None or not is_within_limits(
+        work.problem, work.objective, outcome.choice, 1e-5
+    ):
+        return SolverResult("unknown", None, outcome.bound, "limit")
     if work.problem.hook is not None:
         broken = [rule for rule in model.program.constraints if np.max(rule.violation()) > 1e-4]
         if broken:
-            return Answer("unknown", None, outcome.bound, "limit")
+            return SolverResult("unknown", None, outcome.bound, "limit")
     status = "optimal" if outcome.status == "optimal" else "feasible"
     proof = outcome.proof if status == "optimal" else "limit"
-    return Answer(status, outcome.choice, outcome.bound, proof)
+    return SolverResult(status, outcome.choice, outcome.bound, proof)
 
 
-def combine(work: Work, known: Answer, shown: Answer) -> Answer:
+def combine_results(work: SolveContext, known: SolverResult, shown: SolverResult) -> SolverResult:
     """What the reductions and the model know together."""
     if shown.status == "infeasible":
         # Filters cut by the plan at hand: with nothing better left, that plan is the best.
@@ -220,8 +237,8 @@ def combine(work: Work, known: Answer, shown: Answer) -> Answer:
         return replace(known, bound=bound)
     if known.choice is None:
         return replace(shown, bound=bound)
-    ours = value(work.objective, evaluate(work.problem, known.choice))
-    theirs = value(work.objective, evaluate(work.problem, shown.choice))
+    ours = objective_value(work.objective, evaluate(work.problem, known.choice))
+    theirs = objective_value(work.objective, evaluate(work.problem, shown.choice))
     if shown.status == "optimal":
         return shown if theirs <= ours else replace(shown, choice=known.choice)
     return replace(shown if theirs <= ours else known, bound=bound)

@@ -63,12 +63,12 @@ def no_offer(resources: Resources, offers: Iterable[Offer]) -> SkyNoOffer:
             f"clouds that can: {', '.join(clouds)}",
             hint="see %sky check",
         )
-    first, *others = map(str, ways_out(resources, offers))
+    first, *others = map(str, suggest_changes(resources, offers))
     return SkyNoOffer(first, hint="\n".join(f"or else {other}" for other in others) or None)
 
 
 @dataclass(frozen=True, slots=True)
-class WayOut:
+class RequestChange:
     """A smallest change of an impossible request that would make it possible.
 
     Attributes
@@ -98,17 +98,17 @@ class WayOut:
         return f"{self.asked} cannot be met: {self.found}; nearest: {nearest}"
 
 
-def ways_out(resources: Resources, offers: Iterable[Offer]) -> list[WayOut]:
+def suggest_changes(resources: Resources, offers: Iterable[Offer]) -> list[RequestChange]:
     """Smallest changes of a request that none of the offers meets, the nearest first.
 
     Examples
     --------
     >>> here = Offer("local", "this-machine", "", 2, 8, price=0.0)
-    >>> ways_out(Resources.parse(cpus="64+"), [here])[0].change
+    >>> suggest_changes(Resources.parse(cpus="64+"), [here])[0].change
     {'cpus': '2'}
     """
     found = list(offers)
-    return [_way_out(resources, *obstacle) for obstacle in _obstacles(resources, found)]
+    return [_make_change(resources, *obstacle) for obstacle in _find_unmet_sets(resources, found)]
 
 
 def _rank(offer: Offer) -> tuple[object, ...]:
@@ -117,7 +117,7 @@ def _rank(offer: Offer) -> tuple[object, ...]:
     return (price, offer.vcpus, offer.memory, offer.gpu_count, *names, offer.spot, offer.date)
 
 
-def _obstacles(
+def _find_unmet_sets(
     resources: Resources, offers: Sequence[Offer]
 ) -> list[tuple[tuple[str, ...], list[Offer]]]:
     """Smallest sets of labels that must give way, each with its offers from the nearest on.
@@ -142,21 +142,25 @@ def _obstacles(
     return ordered[:_ALTERNATIVES]
 
 
-def _way_out(resources: Resources, labels: tuple[str, ...], group: Sequence[Offer]) -> WayOut:
+def _make_change(
+    resources: Resources, labels: tuple[str, ...], group: Sequence[Offer]
+) -> RequestChange:
     nearest, asked = group[0], resources.labels()
     rest = "" if set(asked) == set(labels) else " meeting the rest"
-    return WayOut(
+    return RequestChange(
         labels,
         " ".join(format_option(key, asked[key]) for key in labels),
-        " and ".join(_found(key, resources, group, rest, len(labels) == 1) for key in labels),
-        dict(pair for key in labels for pair in _instead(key, resources, nearest)),
+        " and ".join(
+            _describe_available(key, resources, group, rest, len(labels) == 1) for key in labels
+        ),
+        dict(pair for key in labels for pair in _met_label(key, resources, nearest)),
     )
 
 
 def _distance(key: str, resources: Resources, offer: Offer) -> float:
     """How far an offer is from a label that it fails, as a logarithm of a ratio where it can be."""
     if key in _AMOUNTS:
-        return _log_ratio(_amount(key, resources).value, _has(key, offer))
+        return _log_ratio(_amount(key, resources).value, _offer_amount(key, offer))
     if key == "max_hourly_cost":
         limit = resources.max_hourly_cost or 0
         return math.inf if offer.price is None else offer.price * resources.nodes - limit
@@ -167,18 +171,20 @@ def _distance(key: str, resources: Resources, offer: Offer) -> float:
     if key in _NAMES:
         from difflib import SequenceMatcher
 
-        return 1 - SequenceMatcher(None, getattr(resources, key), _has_name(key, offer)).ratio()
+        return 1 - SequenceMatcher(None, getattr(resources, key), _offer_name(key, offer)).ratio()
     return 100.0
 
 
-def _found(key: str, resources: Resources, group: Sequence[Offer], rest: str, sole: bool) -> str:
+def _describe_available(
+    key: str, resources: Resources, group: Sequence[Offer], rest: str, sole: bool
+) -> str:
     """What there is instead of what a label asks for."""
     nearest = group[0]
     if key in _AMOUNTS:
         most = sole and (_amount(key, resources).at_least or key == "disk")
         subject = f"the most that any offer{rest} has" if most else f"the nearest offer{rest} has"
         verb = " is" if most else ""
-        return f"{subject}{verb} {_rounded(_has(key, nearest))} ({nearest.place})"
+        return f"{subject}{verb} {_rounded(_offer_amount(key, nearest))} ({nearest.place})"
     if key == "gpus":
         if nearest.gpu is None:
             return f"no offer{rest} has an accelerator"
@@ -197,23 +203,25 @@ def _found(key: str, resources: Resources, group: Sequence[Offer], rest: str, so
         return f"the cheapest offer{rest} is {price} USD/h ({nearest.place})"
     if key in ("spot", "on_demand"):
         return f"every offer{rest} is {'spot' if nearest.spot else 'on-demand'}"
-    names = list(dict.fromkeys(_has_name(key, offer) for offer in group if _has_name(key, offer)))
+    names = list(
+        dict.fromkeys(_offer_name(key, offer) for offer in group if _offer_name(key, offer))
+    )
     noun = key.replace("_", " ")
     if not names:
         return f"no offer{rest} names a {noun}"
     return f"offers{rest} have {noun} {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
 
 
-def _instead(key: str, resources: Resources, offer: Offer) -> Iterator[tuple[str, str]]:
+def _met_label(key: str, resources: Resources, offer: Offer) -> Iterator[tuple[str, str]]:
     """The label, and its value, that this offer would meet; nothing when there is none."""
-    text = _in_words(key, resources, offer)
+    text = _format_met_label(key, resources, offer)
     if key in ("spot", "on_demand"):
         key = "spot" if offer.spot else "on_demand"
     if text:
         yield key, text
 
 
-def _in_words(key: str, resources: Resources, offer: Offer) -> str:
+def _format_met_label(key: str, resources: Resources, offer: Offer) -> str:
     """What a label would have to say for this offer; empty when there is nothing."""
     if key in ("spot", "on_demand"):
         return "true"
@@ -225,15 +233,15 @@ def _in_words(key: str, resources: Resources, offer: Offer) -> str:
         price = offer.price
         return "" if price is None else _rounded_up(price * resources.nodes)
     if key in _AMOUNTS:
-        return _rounded(_has(key, offer))
-    return _has_name(key, offer)
+        return _rounded(_offer_amount(key, offer))
+    return _offer_name(key, offer)
 
 
 def _amount(key: str, resources: Resources) -> Amount:
     return getattr(resources, key)
 
 
-def _has(key: str, offer: Offer) -> float:
+def _offer_amount(key: str, offer: Offer) -> float:
     return {
         "cpus": offer.vcpus,
         "memory": offer.memory,
@@ -242,7 +250,7 @@ def _has(key: str, offer: Offer) -> float:
     }[key]
 
 
-def _has_name(key: str, offer: Offer) -> str:
+def _offer_name(key: str, offer: Offer) -> str:
     return getattr(offer, key) or ""
 
 

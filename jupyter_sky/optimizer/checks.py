@@ -8,12 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.optimizer.problem import Choices, Floats, Objective, Problem
+from jupyter_sky.optimizer.problem import Floats, Objective, Problem, TaskLabels
 
 _KINDS = ("cost", "time", "time_then_cost", "weighted", "carbon")
 
 
-def check(problem: Problem) -> None:
+def check_problem(problem: Problem) -> None:
     """Raise SkyUsageError that names what is wrong: sizes, ranges, nan, a cycle, two of a name."""
     names = [task.name for task in problem.tasks]
     twice = sorted({name for name in names if names.count(name) > 1}) if names else []
@@ -26,7 +26,7 @@ def check(problem: Problem) -> None:
     _check_levels(problem)
     _check_edges(problem)
     _check_constraints(problem)
-    topological(problem)
+    topological_order(problem)
 
 
 def check_objective(objective: Objective) -> None:
@@ -48,7 +48,7 @@ def check_objective(objective: Objective) -> None:
             raise SkyUsageError(f"{name} {value} is not a limit", hint="it must be 0 or more")
 
 
-def topological(problem: Problem) -> list[int]:
+def topological_order(problem: Problem) -> list[int]:
     """Tasks so that each comes after all it depends on; SkyUsageError names a cycle."""
     below: list[list[int]] = [[] for _ in problem.tasks]
     waiting = [0] * len(problem.tasks)
@@ -70,7 +70,7 @@ def topological(problem: Problem) -> list[int]:
     return order
 
 
-def _check_labels(task: Choices, places: int) -> None:
+def _check_labels(task: TaskLabels, places: int) -> None:
     if len(task) and not (task.place.min() >= 0 and task.place.max() < places):
         raise SkyUsageError(f"{task.name} has a candidate at a place that is not among {places}")
     for key in ("usd", "hours", "ready_hours", "gco2", "hourly_usd", "nodes"):

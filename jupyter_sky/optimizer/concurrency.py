@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ..graph import Graph
 
-MOST_SETS = 256
+MAX_SETS = 256
 """Sets of tasks that are told apart; with more, quotas are kept in a stricter way."""
 
 
-def ancestors(graph: Graph) -> list[int]:
+def ancestor_masks(graph: Graph) -> list[int]:
     """For each task a bit mask of all tasks that must have ended before it."""
     before = [0] * len(graph.tasks)
     into: list[list[int]] = [[] for _ in graph.tasks]
@@ -20,7 +20,7 @@ def ancestors(graph: Graph) -> list[int]:
     return before
 
 
-def concurrent(graph: Graph) -> tuple[list[tuple[int, ...]], bool]:
+def find_concurrent_sets(graph: Graph) -> tuple[list[tuple[int, ...]], bool]:
     """Largest sets of tasks none of which waits for another, and whether they are all.
 
     Where there are too many, the sets are, for each task, all that may run beside it: to limit
@@ -33,7 +33,7 @@ def concurrent(graph: Graph) -> tuple[list[tuple[int, ...]], bool]:
     >>> concurrent(fork)
     ([(0,), (1, 2)], True)
     """
-    count, before = len(graph.tasks), ancestors(graph)
+    count, before = len(graph.tasks), ancestor_masks(graph)
     beside = [0] * count
     for one in range(count):
         for other in range(one):
@@ -46,7 +46,7 @@ def concurrent(graph: Graph) -> tuple[list[tuple[int, ...]], bool]:
         """Bron and Kerbosch's search for largest cliques, with a pivot."""
         if not open_ and not closed:
             found.append(chosen)
-            return len(found) <= MOST_SETS
+            return len(found) <= MAX_SETS
         both = open_ | closed
         pivot = max(_bits(both), key=lambda v: (beside[v] & open_).bit_count())
         for task in _bits(open_ & ~beside[pivot]):

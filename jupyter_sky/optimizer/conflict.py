@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jupyter_sky.optimizer.labels import allowed
+from jupyter_sky.optimizer.labels import allowed_labels
 from jupyter_sky.optimizer.problem import Objective, Problem, Solution, Solver
 from jupyter_sky.optimizer.solve import solve
 
-_FREE = Objective("cost")
+_UNLIMITED = Objective("cost")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Conflict:
     exact: tuple[bool, bool, bool] = (True, True, True)
 
 
-def feasible(
+def is_feasible(
     problem: Problem,
     objective: Objective,
     without: Iterable[str] = (),
@@ -63,11 +63,11 @@ def feasible(
     (False, True)
     """
     names = tuple(without)
-    found = _any_plan(problem.without(names), objective.without(names), solver, time_limit)
+    found = _find_any_plan(problem.without(names), objective.without(names), solver, time_limit)
     return {"optimal": True, "feasible": True, "infeasible": False}.get(found.status)
 
 
-def explain(
+def find_conflict(
     problem: Problem, objective: Objective, *, solver: Solver = "auto", time_limit: float = 2.0
 ) -> Conflict:
     """The smallest set of demands that cannot hold together, by leaving out one at a time.
@@ -90,34 +90,38 @@ def explain(
     >>> explain(problem, Objective("cost", deadline_h=2.0)).names
     ('deadline', 'residency eu')
     """
-    empty = tuple(v for v, flags in enumerate(allowed(problem)) if not flags.any())
-    limits = _limits(problem, objective, solver, time_limit)
+    empty = tuple(v for v, flags in enumerate(allowed_labels(problem)) if not flags.any())
+    limits = _find_extremes(problem, objective, solver, time_limit)
     if empty:
-        return Conflict(_fewest_masks(problem, empty[0]), empty, True, *limits)
-    if feasible(problem, objective, solver=solver, time_limit=time_limit):
+        return Conflict(_find_smallest_masks(problem, empty[0]), empty, True, *limits)
+    if is_feasible(problem, objective, solver=solver, time_limit=time_limit):
         return Conflict((), (), True, *limits)
     names = [*objective.limits(), *problem.constraint_names()]
     gone: list[str] = []
     certain = True
     for name in sorted(names, key=lambda one: one in objective.limits()):
-        answer = feasible(problem, objective, [*gone, name], solver=solver, time_limit=time_limit)
+        answer = is_feasible(
+            problem, objective, [*gone, name], solver=solver, time_limit=time_limit
+        )
         certain &= answer is not None
         if answer is False:
             gone.append(name)
     return Conflict(tuple(name for name in names if name not in gone), (), certain, *limits)
 
 
-def _any_plan(problem: Problem, objective: Objective, solver: Solver, limit: float) -> Solution:
+def _find_any_plan(
+    problem: Problem, objective: Objective, solver: Solver, limit: float
+) -> Solution:
     """Any plan at all: the first that keeps the limits is enough."""
     kind = "time" if objective.deadline_h is not None else "cost"
     if set(objective.limits()) == {"carbon cap"}:
         kind = "carbon"
-    goal = replace(_FREE, kind=kind)
+    goal = replace(_UNLIMITED, kind=kind)
     limits = {key: getattr(objective, key) for key in ("deadline_h", "budget_usd", "carbon_cap_g")}
     return solve(problem, replace(goal, **limits), solver=solver, time_limit=limit, gap=0.999)
 
 
-def _limits(
+def _find_extremes(
     problem: Problem, objective: Objective, solver: Solver, limit: float
 ) -> tuple[float, float, float, tuple[bool, bool, bool]]:
     """The fastest, the cheapest and the cleanest plan under the demands that are no limit."""
@@ -132,12 +136,12 @@ def _limits(
     return best[0], best[1], best[2], (exact[0], exact[1], exact[2])
 
 
-def _fewest_masks(problem: Problem, task: int) -> tuple[str, ...]:
+def _find_smallest_masks(problem: Problem, task: int) -> tuple[str, ...]:
     """Fewest names of masks that together leave a task no label; `()` if it never had one."""
     from itertools import combinations
 
     names: dict[str, np.ndarray] = {}
-    usable = allowed(replace(problem, masks=()))[task]
+    usable = allowed_labels(replace(problem, masks=()))[task]
     if not usable.any():
         return ()
     for mask in problem.masks:

@@ -3,10 +3,10 @@
 ::
 
     sky.plan(dag, constraints=[Residency("eu", tasks=["clean"]), Quota(8, cloud="aws", family="p"),
-                               AtOnce(20), Reliable(24)])
+                               NodeCeiling(20), Reliable(24)])
 
 Demands on single offers (`Residency`, `Only`, `Reliable`, `Avoid`) leave offers out before the
-model is made. Demands on several tasks (`Together`, `Quota`, `AtOnce`, `HourlyCeiling`, `Custom`)
+model is made. Demands on several tasks (`Colocation`, `Quota`, `NodeCeiling`, `HourlyCeiling`, `Custom`)
 are rows of it. Each has a name, by which a conflict is explained.
 """
 
@@ -25,7 +25,7 @@ from ..offers import Offer
 from ..resources import Resources, format_option
 from ..tracker.blocks import Scope
 from . import scopes
-from .market import Market, Pool
+from .market import Market, OfferPool
 from .problem import Flags
 
 
@@ -44,7 +44,7 @@ def _names(tasks: str | Iterable[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _OnOffers:
+class _OfferDemand:
     """A demand on each offer by itself, of all tasks or of some."""
 
     tasks: tuple[str, ...] = field(default=(), kw_only=True)
@@ -61,7 +61,7 @@ class _OnOffers:
         """Whether it is about this task."""
         return not self.tasks or task in self.tasks
 
-    def allowed(self, market: Market, pool: Pool) -> Flags:
+    def allowed(self, market: Market, pool: OfferPool) -> Flags:
         """Which offers of a pool keep it."""
         raise NotImplementedError
 
@@ -69,7 +69,9 @@ class _OnOffers:
         return f" of {', '.join(self.tasks)}" if self.tasks else ""
 
 
-def _by_site(market: Market, pool: Pool, test: Callable[[str, str, str], bool]) -> Flags:
+def _filter_by_site(
+    market: Market, pool: OfferPool, test: Callable[[str, str, str], bool]
+) -> Flags:
     """Offers whose site passes a test, which is called once for each site."""
     used = np.flatnonzero(np.bincount(pool.site, minlength=1)) if len(pool) else []
     passed = np.zeros(len(market.sites), bool)
@@ -79,7 +81,7 @@ def _by_site(market: Market, pool: Pool, test: Callable[[str, str, str], bool]) 
 
 
 @dataclass(frozen=True)
-class Residency(_OnOffers):
+class Residency(_OfferDemand):
     """Only in these countries or jurisdictions.
 
     Examples
@@ -104,18 +106,18 @@ class Residency(_OnOffers):
         """``residency EU``"""
         return f"residency {', '.join(self.areas)}{self._for()}"
 
-    def allowed(self, market: Market, pool: Pool) -> Flags:
+    def allowed(self, market: Market, pool: OfferPool) -> Flags:
         """Offers in a region that lies in one of the areas."""
 
         def inside(cloud: str, region: str, zone: str) -> bool:
             found = market.catalog.region(cloud, region)
             return any(in_area(a, found.country, found.jurisdiction) for a in self.areas)
 
-        return _by_site(market, pool, inside)
+        return _filter_by_site(market, pool, inside)
 
 
 @dataclass(frozen=True)
-class Only(_OnOffers):
+class Only(_OfferDemand):
     """Only offers that meet a request as well: ``Only(cloud="aws")``, ``Only(on_demand=True)``.
 
     Examples
@@ -136,19 +138,19 @@ class Only(_OnOffers):
         words = [format_option(key, text) for key, text in self.need.labels().items()]
         return f"only {' '.join(words)}{self._for()}"
 
-    def allowed(self, market: Market, pool: Pool) -> Flags:
+    def allowed(self, market: Market, pool: OfferPool) -> Flags:
         """Offers that the request's own pool holds too."""
         if self.need.labels().keys() <= {"cloud", "spot", "on_demand"}:
             mask = np.ones(len(pool), bool)
             if self.need.clouds:
-                mask &= _by_site(market, pool, lambda cloud, *_: cloud in self.need.clouds)
+                mask &= _filter_by_site(market, pool, lambda cloud, *_: cloud in self.need.clouds)
             return mask if self.need.spot is None else mask & (pool.spot == self.need.spot)
         other = market.pool((self.need,))
         return np.isin(pool.row * 2 + pool.spot, other.row * 2 + other.spot)
 
 
 @dataclass(frozen=True)
-class Reliable(_OnOffers):
+class Reliable(_OfferDemand):
     """Only machines of which one is taken back in so many hours, or more, of their first day."""
 
     hours: float = 0.0
@@ -164,13 +166,13 @@ class Reliable(_OnOffers):
         """``a mean life of 24 h``"""
         return f"a mean life of {self.hours:g} h{self._for()}"
 
-    def allowed(self, market: Market, pool: Pool) -> Flags:
+    def allowed(self, market: Market, pool: OfferPool) -> Flags:
         """Offers that live as long, by their lifetimes' priors and what the tracker has seen."""
-        return pool.life >= self.hours
+        return pool.mean_life_hours >= self.hours
 
 
 @dataclass(frozen=True)
-class Avoid(_OnOffers):
+class Avoid(_OfferDemand):
     """Not these places: what the tracker has blocked, or what was given to ``replan``."""
 
     places: tuple[Scope, ...] = ()
@@ -181,23 +183,23 @@ class Avoid(_OnOffers):
         """``places that are blocked``"""
         return f"avoiding {self.why}{self._for()}"
 
-    def allowed(self, market: Market, pool: Pool) -> Flags:
+    def allowed(self, market: Market, pool: OfferPool) -> Flags:
         """Offers that no scope covers."""
         mask = np.ones(len(pool), bool)
         for scope in self.places:
-            covered = _by_site(market, pool, lambda *site, s=scope: scopes.covers(s, site))
+            covered = _filter_by_site(market, pool, lambda *site, s=scope: scopes.covers(s, site))
             if scope.spot is not None:
                 covered &= pool.spot == scope.spot
             if covered.any() and (scope.instance_type or scope.family):
                 inside = np.flatnonzero(covered)
                 covered[inside] = [
-                    scopes.kind_in(market, kind, scope) for kind in pool.machine[inside]
+                    scopes.covers_machine(market, kind, scope) for kind in pool.machine[inside]
                 ]
             mask &= ~covered
         return mask
 
 
-def merged(demands: Iterable[Any]) -> tuple[Any, ...]:
+def merge_avoided(demands: Iterable[Any]) -> tuple[Any, ...]:
     """The same demands with places that are avoided for one reason in one demand.
 
     A launch adds one after each refusal; as demands of their own they would be too many to count
@@ -224,7 +226,7 @@ def merged(demands: Iterable[Any]) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
-class Together:
+class Colocation:
     """Tasks in one region, or on one cluster; see `same_region` and `same_cluster`."""
 
     tasks: tuple[str, ...]
@@ -236,14 +238,14 @@ class Together:
         return f"{' and '.join(self.tasks)} in one {self.by}"
 
 
-def same_region(*tasks: Any) -> Together:
+def same_region(*tasks: Any) -> Colocation:
     """These tasks in one region: names or tasks."""
-    return Together(_names(tasks), "region")
+    return Colocation(_names(tasks), "region")
 
 
-def same_cluster(*tasks: Any) -> Together:
+def same_cluster(*tasks: Any) -> Colocation:
     """These tasks on one cluster; only the first of them pays for its spin-up."""
-    return Together(_names(tasks), "cluster")
+    return Colocation(_names(tasks), "cluster")
 
 
 @dataclass(frozen=True)
@@ -278,7 +280,7 @@ class Quota:
 
 
 @dataclass(frozen=True)
-class AtOnce:
+class NodeCeiling:
     """At most so many nodes at once, wherever they are."""
 
     nodes: int
@@ -302,7 +304,7 @@ class HourlyCeiling:
 
 
 @dataclass(frozen=True)
-class View:
+class PlanVariables:
     """What a `Custom` demand is given: expressions of CVXPY.
 
     Attributes
@@ -361,7 +363,7 @@ class Custom:
     that differ in nothing that the function could ask for are the same to it.
     """
 
-    function: Callable[[View], Sequence[Any]]
+    function: Callable[[PlanVariables], Sequence[Any]]
 
     @property
     def name(self) -> str:
@@ -369,7 +371,7 @@ class Custom:
         return "hook"
 
 
-def of_graph(graph: Graph) -> list[Any]:
+def collect_graph_demands(graph: Graph) -> list[Any]:
     """Demands that a graph brings with it: residency of tasks and edges, tasks kept together."""
     found: list[Any] = [
         Residency(task.residency, tasks=task.name) for task in graph.tasks if task.residency
@@ -378,14 +380,14 @@ def of_graph(graph: Graph) -> list[Any]:
         if edge.residency:
             ends = (graph.tasks[edge.src].name, graph.tasks[edge.dst].name)
             found.append(Residency(edge.residency, tasks=ends))
-    found += [Together(pair, "region") for pair in graph.same_region]
-    found += [Together(pair, "cluster") for pair in graph.same_cluster]
+    found += [Colocation(pair, "region") for pair in graph.same_region]
+    found += [Colocation(pair, "cluster") for pair in graph.same_cluster]
     return found
 
 
-def check(demands: Sequence[Any], graph: Graph) -> None:
+def check_demands(demands: Sequence[Any], graph: Graph) -> None:
     """Raise SkyUsageError for a demand that is none, or that names no task of the graph."""
-    kinds = (_OnOffers, Together, Quota, AtOnce, HourlyCeiling, Custom)
+    kinds = (_OfferDemand, Colocation, Quota, NodeCeiling, HourlyCeiling, Custom)
     for demand in demands:
         if not isinstance(demand, kinds):
             raise SkyUsageError(
@@ -394,7 +396,7 @@ def check(demands: Sequence[Any], graph: Graph) -> None:
             )
         for name in getattr(demand, "tasks", ()):
             graph.index(name)
-        if isinstance(demand, Together) and len(set(demand.tasks)) < 2:
+        if isinstance(demand, Colocation) and len(set(demand.tasks)) < 2:
             raise SkyUsageError(
                 f"{demand.name}: one task is always with itself", hint='same_region("a", "b")'
             )

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from jupyter_sky.optimizer.additive import Additive
+from jupyter_sky.optimizer.additive import AdditiveProblem
 from jupyter_sky.optimizer.problem import Flags, Floats, Ints
 
 _CELLS = 3_000_000  # numbers that one comparison may hold
 
 
-def undominated(problem: Additive) -> Ints:
+def find_undominated(problem: AdditiveProblem) -> Ints:
     """Places that remain when those are gone that another place can stand for.
 
     Place a dominates b when for every task C_v(a) <= C_v(b), and for every table that an edge
@@ -43,10 +43,10 @@ def undominated(problem: Additive) -> Ints:
     worse = _never_better(unary.T)
     if worse.sum() > len(useful):
         worse &= _moves_no_better(tables)
-    return useful[_survivors(worse, unary)]
+    return useful[_remove_dominated(worse, unary)]
 
 
-def _within_nodes(problem: Additive) -> Ints:
+def _within_nodes(problem: AdditiveProblem) -> Ints:
     """Undominated among places of one node of the finest level above places.
 
     Such places are the same to every place outside the node, and data that comes from within it
@@ -63,11 +63,11 @@ def _within_nodes(problem: Additive) -> Ints:
         worse = _never_better(unary.T) & _never_better(leaving.T)
         rows, columns = hier.row_class[members], hier.column_class[members]
         worse &= (rows[:, None] == rows) & (columns[:, None] == columns)
-        alive[members[~_survivors(worse, unary)]] = False
+        alive[members[~_remove_dominated(worse, unary)]] = False
     return np.flatnonzero(alive)
 
 
-def _survivors(worse: Flags, unary: Floats) -> Flags:
+def _remove_dominated(worse: Flags, unary: Floats) -> Flags:
     """Who is left when the dominated go one after the other, the dearest first."""
     alive = np.ones(len(worse), bool)
     np.fill_diagonal(worse, False)

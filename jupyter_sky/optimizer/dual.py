@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jupyter_sky.optimizer.additive import Additive
+from jupyter_sky.optimizer.additive import AdditiveProblem
 from jupyter_sky.optimizer.problem import Flags, Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class TaskLevel:
     """The tasks of one level, and the edges that enter and leave them, grouped by task."""
 
     tasks: Ints
@@ -28,10 +28,10 @@ class Batch:
     leaving_starts: Ints
 
 
-def batches(count: int, src: Ints, dst: Ints) -> list[Batch]:
+def make_task_levels(count: int, src: Ints, dst: Ints) -> list[TaskLevel]:
     """Tasks by the longest path that leads to them."""
     level = np.zeros(count, np.int64)
-    for u, v in sorted_edges(count, src, dst):
+    for u, v in sort_edges(count, src, dst):
         if level[v] <= level[u]:
             level[v] = level[u] + 1
     tasks_by_level = np.argsort(level, kind="stable")
@@ -45,7 +45,7 @@ def batches(count: int, src: Ints, dst: Ints) -> list[Batch]:
         tasks = tasks_by_level[at[k] : at[k + 1]]
         entering, leaving = into[into_at[k] : into_at[k + 1]], out[out_at[k] : out_at[k + 1]]
         made.append(
-            Batch(
+            TaskLevel(
                 tasks,
                 entering,
                 *_groups(tasks, dst[entering]),
@@ -56,7 +56,7 @@ def batches(count: int, src: Ints, dst: Ints) -> list[Batch]:
     return made
 
 
-def sorted_edges(count: int, src: Ints, dst: Ints) -> list[tuple[int, int]]:
+def sort_edges(count: int, src: Ints, dst: Ints) -> list[tuple[int, int]]:
     """Edges so that those into a task come before those out of it."""
     below: list[list[int]] = [[] for _ in range(count)]
     waiting = [0] * count
@@ -80,7 +80,7 @@ def _groups(tasks: Ints, ends: Ints) -> tuple[Ints, Ints]:
     return np.array([position[int(end)] for end in ends[starts]], np.int64), starts
 
 
-class Dual:
+class DualBound:
     """Messages of one additive problem, improved sweep by sweep.
 
     Attributes
@@ -93,12 +93,14 @@ class Dual:
         Value of the best plan so far, at places `x`.
     """
 
-    def __init__(self, problem: Additive, messages: tuple[Floats, Floats] | None = None) -> None:
+    def __init__(
+        self, problem: AdditiveProblem, messages: tuple[Floats, Floats] | None = None
+    ) -> None:
         self.problem = problem
         n, places = problem.unary.shape
         m = len(problem.src)
         self.into, self.back = messages or (np.zeros((m, places)), np.zeros((m, places)))
-        self.batches = batches(n, problem.src, problem.dst)
+        self.batches = make_task_levels(n, problem.src, problem.dst)
         indegree = np.bincount(problem.dst, minlength=n)
         outdegree = np.bincount(problem.src, minlength=n)
         self.share = 1.0 / np.maximum(np.maximum(indegree, outdegree), 1)
@@ -108,8 +110,8 @@ class Dual:
 
     def sweep(self) -> None:
         """One pass to the sinks, which also finds a plan, and one pass back, which bounds."""
-        self._down()
-        self._up()
+        self._pass_forward()
+        self._pass_backward()
 
     def try_plan(self, x: Ints) -> None:
         """Take a plan when it is better than the best."""
@@ -117,7 +119,7 @@ class Dual:
         if value < self.best:
             self.best, self.x = value, x.copy()
 
-    def _theta(self, batch: Batch) -> Floats:
+    def _theta(self, batch: TaskLevel) -> Floats:
         theta = self.problem.unary[batch.tasks].copy()
         if len(batch.entering):
             theta[batch.entered] += np.add.reduceat(
@@ -129,7 +131,7 @@ class Dual:
             )
         return theta
 
-    def _reached(self, batch: Batch, x: np.ndarray) -> Floats:
+    def _place_costs(self, batch: TaskLevel, x: np.ndarray) -> Floats:
         """Cost of each place for the tasks of a batch, with transfers from where others are."""
         p, e = self.problem, batch.entering
         costs = p.unary[batch.tasks].copy()
@@ -138,10 +140,10 @@ class Dual:
             costs[batch.entered] += np.add.reduceat(moved, batch.entering_starts, axis=0)
         return costs
 
-    def _down(self) -> None:
+    def _pass_forward(self) -> None:
         p, x = self.problem, np.zeros(len(self.problem.unary), np.int64)
         for batch in self.batches:
-            guess = self._reached(batch, x)
+            guess = self._place_costs(batch, x)
             if len(batch.leaving):
                 e = batch.leaving
                 guess[batch.left] += np.add.reduceat(self.back[e], batch.leaving_starts, axis=0)
@@ -154,11 +156,11 @@ class Dual:
                 self.into[e] = new - new.min(1, keepdims=True)
         self.try_plan(x)
 
-    def _rows(self, batch: Batch) -> Ints:
+    def _rows(self, batch: TaskLevel) -> Ints:
         sizes = np.diff(np.r_[batch.leaving_starts, len(batch.leaving)])
         return np.repeat(batch.left, sizes)
 
-    def _up(self) -> None:
+    def _pass_backward(self) -> None:
         p, total = self.problem, 0.0
         for batch in reversed(self.batches):
             theta = self._theta(batch)
@@ -209,7 +211,7 @@ class Dual:
         rise[self.isolated] = alone - least
         return total + float(least.sum()), rise
 
-    def fixable(self, margin: float, above: float | None = None) -> Flags:
+    def find_removable(self, margin: float, above: float | None = None) -> Flags:
         """Task and place pairs that no plan of value under `above` (the best) - margin uses."""
         low, rise = self.edge_bound()
         self.bound = max(self.bound, low)
@@ -226,7 +228,7 @@ class Dual:
         current = self.best
         for _ in range(20):
             for batch in self.batches:
-                costs = self._reached(batch, x)
+                costs = self._place_costs(batch, x)
                 if len(batch.leaving):
                     e = batch.leaving
                     moved = p.hier.tables[p.table[e], :, x[p.dst[e]]] * p.scale[e, None]

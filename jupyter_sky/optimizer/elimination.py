@@ -27,7 +27,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Order:
+class EliminationOrder:
     """Tasks in the order they are taken away; how many numbers that takes in all and at once."""
 
     tasks: tuple[int, ...]
@@ -35,7 +35,7 @@ class Order:
     largest: float
 
 
-def elimination_order(sizes: Sequence[int], edges: Iterable[tuple[int, int]]) -> Order:
+def elimination_order(sizes: Sequence[int], edges: Iterable[tuple[int, int]]) -> EliminationOrder:
     """Greedy order: next goes the task whose removal makes the smallest table.
 
     Examples
@@ -70,11 +70,13 @@ def elimination_order(sizes: Sequence[int], edges: Iterable[tuple[int, int]]) ->
         for w in near[v]:
             current[w] = weight(w)
             heapq.heappush(heap, (current[w], w))
-    return Order(tuple(order), round(total, 3), round(largest, 3))
+    return EliminationOrder(tuple(order), round(total, 3), round(largest, 3))
 
 
 def eliminate(
-    unary: Sequence[Floats], pairs: Iterable[tuple[int, int, Floats]], order: Order | None = None
+    unary: Sequence[Floats],
+    pairs: Iterable[tuple[int, int, Floats]],
+    order: EliminationOrder | None = None,
 ) -> tuple[float, Ints]:
     """Least value of the sum of `unary[v][x_v]` and M[x_u, x_v] over pairs, and where it is.
 
@@ -105,7 +107,7 @@ def eliminate(
         held[u if position[u] < position[v] else v].append(factor)
     value, policies = 0.0, []
     for v in order.tasks:
-        scope, table = _joined(v, held[v])
+        scope, table = _join_factors(v, held[v])
         policies.append((v, scope, table.argmin(0)))
         rest = table.min(0)
         if scope:
@@ -119,7 +121,7 @@ def eliminate(
     return value, x
 
 
-def _joined(v: int, factors: Sequence[Factor]) -> tuple[tuple[int, ...], Floats]:
+def _join_factors(v: int, factors: Sequence[Factor]) -> tuple[tuple[int, ...], Floats]:
     """Sum of tables that know of task v, v's axis first."""
     others = sorted({*itertools.chain.from_iterable(one.scope for one in factors)} - {v})
     axis = {task: k for k, task in enumerate([v, *others])}

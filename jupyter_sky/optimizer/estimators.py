@@ -31,7 +31,7 @@ CPU_TFLOPS = 0.03
 """Assumed peak of one vCPU in 32 bits: half a core at 2 GHz with two 256-bit units."""
 
 
-def ask(estimator: Estimate, offer: Offer, task: str) -> float:
+def estimate_hours(estimator: Estimate, offer: Offer, task: str) -> float:
     """Hours of a task on a machine.
 
     Raises

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from jupyter_sky.optimizer.problem import Objective, Problem
 
 
-class Outcome(NamedTuple):
+class Evaluation(NamedTuple):
     """USD, h of makespan, g of CO2 and the finish time of each task, h."""
 
     cost: float
@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
     finish: tuple[float, ...]
 
 
-def evaluate(problem: Problem, choice: Sequence[int]) -> Outcome:
+def evaluate(problem: Problem, choice: Sequence[int]) -> Evaluation:
     """Cost, makespan and emissions when task v takes its label `choice[v]`.
 
     Examples
@@ -46,10 +46,10 @@ def evaluate(problem: Problem, choice: Sequence[int]) -> Outcome:
         if table.gco2 is not None:
             grams.append(_times(size, table.gco2[place[u]][place[v]]))
     finish = _finish(problem, choice, arrivals)
-    return Outcome(math.fsum(usd), max(finish, default=0.0), math.fsum(grams), finish)
+    return Evaluation(math.fsum(usd), max(finish, default=0.0), math.fsum(grams), finish)
 
 
-def meets(
+def is_within_limits(
     problem: Problem, objective: Objective, choice: Sequence[int], slack: float = 1e-6
 ) -> bool:
     """Whether a plan keeps every limit and side constraint (except the user's own hook)."""
@@ -75,7 +75,7 @@ def meets(
     return True
 
 
-def value(objective: Objective, outcome: Outcome) -> float:
+def objective_value(objective: Objective, outcome: Evaluation) -> float:
     """The number that the objective makes small; the cost with ``time_then_cost``."""
     if objective.kind == "weighted":
         return (

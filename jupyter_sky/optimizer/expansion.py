@@ -11,20 +11,20 @@ import time
 
 import numpy as np
 
-from jupyter_sky.optimizer.additive import Additive
+from jupyter_sky.optimizer.additive import AdditiveProblem
 from jupyter_sky.optimizer.problem import Flags, Floats, Ints
 
 _UNITS = 2**28  # capacities are whole numbers of 32 bits
 
 
-def expand(problem: Additive, x: Ints, until: float) -> Ints:
+def expand_plan(problem: AdditiveProblem, x: Ints, until: float) -> Ints:
     """Improve places x by expansions of one place after the other, until CPU second `until`."""
     best = problem.value(x)
     failed = 0
-    places = _by_promise(problem, x)
+    places = _order_targets(problem, x)
     position = 0
     while failed < len(places) and time.process_time() < until:
-        candidate = _move(problem, x, int(places[position % len(places)]))
+        candidate = _find_best_move(problem, x, int(places[position % len(places)]))
         position += 1
         value = problem.value(candidate)
         if value < best * (1 - 1e-12):
@@ -34,7 +34,7 @@ def expand(problem: Additive, x: Ints, until: float) -> Ints:
     return x
 
 
-def _by_promise(problem: Additive, x: Ints) -> Ints:
+def _order_targets(problem: AdditiveProblem, x: Ints) -> Ints:
     """Places in use, by how much; then those where tasks would be cheapest by themselves."""
     count = problem.unary.shape[1]
     used = np.bincount(x, minlength=count).astype(float)
@@ -44,7 +44,7 @@ def _by_promise(problem: Additive, x: Ints) -> Ints:
     return order[score[order] > 0]
 
 
-def _move(problem: Additive, x: Ints, target: int) -> Ints:
+def _find_best_move(problem: AdditiveProblem, x: Ints, target: int) -> Ints:
     """The best plan in which each task stays or goes to `target`."""
     n = len(x)
     stay = problem.unary[np.arange(n), x].copy()
@@ -62,11 +62,11 @@ def _move(problem: Additive, x: Ints, target: int) -> Ints:
     np.add.at(go, dst, np.maximum(both - tail, 0))
     np.add.at(stay, dst, np.maximum(tail - both, 0))
     arc = np.maximum(head + tail - same - both, 0)
-    moved = _cut(stay, go, src, dst, arc)
+    moved = _find_minimum_cut(stay, go, src, dst, arc)
     return np.where(moved, target, x)
 
 
-def _cut(stay: Floats, go: Floats, src: Ints, dst: Ints, arc: Floats) -> Flags:
+def _find_minimum_cut(stay: Floats, go: Floats, src: Ints, dst: Ints, arc: Floats) -> Flags:
     """Which tasks go: the cheapest split when a tail that stays pays `arc` for a head that goes."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow

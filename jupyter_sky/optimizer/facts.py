@@ -17,15 +17,15 @@ SPIN_UP_HOURS = 2 / 60
 
 VCPU_WATTS, GIB_WATTS = 2.1, 0.392
 """Of a half busy vCPU, and of memory: coefficients of the Cloud Carbon Footprint project."""
-POWER_USE = {"aws": 1.135, "azure": 1.185, "gcp": 1.10}
-OTHER_POWER_USE = 1.2
+PUE = {"aws": 1.135, "azure": 1.185, "gcp": 1.10}
+DEFAULT_PUE = 1.2
 """What a data centre takes for each watt of its machines; their owners' figures for the three."""
 ACCELERATOR_WATTS = {
     **{"A10": 150, "A10G": 150, "A100": 400, "A100-80GB": 400, "B200": 1000, "GH200": 700},
     **{"H100": 700, "H200": 700, "K80": 150, "L4": 72, "L40": 300, "L40S": 350, "M60": 150},
     **{"P100": 250, "P4": 75, "T4": 70, "V100": 300, "V100-32GB": 300, "Inferentia": 75},
 }
-OTHER_WATTS = 300
+DEFAULT_ACCELERATOR_WATTS = 300
 """Rated power of one accelerator, or of one chip of a TPU slice, where its maker's is not known."""
 
 
@@ -59,5 +59,5 @@ def watts(offer: Offer) -> float:
         chips = offer.gpu_count
         if offer.gpu in accelerators.names():
             chips *= accelerators.accelerator(offer.gpu).chips
-        power += chips * ACCELERATOR_WATTS.get(offer.gpu, OTHER_WATTS)
-    return power * POWER_USE.get(offer.cloud, OTHER_POWER_USE)
+        power += chips * ACCELERATOR_WATTS.get(offer.gpu, DEFAULT_ACCELERATOR_WATTS)
+    return power * PUE.get(offer.cloud, DEFAULT_PUE)

@@ -14,14 +14,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from jupyter_sky.optimizer.labels import staircase
+from jupyter_sky.optimizer.labels import find_front_of_two
 from jupyter_sky.optimizer.problem import Floats, Ints, Problem
 
 _CELLS = 12_000_000  # ways on from one task beyond which this is not the way
 
 
 @dataclass(frozen=True)
-class Shape:
+class ForkJoin:
     """First and last task, and the tasks of each branch between them."""
 
     first: int
@@ -41,7 +41,7 @@ class _Step:
 
 
 @dataclass(frozen=True, eq=False)
-class _States:
+class _PartialPaths:
     """Ways to the labels of one task: from which first label, to which label, when, for what."""
 
     first: Ints
@@ -51,7 +51,7 @@ class _States:
     parent: Ints
 
 
-def shape(problem: Problem) -> Shape | None:
+def find_fork_join(problem: Problem) -> ForkJoin | None:
     """The branches of a chain or fork-join; None for any other graph."""
     count, edges = len(problem.tasks), problem.edges
     into = np.bincount(edges.dst, minlength=count)
@@ -71,10 +71,10 @@ def shape(problem: Problem) -> Shape | None:
             tasks.append(v)
             v = after[v]
         branches.append(tuple(tasks))
-    return Shape(first, last, tuple(branches))
+    return ForkJoin(first, last, tuple(branches))
 
 
-def exact(
+def solve_fork_join(
     problem: Problem, kept: Sequence[Ints], prices: Floats, deadline: float, upper: float
 ) -> tuple[str, tuple[int, ...] | None]:
     """The cheapest plan within the deadline (h) that costs at most `upper` (USD).
@@ -93,7 +93,7 @@ def exact(
     ``optimal`` and a plan; ``infeasible`` when none costs so little; ``unknown`` when the graph is
     of another shape or there is too much to keep.
     """
-    found = shape(problem)
+    found = find_fork_join(problem)
     if found is None:
         return "unknown", None
     edge = {
@@ -173,7 +173,9 @@ def _branch(steps, price, togo, begin, limits):
     """Least cost of a branch for each first and last label, and the ways that have it."""
     allowance, due = limits
     count = len(begin)
-    now = _States(np.arange(count), np.arange(count), begin, np.zeros(count), np.arange(count))
+    now = _PartialPaths(
+        np.arange(count), np.arange(count), begin, np.zeros(count), np.arange(count)
+    )
     layers = []
     for step, (cost, time) in zip(steps[:-1], togo[1:], strict=True):
         now = _extend(step, now, price, (cost, time), allowance, due)
@@ -193,7 +195,7 @@ def _branch(steps, price, togo, begin, limits):
     return best, (layers, ends)
 
 
-def _extend(step: _Step, now: _States, price: float, togo, allowance: Floats, due: Floats):
+def _extend(step: _Step, now: _PartialPaths, price: float, togo, allowance: Floats, due: Floats):
     """Every way on to every label of the next task, but those that cannot be part of the best."""
     cost, time = togo
     if len(now.first) * len(step.own_usd) > _CELLS:
@@ -214,6 +216,6 @@ def _extend(step: _Step, now: _States, price: float, togo, allowance: Floats, du
     first, when, usd = now.first[parent], when[good], usd[good]
     group = first * len(step.own_usd) + label
     if not len(group):
-        return _States(first, label, when, usd, parent)
-    best = staircase(np.unique(group, return_inverse=True)[1].reshape(-1), usd, when)
-    return _States(first[best], label[best], when[best], usd[best], parent[best])
+        return _PartialPaths(first, label, when, usd, parent)
+    best = find_front_of_two(np.unique(group, return_inverse=True)[1].reshape(-1), usd, when)
+    return _PartialPaths(first[best], label[best], when[best], usd[best], parent[best])

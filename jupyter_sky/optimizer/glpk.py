@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.optimizer.program import Answer, Program, solve_program
+from jupyter_sky.optimizer.program import Program, ProgramResult, solve_program
 
 _KEPT = "jupyter_sky.glpk"
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Whether swiglpk is there, without importing it."""
     from importlib.util import find_spec
 
@@ -42,7 +42,7 @@ def glpk_solver() -> Any:
     >>> cp.Problem(cp.Minimize(x), [x >= 1]).solve(solver=glpk_solver())  # doctest: +SKIP
     1.0
     """
-    if not installed():
+    if not is_installed():
         raise SkyUsageError(
             "GLPK was asked for, but swiglpk is not installed",
             hint="pip install swiglpk (GPL-3), or leave the choice to solver='auto'",
@@ -84,14 +84,14 @@ def _solver_class() -> Any:
 
         def solve_via_data(
             self, data: Any, warm_start: bool, verbose: bool, solver_opts: Any, solver_cache=None
-        ) -> Answer:
+        ) -> ProgramResult:
             kept = solver_cache.get(_KEPT) if warm_start and solver_cache is not None else None
             answer, kept = solve_program(_program(data), dict(solver_opts), kept)
             if solver_cache is not None:
                 solver_cache[_KEPT] = kept
             return answer
 
-        def invert(self, solution: Answer, inverse_data: Any) -> Any:
+        def invert(self, solution: ProgramResult, inverse_data: Any) -> Any:
             extra = {"bound": solution.bound + inverse_data[s.OFFSET], "nodes": solution.nodes}
             attributes = {s.EXTRA_STATS: extra | {"proof": solution.proof}}
             if solution.x is None and solution.status == s.USER_LIMIT:

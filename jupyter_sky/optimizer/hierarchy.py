@@ -104,9 +104,11 @@ class Hierarchy:
         out = h + scale * self.inside[table, 0]
         for level in range(1, len(self.nodes)):
             leaving = h + scale * self.inside[table, level]
-            np.minimum(out, _least(leaving, self.nodes[level])[:, self.nodes[level]], out=out)
+            np.minimum(
+                out, _group_minimum(leaving, self.nodes[level])[:, self.nodes[level]], out=out
+            )
         if self.across[0].size:
-            best = _least(h, self.row_class)
+            best = _group_minimum(h, self.row_class)
             there = (best[:, :, None] + _times(scale[:, :, None], self.across[table])).min(1)
             np.minimum(out, there[:, self.column_class], out=out)
         return out
@@ -114,16 +116,16 @@ class Hierarchy:
     def _backward(self, h: Floats, scale: Floats, table: Ints) -> Floats:
         out = h + scale * self.inside[table, 0]
         for level in range(1, len(self.nodes)):
-            best = _least(h, self.nodes[level])[:, self.nodes[level]]
+            best = _group_minimum(h, self.nodes[level])[:, self.nodes[level]]
             np.minimum(out, best + scale * self.inside[table, level], out=out)
         if self.across[0].size:
-            best = _least(h, self.column_class)
+            best = _group_minimum(h, self.column_class)
             there = (best[:, None, :] + _times(scale[:, :, None], self.across[table])).min(2)
             np.minimum(out, there[:, self.row_class], out=out)
         return out
 
 
-def hierarchy(tables: Sequence[Floats], levels: Mapping[str, Ints]) -> Hierarchy:
+def find_hierarchy(tables: Sequence[Floats], levels: Mapping[str, Ints]) -> Hierarchy:
     """Find the structure of tables of transfers.
 
     Parameters
@@ -200,7 +202,7 @@ def _times(scale: Floats, across: Floats) -> Floats:
     return np.where(apart, np.inf, scale * np.where(apart, 0.0, across))
 
 
-def _least(values: Floats, groups: Ints) -> Floats:
+def _group_minimum(values: Floats, groups: Ints) -> Floats:
     """Minimum over the columns of each group."""
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]

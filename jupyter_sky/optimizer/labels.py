@@ -9,7 +9,7 @@ import numpy as np
 from jupyter_sky.optimizer.problem import Flags, Floats, Ints, Objective, Problem
 
 
-def allowed(problem: Problem) -> list[Flags]:
+def allowed_labels(problem: Problem) -> list[Flags]:
     """Labels of each task that every mask leaves and that can be had at all."""
     flags = [
         np.isfinite(task.usd)
@@ -23,7 +23,7 @@ def allowed(problem: Problem) -> list[Flags]:
     return flags
 
 
-def as_flags(problem: Problem, kept: Sequence[Ints]) -> list[Flags]:
+def make_flags(problem: Problem, kept: Sequence[Ints]) -> list[Flags]:
     """Kept labels as one flag for each label."""
     return [
         np.isin(np.arange(len(task)), labels)
@@ -31,7 +31,7 @@ def as_flags(problem: Problem, kept: Sequence[Ints]) -> list[Flags]:
     ]
 
 
-def pareto(problem: Problem, objective: Objective, kept: Sequence[Ints]) -> list[Ints]:
+def pareto_labels(problem: Problem, objective: Objective, kept: Sequence[Ints]) -> list[Ints]:
     """Labels that no other label of the task at an equal place beats in all that counts.
 
     What counts is the cost, the emissions where the objective knows of them, run time and delay
@@ -78,7 +78,7 @@ def _criteria(problem: Problem, objective: Objective, v: int, labels: Ints) -> l
         objective.budget_usd is not None
     ):
         names.append("usd")
-    if objective.timed:
+    if objective.is_timed:
         names += ["hours", "ready_hours"]
     if carbon:
         names.append("gco2")
@@ -101,9 +101,11 @@ def _front(problem: Problem, objective: Objective, v: int, labels: Ints, equal: 
     if len(columns) == 1:
         columns = [columns[0], np.zeros(len(labels))]
     if len(columns) == 2:
-        return labels[np.sort(staircase(group, *columns))]
+        return labels[np.sort(find_front_of_two(group, *columns))]
     table = np.stack(columns, axis=1)
-    survivors = [_compare(table, np.flatnonzero(group == g)) for g in range(group.max() + 1)]
+    survivors = [
+        _find_front_of_many(table, np.flatnonzero(group == g)) for g in range(group.max() + 1)
+    ]
     return labels[np.sort(np.concatenate(survivors))]
 
 
@@ -116,7 +118,7 @@ def _varies(column: Floats, group: Ints) -> bool:
     return bool((low < high).any())
 
 
-def staircase(group: Ints, first: Floats, second: Floats) -> Ints:
+def find_front_of_two(group: Ints, first: Floats, second: Floats) -> Ints:
     """Two criteria: along the first, only what is new in the second."""
     rank = np.unique(second, return_inverse=True)[1].reshape(-1)
     order = np.lexsort((np.arange(len(group)), rank, first, group))
@@ -126,7 +128,7 @@ def staircase(group: Ints, first: Floats, second: Floats) -> Ints:
     return order[level < before]
 
 
-def _compare(table: Floats, members: Ints) -> Ints:
+def _find_front_of_many(table: Floats, members: Ints) -> Ints:
     """Any number of criteria: every label against every other."""
     part = table[members]
     no_worse = (part[:, None, :] <= part[None, :, :]).all(2)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jupyter_sky.optimizer.additive import Additive
-from jupyter_sky.optimizer.dual import Dual
-from jupyter_sky.optimizer.hierarchy import hierarchy
-from jupyter_sky.optimizer.paths import Walk, cheapen
+from jupyter_sky.optimizer.additive import AdditiveProblem
+from jupyter_sky.optimizer.dual import DualBound
+from jupyter_sky.optimizer.hierarchy import find_hierarchy
+from jupyter_sky.optimizer.paths import TimedPlan, reduce_cost
 from jupyter_sky.optimizer.problem import Floats, Ints, Problem
 
 _SWEEPS = 6
@@ -24,7 +24,7 @@ _CELLS = 4_000_000  # numbers that the tables of all edges may have
 
 
 @dataclass(frozen=True, eq=False)
-class Prices:
+class TimePrices:
     """USD for an hour: of a start that waits for stores, and on each edge with its head's work."""
 
     start: Floats
@@ -32,17 +32,17 @@ class Prices:
 
 
 def priced_plans(
-    problem: Problem, kept: Sequence[Ints], prices: Prices, deadline: float
+    problem: Problem, kept: Sequence[Ints], prices: TimePrices, deadline: float
 ) -> Iterator[tuple[int, ...]]:
     """Plans within the deadline (h), as prices go up and down around those given."""
     used = np.unique(np.concatenate([t.place[k] for t, k in zip(problem.tasks, kept, strict=True)]))
     if len(problem.edges) * len(used) ** 2 > _CELLS:
         return
-    walk = Walk(problem, kept)
+    walk = TimedPlan(problem, kept)
     messages = None
     for step in _STEPS:
         sums, label = _priced(problem, kept, used, prices, step)
-        dual = Dual(sums, messages)
+        dual = DualBound(sums, messages)
         for _ in range(_SWEEPS):
             dual.sweep()
         dual.descend()
@@ -50,12 +50,12 @@ def priced_plans(
         choice = tuple(int(label[v, k]) for v, k in enumerate(dual.x))
         walk.take(choice)
         if max(walk.finish) <= deadline:
-            yield cheapen(problem, kept, choice, deadline)
+            yield reduce_cost(problem, kept, choice, deadline)
 
 
 def _priced(
-    problem: Problem, kept: Sequence[Ints], used: Ints, prices: Prices, step: float
-) -> tuple[Additive, Ints]:
+    problem: Problem, kept: Sequence[Ints], used: Ints, prices: TimePrices, step: float
+) -> tuple[AdditiveProblem, Ints]:
     """The sum of USD and of hours at their prices, over the places in use."""
     edges, count = problem.edges, len(problem.tasks)
     flow = prices.start.copy()
@@ -77,5 +77,7 @@ def _priced(
         for scale, k, price in zip(edges.scale, edges.table, prices.edge, strict=True)
     ]
     own = np.arange(len(edges))
-    dense = hierarchy(tables or [np.zeros((len(used),) * 2)], {})
-    return Additive(unary, label, edges.src, edges.dst, np.ones(len(edges)), own, dense), label
+    dense = find_hierarchy(tables or [np.zeros((len(used),) * 2)], {})
+    return AdditiveProblem(
+        unary, label, edges.src, edges.dst, np.ones(len(edges)), own, dense
+    ), label

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..clouds.support import DEDICATED_HOST, PROVIDERS, TPU, launch_obstacle
-from .constraints import _OnOffers
-from .market import Market, Pool
+from .constraints import _OfferDemand
+from .market import Market, OfferPool
 from .problem import Flags
 
 
 @dataclass(frozen=True)
-class Launchable(_OnOffers):
+class Launchable(_OfferDemand):
     """Only offers that can be launched from here; see `clouds.support.launch_obstacle`."""
 
     @property
@@ -21,11 +21,11 @@ class Launchable(_OnOffers):
         """``only what can be launched from here``"""
         return f"only what can be launched from here{self._for()}"
 
-    def allowed(self, market: Market, pool: Pool) -> Flags:
+    def allowed(self, market: Market, pool: OfferPool) -> Flags:
         """Offers of clouds that can launch them, by columns: a pool holds 100,000 and more."""
         table = market.catalog.offers
-        clouds = [code for code, word in enumerate(table.words("cloud")) if word in PROVIDERS]
-        slices = _prefixed(table.words("accelerator"), TPU)
+        clouds = [code for code, word in enumerate(table.categories("cloud")) if word in PROVIDERS]
+        slices = _prefixed(table.categories("accelerator"), TPU)
         allowed = pool.service < 0
         listed = np.flatnonzero(pool.row >= 0)
         rows = pool.row[listed]
@@ -33,7 +33,8 @@ class Launchable(_OnOffers):
         sold &= ~np.isin(table.values("accelerator")[rows], slices)
         for cloud, prefix in DEDICATED_HOST.items():
             hosts = np.isin(
-                table.values("instance_type")[rows], _prefixed(table.words("instance_type"), prefix)
+                table.values("instance_type")[rows],
+                _prefixed(table.categories("instance_type"), prefix),
             )
             sold &= ~(hosts & (table.values("cloud")[rows] == table.code("cloud", cloud)))
         allowed[listed] &= sold

@@ -8,16 +8,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from jupyter_sky.optimizer.additive import additive, weights
-from jupyter_sky.optimizer.dual import Dual
-from jupyter_sky.optimizer.evaluate import evaluate, meets, value
-from jupyter_sky.optimizer.forkjoin import exact
-from jupyter_sky.optimizer.labels import pareto
-from jupyter_sky.optimizer.lagrange import Prices, priced_plans
-from jupyter_sky.optimizer.model import Model
-from jupyter_sky.optimizer.paths import Paths, cheapen, fast_plan, hour_tables, in_time, paths
+from jupyter_sky.optimizer.additive import criterion_weights, make_additive
+from jupyter_sky.optimizer.dual import DualBound
+from jupyter_sky.optimizer.evaluate import evaluate, is_within_limits, objective_value
+from jupyter_sky.optimizer.forkjoin import solve_fork_join
+from jupyter_sky.optimizer.labels import pareto_labels
+from jupyter_sky.optimizer.lagrange import TimePrices, priced_plans
+from jupyter_sky.optimizer.model import CompiledModel
+from jupyter_sky.optimizer.paths import (
+    PathBounds,
+    bound_paths,
+    build_hour_tables,
+    find_labels_in_time,
+    make_fast_plan,
+    reduce_cost,
+)
 from jupyter_sky.optimizer.problem import Floats, Ints
-from jupyter_sky.optimizer.work import Answer, Work
+from jupyter_sky.optimizer.work import SolveContext, SolverResult
 
 _NOISE = 1e-9
 _SWEEPS = 16
@@ -26,55 +33,57 @@ _LARGE = 500_000  # labels beyond which plans are not improved task by task
 _EXCESS = (1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, np.inf)
 
 
-class Search:
+class DeadlineSearch:
     """Bounds and filters before the model, and the best plan they come by."""
 
-    def __init__(self, work: Work, kept: Sequence[Ints]) -> None:
+    def __init__(self, work: SolveContext, kept: Sequence[Ints]) -> None:
         self.work, self.problem, self.objective = work, work.problem, work.objective
         self.kept = list(kept)
         self.best, self.choice = np.inf, None
         self.low = 0.0  # no plan has a smaller value
         self.low_sum = 0.0  # nor a smaller additive part
-        self.paths: Paths | None = None
+        self.paths: PathBounds | None = None
         self.hard = bool(self.problem.hook)
 
-    def prepare(self) -> Answer | None:
+    def prepare(self) -> SolverResult | None:
         """Everything before the model; an answer when none is needed."""
-        if self.objective.timed:
-            late = self._time()
+        if self.objective.is_timed:
+            late = self._bound_time()
             if late is not None:
                 return late
-        self.kept = pareto(self.problem, self.objective, self.kept)
+        self.kept = pareto_labels(self.problem, self.objective, self.kept)
         if not self.hard:
-            for plan in self._plans():
-                self.offer(plan)
-        if self.closed():
-            return Answer("optimal", self.choice, self.best, "paths")
+            for plan in self._try_quick_plans():
+                self.try_plan(plan)
+        if self.is_closed():
+            return SolverResult("optimal", self.choice, self.best, "paths")
         if self._has_sum():
-            self._sum()
-            if self.closed():
-                return Answer("optimal", self.choice, self.best, "dual")
+            self._bound_sum()
+            if self.is_closed():
+                return SolverResult("optimal", self.choice, self.best, "dual")
         if not all(len(labels) for labels in self.kept):
             if self.choice is None:
-                return Answer("infeasible", None, np.inf, "presolve")
-            return Answer("optimal", self.choice, self.best, "dual")
+                return SolverResult("infeasible", None, np.inf, "presolve")
+            return SolverResult("optimal", self.choice, self.best, "dual")
         return None
 
-    def offer_priced(self, model: Model) -> Floats | None:
+    def try_time_prices(self, model: CompiledModel) -> Floats | None:
         """Plans at the prices of time that the relaxed model found; the prices on edges."""
         deadline = self.objective.deadline_h
-        if deadline is None or not model.clock or self._large():
+        if deadline is None or not model.clock or self._is_large():
             return None
         starts = np.maximum(model.clock[0].dual_value, 0) / model.scale
         edges = np.zeros(0)
         if len(model.clock) > 2:
             edges = np.maximum(model.clock[2].dual_value, 0) / model.scale
         limit = deadline * (1 + _NOISE)
-        for plan in priced_plans(self.problem, self.kept, Prices(starts, edges), limit):
-            self.offer(plan)
+        for plan in priced_plans(self.problem, self.kept, TimePrices(starts, edges), limit):
+            self.try_plan(plan)
         return edges
 
-    def branches(self, prices: Floats | None, rise: Sequence[Floats], low: float) -> Answer | None:
+    def solve_branches(
+        self, prices: Floats | None, rise: Sequence[Floats], low: float
+    ) -> SolverResult | None:
         """Chains and fork-joins under nothing but a deadline are solved without the model.
 
         A plan is looked for below a limit a little above the bound, then below higher ones: the
@@ -94,37 +103,43 @@ class Search:
             ]
             status, choice = "infeasible", None
             if all(len(labels) for labels in near):
-                status, choice = exact(problem, near, prices, deadline * (1 + _NOISE), limit)
+                status, choice = solve_fork_join(
+                    problem, near, prices, deadline * (1 + _NOISE), limit
+                )
             if status == "unknown":
                 return None
-            self.offer(choice)
+            self.try_plan(choice)
             if status == "optimal" or limit >= self.best:
-                return Answer("optimal", self.choice, self.best, "elimination")
+                return SolverResult("optimal", self.choice, self.best, "elimination")
             self.low = max(self.low, limit)
             if time.process_time() > self.work.begin + 0.5 * (self.work.until - self.work.begin):
                 return None
         return None
 
-    def known(self) -> Answer:
+    def current_result(self) -> SolverResult:
         status = "feasible" if self.choice is not None else "unknown"
-        return Answer(status, self.choice, self.low, "limit")
+        return SolverResult(status, self.choice, self.low, "limit")
 
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         return self.choice is not None and self.best - self.low <= _NOISE * abs(self.best)
 
-    def offer(self, choice: tuple[int, ...] | None) -> None:
+    def try_plan(self, choice: tuple[int, ...] | None) -> None:
         """Take a plan when it keeps all limits and is better."""
-        if choice is None or self.hard or not meets(self.problem, self.objective, choice, _NOISE):
+        if (
+            choice is None
+            or self.hard
+            or not is_within_limits(self.problem, self.objective, choice, _NOISE)
+        ):
             return
-        reached = value(self.objective, evaluate(self.problem, choice))
+        reached = objective_value(self.objective, evaluate(self.problem, choice))
         if reached < self.best:
             self.best, self.choice = reached, choice
 
-    def _time(self) -> Answer | None:
+    def _bound_time(self) -> SolverResult | None:
         """Paths, and labels that are too late for the deadline."""
         if self.work.state.hours is None:
-            self.work.state = replace(self.work.state, hours=hour_tables(self.problem))
-        self.paths = paths(self.problem, self.kept, self.work.state.hours)
+            self.work.state = replace(self.work.state, hours=build_hour_tables(self.problem))
+        self.paths = bound_paths(self.problem, self.kept, self.work.state.hours)
         deadline = self.objective.deadline_h
         if self.objective.kind == "time":
             self.low = self.paths.bound
@@ -133,44 +148,46 @@ class Search:
         if deadline is None:
             return None
         if deadline < self.paths.bound * (1 - _NOISE):
-            return Answer("infeasible", None, np.inf, "paths")
-        self.kept = in_time(self.problem, self.kept, self.paths, deadline * (1 + _NOISE))
+            return SolverResult("infeasible", None, np.inf, "paths")
+        self.kept = find_labels_in_time(
+            self.problem, self.kept, self.paths, deadline * (1 + _NOISE)
+        )
         if not all(len(labels) for labels in self.kept):
-            return Answer("infeasible", None, np.inf, "paths")
+            return SolverResult("infeasible", None, np.inf, "paths")
         return None
 
-    def _plans(self) -> Iterator[tuple[int, ...]]:
+    def _try_quick_plans(self) -> Iterator[tuple[int, ...]]:
         """Plans that are quick to come by."""
         if self.paths is None:
             return
         deadline = self.objective.deadline_h
-        quick = fast_plan(self.problem, self.kept, self.paths)
+        quick = make_fast_plan(self.problem, self.kept, self.paths)
         yield quick
         if deadline is not None:
-            yield fast_plan(self.problem, self.kept, self.paths, deadline)
-        if self.objective.kind != "time" and not self._large():
+            yield make_fast_plan(self.problem, self.kept, self.paths, deadline)
+        if self.objective.kind != "time" and not self._is_large():
             hours = evaluate(self.problem, quick).hours
             for limit in (deadline,) if deadline else (hours, 1.2 * hours, 1.5 * hours, 2 * hours):
-                yield cheapen(self.problem, self.kept, quick, limit * (1 + _NOISE))
+                yield reduce_cost(self.problem, self.kept, quick, limit * (1 + _NOISE))
 
-    def _large(self) -> bool:
+    def _is_large(self) -> bool:
         return sum(len(labels) for labels in self.kept) > _LARGE
 
     def _has_sum(self) -> bool:
         return self.objective.kind != "time" or self.objective.budget_usd is not None
 
     def _weight(self) -> tuple[float, float]:
-        return (1.0, 0.0) if self.objective.kind == "time" else weights(self.objective)
+        return (1.0, 0.0) if self.objective.kind == "time" else criterion_weights(self.objective)
 
-    def _sum(self) -> None:
+    def _bound_sum(self) -> None:
         """Bound the additive part, try its plans, and drop labels that cost too much."""
         problem = self.problem
         flags = [
             np.isin(np.arange(len(t)), k) for t, k in zip(problem.tasks, self.kept, strict=True)
         ]
         state = self.work.state
-        sums = additive(problem, flags, self._weight(), state.sums)
-        dual = Dual(sums, state.messages)
+        sums = make_additive(problem, flags, self._weight(), state.sums)
+        dual = DualBound(sums, state.messages)
         pause = self.work.begin + 0.4 * (self.work.until - self.work.begin)
         for sweep in range(_SWEEPS):
             before = dual.bound
@@ -187,18 +204,20 @@ class Search:
         self.work.state = replace(state, sums=sums.hier, messages=(dual.into, dual.back))
         self._bounds(dual.bound)
         self._try_places(sums, dual.x)
-        if self.closed():
+        if self.is_closed():
             return
         limit = self._sum_limit()
         if np.isfinite(limit):
-            self._filter(sums, dual, limit)
+            self._filter_labels(sums, dual, limit)
 
     def _try_places(self, sums, x: Ints) -> None:
         choice = tuple(int(sums.label[v, place]) for v, place in enumerate(x))
-        self.offer(choice)
-        if self.paths is not None and self.objective.deadline_h and not self._large():
-            self.offer(
-                cheapen(self.problem, self.kept, choice, self.objective.deadline_h * (1 + _NOISE))
+        self.try_plan(choice)
+        if self.paths is not None and self.objective.deadline_h and not self._is_large():
+            self.try_plan(
+                reduce_cost(
+                    self.problem, self.kept, choice, self.objective.deadline_h * (1 + _NOISE)
+                )
             )
 
     def _bounds(self, low: float) -> None:
@@ -223,8 +242,8 @@ class Search:
             limits.append(objective.budget_usd)
         return min(limits)
 
-    def _filter(self, sums, dual: Dual, limit: float) -> None:
-        """Labels that would take a plan over the limit: `Dual.edge_bound` has the proof.
+    def _filter_labels(self, sums, dual: DualBound, limit: float) -> None:
+        """Labels that would take a plan over the limit: `DualBound.edge_bound` has the proof.
 
         A label that is not the best of its place adds at least what it costs more than that one.
         """
@@ -239,9 +258,9 @@ class Search:
             extra = np.maximum(own - sums.unary[v, place], 0)
             self.kept[v] = labels[low + rise[v, place] + extra <= margin]
         if self.paths is not None and all(len(labels) for labels in self.kept):
-            self._again()
+            self._filter_again()
 
-    def spread(self, values: Floats) -> list[Floats]:
+    def expand_values(self, values: Floats) -> list[Floats]:
         """Values of the kept labels as values of all labels of each task; 0 for the others."""
         ends = np.cumsum([len(labels) for labels in self.kept])[:-1]
         wide = [np.zeros(len(task)) for task in self.problem.tasks]
@@ -249,7 +268,7 @@ class Search:
             full[labels] = part
         return wide
 
-    def drop(self, rise: Sequence[Floats], low: float) -> None:
+    def drop_labels(self, rise: Sequence[Floats], low: float) -> None:
         """Remove labels whose reduced cost alone is too much; those of the plan at hand stay."""
         plan = self.choice or (-1,) * len(self.kept)
         self.kept = [
@@ -257,18 +276,18 @@ class Search:
             for labels, part, own in zip(self.kept, rise, plan, strict=True)
         ]
         if self.paths is not None and all(len(labels) for labels in self.kept):
-            self._again()
+            self._filter_again()
 
-    def _again(self) -> None:
+    def _filter_again(self) -> None:
         """Fewer labels can make later paths, which can make fewer labels."""
         deadline = self._time_limit()
         if not np.isfinite(deadline):
             return
-        again = paths(self.problem, self.kept, self.work.state.hours)
+        again = bound_paths(self.problem, self.kept, self.work.state.hours)
         if again.bound > deadline * (1 + _NOISE):
             self.kept = [labels[:0] for labels in self.kept]
             return
-        self.kept = in_time(self.problem, self.kept, again, deadline * (1 + _NOISE))
+        self.kept = find_labels_in_time(self.problem, self.kept, again, deadline * (1 + _NOISE))
 
     def _time_limit(self) -> float:
         """What the makespan of a better plan can be at most."""

@@ -1,7 +1,7 @@
 """Transfers as linear terms: what an edge costs and lasts, in variables linear in places.
 
 The product of two choices is made linear with one variable for each node of a tree of places
-rather than one for each pair of candidates; `Links` says how, and why nothing is lost.
+rather than one for each pair of candidates; `TransferRows` says how, and why nothing is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NOISE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class PriceTree:
     """Tables as M[k][i, j] = base[k, i] + the sum of `weight[k, a]` over nodes a that i is in and
     j is not.
 
@@ -33,7 +33,7 @@ class Tree:
     base: Floats
 
 
-def tree(hier: Hierarchy) -> Tree | None:
+def find_price_tree(hier: Hierarchy) -> PriceTree | None:
     """The tables as a tree with a price to leave each node; None where they are no tree.
 
     Examples
@@ -63,10 +63,10 @@ def tree(hier: Hierarchy) -> Tree | None:
             members.append(here)
             weights.append(np.maximum(part[:, 0], 0))
     if not members:
-        return Tree(np.zeros((0, hier.places), bool), np.zeros((len(inside), 0)), inside[:, 0])
+        return PriceTree(np.zeros((0, hier.places), bool), np.zeros((len(inside), 0)), inside[:, 0])
     weight = np.stack(weights, axis=1)
     used = weight.any(0)
-    return Tree(np.stack(members)[used], weight[:, used], inside[:, 0])
+    return PriceTree(np.stack(members)[used], weight[:, used], inside[:, 0])
 
 
 def _leaving_top(hier: Hierarchy) -> Floats | None:
@@ -80,7 +80,7 @@ def _leaving_top(hier: Hierarchy) -> Floats | None:
 
 
 @dataclass
-class Triplets:
+class TripletMatrix:
     """A sparse matrix in the making."""
 
     rows: list[Ints] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Triplets:
         return csr_array((data, where), shape=(rows, columns))
 
 
-class Links:
+class TransferRows:
     """Rows and terms of all edges, over label variables s and link variables w >= 0.
 
     Where one end of an edge has one place left, its terms are linear in s alone. Else either
@@ -133,9 +133,9 @@ class Links:
     """
 
     def __init__(self, kinds: int) -> None:
-        self.less, self.less_w = Triplets(), Triplets()
-        self.equal, self.equal_w = Triplets(), Triplets()
-        self.terms = [(Triplets(), Triplets()) for _ in range(kinds)]
+        self.less, self.less_w = TripletMatrix(), TripletMatrix()
+        self.equal, self.equal_w = TripletMatrix(), TripletMatrix()
+        self.terms = [(TripletMatrix(), TripletMatrix()) for _ in range(kinds)]
         self.less_rows = self.equal_rows = self.variables = 0
         self.forbidden: list[int] = []
 
@@ -145,7 +145,7 @@ class Links:
         ends: tuple[tuple[Ints, Ints], tuple[Ints, Ints]],
         tables: list[Floats],
         scale: float,
-        shape: tuple[Tree | Hierarchy, list[int]] | None,
+        shape: tuple[PriceTree | Hierarchy, list[int]] | None,
     ) -> None:
         """Write one edge.
 
@@ -174,17 +174,17 @@ class Links:
             self._linear(edge, right, [part[0, at_b] for part in small])
         elif shape is None or len(a) * len(b) <= self._size(shape[0], a, b):
             self._pairs(edge, (left, at_a), (right, at_b), small)
-        elif isinstance(shape[0], Tree):
+        elif isinstance(shape[0], PriceTree):
             self._tree(edge, ends, (a, b), scale, shape)
         else:
             self._levels(edge, ends, a, scale, shape)
 
-    def _size(self, shape: Tree | Hierarchy, a: Ints, b: Ints) -> int:
+    def _size(self, shape: PriceTree | Hierarchy, a: Ints, b: Ints) -> int:
         """About how many variables the structure would take."""
-        if isinstance(shape, Tree):
+        if isinstance(shape, PriceTree):
             return self._nodes(shape, a, b).size
         rows, columns = (np.unique(part).size for part in (shape.row_class[a], shape.column_class))
-        return len(a) * 2 + (0 if _flat(shape) else rows * columns)
+        return len(a) * 2 + (0 if _is_flat(shape) else rows * columns)
 
     def _linear(self, edge: int, columns: Ints, amounts: list[Floats]) -> None:
         for (over_s, _), values in zip(self.terms, amounts, strict=True):
@@ -207,7 +207,7 @@ class Links:
             over_w.add(edge, w.reshape(-1), np.where(bad, 0.0, part).reshape(-1))
 
     @staticmethod
-    def _nodes(shape: Tree, a: Ints, b: Ints) -> Ints:
+    def _nodes(shape: PriceTree, a: Ints, b: Ints) -> Ints:
         """Nodes that data may leave: some place of the tail inside, some of the head outside."""
         return np.flatnonzero(shape.member[:, a].any(1) & ~shape.member[:, b].all(1))
 
@@ -249,7 +249,7 @@ class Links:
                     now[members] = self._leave(row, np.unique(below[members]))
             self._price(edge, level, now, a, scale, shape)
             below = now
-        if hier.nodes[top].max() and not _flat(hier):
+        if hier.nodes[top].max() and not _is_flat(hier):
             self._across(edge, (a, below), (right, to), scale, shape)
 
     def _leave_places(self, edge: int, ends, a: Ints, scale: float, shape) -> Ints:
@@ -289,7 +289,7 @@ class Links:
         for (_, over_w), k in zip(self.terms, which, strict=True):
             if level < len(hier.nodes) - 1:
                 out = hier.inside[k, level + 1, places]
-            elif _flat(hier):
+            elif _is_flat(hier):
                 out = hier.across[k].min(1)[hier.row_class[places]]
             else:
                 out = 0.0
@@ -319,7 +319,7 @@ class Links:
             self.equal_rows += 1
 
 
-def _flat(hier: Hierarchy) -> bool:
+def _is_flat(hier: Hierarchy) -> bool:
     """Whether to leave the coarsest node costs the same wherever it leads, and the most."""
     out = _leaving_top(hier)
     return out is not None and bool((out >= hier.inside[:, -1]).all())

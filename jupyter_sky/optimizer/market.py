@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..offers import Offer
-from ..preemption.priors import ON_DEMAND, spot_lives
+from ..preemption.priors import ON_DEMAND, spot_lifetimes
 from ..preemption.recomputation import Lives
 from ..resources import Resources
-from ..tracker.estimates import share_taken_back
-from ..tracker.observations import family
+from ..tracker.estimates import preempted_share
+from ..tracker.observations import quota_family
 from .moves import Site
 from .problem import Flags, Floats, Ints
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..tracker.records import Price
 
 
-class View:
+class OfferColumns:
     """What the offers' table of one catalog says of each row, worked out once.
 
     Attributes
@@ -49,7 +49,7 @@ class View:
             table.values(name).astype(np.int64)
             for name in ("cloud", "region", "zone", "instance_type")
         )
-        regions, zones = len(table.words("region")) + 1, len(table.words("zone")) + 1
+        regions, zones = len(table.categories("region")) + 1, len(table.categories("zone")) + 1
         keys, rows, site = np.unique(
             (cloud * regions + region) * zones + zone, return_index=True, return_inverse=True
         )
@@ -61,7 +61,7 @@ class View:
         rank[order] = np.arange(len(keys))
         self.sites: list[Site] = [names[index] for index in order]
         self.site = rank[site.reshape(-1)]
-        types = len(table.words("instance_type")) + 1
+        types = len(table.categories("instance_type")) + 1
         _, self.first, machine = np.unique(
             cloud * types + kind, return_index=True, return_inverse=True
         )
@@ -69,20 +69,23 @@ class View:
         self.machines: dict[int, Offer] = {}
 
     @cached_property
-    def lives(self) -> Lives:
+    def lifetimes(self) -> Lives:
         """Lifetimes of spot machines for each row, by interruption bands and sizes alone."""
         table, rows = self.catalog.offers, self.catalog.rows("interruptions")
-        regions, types = len(table.words("region")) + 1, len(table.words("instance_type")) + 1
+        regions, types = (
+            len(table.categories("region")) + 1,
+            len(table.categories("instance_type")) + 1,
+        )
         codes, shares = [], []
         for row in rows:
             found = [table.code(n, row[n]) for n in ("cloud", "region", "instance_type")]
             if min(found) >= 0:
                 band = self.catalog.interruption(row["cloud"], row["region"], row["instance_type"])
                 codes.append((found[0] * regions + found[1]) * types + found[2])
-                shares.append(share_taken_back(band))
+                shares.append(preempted_share(band))
         vcpus = table.values("vcpus")
         if not codes:
-            return spot_lives(np.full(len(table), np.nan), vcpus)
+            return spot_lifetimes(np.full(len(table), np.nan), vcpus)
         order = np.argsort(codes)
         known, share = np.array(codes)[order], np.array(shares)[order]
         cloud, region, kind = (
@@ -90,16 +93,16 @@ class View:
         )
         mine = (cloud * regions + region) * types + kind
         at = np.minimum(np.searchsorted(known, mine), len(known) - 1)
-        return spot_lives(np.where(known[at] == mine, share[at], np.nan), vcpus)
+        return spot_lifetimes(np.where(known[at] == mine, share[at], np.nan), vcpus)
 
 
-_last: list[View] = []
+_last: list[OfferColumns] = []
 
 
-def view(catalog: Catalog) -> View:
+def get_offer_columns(catalog: Catalog) -> OfferColumns:
     """The view of a catalog; that of the last one is kept."""
     if not _last or _last[0].catalog is not catalog:
-        _last[:] = [View(catalog)]
+        _last[:] = [OfferColumns(catalog)]
     return _last[0]
 
 
@@ -107,7 +110,7 @@ _COLUMNS = ("row", "site", "machine", "spot", "price", "need", "service", "floor
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class OfferPool:
     """Offers that meet a request, in the order of their sites; every array has one entry each.
 
     Attributes
@@ -147,7 +150,7 @@ class Pool:
     def classes(self) -> tuple[Ints, Ints]:
         """Offers alike in all but place and price: one offer of each class, each offer's class."""
         key = self.machine * (len(self.services) + 1) + self.service + 1
-        # the early part of a hazard is 0 or in proportion to its floor: see `spot_lives`
+        # the early part of a hazard is 0 or in proportion to its floor: see `spot_lifetimes`
         floors, floor = np.unique(self.floor, return_inverse=True)
         key = (key * 2 + self.spot) * 2 + (self.early > 0)
         key = key * max(1, len(floors)) + floor.reshape(-1)
@@ -155,17 +158,17 @@ class Pool:
         _, first, at = np.unique(key, return_index=True, return_inverse=True)
         return first, at.reshape(-1)
 
-    def lives(self, which: np.ndarray, nodes: Floats | float = 1.0) -> Lives:
+    def lifetimes(self, which: np.ndarray, nodes: Floats | float = 1.0) -> Lives:
         """Lifetimes of the machines of some offers, so many together."""
         return Lives(self.floor[which], self.early[which], self.scale, nodes)
 
     @cached_property
-    def life(self) -> Floats:
+    def mean_life_hours(self) -> Floats:
         """Hours that machines run for each that is taken back, in their first day."""
         first, at = self.classes
-        return self.lives(first).hours_per_loss()[at]
+        return self.lifetimes(first).hours_per_loss()[at]
 
-    def take(self, which: np.ndarray) -> Pool:
+    def take(self, which: np.ndarray) -> OfferPool:
         """Some of the offers."""
         return replace(self, **{name: getattr(self, name)[which] for name in _COLUMNS})
 
@@ -196,12 +199,12 @@ class Market:
     knowledge: Knowledge | None = None
     beliefs: Beliefs | None = None
     prices: dict[Snapshot, Price] = field(default_factory=dict)
-    _pools: dict[tuple[Resources, ...], Pool] = field(default_factory=dict)
+    _pools: dict[tuple[Resources, ...], OfferPool] = field(default_factory=dict)
     _machines: dict[int, Offer] = field(default_factory=dict)
     _families: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.view = view(self.catalog)
+        self.view = get_offer_columns(self.catalog)
         self.sites: list[Site] = list(self.view.sites)
         known = {site: index for index, site in enumerate(self.sites)}
         self._own_sites = []
@@ -216,7 +219,7 @@ class Market:
 
     # -- offers ------------------------------------------------------------------------------
 
-    def pool(self, needs: tuple[Resources, ...]) -> Pool:
+    def pool(self, needs: tuple[Resources, ...]) -> OfferPool:
         """Offers of known price that meet any of these requests, in canonical order."""
         if needs not in self._pools:
             parts = []
@@ -224,10 +227,10 @@ class Market:
                 if self.listed:
                     parts.append(self._of_catalog(need, index))
                 parts.append(self._of_own(need, index))
-            self._pools[needs] = _joined(parts, len(needs) > 1)
+            self._pools[needs] = _join_pools(parts, len(needs) > 1)
         return self._pools[needs]
 
-    def _of_catalog(self, need: Resources, index: int) -> Pool:
+    def _of_catalog(self, need: Resources, index: int) -> OfferPool:
         found = self.catalog.filter(need)
         priced = np.flatnonzero(~np.isnan(found.price))
         rows, spot = found.rows[priced], found.spot[priced]
@@ -240,10 +243,10 @@ class Market:
             service = found.service[priced][order].astype(np.int64)
         floor, early, scale = np.full(len(rows), ON_DEMAND.rate), np.zeros(len(rows)), 1.0
         if spot.any():
-            lives = self.view.lives
+            lives = self.view.lifetimes
             floor = np.where(spot, lives.floor[rows], floor)
             early, scale = np.where(spot, lives.early[rows], early), lives.scale
-        pool = Pool(
+        pool = OfferPool(
             rows,
             self.view.site[rows],
             self.view.machine[rows],
@@ -258,13 +261,13 @@ class Market:
         )
         if found.service is not None:
             return pool
-        seen = self._seen(pool)
+        seen = self._apply_observations(pool)
         if need.max_hourly_cost is None or not self.prices:
             return seen
         # a price that was seen may be above the limit that the listed one keeps
         return seen.take(np.flatnonzero(seen.price * need.nodes <= need.max_hourly_cost))
 
-    def _of_own(self, need: Resources, index: int) -> Pool:
+    def _of_own(self, need: Resources, index: int) -> OfferPool:
         fits = [
             k
             for k, offer in enumerate(self.own)
@@ -274,8 +277,8 @@ class Market:
         chosen = [self.own[k] for k in fits]
         spot = np.array([offer.spot for offer in chosen], bool)
         vcpus = np.array([offer.vcpus for offer in chosen], np.float64)
-        lives = spot_lives(np.full(len(fits), np.nan), vcpus)
-        return Pool(
+        lives = spot_lifetimes(np.full(len(fits), np.nan), vcpus)
+        return OfferPool(
             rows,
             np.array([self._own_sites[k] for k in fits], np.int64),
             self.base + np.array(fits, np.int64),
@@ -288,35 +291,35 @@ class Market:
             lives.scale,
         )
 
-    def _seen(self, pool: Pool) -> Pool:
+    def _apply_observations(self, pool: OfferPool) -> OfferPool:
         """The pool with what the tracker has seen: newer spot prices, lifetimes."""
         if self.prices:
-            pool = self._repriced(pool)
+            pool = self._apply_observed_prices(pool)
         seen = self.beliefs.places if self.beliefs else ()
         if not seen:
             return pool
         floor, early = pool.floor.copy(), pool.early.copy()
         types = {(place.cloud, place.instance_type) for place in seen}
-        kin = {(p.cloud, p.region, family(p.cloud, p.instance_type)) for p in seen}
+        kin = {(p.cloud, p.region, quota_family(p.cloud, p.instance_type)) for p in seen}
         clouds = {place.cloud for place in seen}
         near = [s for s, (cloud, _, _) in enumerate(self.sites) if cloud in clouds]
         for index in np.flatnonzero(np.isin(pool.site, near)).tolist():
             cloud, region, zone = self.sites[pool.site[index]]
             number, spot = int(pool.machine[index]), bool(pool.spot[index])
             kind = self.machine(number).instance_type
-            if (cloud, kind) in types or (cloud, region, self.family(number)) in kin:
+            if (cloud, kind) in types or (cloud, region, self.quota_family(number)) in kin:
                 there = replace(self.machine(number), region=region, zone=zone, spot=spot)
                 ratio = self.beliefs.posterior(there).ratio
                 floor[index], early[index] = floor[index] * ratio, early[index] * ratio
         return replace(pool, floor=floor, early=early)
 
-    def _repriced(self, pool: Pool) -> Pool:
+    def _apply_observed_prices(self, pool: OfferPool) -> OfferPool:
         """Spot prices last seen, where these are newer than the catalog's."""
         from datetime import UTC, datetime
 
         table, price = self.catalog.offers, pool.price.copy()
         types, dates = table.values("instance_type")[pool.row], table.values("spot_date")[pool.row]
-        words = table.words("spot_date")
+        words = table.categories("spot_date")
         for place, seen in self.prices.items():
             day = datetime.fromtimestamp(seen.at, UTC).date().isoformat()
             site = self.at.get((place.cloud, place.region, place.zone), -1)
@@ -344,14 +347,14 @@ class Market:
             )
         return known[kind]
 
-    def family(self, kind: int) -> str:
+    def quota_family(self, kind: int) -> str:
         """Kinds of machines that share a quota."""
         if kind not in self._families:
             offer = self.machine(kind)
-            self._families[kind] = family(offer.cloud, offer.instance_type)
+            self._families[kind] = quota_family(offer.cloud, offer.instance_type)
         return self._families[kind]
 
-    def offer(self, pool: Pool, index: int) -> Offer:
+    def offer(self, pool: OfferPool, index: int) -> Offer:
         """One offer of a pool, with all that is known of it."""
         row = int(pool.row[index])
         if row < 0:
@@ -367,7 +370,7 @@ class Market:
         listed = self.catalog.offers.values("spot_usd_h")[row]
         if seen is None or seen.usd != found.price or found.price == listed:
             return found
-        return replace(found, source="seen by the tracker", date=_day(seen.at))
+        return replace(found, source="seen by the tracker", date=_format_date(seen.at))
 
     def _offers(self, rows, spot, price=None, service: int = -1, services=()) -> Offer:
         from ..catalog import Selection
@@ -378,13 +381,13 @@ class Market:
         return Selection(self.catalog, rows, spot, price, "price", which, services).offers()[0]
 
 
-def _day(at: float) -> str:
+def _format_date(at: float) -> str:
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
-def _joined(parts: list[Pool], several: bool) -> Pool:
+def _join_pools(parts: list[OfferPool], several: bool) -> OfferPool:
     """Pools together in the order of their sites, an offer that meets two requests once."""
     if len(parts) == 2 and not len(parts[1]) and not several:
         return parts[0]
@@ -396,7 +399,7 @@ def _joined(parts: list[Pool], several: bool) -> Pool:
     services = tuple(one for part in parts for one in part.services)
     arrays = {name: np.concatenate([getattr(part, name) for part in moved]) for name in _COLUMNS}
     scale = next((part.scale for part in parts if part.early.any()), 1.0)  # one for all
-    pool = Pool(**arrays, scale=scale, services=services)
+    pool = OfferPool(**arrays, scale=scale, services=services)
     order = np.argsort(pool.site, kind="stable")
     pool = pool.take(order)
     if not several:

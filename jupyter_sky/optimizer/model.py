@@ -1,7 +1,7 @@
 """The model of record: a mixed-integer program in CVXPY, small because places have structure.
 
 Equations 1 to 3 of the SkyPilot paper (NSDI 2023) over the labels that reductions left, with
-transfers as `Links` writes them, and every side constraint as rows.
+transfers as `TransferRows` writes them, and every side constraint as rows.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from jupyter_sky.optimizer.additive import possible
-from jupyter_sky.optimizer.hierarchy import Hierarchy, hierarchy
-from jupyter_sky.optimizer.links import Links, Tree, Triplets, tree
+from jupyter_sky.optimizer.additive import reachable_pairs
+from jupyter_sky.optimizer.hierarchy import Hierarchy, find_hierarchy
+from jupyter_sky.optimizer.links import PriceTree, TransferRows, TripletMatrix, find_price_tree
 from jupyter_sky.optimizer.problem import Floats, Ints, ModelVariables, Objective, Problem
 
 _GLPK_ROWS = 3_000  # beyond so many rows HiGHS is the faster one
@@ -24,7 +24,7 @@ _UNIT = 1_000.0  # what the objective is scaled to, so that solvers' tolerances 
 
 
 @dataclass(eq=False)
-class Model:
+class CompiledModel:
     """A compiled program and how to read it.
 
     Attributes
@@ -58,7 +58,7 @@ class Model:
 
 
 @dataclass
-class Outcome:
+class ModelResult:
     """What a solver said of a model: labels, a bound on the objective, how it was proven."""
 
     status: str
@@ -71,36 +71,36 @@ class Outcome:
 
 
 @dataclass(eq=False)
-class Structure:
+class TableStructure:
     """Transfer tables of a problem by kind, and their structure, a tree if they have one."""
 
-    found: Tree | Hierarchy | None
+    found: PriceTree | Hierarchy | None
     which: dict[str, list[int]]
 
 
-def structure(problem: Problem, kinds: Sequence[str]) -> Structure:
+def find_structure(problem: Problem, kinds: Sequence[str]) -> TableStructure:
     """The structure that all tables of these kinds (``usd``, ``hours``, ``gco2``) share."""
     stack, which = [], {}
     for kind in kinds:
         which[kind] = list(range(len(stack), len(stack) + len(problem.tables)))
-        stack += [amounts(problem, k, kind) for k in range(len(problem.tables))]
+        stack += [transfer_amounts(problem, k, kind) for k in range(len(problem.tables))]
     if not stack:
-        return Structure(None, which)
+        return TableStructure(None, which)
     capped = [np.where(np.isfinite(part), part, 0.0) for part in stack]
-    levels = hierarchy(capped, problem.places.levels)
-    return Structure(tree(levels) or levels, which)
+    levels = find_hierarchy(capped, problem.places.levels)
+    return TableStructure(find_price_tree(levels) or levels, which)
 
 
-def amounts(problem: Problem, table: int, kind: str) -> Floats:
+def transfer_amounts(problem: Problem, table: int, kind: str) -> Floats:
     """One kind of table; zeros where there is none, ``inf`` where any kind says it cannot be."""
     one = problem.tables[table]
     found = getattr(one, kind)
     found = np.zeros_like(one.usd) if found is None else found
-    can = possible(one)
+    can = reachable_pairs(one)
     return found if can.all() else np.where(can, found, np.inf)
 
 
-class Builder:
+class ModelBuilder:
     """Writes a problem over the kept labels as matrices, then as a CVXPY problem."""
 
     def __init__(self, problem: Problem, objective: Objective, kept: Sequence[Ints]) -> None:
@@ -111,7 +111,7 @@ class Builder:
         self.owner = np.repeat(np.arange(len(sizes)), sizes)
         self.clock: tuple[Any, ...] = ()
         self.kinds = ["usd"]
-        if objective.timed:
+        if objective.is_timed:
             self.kinds.append("hours")
         if (
             objective.kind in ("carbon", "weighted")
@@ -131,8 +131,8 @@ class Builder:
     def columns(self, task: int) -> Ints:
         return np.arange(self.ends[task], self.ends[task + 1])
 
-    def links(self, shape: Structure) -> Links:
-        made, edges, place = Links(len(self.kinds)), self.problem.edges, self.gather("place")
+    def links(self, shape: TableStructure) -> TransferRows:
+        made, edges, place = TransferRows(len(self.kinds)), self.problem.edges, self.gather("place")
         tables: dict[int, list[Floats]] = {}
         for e in range(len(edges)):
             scale, k = float(edges.scale[e]), int(edges.table[e])
@@ -142,19 +142,19 @@ class Builder:
             tail, head = ((columns, place[columns].astype(np.int64)) for columns in both)
             ends = (tail, head)
             if k not in tables:
-                tables[k] = [amounts(self.problem, k, kind) for kind in self.kinds]
+                tables[k] = [transfer_amounts(self.problem, k, kind) for kind in self.kinds]
             which = [shape.which[kind][k] for kind in self.kinds]
             made.add(e, ends, tables[k], scale, (shape.found, which) if shape.found else None)
         return made
 
-    def side_rows(self) -> tuple[Triplets, list[float], Triplets, int]:
+    def side_rows(self) -> tuple[TripletMatrix, list[float], TripletMatrix, int]:
         """Rows of limits (with their right sides) and of sameness, over s."""
-        limits, right = Triplets(), []
+        limits, right = TripletMatrix(), []
         for row in self.problem.rows:
             for task, values in row.terms.items():
                 limits.add(len(right), self.columns(task), values[self.kept[task]])
             right.append(row.limit)
-        equal, count = Triplets(), 0
+        equal, count = TripletMatrix(), 0
         for same in self.problem.same:
             first, *others = same.tasks
             tags = {v: self.problem.tag(v, same.by)[self.kept[v]] for v in same.tasks}
@@ -167,11 +167,11 @@ class Builder:
 
     def build(
         self,
-        shape: Structure | None = None,
+        shape: TableStructure | None = None,
         unit: float = 1.0,
         relaxed: bool = False,
         parametric: bool = False,
-    ) -> Model:
+    ) -> CompiledModel:
         """Compile.
 
         Parameters
@@ -187,10 +187,10 @@ class Builder:
         """
         import cvxpy as cp
 
-        links = self.links(shape or structure(self.problem, self.kinds))
+        links = self.links(shape or find_structure(self.problem, self.kinds))
         n, m, w_count = len(self.kept), len(self.problem.edges), links.variables
         s = cp.Variable(self.total, boolean=not relaxed, name="chosen")
-        ones = Triplets()
+        ones = TripletMatrix()
         ones.add(self.owner, np.arange(self.total), 1.0)
         rules: list[Any] = [ones.matrix(n, self.total) @ s == 1]
         upper = floor = None
@@ -222,29 +222,31 @@ class Builder:
             if over_w.rows and w_count:
                 edges = edges + over_w.matrix(m, w_count) @ w
             moved[kind] = edges
-        aim, finish = self._aim(cp, s, moved, rules)
+        aim, finish = self._build_objective(cp, s, moved, rules)
         if self.problem.hook is not None:
             rules += list(self.problem.hook(self._variables(cp, s, moved, finish)))
         factor = _UNIT / max(abs(unit), 1e-9)
         program = cp.Problem(cp.Minimize(factor * aim), rules)  # type: ignore[arg-type]
         rows = n + links.less_rows + links.equal_rows + len(right) + same_count
-        rows += (2 * n + m) * self.objective.timed
-        variables = self.total + w_count + n * self.objective.timed
-        return Model(program, s, self.kept, factor, rows, variables, upper, floor, self.clock)
+        rows += (2 * n + m) * self.objective.is_timed
+        variables = self.total + w_count + n * self.objective.is_timed
+        return CompiledModel(
+            program, s, self.kept, factor, rows, variables, upper, floor, self.clock
+        )
 
     def _sum(self, cp: Any, kind: str, s: Any, moved: dict) -> Any:
         total = self.gather(kind) @ s
         edges = moved.get(kind, 0)
         return total + cp.sum(edges) if not isinstance(edges, int) else total
 
-    def _aim(self, cp: Any, s: Any, moved: dict, rules: list) -> tuple[Any, Any]:
+    def _build_objective(self, cp: Any, s: Any, moved: dict, rules: list) -> tuple[Any, Any]:
         """The expression to make small; appends the rows of time and the limits."""
         objective = self.objective
         usd = self._sum(cp, "usd", s, moved)
         grams: Any = self._sum(cp, "gco2", s, moved) if "gco2" in self.kinds else None
         finish: Any = None
         end: Any = None
-        if objective.timed:
+        if objective.is_timed:
             finish = cp.Variable(len(self.kept), name="finish")
             end = cp.Variable(name="makespan")
             self.clock = tuple(self._time_rows(s, finish, end, moved["hours"]))
@@ -264,13 +266,13 @@ class Builder:
     def _time_rows(self, s: Any, finish: Any, end: Any, moved: Any) -> list[Any]:
         """Equation 3: a task ends after its inputs came and its work is done."""
         n, edges = len(self.kept), self.problem.edges
-        hours, start = Triplets(), Triplets()
+        hours, start = TripletMatrix(), TripletMatrix()
         every = np.arange(self.total)
         hours.add(self.owner, every, self.gather("hours"))
         start.add(self.owner, every, self.gather("hours") + self.gather("ready_hours"))
         rules = [finish >= start.matrix(n, self.total) @ s, end >= finish]
         if len(edges):
-            ends = Triplets()
+            ends = TripletMatrix()
             index = np.arange(len(edges))
             ends.add(index, edges.dst, 1.0)
             ends.add(index, edges.src, -1.0)
@@ -281,7 +283,7 @@ class Builder:
     def _variables(self, cp: Any, s: Any, moved: dict, finish: Any) -> ModelVariables:
         chosen = []
         for v, task in enumerate(self.problem.tasks):
-            spread = Triplets()
+            spread = TripletMatrix()
             spread.add(self.kept[v], self.columns(v), 1.0)
             chosen.append(spread.matrix(len(task), self.total) @ s)
         usd = self._sum(cp, "usd", s, moved)
@@ -295,14 +297,16 @@ def pick_solver(asked: str, rows: int, hard: bool) -> str:
     GLPK starts in no time and keeps its basis; HiGHS wins where rows are many, and where the
     relaxation is loose (deadlines, budgets, quotas).
     """
-    from jupyter_sky.optimizer.glpk import installed
+    from jupyter_sky.optimizer.glpk import is_installed
 
     if asked != "auto":
         return asked
-    return "highs" if hard or rows > _GLPK_ROWS or not installed() else "glpk"
+    return "highs" if hard or rows > _GLPK_ROWS or not is_installed() else "glpk"
 
 
-def run(model: Model, solver: str, seconds: float, gap: float = 0.0, warm: bool = True) -> Outcome:
+def solve_model(
+    model: CompiledModel, solver: str, seconds: float, gap: float = 0.0, warm: bool = True
+) -> ModelResult:
     """Solve a model with ``glpk`` or ``highs`` for at most so many seconds."""
     import warnings
 
@@ -321,18 +325,18 @@ def run(model: Model, solver: str, seconds: float, gap: float = 0.0, warm: bool 
             "mip_abs_gap": 1e-9,
             "threads": 1,
             "random_seed": 1,
-        } | _lean()
+        } | _highs_options()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # CVXPY warns of limits that we report ourselves
             model.program.solve(warm_start=warm, **options)
     except SolverError as error:
-        return Outcome("solver_error", solver=solver, extra={"message": str(error)})
-    return _read(model, solver, time.process_time() - begin)
+        return ModelResult("solver_error", solver=solver, extra={"message": str(error)})
+    return _read_result(model, solver, time.process_time() - begin)
 
 
 @lru_cache(maxsize=1)
-def _lean() -> dict[str, bool]:
+def _highs_options() -> dict[str, bool]:
     """Options of HiGHS that skip what our reductions have done already, where it knows them.
 
     The plans it would search for by smaller programs are at hand, and a fresh start after the
@@ -351,7 +355,7 @@ def _lean() -> dict[str, bool]:
     }
 
 
-def _read(model: Model, solver: str, seconds: float) -> Outcome:
+def _read_result(model: CompiledModel, solver: str, seconds: float) -> ModelResult:
     status = model.program.status or "solver_error"
     stats = getattr(model.program.solver_stats, "extra_stats", None)
     bound, proof = float("-inf"), "branch-and-bound"
@@ -361,14 +365,14 @@ def _read(model: Model, solver: str, seconds: float) -> Outcome:
         nodes = getattr(stats, "mip_node_count", -1)
         bound = getattr(stats, "mip_dual_bound", -np.inf) if nodes >= 0 else model.program.value
     bound = float(bound if bound is not None and np.isfinite(bound) else -np.inf) / model.scale
-    outcome = Outcome(status, None, bound, proof, solver, seconds)
+    outcome = ModelResult(status, None, bound, proof, solver, seconds)
     values = model.chosen.value
     if values is not None and np.isfinite(values).all():
-        outcome.choice = decode(model.kept, values)
+        outcome.choice = decode_choice(model.kept, values)
     return outcome
 
 
-def decode(kept: Sequence[Ints], values: Floats) -> tuple[int, ...]:
+def decode_choice(kept: Sequence[Ints], values: Floats) -> tuple[int, ...]:
     """The label with the largest value of each task; never a test for 1, which is 1 - 1e-7."""
     choice, start = [], 0
     for labels in kept:

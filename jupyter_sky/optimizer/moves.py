@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .problem import Floats, Ints, Table
+from .problem import Floats, Ints, TransferTable
 
 if TYPE_CHECKING:
-    from ..catalog import Catalog, Place
+    from ..catalog import Catalog, Location
 
 NETWORK_KWH_PER_GB = 0.001
 WORLD_CARBON = 480.0
@@ -32,7 +32,7 @@ Site = tuple[str, str, str]
 """Cloud, region and zone; empty words for what is not known."""
 
 
-def kinks(catalog: Catalog) -> list[float]:
+def find_tier_bounds(catalog: Catalog) -> list[float]:
     """Volumes (GB) at which some price per GB changes, in rising order."""
     first: dict[tuple, float] = {}
     rows = catalog.rows("egress")
@@ -49,13 +49,13 @@ def kinks(catalog: Catalog) -> list[float]:
 
 
 @dataclass(eq=False)
-class Moves:
+class TransferPrices:
     """Prices and times between regions of one catalog; found when first asked for, then kept."""
 
     catalog: Catalog
-    knots: list[float] = field(init=False)
+    tier_bounds: list[float] = field(init=False)
     _index: dict[tuple[str, str], int] = field(default_factory=dict)
-    _places: list[Place] = field(default_factory=list)
+    _places: list[Location] = field(default_factory=list)
     _regional: dict[tuple[int, int, int], float] = field(default_factory=dict)
     _rates: dict[tuple[int, int], float] = field(default_factory=dict)
     _abroad: dict[tuple, float | None] = field(default_factory=dict)
@@ -63,19 +63,19 @@ class Moves:
     _assumed: float | None = None
 
     def __post_init__(self) -> None:
-        self.knots = kinks(self.catalog)
+        self.tier_bounds = find_tier_bounds(self.catalog)
 
     def region(self, cloud: str, region: str) -> int:
         """Number of a region; a cloud alone counts as a region without a name."""
-        from ..catalog import Place
+        from ..catalog import Location
 
         key = (cloud, region)
         if key not in self._index:
             self._index[key] = len(self._places)
-            self._places.append(Place(cloud, region))
+            self._places.append(Location(cloud, region))
         return self._index[key]
 
-    def place(self, number: int) -> Place:
+    def place(self, number: int) -> Location:
         """The region of a number."""
         return self._places[number]
 
@@ -86,10 +86,12 @@ class Moves:
 
         Between the kinks of all tiers, prices are linear: two figures tell all in between.
         """
-        top = next((k for k, knot in enumerate(self.knots) if gb <= knot), len(self.knots))
-        low = 0.0 if top == 0 else self.knots[top - 1]
+        top = next(
+            (k for k, knot in enumerate(self.tier_bounds) if gb <= knot), len(self.tier_bounds)
+        )
+        low = 0.0 if top == 0 else self.tier_bounds[top - 1]
         base = self._grid(sources, targets, top - 1) if top else 0.0
-        high = self.knots[top] if top < len(self.knots) else low + 1024.0
+        high = self.tier_bounds[top] if top < len(self.tier_bounds) else low + 1024.0
         slope = (self._grid(sources, targets, top) - base) / (high - low)
         return base + slope * (gb - low)
 
@@ -102,25 +104,29 @@ class Moves:
             return 0.0
         key = (a, b, knot)
         if key not in self._regional:
-            gb = self.knots[knot] if knot < len(self.knots) else self.knots[-1] + 1024.0
+            gb = (
+                self.tier_bounds[knot]
+                if knot < len(self.tier_bounds)
+                else self.tier_bounds[-1] + 1024.0
+            )
             here, there = self._places[a], self._places[b]
-            if here.cloud == there.cloud and not here.own:
+            if here.cloud == there.cloud and not here.is_own:
                 found = self.catalog.egress(here, there, gb).usd
             else:
-                found = self._out(here, there, gb)
-            self._regional[key] = gb * self.assumed if found is None else found
+                found = self._egress_price(here, there, gb)
+            self._regional[key] = gb * self.assumed_usd_per_gb if found is None else found
         return self._regional[key]
 
-    def _out(self, here: Place, there: Place, gb: float) -> float | None:
+    def _egress_price(self, here: Location, there: Location, gb: float) -> float | None:
         """Out of a cloud: the price goes by where it leaves and by the country it comes to."""
         country = self.catalog.region(there.cloud, there.region).country
-        key = (here, country, there.own, gb)
+        key = (here, country, there.is_own, gb)
         if key not in self._abroad:
             self._abroad[key] = self.catalog.egress(here, there, gb).usd
         return self._abroad[key]
 
     @property
-    def assumed(self) -> float:
+    def assumed_usd_per_gb(self) -> float:
         """USD per GB out of a cloud whose price is not known."""
         if self._assumed is None:
             clouds: dict[str, list[float]] = {}
@@ -154,12 +160,12 @@ class Moves:
 
     # -- between places ------------------------------------------------------------------------
 
-    def table(self, sites: Sequence[Site], gb: float | None = None) -> Table:
+    def table(self, sites: Sequence[Site], gb: float | None = None) -> TransferTable:
         """What moving costs between places: for one GB, or for all of `gb` where tiers matter."""
         regions = np.array([self.region(cloud, name) for cloud, name, _ in sites], np.int64)
         known, index = np.unique(regions, return_inverse=True)
         grid = np.ix_(index, index)
-        low = self.knots[0] if self.knots else 1024.0
+        low = self.tier_bounds[0] if self.tier_bounds else 1024.0
         amount = low if gb is None else gb
         usd = self.usd(known, known, amount)[grid]
         zones = np.array([self.across_zones(int(one), amount) for one in known])
@@ -170,19 +176,19 @@ class Moves:
         np.fill_diagonal(grams, 0.0)
         hours = self.hours_per_gb(known, known)[grid]
         if gb is None:
-            return Table(usd / amount, hours, grams)
-        return Table(usd, hours * gb, grams * gb)
+            return TransferTable(usd / amount, hours, grams)
+        return TransferTable(usd, hours * gb, grams * gb)
 
-    def tiered(self, gb: float) -> bool:
+    def has_tiers(self, gb: float) -> bool:
         """Whether so much data has a price per GB of its own."""
-        return bool(self.knots) and gb > self.knots[0]
+        return bool(self.tier_bounds) and gb > self.tier_bounds[0]
 
 
-_last: list[Moves] = []
+_last: list[TransferPrices] = []
 
 
-def moves(catalog: Catalog) -> Moves:
+def get_transfer_prices(catalog: Catalog) -> TransferPrices:
     """The moves of a catalog, shared by all plans that use it; those of the last one are kept."""
     if not _last or _last[0].catalog is not catalog:
-        _last[:] = [Moves(catalog)]
+        _last[:] = [TransferPrices(catalog)]
     return _last[0]

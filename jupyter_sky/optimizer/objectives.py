@@ -41,7 +41,7 @@ class Objective:
     carbon_cap_g: float | None = None
 
     @property
-    def timed(self) -> bool:
+    def is_timed(self) -> bool:
         """Whether the longest path matters."""
         weighs = self.kind == "weighted" and self.hour_weight > 0
         return self.kind in ("time", "time_then_cost") or weighs or self.deadline_h is not None
@@ -66,7 +66,7 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ProblemSizes:
     """Labels and model before and after reduction; the model's are 0 where none was built."""
 
     tasks: int = 0
@@ -123,6 +123,6 @@ class Solution:
     proof: str = ""
     solver: str = "none"
     seconds: Mapping[str, float] = field(default_factory=dict)
-    sizes: Sizes = field(default_factory=Sizes)
+    sizes: ProblemSizes = field(default_factory=ProblemSizes)
     fastest_h: float = float("nan")
     state: Any = field(default=None, repr=False)

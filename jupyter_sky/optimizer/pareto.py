@@ -30,7 +30,7 @@ def starts_of(group: Ints) -> Ints:
     return np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
 
 
-def best(group: Ints, values: Floats) -> Ints:
+def first_minimum(group: Ints, values: Floats) -> Ints:
     """The first smallest of each group; groups are sorted.
 
     Examples
@@ -47,7 +47,7 @@ def best(group: Ints, values: Floats) -> Ints:
     return hits[starts_of(group[hits])]
 
 
-def front(group: Ints, criteria: Sequence[Floats]) -> Ints:
+def find_front(group: Ints, criteria: Sequence[Floats]) -> Ints:
     """Indices, in rising order, of what no other of its group is as good as in every criterion.
 
     Parameters
@@ -64,21 +64,25 @@ def front(group: Ints, criteria: Sequence[Floats]) -> Ints:
     [0, 1]
     """
     if len(criteria) == 1 or not len(group):
-        return best(group, criteria[0])
+        return first_minimum(group, criteria[0])
     left = np.arange(len(group))
     # what the best by one criterion beats needs no closer look: as a rule that is nearly all
-    for values in (*criteria, _together(criteria)):
-        pivots = left[best(group[left], values[left])]
+    for values in (*criteria, _criteria_product(criteria)):
+        pivots = left[first_minimum(group[left], values[left])]
         sizes = np.diff(np.r_[starts_of(group[left]), len(left)])
         against = np.repeat(pivots, sizes)
         beaten = against != left
         for each in criteria:
             beaten &= each[against] <= each[left]
         left = left[~beaten]
-    return _two(group, criteria, left) if len(criteria) == 2 else _many(group, criteria, left)
+    return (
+        _find_front_of_two(group, criteria, left)
+        if len(criteria) == 2
+        else _find_front_of_many(group, criteria, left)
+    )
 
 
-def _together(criteria: Sequence[Floats]) -> Floats:
+def _criteria_product(criteria: Sequence[Floats]) -> Floats:
     """The product of all criteria: what is good at everything a little beats many."""
     product = np.ones(len(criteria[0]))
     for values in criteria:
@@ -86,7 +90,7 @@ def _together(criteria: Sequence[Floats]) -> Floats:
     return product
 
 
-def _two(group: Ints, criteria: Sequence[Floats], left: Ints) -> Ints:
+def _find_front_of_two(group: Ints, criteria: Sequence[Floats], left: Ints) -> Ints:
     """The exact front by two criteria: in the order of the first, the second must get smaller."""
     first, second = (values[left] for values in criteria)
     order = np.lexsort([left, second, first, group[left]])
@@ -99,7 +103,7 @@ def _two(group: Ints, criteria: Sequence[Floats], left: Ints) -> Ints:
     return np.sort(left[order[kept]])
 
 
-def _many(group: Ints, criteria: Sequence[Floats], left: Ints) -> Ints:
+def _find_front_of_many(group: Ints, criteria: Sequence[Floats], left: Ints) -> Ints:
     """The exact front by more criteria, group by group."""
     order = left[np.lexsort([left, *(c[left] for c in reversed(criteria)), group[left]])]
     values, kept = np.stack([c[order] for c in criteria]), []

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jupyter_sky.optimizer.dual import batches
-from jupyter_sky.optimizer.hierarchy import Hierarchy, hierarchy
+from jupyter_sky.optimizer.dual import make_task_levels
+from jupyter_sky.optimizer.hierarchy import Hierarchy, find_hierarchy
 from jupyter_sky.optimizer.problem import Flags, Floats, Ints, Problem
 
 
 @dataclass(frozen=True, eq=False)
-class Paths:
+class PathBounds:
     """Bounds on the time before and after each task at each place.
 
     Attributes
@@ -35,7 +35,7 @@ class Paths:
     bound: float
 
 
-def fastest(problem: Problem, kept: Sequence[Ints]) -> tuple[Floats, Floats]:
+def find_least_hours(problem: Problem, kept: Sequence[Ints]) -> tuple[Floats, Floats]:
     """Least run time and least delay of stores for each task and place, h."""
     hours = np.full((len(problem.tasks), len(problem.places)), np.inf)
     ready = np.full_like(hours, np.inf)
@@ -45,13 +45,17 @@ def fastest(problem: Problem, kept: Sequence[Ints]) -> tuple[Floats, Floats]:
     return hours, np.where(np.isfinite(ready), ready, 0.0)
 
 
-def hour_tables(problem: Problem) -> Hierarchy:
+def build_hour_tables(problem: Problem) -> Hierarchy:
     """Structure of the hours that transfers take; what cannot be is longer than any plan."""
     made = [table.hours for table in problem.tables] or [np.zeros((len(problem.places),) * 2)]
-    return hierarchy([np.where(np.isfinite(one), one, 1e9) for one in made], problem.places.levels)
+    return find_hierarchy(
+        [np.where(np.isfinite(one), one, 1e9) for one in made], problem.places.levels
+    )
 
 
-def paths(problem: Problem, kept: Sequence[Ints], tables: Hierarchy | None = None) -> Paths:
+def bound_paths(
+    problem: Problem, kept: Sequence[Ints], tables: Hierarchy | None = None
+) -> PathBounds:
     """Bounds by a dynamic program from the sources and one from the sinks.
 
     *Proof:* copy every ancestor so that each task has its own, which makes the graph a tree; let
@@ -71,10 +75,10 @@ def paths(problem: Problem, kept: Sequence[Ints], tables: Hierarchy | None = Non
     >>> paths(problem, [np.arange(2), np.arange(1)]).bound
     1.0
     """
-    tables = tables or hour_tables(problem)
+    tables = tables or build_hour_tables(problem)
     edges, count = problem.edges, len(problem.tasks)
-    hours, ready = fastest(problem, kept)
-    order = batches(count, edges.src, edges.dst)
+    hours, ready = find_least_hours(problem, kept)
+    order = make_task_levels(count, edges.src, edges.dst)
     arrival, after = np.zeros_like(hours), np.zeros_like(hours)
     head = np.empty_like(hours)
     for batch in order:
@@ -93,10 +97,12 @@ def paths(problem: Problem, kept: Sequence[Ints], tables: Hierarchy | None = Non
             after[batch.tasks[batch.left]] = np.maximum.reduceat(left, batch.leaving_starts, axis=0)
         tail[batch.tasks] = hours[batch.tasks] + after[batch.tasks]
     bound = float((head + after).min(1).max(initial=0.0)) if count else 0.0
-    return Paths(arrival, after, bound)
+    return PathBounds(arrival, after, bound)
 
 
-def in_time(problem: Problem, kept: Sequence[Ints], known: Paths, deadline: float) -> list[Ints]:
+def find_labels_in_time(
+    problem: Problem, kept: Sequence[Ints], known: PathBounds, deadline: float
+) -> list[Ints]:
     """Labels that a plan within the deadline (h) may use; `paths` has the proof."""
     left = []
     for v, (task, labels) in enumerate(zip(problem.tasks, kept, strict=True)):
@@ -106,8 +112,8 @@ def in_time(problem: Problem, kept: Sequence[Ints], known: Paths, deadline: floa
     return left
 
 
-def fast_plan(
-    problem: Problem, kept: Sequence[Ints], known: Paths, within: float | None = None
+def make_fast_plan(
+    problem: Problem, kept: Sequence[Ints], known: PathBounds, within: float | None = None
 ) -> tuple[int, ...]:
     """Each task in turn where it and what follows would end first; cheap ones where time is left.
 
@@ -116,7 +122,7 @@ def fast_plan(
     within : float, optional
         Makespan (h) up to which a cheaper label is preferred to a faster one.
     """
-    walk = Walk(problem, kept)
+    walk = TimedPlan(problem, kept)
     within = known.bound if within is None else within
     for v in walk.order:
         task, labels = problem.tasks[v], kept[v]
@@ -126,11 +132,11 @@ def fast_plan(
         usd = task.usd[labels] + walk.usd_in(v, place)
         timely = ends <= within * (1 + 1e-9)
         best = np.lexsort((usd, np.where(timely, within, ends)))[0]
-        walk.put(v, int(labels[best]))
+        walk.set_label(v, int(labels[best]))
     return tuple(walk.choice)
 
 
-class Walk:
+class TimedPlan:
     """A plan in the making or in change, with its finish times and tails."""
 
     def __init__(self, problem: Problem, kept: Sequence[Ints]) -> None:
@@ -142,7 +148,9 @@ class Walk:
         for u, v, scale, k in zip(*rows, strict=True):
             self.into[v].append((u, scale, k))
             self.out[u].append((v, scale, k))
-        self.order = [int(v) for batch in batches(count, edges.src, edges.dst) for v in batch.tasks]
+        self.order = [
+            int(v) for batch in make_task_levels(count, edges.src, edges.dst) for v in batch.tasks
+        ]
         self.hours = [np.where(np.isfinite(t.hours), t.hours, 1e9) for t in problem.tables]
         self.usd = [np.where(np.isfinite(t.usd), t.usd, 1e12) for t in problem.tables]
         self.choice = [0] * count
@@ -178,7 +186,7 @@ class Walk:
             total = total + scale * self.usd[k][place, self.place[w]]
         return total
 
-    def put(self, v: int, label: int) -> None:
+    def set_label(self, v: int, label: int) -> None:
         """Take a label, and note when the task then ends."""
         task = self.problem.tasks[v]
         self.choice[v], self.place[v] = label, int(task.place[label])
@@ -192,10 +200,10 @@ class Walk:
     def take(self, choice: Sequence[int]) -> None:
         """Take a whole plan."""
         for v in self.order:
-            self.put(v, int(choice[v]))
-        self.look_back()
+            self.set_label(v, int(choice[v]))
+        self.update_tails()
 
-    def look_back(self) -> None:
+    def update_tails(self) -> None:
         for v in reversed(self.order):
             longest = 0.0
             for w, scale, k in self.out[v]:
@@ -204,11 +212,11 @@ class Walk:
             self.tail[v] = longest + float(self.problem.tasks[v].hours[self.choice[v]])
 
 
-def cheapen(
+def reduce_cost(
     problem: Problem, kept: Sequence[Ints], choice: Sequence[int], deadline: float, rounds: int = 10
 ) -> tuple[int, ...]:
     """Move single tasks to cheaper labels while the plan stays within the deadline (h)."""
-    walk = Walk(problem, kept)
+    walk = TimedPlan(problem, kept)
     walk.take(choice)
     for _ in range(rounds):
         changed = False
@@ -224,10 +232,10 @@ def cheapen(
             best = int(usd.argmin())
             now = np.flatnonzero(labels == walk.choice[v])
             if np.isfinite(usd[best]) and (not len(now) or usd[best] < usd[now[0]] * (1 - 1e-12)):
-                walk.put(v, int(labels[best]))
+                walk.set_label(v, int(labels[best]))
                 for w in walk.order[walk.order.index(v) + 1 :]:
-                    walk.put(w, walk.choice[w])
-                walk.look_back()
+                    walk.set_label(w, walk.choice[w])
+                walk.update_tails()
                 changed = True
         if not changed:
             break

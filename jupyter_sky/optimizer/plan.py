@@ -27,12 +27,12 @@ from ..offers import Offer
 from ..preemption.priors import Beliefs
 from ..preemption.recomputation import Recompute, expected_runs
 from ..resources import Resources
-from .asked import WEIGHTS, graph_of, in_words, objective_of
+from .asked import OBJECTIVE_WEIGHTS, build_graph, build_objective, describe_objective
 from .constraints import Avoid
 from .market import Market
-from .planned import Certificate, Moved, Placed, Plan
-from .problem import Mask, Objective, Problem, Solution, Solver, different
-from .tables import Builder, Tables
+from .planned import Certificate, Plan, PlannedTask, PlannedTransfer
+from .problem import LabelMask, Objective, Problem, Solution, Solver, require_difference
+from .tables import BuiltProblem, ProblemBuilder
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
@@ -110,18 +110,18 @@ def plan(
     --------
     >>> plan(dag, deadline="3h", constraints=[Residency("eu")])  # doctest: +SKIP
     """
-    graph = graph_of(what, labels)
-    objective = objective_of(minimize, deadline, budget, carbon_cap)
-    market, blocks = _market(catalog, offers, (*own, *warm), tracked)
+    graph = build_graph(what, labels)
+    objective = build_objective(minimize, deadline, budget, carbon_cap)
+    market, blocks = _build_market(catalog, offers, (*own, *warm), tracked)
     first = len(market.own) - len(warm)
     demands = (*constraints, *([Avoid(blocks)] if blocks else ()))
     indices = frozenset(range(first, len(market.own)))
-    builder = Builder(graph, market, demands, recompute, indices)
+    builder = ProblemBuilder(graph, market, demands, recompute, indices)
     settings = {"solver": solver, "presolve": presolve, "time_limit": time_limit, "gap": gap}
-    return Work(builder, objective, settings).plan()
+    return Planner(builder, objective, settings).plan()
 
 
-def _market(
+def _build_market(
     catalog: Catalog | None,
     offers: Sequence[Offer] | None,
     beside: Sequence[Offer],
@@ -146,13 +146,13 @@ def _market(
 
 
 @dataclass(eq=False)
-class Work:
+class Planner:
     """What a plan is made from, kept for the questions that follow."""
 
-    builder: Builder
+    builder: ProblemBuilder
     objective: Objective
     settings: dict[str, Any]
-    tables: Tables | None = None
+    tables: BuiltProblem | None = None
     solution: Solution | None = None
     _rows: tuple = field(default=(), repr=False)
 
@@ -161,15 +161,15 @@ class Work:
         begun = time.process_time()
         self.tables = tables = self.builder.build(self.objective)
         if any(not len(one) for one in tables.labels):
-            raise self._why_not()
+            raise self._explain_infeasible()
         problem = replace(tables.problem, rows=(*tables.problem.rows, *self._rows))
         built = time.process_time() - begun
-        self.solution = solution = self._solved(problem, self.objective)
+        self.solution = solution = self._solve(problem, self.objective)
         if solution.choice is None:
-            raise self._why_not()
-        return self._written(problem, solution, built)
+            raise self._explain_infeasible()
+        return self._make_plan(problem, solution, built)
 
-    def _solved(self, problem: Problem, objective: Objective, **other: Any) -> Solution:
+    def _solve(self, problem: Problem, objective: Objective, **other: Any) -> Solution:
         from .solve import solve
 
         try:
@@ -180,19 +180,19 @@ class Work:
                 hint="pip install cvxpy highspy",
             ) from None
 
-    def _why_not(self) -> SkyError:
-        from .whynot import why_not
+    def _explain_infeasible(self) -> SkyError:
+        from .whynot import explain_infeasible
 
         if self.solution is not None and self.solution.status == "unknown":
             return SkyTimeout(
                 f"no plan was found in {self.settings['time_limit']:g} s, and none is excluded",
                 hint="give it longer: time_limit=60",
             )
-        return why_not(self.builder, self.objective, self._solved)
+        return explain_infeasible(self.builder, self.objective, self._solve)
 
     # -- further questions -----------------------------------------------------------------------
 
-    def again(self, *demands: Any, **settings: Any) -> Plan:
+    def replan(self, *demands: Any, **settings: Any) -> Plan:
         """Another plan of the same graph, under more demands or another objective."""
         asked = dict(settings)
         objective = self.objective
@@ -204,31 +204,33 @@ class Work:
                 "carbon_cap": objective.carbon_cap_g,
             }
             if objective.kind == "weighted" and "minimize" not in asked:
-                known["minimize"] = {k: getattr(objective, f) for k, f in WEIGHTS.items()}
+                known["minimize"] = {k: getattr(objective, f) for k, f in OBJECTIVE_WEIGHTS.items()}
             given = {key: asked.pop(key, value) for key, value in known.items()}
-            objective = objective_of(**given)
+            objective = build_objective(**given)
         unknown = asked.keys() - self.settings.keys()
         if unknown:
             raise SkyUsageError(f"a plan has no setting {', '.join(sorted(unknown))}")
         builder = self.builder.with_demands(*demands) if demands else self.builder
-        return Work(builder, objective, self.settings | asked).plan()
+        return Planner(builder, objective, self.settings | asked).plan()
 
-    def leaving(self, avoid: Avoid) -> Plan:
+    def avoid_places(self, avoid: Avoid) -> Plan:
         """The plan without whole places: their labels go, the rest is known already."""
         assert self.tables is not None
         begun, problem = time.process_time(), self.tables.problem
         kept = [avoid.allowed(self.builder.market, one.pool) for one in self.tables.labels]
-        masks = tuple(Mask(avoid.name, v, mask) for v, mask in enumerate(kept) if not mask.all())
-        other = Work(self.builder.with_demands(avoid), self.objective, self.settings)
+        masks = tuple(
+            LabelMask(avoid.name, v, mask) for v, mask in enumerate(kept) if not mask.all()
+        )
+        other = Planner(self.builder.with_demands(avoid), self.objective, self.settings)
         problem = replace(problem, masks=(*problem.masks, *masks))
         other.tables = replace(self.tables, problem=problem)
         problem = replace(problem, rows=(*problem.rows, *self._rows))
         built = time.process_time() - begun
-        solution = self._solved(problem, self.objective, warm=self.solution)
+        solution = self._solve(problem, self.objective, warm=self.solution)
         other.solution = solution
         if solution.choice is None:
-            raise other._why_not()
-        return other._written(problem, solution, built)
+            raise other._explain_infeasible()
+        return other._make_plan(problem, solution, built)
 
     def next_best(self, count: int, by: str, least: int) -> tuple[Plan, ...]:
         """The next best plans, each different from all before it."""
@@ -239,8 +241,8 @@ class Work:
         problem, rows, found = self.tables.problem, list(self._rows), []
         choice = self.solution.choice
         for _ in range(count):
-            rows.append(different(problem, choice, by, least))
-            other = Work(self.builder, self.objective, self.settings, _rows=tuple(rows))
+            rows.append(require_difference(problem, choice, by, least))
+            other = Planner(self.builder, self.objective, self.settings, _rows=tuple(rows))
             try:
                 found.append(other.plan())
             except SkyNoPlan:
@@ -251,30 +253,31 @@ class Work:
 
     # -- the answer ------------------------------------------------------------------------------
 
-    def _written(self, problem: Problem, solution: Solution, built: float) -> Plan:
+    def _make_plan(self, problem: Problem, solution: Solution, built: float) -> Plan:
         from .evaluate import evaluate
 
         assert self.tables is not None and solution.choice is not None
         outcome = evaluate(problem, solution.choice)
         finish = outcome.finish
         placed = tuple(
-            self._placed(task, label, finish[task]) for task, label in enumerate(solution.choice)
+            self._make_planned_task(task, label, finish[task])
+            for task, label in enumerate(solution.choice)
         )
-        moves = self._moves(placed)
+        moves = self._list_transfers(placed)
         usd = math.fsum([one.usd for one in placed] + [move.usd for move in moves])
         checked = math.isclose(usd, solution.cost, rel_tol=1e-6, abs_tol=1e-6)
         checked &= math.isclose(outcome.hours, solution.hours, rel_tol=1e-6, abs_tol=1e-6)
         sizes = solution.sizes
         certificate = Certificate(
             *(solution.status, solution.value, solution.bound, solution.gap),
-            *(solution.proof, solution.solver, self.tables.offered, sizes.labels),
+            *(solution.proof, solution.solver, self.tables.offer_count, sizes.labels),
             *(sizes.labels_kept, len(placed), len(problem.edges), sizes.variables, sizes.rows),
             checked,
             {"tables": built, **solution.seconds},
         )
         return Plan(
             self.builder.graph.name,
-            in_words(self.objective),
+            describe_objective(self.objective),
             placed,
             moves,
             solution.cost,
@@ -286,12 +289,12 @@ class Work:
             deadline_h=self.objective.deadline_h,
         )
 
-    def _placed(self, task: int, label: int, finish: float) -> Placed:
+    def _make_planned_task(self, task: int, label: int, finish: float) -> PlannedTask:
         assert self.tables is not None
         one = self.tables.labels[task]
         kind, site = int(one.at[label]), int(one.pool.site[label])
         hours = float(one.hours()[label])
-        return Placed(
+        return PlannedTask(
             task=one.spec.name,
             offer=self.tables.offer(task, label),
             nodes=int(one.nodes[kind]),
@@ -308,44 +311,46 @@ class Work:
             assumed=one.spec.estimator is None,
         )
 
-    def _moves(self, placed: Sequence[Placed]) -> tuple[Moved, ...]:
+    def _list_transfers(self, placed: Sequence[PlannedTask]) -> tuple[PlannedTransfer, ...]:
         """Every transfer with its price, asked of the catalog one by one: a second opinion."""
         graph, found = self.builder.graph, []
         for spec, one in zip(graph.tasks, placed, strict=True):
             for data in (*spec.inputs, *spec.stored):
                 if not data.is_anywhere:
-                    found.append(self._stored(data, one, "input"))
+                    found.append(self._make_store_transfer(data, one, "input"))
             for data in spec.outputs:
                 if not data.is_anywhere:
-                    found.append(self._stored(data, one, "output"))
+                    found.append(self._make_store_transfer(data, one, "output"))
         for edge in graph.edges:
             here, there = placed[edge.src], placed[edge.dst]
-            sites = _where(here.offer), _where(there.offer)
-            found.append(self._moved(here.task, there.task, "edge", edge.gb, *sites))
+            sites = _location(here.offer), _location(there.offer)
+            found.append(self._make_transfer(here.task, there.task, "edge", edge.gb, *sites))
         return tuple(found)
 
-    def _stored(self, data: Data, one: Placed, kind: str) -> Moved:
+    def _make_store_transfer(self, data: Data, one: PlannedTask, kind: str) -> PlannedTransfer:
         pricer = self.builder.pricer
         place, gb = pricer.moves.place(int(pricer.store(data)[0])), data.gb or 0.0
         store, machine = (place.cloud, place.region, ""), (one.offer.cloud, one.offer.region, "")
         if kind == "output":
-            return self._moved(one.task, data.uri, kind, gb, machine, store)
-        return self._moved(data.uri, one.task, kind, gb, store, machine)
+            return self._make_transfer(one.task, data.uri, kind, gb, machine, store)
+        return self._make_transfer(data.uri, one.task, kind, gb, store, machine)
 
-    def _moved(
+    def _make_transfer(
         self, source: str, target: str, kind: str, gb: float, here: tuple, there: tuple
-    ) -> Moved:
-        from ..catalog import Place
+    ) -> PlannedTransfer:
+        from ..catalog import Location
 
         catalog = self.builder.market.catalog
-        took = catalog.transfer_hours(Place(*here), Place(*there), gb)
+        took = catalog.transfer_hours(Location(*here), Location(*there), gb)
         if here == there and (kind == "edge" or here[0] not in ("internet",)):
-            return Moved(source, target, kind, gb, 0.0, took.hours, "free", took.basis)
-        price = catalog.egress(Place(*here), Place(*there), gb)
-        usd = gb * self.builder.pricer.moves.assumed if price.usd is None else price.usd
-        return Moved(source, target, kind, gb, usd, took.hours, price.basis, took.basis)
+            return PlannedTransfer(source, target, kind, gb, 0.0, took.hours, "free", took.basis)
+        price = catalog.egress(Location(*here), Location(*there), gb)
+        usd = gb * self.builder.pricer.moves.assumed_usd_per_gb if price.usd is None else price.usd
+        return PlannedTransfer(source, target, kind, gb, usd, took.hours, price.basis, took.basis)
 
-    def _notes(self, placed: Sequence[Placed], moves: Sequence[Moved]) -> tuple[str, ...]:
+    def _notes(
+        self, placed: Sequence[PlannedTask], moves: Sequence[PlannedTransfer]
+    ) -> tuple[str, ...]:
         assert self.tables is not None
         notes = list(self.tables.notes)
         if any(one.assumed for one in placed):
@@ -354,7 +359,7 @@ class Work:
             which = f"{', '.join(names[:3])}{'...' if len(names) > 3 else ''}"
             notes.insert(0, f"assumed: 1 h for {which} (no time estimator)")
         if any(move.basis == "not known" and move.usd for move in moves):
-            rate = self.builder.pricer.moves.assumed
+            rate = self.builder.pricer.moves.assumed_usd_per_gb
             notes.append(f"assumed: ${rate:.2f}/GB out of clouds whose price is not known")
         if any(move.basis == "estimate" and move.usd for move in moves):
             notes.append("some prices of transfers are estimates: see plan.moves")
@@ -369,5 +374,5 @@ class Work:
         return tuple(dict.fromkeys(notes))
 
 
-def _where(offer: Offer) -> tuple[str, str, str]:
+def _location(offer: Offer) -> tuple[str, str, str]:
     return (offer.cloud, offer.region, offer.zone or "")

@@ -11,13 +11,13 @@ from ..errors import SkyUsageError, suggest
 from ..offers import Offer
 
 if TYPE_CHECKING:
-    from .plan import Work
+    from .plan import Planner
 
 FORMAT = "jupyter-sky-plan/1"
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlannedTask:
     """Where one task goes.
 
     Attributes
@@ -58,7 +58,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Moved:
+class PlannedTransfer:
     """Data that moves: from task to task, from a store to a task, or from a task to a store.
 
     Attributes
@@ -175,7 +175,7 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Compared:
+class PlanComparison:
     """What the plan would come to under one more condition.
 
     Attributes
@@ -224,23 +224,23 @@ class Plan:
 
     name: str
     objective: str
-    tasks: tuple[Placed, ...]
-    moves: tuple[Moved, ...]
+    tasks: tuple[PlannedTask, ...]
+    moves: tuple[PlannedTransfer, ...]
     usd: float
     hours: float
     gco2: float
     certificate: Certificate
     notes: tuple[str, ...] = ()
     reasons_: tuple[Reason, ...] | None = field(default=None, compare=False, repr=False)
-    compared_: tuple[Compared, ...] | None = field(default=None, compare=False, repr=False)
+    compared_: tuple[PlanComparison, ...] | None = field(default=None, compare=False, repr=False)
     alternatives_: tuple[Alternative, ...] | None = field(default=None, compare=False, repr=False)
     deadline_h: float | None = None
-    work: Work | None = field(default=None, compare=False, repr=False)
+    planner: Planner | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.tasks)
 
-    def __getitem__(self, task: str) -> Placed:
+    def __getitem__(self, task: str) -> PlannedTask:
         found = {placed.task: placed for placed in self.tasks}
         if task not in found:
             raise SkyUsageError(f"there is no task {task!r}", hint=suggest(task, found))
@@ -256,9 +256,9 @@ class Plan:
     def reasons(self) -> tuple[Reason, ...]:
         """For each task why this offer, and what the next best one would cost more."""
         if self.reasons_ is None:
-            from .reasons import reasons
+            from .reasons import find_reasons
 
-            object.__setattr__(self, "reasons_", reasons(self, self._at_work()))
+            object.__setattr__(self, "reasons_", find_reasons(self, self._require_planner()))
         return self.reasons_ or ()
 
     def explain(self) -> str:
@@ -276,23 +276,23 @@ class Plan:
         from .constraints import Only
 
         more = (*constraints, *([Only(**labels)] if labels else []))
-        return self._at_work().again(*more)
+        return self._require_planner().replan(*more)
 
-    def compared(self) -> tuple[Compared, ...]:
+    def compared(self) -> tuple[PlanComparison, ...]:
         """What it would come to on each cloud alone, on demand, on spot, and with other aims."""
         if self.compared_ is None:
-            from .reasons import compared
+            from .reasons import compare_conditions
 
-            object.__setattr__(self, "compared_", compared(self, self._at_work()))
+            object.__setattr__(self, "compared_", compare_conditions(self, self._require_planner()))
         return self.compared_ or ()
 
     def alternatives(self) -> tuple[Alternative, ...]:
         """What each task could take instead: the next best, another cloud, spot or on demand."""
         if self.alternatives_ is None:
-            from .alternatives import alternatives
+            from .alternatives import find_alternatives
 
             # a request by itself has room for more
-            found = alternatives(self, self._at_work(), 3 if len(self) == 1 else 1)
+            found = find_alternatives(self, self._require_planner(), 3 if len(self) == 1 else 1)
             object.__setattr__(self, "alternatives_", found)
         return self.alternatives_ or ()
 
@@ -306,7 +306,7 @@ class Plan:
         least
             For how many tasks.
         """
-        return self._at_work().next_best(count, by, least)
+        return self._require_planner().next_best(count, by, least)
 
     def replan(self, blocked: Iterable[Any] = (), **settings: Any) -> Plan:
         """A new plan that avoids places, or under other settings of `plan`.
@@ -319,32 +319,32 @@ class Plan:
             Such as ``deadline="2h"``.
         """
         from .constraints import Avoid
-        from .scopes import scope_of
+        from .scopes import parse_scope
 
-        work = self._at_work()
+        work = self._require_planner()
         given = [blocked] if isinstance(blocked, str | Offer) else list(blocked)
-        scopes = tuple(scope_of(where, work.builder.market) for where in given)
+        scopes = tuple(parse_scope(where, work.builder.market) for where in given)
         avoid = Avoid(scopes, "what is blocked now")
         if not settings and not any(
             s.instance_type or s.family or s.spot is not None for s in scopes
         ):
-            return work.leaving(avoid)
-        return work.again(*([avoid] if scopes else []), **settings)
+            return work.avoid_places(avoid)
+        return work.replan(*([avoid] if scopes else []), **settings)
 
-    def _at_work(self) -> Work:
-        if self.work is None:
+    def _require_planner(self) -> Planner:
+        if self.planner is None:
             raise SkyUsageError(
                 "this plan was read from a file: what it was made from is not there",
                 hint="make it anew: sky.plan(dag, ...)",
             )
-        return self.work
+        return self.planner
 
     # -- as data -----------------------------------------------------------------------------
 
     def to_json(self, indent: int | None = None) -> str:
         """The plan as JSON, with its reasons if these have been asked for."""
         data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "work"}
-        data = {key: _plain(value) for key, value in data.items() if value is not None}
+        data = {key: _to_json_value(value) for key, value in data.items() if value is not None}
         return json.dumps({"format": FORMAT, **data}, indent=indent)
 
     @classmethod
@@ -354,17 +354,17 @@ class Plan:
             data = json.loads(text)
             if data.pop("format") != FORMAT:
                 raise KeyError("format")
-            data["tasks"] = tuple(_placed(one) for one in data["tasks"])
-            data["moves"] = tuple(Moved(**one) for one in data["moves"])
+            data["tasks"] = tuple(_read_task(one) for one in data["tasks"])
+            data["moves"] = tuple(PlannedTransfer(**one) for one in data["moves"])
             data["certificate"] = Certificate(**data["certificate"])
             data["notes"] = tuple(data["notes"])
             if "reasons_" in data:
-                data["reasons_"] = tuple(_reason(one) for one in data["reasons_"])
+                data["reasons_"] = tuple(_read_reason(one) for one in data["reasons_"])
             if "alternatives_" in data:
                 known = data["alternatives_"]
-                data["alternatives_"] = tuple(_alternative(one) for one in known)
+                data["alternatives_"] = tuple(_read_alternative(one) for one in known)
             if "compared_" in data:
-                data["compared_"] = tuple(Compared(**one) for one in data["compared_"])
+                data["compared_"] = tuple(PlanComparison(**one) for one in data["compared_"])
             return cls(**data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SkyUsageError(
@@ -392,27 +392,27 @@ class Plan:
         return replace(self, notes=tuple(dict.fromkeys([*self.notes, *notes])))
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_to_json_value(one) for one in value]
     return asdict(value) if hasattr(value, "__dataclass_fields__") else value
 
 
-def _offer(data: dict[str, Any]) -> Offer:
+def _read_offer(data: dict[str, Any]) -> Offer:
     data["packages"] = tuple(data["packages"])
     return Offer(**data)
 
 
-def _placed(data: dict[str, Any]) -> Placed:
-    data["offer"] = _offer(data["offer"])
-    return Placed(**data)
+def _read_task(data: dict[str, Any]) -> PlannedTask:
+    data["offer"] = _read_offer(data["offer"])
+    return PlannedTask(**data)
 
 
-def _reason(data: dict[str, Any]) -> Reason:
-    data["offer"] = data["offer"] and _offer(data["offer"])
+def _read_reason(data: dict[str, Any]) -> Reason:
+    data["offer"] = data["offer"] and _read_offer(data["offer"])
     return Reason(**data)
 
 
-def _alternative(data: dict[str, Any]) -> Alternative:
-    data["offer"] = _offer(data["offer"])
+def _read_alternative(data: dict[str, Any]) -> Alternative:
+    data["offer"] = _read_offer(data["offer"])
     return Alternative(**data)

@@ -18,8 +18,8 @@ from ..labels import ON_PREMISES
 from ..offers import Offer
 from ..preemption.recomputation import Recompute, expected_runs
 from . import estimators, facts
-from .market import Market, Pool
-from .moves import Moves, moves
+from .market import Market, OfferPool
+from .moves import TransferPrices, get_transfer_prices
 from .problem import Floats, Ints
 
 STORE_REGION = {"aws": "us-east-1", "azure": "eastus", "gcp": "us-central1"}
@@ -27,7 +27,7 @@ STORE_REGION = {"aws": "us-east-1", "azure": "eastus", "gcp": "us-central1"}
 
 
 @dataclass(frozen=True, eq=False)
-class Priced:
+class PricedTask:
     """A task on every offer of its pool; classes are looked up by `at`.
 
     Attributes
@@ -45,7 +45,7 @@ class Priced:
     """
 
     spec: TaskSpec
-    pool: Pool
+    pool: OfferPool
     at: Ints
     run_hours: Floats
     spin_hours: Floats
@@ -88,7 +88,7 @@ class Priced:
         kwh = self.watts / 1000 * (self.spin_hours + self.run_hours)
         return kwh[self.at] * self.carbon[self.pool.site]
 
-    def take(self, which: np.ndarray) -> Priced:
+    def take(self, which: np.ndarray) -> PricedTask:
         """Some of the offers."""
         return replace(self, pool=self.pool.take(which), at=self.at[which])
 
@@ -114,22 +114,29 @@ class Pricer:
     warm: frozenset[int] = frozenset()
     shared: frozenset[str] = frozenset()
     notes: dict[str, None] = field(default_factory=dict)
-    _kept: dict[tuple, Priced] = field(default_factory=dict)
+    _kept: dict[tuple, PricedTask] = field(default_factory=dict)
     _hours: dict[tuple, Floats] = field(default_factory=dict)
     _watts: dict[int, Floats] = field(default_factory=dict)
     _carbon: Floats | None = None
 
     def __post_init__(self) -> None:
-        self.moves: Moves = moves(self.market.catalog)
+        self.moves: TransferPrices = get_transfer_prices(self.market.catalog)
         sites = self.market.sites
         self.regions = np.array([self.moves.region(c, r) for c, r, _ in sites], np.int64)
         self.clouds = list(dict.fromkeys(cloud for cloud, _, _ in sites))
         number = {cloud: index for index, cloud in enumerate(self.clouds)}
         self.cloud_of = np.array([number[cloud] for cloud, _, _ in sites], np.int64)
 
-    def priced(self, spec: TaskSpec) -> Priced:
+    def price_task(self, spec: TaskSpec) -> PricedTask:
         """Every offer of a task with all that it would cost."""
-        key = (spec.needs, _identity(spec), spec.inputs, spec.stored, spec.outputs, spec.spin_up)
+        key = (
+            spec.needs,
+            _estimator_key(spec),
+            spec.inputs,
+            spec.stored,
+            spec.outputs,
+            spec.spin_up,
+        )
         key = (*key, spec.name in self.shared)
         if key in self._kept:
             return replace(self._kept[key], spec=spec)
@@ -137,28 +144,28 @@ class Pricer:
         first, at = pool.classes
         if spec.each_offer:
             first = at = np.arange(len(pool))
-        hours, spin = self._estimated(spec, pool, first), self._spin_up(spec, pool, first)
+        hours, spin = self._estimate_hours(spec, pool, first), self._spin_up(spec, pool, first)
         nodes = np.array([float(need.nodes) for need in spec.needs])[pool.need[first]]
         redone = np.ones(len(first))
         if len(where := np.flatnonzero(pool.spot[first])):
-            lives = pool.lives(first[where], nodes[where])
+            lives = pool.lifetimes(first[where], nodes[where])
             redone[where] = self.recompute(hours[where], lives, spin[where])
         run = hours * redone
-        billed = self._billed(pool, first, spin + run)
+        billed = self._billed_hours(pool, first, spin + run)
         store, ready, after = self._stores(spec, pool)
         watts = self._power(pool, first, spec.each_offer) * nodes
         disk = self._disk(spec, pool, first) * nodes
         disk = disk * np.where(np.isfinite(billed), billed, 0.0)
-        found = Priced(
+        found = PricedTask(
             *(spec, pool, at, run, spin, billed, redone, nodes, disk, watts),
-            *(store, ready, after, self._clean()),
+            *(store, ready, after, self._grid_carbon()),
         )
         self._kept[key] = found
         return found
 
     # -- classes -------------------------------------------------------------------------------
 
-    def kind(self, pool: Pool, index: int) -> Offer:
+    def kind(self, pool: OfferPool, index: int) -> Offer:
         """The machine of an offer, with its service, without its place and price."""
         machine = self.market.machine(int(pool.machine[index]))
         if pool.service[index] < 0:
@@ -166,7 +173,7 @@ class Pricer:
         service = pool.services[int(pool.service[index])]
         return replace(machine, service=service.name, packages=service.packages)
 
-    def _estimated(self, spec: TaskSpec, pool: Pool, first: Ints) -> Floats:
+    def _estimate_hours(self, spec: TaskSpec, pool: OfferPool, first: Ints) -> Floats:
         """Hours without interruption."""
         estimator = spec.estimator
         if estimator is None:
@@ -174,22 +181,22 @@ class Pricer:
             return np.full(len(first), estimators.DEFAULT_HOURS)
         if isinstance(estimator, Constant):
             return np.full(len(first), estimator.hours)
-        key = (_identity(spec), spec.needs)
+        key = (_estimator_key(spec), spec.needs)
         if key not in self._hours:
             if spec.each_offer:
                 offers = [self.market.offer(pool, index) for index in range(len(pool))]
-                each = [estimators.ask(estimator, offer, spec.name) for offer in offers]
+                each = [estimators.estimate_hours(estimator, offer, spec.name) for offer in offers]
                 self._hours[key] = np.array(each, np.float64)
             else:
                 width = len(pool.services) + 1
                 codes = pool.machine[first] * width + pool.service[first] + 1
                 _, one, back = np.unique(codes, return_index=True, return_inverse=True)
                 kinds = [self.kind(pool, index) for index in first[one].tolist()]
-                each = [estimators.ask(estimator, kind, spec.name) for kind in kinds]
+                each = [estimators.estimate_hours(estimator, kind, spec.name) for kind in kinds]
                 self._hours[key] = np.array(each, np.float64)[back.reshape(-1)]
         return self._hours[key]
 
-    def _spin_up(self, spec: TaskSpec, pool: Pool, first: Ints) -> Floats:
+    def _spin_up(self, spec: TaskSpec, pool: OfferPool, first: Ints) -> Floats:
         if spec.name in self.shared:
             return np.zeros(len(first))
         if spec.spin_up is not None:
@@ -214,14 +221,14 @@ class Pricer:
         self.notes["a spin-up of 2 min is assumed where no launch has been timed"] = None
         return facts.SPIN_UP_HOURS
 
-    def _billed(self, pool: Pool, first: Ints, hours: Floats) -> Floats:
+    def _billed_hours(self, pool: OfferPool, first: Ints, hours: Floats) -> Floats:
         billed, cloud = hours.copy(), self.cloud_of[pool.site[first]]
         for number in np.unique(cloud).tolist():
             mine = cloud == number
             billed[mine] = facts.billed_hours(self.clouds[number], hours[mine])
         return billed
 
-    def _disk(self, spec: TaskSpec, pool: Pool, first: Ints) -> Floats:
+    def _disk(self, spec: TaskSpec, pool: OfferPool, first: Ints) -> Floats:
         """USD/h for the disk of one node."""
         sizes = np.array([need.disk.value if need.disk else 0.0 for need in spec.needs])
         if not sizes.any():
@@ -232,7 +239,7 @@ class Pricer:
         usd = np.array([disk_usd_h(size) for size in sizes])[pool.need[first]]
         return np.where(own[self.cloud_of[pool.site[first]]], 0.0, usd)
 
-    def _power(self, pool: Pool, first: Ints, each_offer: bool) -> Floats:
+    def _power(self, pool: OfferPool, first: Ints, each_offer: bool) -> Floats:
         """W of one node."""
         key = id(pool) * 2 + each_offer
         if key not in self._watts:
@@ -242,7 +249,7 @@ class Pricer:
             self._watts[key] = draw[back.reshape(-1)] if len(known) else np.zeros(0)
         return self._watts[key]
 
-    def _clean(self) -> Floats:
+    def _grid_carbon(self) -> Floats:
         """gCO2 per kWh of each site."""
         if self._carbon is None:
             known, back = np.unique(self.regions, return_inverse=True)
@@ -252,7 +259,7 @@ class Pricer:
 
     # -- stores --------------------------------------------------------------------------------
 
-    def _stores(self, spec: TaskSpec, pool: Pool) -> tuple[Floats, Floats, Floats]:
+    def _stores(self, spec: TaskSpec, pool: OfferPool) -> tuple[Floats, Floats, Floats]:
         """USD, hours of delay, and hours on top of the work, for each site."""
         count = len(self.market.sites)
         usd, ready, after = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -293,7 +300,7 @@ class Pricer:
         return np.array([self.moves.region(data.cloud, region)], np.int64)
 
 
-def _identity(spec: TaskSpec) -> object:
+def _estimator_key(spec: TaskSpec) -> object:
     """What makes two estimators the same: their values where they are values, else themselves."""
     estimator = spec.estimator
     if isinstance(estimator, Constant):

@@ -2,8 +2,8 @@
 
 Nothing here knows of clouds, offers or notebooks. A task has *labels* (its candidates); a label
 lies at a *place*; what moves along an edge costs money, hours and carbon by the two places.
-The names follow section 4.3 of the SkyPilot paper (NSDI 2023): c_v and t_v are `Choices.usd` and
-`Choices.hours`, Q_uv and P_uv are `Transfers` over `Table`.
+The names follow section 4.3 of the SkyPilot paper (NSDI 2023): c_v and t_v are `TaskLabels.usd` and
+`TaskLabels.hours`, Q_uv and P_uv are `Edges` over `Table`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from jupyter_sky.optimizer.objectives import (
     Kind,
     Objective,
-    Sizes,
+    ProblemSizes,
     Solution,
     Solver,
     Status,
@@ -32,29 +32,29 @@ _LABEL_FIELDS = ("usd", "hours", "ready_hours", "gco2", "hourly_usd", "nodes")
 _TAGS = ("cluster", "family")
 
 __all__ = [
-    "Choices",
+    "Edges",
     "Flags",
     "Floats",
     "Hook",
     "Ints",
     "Kind",
-    "Mask",
+    "LabelMask",
+    "LinearLimit",
     "ModelVariables",
     "Objective",
     "Places",
     "Problem",
-    "Row",
-    "Same",
-    "Sizes",
+    "ProblemSizes",
+    "SameConstraint",
     "Solution",
     "Solver",
     "Status",
-    "Table",
-    "Transfers",
-    "choices",
-    "different",
-    "quota",
-    "transfers",
+    "TaskLabels",
+    "TransferTable",
+    "add_quota",
+    "make_edges",
+    "make_task_labels",
+    "require_difference",
 ]
 
 
@@ -87,7 +87,7 @@ class Places:
 
 
 @dataclass(frozen=True, eq=False)
-class Choices:
+class TaskLabels:
     """A task and its labels; every array has one entry for each label.
 
     Attributes
@@ -133,21 +133,23 @@ class Choices:
     def __len__(self) -> int:
         return len(self.place)
 
-    def take(self, keep: Ints) -> Choices:
+    def take(self, keep: Ints) -> TaskLabels:
         """The same task with only some of its labels."""
         arrays = {key: getattr(self, key)[keep] for key in ("place", *_LABEL_FIELDS, *_TAGS)}
-        return Choices(self.name, **arrays)
+        return TaskLabels(self.name, **arrays)
 
 
-def choices(name: str, place: ArrayLike, usd: ArrayLike, hours: ArrayLike, **other: Any) -> Choices:
+def make_task_labels(
+    name: str, place: ArrayLike, usd: ArrayLike, hours: ArrayLike, **other: Any
+) -> TaskLabels:
     """Choices from anything like arrays; a number stands for itself at every label.
 
     Parameters
     ----------
     name, place, usd, hours
-        See `Choices`.
+        See `TaskLabels`.
     **other
-        The other arrays of `Choices`; those not given are 0 (`nodes`: 1, tags: the place).
+        The other arrays of `TaskLabels`; those not given are 0 (`nodes`: 1, tags: the place).
 
     Examples
     --------
@@ -165,11 +167,11 @@ def choices(name: str, place: ArrayLike, usd: ArrayLike, hours: ArrayLike, **oth
 
     floats = {key: full(key, np.float64, 0.0) for key in _LABEL_FIELDS}
     tags = {key: full(key, np.int64, where) for key in _TAGS}
-    return Choices(name, where, **floats, **tags)
+    return TaskLabels(name, where, **floats, **tags)
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class TransferTable:
     """What moving costs between every two places; rows are where it leaves.
 
     Attributes
@@ -192,7 +194,7 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Transfers:
+class Edges:
     """The edges of the graph: task `src[e]` sends to task `dst[e]`.
 
     Attributes
@@ -219,12 +221,12 @@ class Transfers:
         return len(self.src)
 
 
-def transfers(edges: Iterable[Sequence[float]]) -> Transfers:
+def make_edges(edges: Iterable[Sequence[float]]) -> Edges:
     """Transfers from rows of (src, dst, scale) or (src, dst, scale, table)."""
     rows = [tuple(edge) for edge in edges]
     integers = [[int(row[k]) for row in rows] for k in (0, 1)]
     which = [int(row[3]) if len(row) > 3 else 0 for row in rows]
-    return Transfers(
+    return Edges(
         np.array(integers[0], np.int64),
         np.array(integers[1], np.int64),
         np.array([float(row[2]) for row in rows], np.float64),
@@ -233,7 +235,7 @@ def transfers(edges: Iterable[Sequence[float]]) -> Transfers:
 
 
 @dataclass(frozen=True, eq=False)
-class Mask:
+class LabelMask:
     """Labels that one named demand leaves to one task: residency, a ceiling, a blocked place.
 
     Attributes
@@ -252,7 +254,7 @@ class Mask:
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class LinearLimit:
     """A named limit over chosen labels: the sum of `terms[v][label of v]` is at most `limit`.
 
     Quotas, ceilings in all, "at most n nodes at once" and "not the same plan again" are such rows;
@@ -265,7 +267,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Same:
+class SameConstraint:
     """Tasks whose chosen labels must agree.
 
     Attributes
@@ -334,19 +336,19 @@ class Problem:
     """
 
     places: Places
-    tasks: tuple[Choices, ...]
-    edges: Transfers
-    tables: tuple[Table, ...] = ()
-    masks: tuple[Mask, ...] = ()
-    rows: tuple[Row, ...] = ()
-    same: tuple[Same, ...] = ()
+    tasks: tuple[TaskLabels, ...]
+    edges: Edges
+    tables: tuple[TransferTable, ...] = ()
+    masks: tuple[LabelMask, ...] = ()
+    rows: tuple[LinearLimit, ...] = ()
+    same: tuple[SameConstraint, ...] = ()
     hook: Hook | None = None
 
     def check(self) -> None:
         """Raise SkyUsageError where the numbers cannot be a problem: shapes, ranges, cycles."""
-        from jupyter_sky.optimizer.checks import check
+        from jupyter_sky.optimizer.checks import check_problem
 
-        check(self)
+        check_problem(self)
 
     def without(self, names: Iterable[str]) -> Problem:
         """The problem relieved of the masks, rows and sameness of these names."""
@@ -374,7 +376,7 @@ class Problem:
         return np.asarray(self.places.levels[by])[labels.place]
 
 
-def quota(
+def add_quota(
     problem: Problem,
     name: str,
     tasks: Iterable[int],
@@ -382,7 +384,7 @@ def quota(
     *,
     unit: Literal["nodes", "hourly_usd"] = "nodes",
     **by: int,
-) -> Row:
+) -> LinearLimit:
     """At most `limit` nodes (or USD/h) over tasks that may run at once.
 
     Parameters
@@ -407,10 +409,12 @@ def quota(
         for key, node in by.items():
             counted &= problem.tag(task, key) == node
         terms[task] = np.where(counted, getattr(problem.tasks[task], unit), 0.0)
-    return Row(name, terms, limit)
+    return LinearLimit(name, terms, limit)
 
 
-def different(problem: Problem, choice: Sequence[int], by: str = "region", least: int = 1) -> Row:
+def require_difference(
+    problem: Problem, choice: Sequence[int], by: str = "region", least: int = 1
+) -> LinearLimit:
     """Not this plan again: at least so many tasks leave the region (place, cloud...) they are in.
 
     Examples
@@ -424,4 +428,4 @@ def different(problem: Problem, choice: Sequence[int], by: str = "region", least
     for task, label in enumerate(choice):
         tags = problem.tag(task, by)
         terms[task] = (tags == tags[label]).astype(np.float64)
-    return Row(f"another {by}", terms, len(problem.tasks) - least)
+    return LinearLimit(f"another {by}", terms, len(problem.tasks) - least)

@@ -67,7 +67,7 @@ class Program:
 
 
 @dataclass
-class Answer:
+class ProgramResult:
     """What GLPK found: status of CVXPY, point, duals of rows (LP only), bound, nodes searched."""
 
     status: str
@@ -80,7 +80,7 @@ class Answer:
 
 
 @dataclass
-class Loaded:
+class LoadedProgram:
     """A program inside GLPK, kept for the next solve."""
 
     handle: Any
@@ -94,8 +94,8 @@ class Loaded:
 
 
 def solve_program(
-    program: Program, options: dict[str, Any], kept: Loaded | None = None
-) -> tuple[Answer, Loaded | None]:
+    program: Program, options: dict[str, Any], kept: LoadedProgram | None = None
+) -> tuple[ProgramResult, LoadedProgram | None]:
     """Solve, from the last basis where the matrix is the same as before.
 
     Parameters
@@ -113,7 +113,7 @@ def solve_program(
         )
     program.check()
     if (program.lower > program.upper).any():
-        return Answer("infeasible", proof="bounds"), kept
+        return ProgramResult("infeasible", proof="bounds"), kept
     if not len(program.c):
         return _without_columns(program), kept
     glpk.glp_term_out(glpk.GLP_OFF)
@@ -122,10 +122,10 @@ def solve_program(
         for part in (program.starts, program.rows, program.values, [len(program.b), program.equal])
     )
     if kept is None or kept.matrix != matrix:
-        kept = Loaded(_load(glpk, program), matrix, owner=glpk)
+        kept = LoadedProgram(_load(glpk, program), matrix, owner=glpk)
     _bound(glpk, kept.handle, program)
     end = time.monotonic() + options.get("tm_lim", 2**31 - 1) / 1000
-    answer = _relax(glpk, kept, program, options, end)
+    answer = _solve_relaxation(glpk, kept, program, options, end)
     if answer.status != "optimal" or not len(program.integer):
         return answer, kept
     assert answer.x is not None
@@ -133,14 +133,16 @@ def solve_program(
     if near.max(initial=0) <= _INTEGRAL:
         answer.proof = "lp"
         return answer, kept
-    return _branch(glpk, kept, program, options, end, answer), kept
+    return _branch_and_cut(glpk, kept, program, options, end, answer), kept
 
 
-def _without_columns(program: Program) -> Answer:
+def _without_columns(program: Program) -> ProgramResult:
     ok = (np.abs(program.b[: program.equal]) <= 1e-9).all() and (
         program.b[program.equal :] >= -1e-9
     ).all()
-    return Answer("optimal", np.empty(0), 0.0, bound=0.0) if ok else Answer("infeasible")
+    return (
+        ProgramResult("optimal", np.empty(0), 0.0, bound=0.0) if ok else ProgramResult("infeasible")
+    )
 
 
 def _load(glpk: Any, program: Program) -> Any:
@@ -183,35 +185,41 @@ def _bound(glpk: Any, problem: Any, program: Program) -> None:
         glpk.glp_set_obj_coef(problem, j, cost)
 
 
-def _relax(glpk: Any, kept: Loaded, program: Program, options: dict, end: float) -> Answer:
+def _solve_relaxation(
+    glpk: Any, kept: LoadedProgram, program: Program, options: dict, end: float
+) -> ProgramResult:
     """The program without the demand for whole numbers."""
     problem, control = kept.handle, glpk.glp_smcp()
     glpk.glp_init_smcp(control)
     control.msg_lev = glpk.GLP_MSG_OFF
     control.tol_bnd = options.get("tol_bnd", 1e-7)
     control.tol_dj = options.get("tol_dj", 1e-7)
-    code = _warm(glpk, problem, control, end) if kept.solved else _cold(glpk, problem, control, end)
+    code = (
+        _solve_from_basis(glpk, problem, control, end)
+        if kept.solved
+        else _solve_from_scratch(glpk, problem, control, end)
+    )
     if code not in (0, glpk.GLP_ETMLIM, glpk.GLP_ENOPFS, glpk.GLP_ENODFS):
         glpk.glp_std_basis(problem)  # a basis of before can be singular now
-        code = _warm(glpk, problem, control, end)
+        code = _solve_from_basis(glpk, problem, control, end)
     if code in (glpk.GLP_ENOPFS, glpk.GLP_ENODFS):
         kept.solved = False
-        return Answer("infeasible" if code == glpk.GLP_ENOPFS else "unbounded", proof="lp")
+        return ProgramResult("infeasible" if code == glpk.GLP_ENOPFS else "unbounded", proof="lp")
     kept.solved = code == 0
     status = glpk.glp_get_status(problem)
     if code == glpk.GLP_ETMLIM:
-        return Answer("user_limit")
+        return ProgramResult("user_limit")
     if code == 0 and status == glpk.GLP_OPT:
         x = np.array([glpk.glp_get_col_prim(problem, j + 1) for j in range(len(program.c))])
         duals = np.array([glpk.glp_get_row_dual(problem, i + 1) for i in range(len(program.b))])
         value = float(program.c @ x)
-        return Answer("optimal", x, value, duals, bound=value, proof="lp")
+        return ProgramResult("optimal", x, value, duals, bound=value, proof="lp")
     if code == 0 and status in (glpk.GLP_NOFEAS, glpk.GLP_INFEAS):
-        return Answer("infeasible", proof="lp")
-    return Answer("unbounded" if code == 0 and status == glpk.GLP_UNBND else "solver_error")
+        return ProgramResult("infeasible", proof="lp")
+    return ProgramResult("unbounded" if code == 0 and status == glpk.GLP_UNBND else "solver_error")
 
 
-def _cold(glpk: Any, problem: Any, control: Any, end: float) -> int:
+def _solve_from_scratch(glpk: Any, problem: Any, control: Any, end: float) -> int:
     """From nothing: GLPK's own reductions and the primal simplex, by far the fastest here."""
     glpk.glp_std_basis(problem)
     control.meth, control.presolve = glpk.GLP_PRIMAL, glpk.GLP_ON
@@ -221,16 +229,16 @@ def _cold(glpk: Any, problem: Any, control: Any, end: float) -> int:
     if code != glpk.GLP_ETMLIM:
         return code
     glpk.glp_scale_prob(problem, glpk.GLP_SF_AUTO)
-    return _slices(glpk, problem, control, end)
+    return _run_in_slices(glpk, problem, control, end)
 
 
-def _warm(glpk: Any, problem: Any, control: Any, end: float) -> int:
+def _solve_from_basis(glpk: Any, problem: Any, control: Any, end: float) -> int:
     """From the last basis: the dual simplex repairs what changed bounds have broken."""
     control.meth, control.presolve = glpk.GLP_DUALP, glpk.GLP_OFF
-    return _slices(glpk, problem, control, end)
+    return _run_in_slices(glpk, problem, control, end)
 
 
-def _slices(glpk: Any, problem: Any, control: Any, end: float) -> int:
+def _run_in_slices(glpk: Any, problem: Any, control: Any, end: float) -> int:
     """Simplex in slices: between two of them Python sees Ctrl-C."""
     while True:
         left = int((end - time.monotonic()) * 1000)
@@ -242,9 +250,9 @@ def _slices(glpk: Any, problem: Any, control: Any, end: float) -> int:
             return code
 
 
-def _branch(
-    glpk: Any, kept: Loaded, program: Program, options: dict, end: float, root: Answer
-) -> Answer:
+def _branch_and_cut(
+    glpk: Any, kept: LoadedProgram, program: Program, options: dict, end: float, root: ProgramResult
+) -> ProgramResult:
     """Branch and cut from the solved relaxation."""
     problem, control = kept.handle, glpk.glp_iocp()
     glpk.glp_init_iocp(control)
@@ -257,7 +265,7 @@ def _branch(
     control.mir_cuts = control.gmi_cuts = cuts
     control.sr_heur = glpk.GLP_ON
     control.presolve = glpk.GLP_ON if options.get("presolve") else glpk.GLP_OFF
-    watch = _Watch(control, root.value)
+    watch = _BranchMonitor(control, root.value)
     code = glpk.glp_intopt(problem, control)
     watch.release()
     kept.solved = True
@@ -265,20 +273,20 @@ def _branch(
         raise KeyboardInterrupt
     status = glpk.glp_mip_status(problem)
     if status == glpk.GLP_NOFEAS:
-        return Answer("infeasible", nodes=watch.nodes, proof="branch-and-bound")
+        return ProgramResult("infeasible", nodes=watch.nodes, proof="branch-and-bound")
     if status not in (glpk.GLP_OPT, glpk.GLP_FEAS):
         limits = (glpk.GLP_ETMLIM, glpk.GLP_ESTOP)
         named = "user_limit" if code in limits else "solver_error"
-        return Answer(named, bound=watch.bound, nodes=watch.nodes)
+        return ProgramResult(named, bound=watch.bound, nodes=watch.nodes)
     x = np.array([glpk.glp_mip_col_val(problem, j + 1) for j in range(len(program.c))])
     value = float(program.c @ x)
     proven = code in (0, glpk.GLP_EMIPGAP) and status == glpk.GLP_OPT
     bound = value if code == 0 and proven and not control.mip_gap else min(watch.bound, value)
     named = "optimal" if code in (0, glpk.GLP_EMIPGAP) else "user_limit"
-    return Answer(named, x, value, None, bound, watch.nodes, "branch-and-bound")
+    return ProgramResult(named, x, value, None, bound, watch.nodes, "branch-and-bound")
 
 
-class _Watch:
+class _BranchMonitor:
     """Reads the bound while GLPK branches, and stops it on Ctrl-C, where its library lets us in."""
 
     def __init__(self, control: Any, bound: float) -> None:

@@ -13,34 +13,34 @@ from ..ledger import format_usd
 from ..offers import Offer
 from ..quantities import format_duration
 from .constraints import Only
-from .planned import Compared, Plan, Reason
-from .weighed import Weighed, weigh
+from .planned import Plan, PlanComparison, Reason
+from .weighed import OfferComparison, compare_offers
 
 if TYPE_CHECKING:
-    from .plan import Work
+    from .plan import Planner
 
-_MOST_CLOUDS = 4
-_PATIENCE = 1.0
+_MAX_CLOUDS = 4
+_MAX_SECONDS = 1.0
 """Seconds after which a comparison is the best that was found, or none."""
 
 
-def reasons(plan: Plan, work: Work) -> tuple[Reason, ...]:
+def find_reasons(plan: Plan, work: Planner) -> tuple[Reason, ...]:
     """For each task the next best offer of its whole pool, with all other tasks as they are.
 
     An offer counts as another one if its region, its machine or its market is another.
     """
-    return tuple(_reason(weigh(plan, work, task)) for task in range(len(plan)))
+    return tuple(_make_reason(compare_offers(plan, work, task)) for task in range(len(plan)))
 
 
-def _reason(found: Weighed) -> Reason:
+def _make_reason(found: OfferComparison) -> Reason:
     placed = found.placed
     what = f"{placed.task}: {_machine(placed.offer)}"
-    alike, worse = found.alike(), found.worse()
+    alike, worse = found.equal_offers(), found.worse_offers()
     if not len(found.order):
         return Reason(placed.task, None, 0.0, 0.0, 0.0, f"{what}, the only offer that will do")
     index = int((worse if len(worse) else found.order)[0])
     other = found.offer(index)
-    dearer, longer, emitted = found.more(index)
+    dearer, longer, emitted = found.difference(index)
     if len(alike):
         like = found.offer(int(alike[0]))
         what += f"; {_machine(like)} {_and_others(len(alike))} as good"
@@ -74,20 +74,20 @@ def _difference(usd: float, hours: float) -> str:
     return " and ".join(parts) or "neither dearer nor longer"
 
 
-def compared(plan: Plan, work: Work) -> tuple[Compared, ...]:
+def compare_conditions(plan: Plan, work: Planner) -> tuple[PlanComparison, ...]:
     """The plan under other conditions, each solved anew; what takes long is left."""
-    quick = {"time_limit": min(_PATIENCE, float(work.settings.get("time_limit", _PATIENCE)))}
+    quick = {"time_limit": min(_MAX_SECONDS, float(work.settings.get("time_limit", _MAX_SECONDS)))}
     return tuple(
-        _under(condition, lambda d=demands, s=settings: work.again(*d, **(quick | s)))
+        _plan_under(condition, lambda d=demands, s=settings: work.replan(*d, **(quick | s)))
         for condition, demands, settings in _conditions(plan, work)
     )
 
 
-def _conditions(plan: Plan, work: Work) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
+def _conditions(plan: Plan, work: Planner) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     """What is asked beside the plan: in words, as demands, and as settings."""
     clouds = {work.builder.market.sites[s][0] for s in _used_sites(work)}
     first = [cloud for cloud in ("aws", "gcp", "azure") if cloud in clouds]
-    for cloud in (first + sorted(clouds - set(first)))[:_MOST_CLOUDS] if len(clouds) > 1 else ():
+    for cloud in (first + sorted(clouds - set(first)))[:_MAX_CLOUDS] if len(clouds) > 1 else ():
         if plan.clouds != (cloud,):
             yield f"on {cloud} only", (Only(cloud=cloud),), {}
     spot = [one.offer.spot for one in plan.tasks]
@@ -106,20 +106,20 @@ def _conditions(plan: Plan, work: Work) -> Iterator[tuple[str, tuple[Any, ...], 
             yield f"without the {limit}", (), {limit: None}
 
 
-def _under(condition: str, solve: Callable[[], Plan]) -> Compared:
+def _plan_under(condition: str, solve: Callable[[], Plan]) -> PlanComparison:
     try:
         other = solve()
     except SkyTimeout:
-        return Compared(condition, error=f"not found in {_PATIENCE:g} s")
+        return PlanComparison(condition, error=f"not found in {_MAX_SECONDS:g} s")
     except SkyError as error:
         task = re.match(r"task (.+?): ", error.message)
         why = f"nothing there will do for {task[1]}" if task else error.message.splitlines()[0]
-        return Compared(condition, error=f"no plan: {why}")
-    return Compared(
+        return PlanComparison(condition, error=f"no plan: {why}")
+    return PlanComparison(
         condition, other.usd, other.hours, other.gco2, where=f"on {', '.join(other.clouds)}"
     )
 
 
-def _used_sites(work: Work) -> set[int]:
+def _used_sites(work: Planner) -> set[int]:
     assert work.tables is not None
     return {site for one in work.tables.labels for site in np.unique(one.pool.site).tolist()}

@@ -21,19 +21,19 @@ def covers(scope: Scope, site: Sequence[str]) -> bool:
     return all(not word or word == other for word, other in zip(mine, site, strict=True))
 
 
-def kind_in(market: Market, kind: int, scope: Scope) -> bool:
+def covers_machine(market: Market, kind: int, scope: Scope) -> bool:
     """Whether a kind of machine is what a scope is about."""
     if scope.instance_type:
         return market.machine(kind).instance_type == scope.instance_type
-    return market.family(kind) == scope.family
+    return market.quota_family(kind) == scope.family
 
 
-def scope_of(where: Any, market: Market | None = None) -> Scope:
+def parse_scope(where: Any, market: Market | None = None) -> Scope:
     """What is to be avoided: a place of the tracker, an offer, a block, or its words.
 
     Examples
     --------
-    >>> str(scope_of("aws us-east-1 us-east-1a"))
+    >>> str(parse_scope("aws us-east-1 us-east-1a"))
     'aws us-east-1a'
     """
     if isinstance(where, Scope):
@@ -49,10 +49,10 @@ def scope_of(where: Any, market: Market | None = None) -> Scope:
     cloud, *words = where.replace("/", " ").split()
     if cloud not in CLOUDS:
         raise SkyUsageError(f"{where!r}: no cloud is called {cloud}", hint=suggest(cloud, CLOUDS))
-    return _of_words(cloud, words, where, market)
+    return _parse_words(cloud, words, where, market)
 
 
-def _of_words(cloud: str, words: list[str], text: str, market: Market | None) -> Scope:
+def _parse_words(cloud: str, words: list[str], text: str, market: Market | None) -> Scope:
     spot = {"spot": True, "on-demand": False}
     found: dict[str, Any] = {}
     for word in words:

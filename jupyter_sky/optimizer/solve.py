@@ -13,23 +13,23 @@ import numpy as np
 
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.optimizer import bounded
-from jupyter_sky.optimizer.additive import additive, weights
-from jupyter_sky.optimizer.checks import check, check_objective
-from jupyter_sky.optimizer.evaluate import evaluate, value
-from jupyter_sky.optimizer.glpk import installed
-from jupyter_sky.optimizer.labels import allowed, as_flags
+from jupyter_sky.optimizer.additive import criterion_weights, make_additive
+from jupyter_sky.optimizer.checks import check_objective, check_problem
+from jupyter_sky.optimizer.evaluate import evaluate, objective_value
+from jupyter_sky.optimizer.glpk import is_installed
+from jupyter_sky.optimizer.labels import allowed_labels, make_flags
 from jupyter_sky.optimizer.problem import (
     Floats,
     Ints,
-    Mask,
+    LabelMask,
     Objective,
     Problem,
-    Sizes,
+    ProblemSizes,
     Solution,
     Solver,
 )
-from jupyter_sky.optimizer.sums import reduce
-from jupyter_sky.optimizer.work import Answer, State, Work
+from jupyter_sky.optimizer.sums import reduce_problem
+from jupyter_sky.optimizer.work import SolveContext, SolverResult, WarmStart
 
 _SLACK = 1e-6  # relative; a limit met exactly is met, whatever rounding says
 _TOO_LARGE = 20_000  # labels beyond which a model would not be solved within any limit
@@ -75,20 +75,20 @@ def solve(
     """
     objective = objective or Objective()
     _check_request(solver, time_limit, gap)
-    work = Work(problem, objective, solver, time_limit, gap, presolve)
+    work = SolveContext(problem, objective, solver, time_limit, gap, presolve)
     with work.stage("reduce"):
-        check(problem)
+        check_problem(problem)
         check_objective(objective)
-        kept = [np.flatnonzero(flags) for flags in allowed(problem)]
+        kept = [np.flatnonzero(flags) for flags in allowed_labels(problem)]
         work.labels = sum(len(task) for task in problem.tasks)
-        work.state = _state(problem, objective, solver, warm)
+        work.state = _find_warm_start(problem, objective, solver, warm)
     if not problem.tasks:
-        return _judge(work, Answer("optimal", (), 0.0, "trivial"))
+        return _certify(work, SolverResult("optimal", (), 0.0, "trivial"))
     if not all(len(labels) for labels in kept):
-        return _judge(work, Answer("infeasible", None, np.inf, "presolve"))
+        return _certify(work, SolverResult("infeasible", None, np.inf, "presolve"))
     if objective.kind == "time_then_cost":
-        return _lexicographic(work, kept)
-    return _judge(work, _answer(work, kept))
+        return _solve_lexicographic(work, kept)
+    return _certify(work, _dispatch(work, kept))
 
 
 def resolve(
@@ -121,7 +121,7 @@ def resolve(
     (0,)
     """
     state = solution.state
-    if not isinstance(state, State):
+    if not isinstance(state, WarmStart):
         raise SkyUsageError(
             "this plan keeps nothing to go on from", hint="give the one that solve returned"
         )
@@ -135,7 +135,7 @@ def resolve(
         refused = gone[task.place]
         refused[list((blocked or {}).get(v, ()))] = True
         if refused.any():
-            masks.append(Mask("blocked", v, ~refused))
+            masks.append(LabelMask("blocked", v, ~refused))
     changed = replace(problem, tasks=tuple(tasks), masks=tuple(masks))
     return solve(
         changed, state.objective, solver=state.solver, time_limit=time_limit, warm=solution
@@ -145,7 +145,7 @@ def resolve(
 def _check_request(solver: str, time_limit: float, gap: float) -> None:
     if solver not in ("auto", "glpk", "highs"):
         raise SkyUsageError(f"no solver {solver!r}", hint="choose auto, glpk or highs")
-    if solver == "glpk" and not installed():
+    if solver == "glpk" and not is_installed():
         raise SkyUsageError(
             "GLPK was asked for, but swiglpk is not installed",
             hint="pip install swiglpk (GPL-3), or leave the choice to solver='auto'",
@@ -157,41 +157,45 @@ def _check_request(solver: str, time_limit: float, gap: float) -> None:
         )
 
 
-def _state(problem: Problem, objective: Objective, solver: Solver, warm: Solution | None) -> State:
+def _find_warm_start(
+    problem: Problem, objective: Objective, solver: Solver, warm: Solution | None
+) -> WarmStart:
     """What is known from before, where graph and tables are the very same objects."""
     old = warm.state if warm is not None else None
     if (
-        not isinstance(old, State)
+        not isinstance(old, WarmStart)
         or old.problem.tables is not problem.tables
         or old.problem.edges is not problem.edges
         or old.problem.places is not problem.places
     ):
-        return State(problem, objective, solver)
+        return WarmStart(problem, objective, solver)
     known = replace(old, problem=problem, objective=objective, solver=solver)
-    if old.objective.kind != objective.kind or weights(old.objective) != weights(objective):
+    if old.objective.kind != objective.kind or criterion_weights(
+        old.objective
+    ) != criterion_weights(objective):
         known = replace(known, sums=None, messages=None)
     return known
 
 
-def _answer(work: Work, kept: Sequence[Ints]) -> Answer:
+def _dispatch(work: SolveContext, kept: Sequence[Ints]) -> SolverResult:
     """Which way an objective goes."""
     problem, objective = work.problem, work.objective
     if not work.presolve:
-        return bounded.by_model(work, kept)
+        return bounded.solve_by_model(work, kept)
     tied = problem.rows or problem.same or problem.hook or objective.limits()
-    if objective.timed or tied:
-        return bounded.bounded(work, kept)
-    return _sum(work, kept)
+    if objective.is_timed or tied:
+        return bounded.solve_constrained(work, kept)
+    return _solve_sum(work, kept)
 
 
-def _sum(work: Work, kept: Sequence[Ints]) -> Answer:
+def _solve_sum(work: SolveContext, kept: Sequence[Ints]) -> SolverResult:
     """Cost or carbon with nothing that ties tasks together."""
     problem = work.problem
     with work.stage("reduce"):
-        flags = as_flags(problem, kept)
+        flags = make_flags(problem, kept)
         state = work.state
-        sums = additive(problem, flags, weights(work.objective), state.sums)
-        found = reduce(
+        sums = make_additive(problem, flags, criterion_weights(work.objective), state.sums)
+        found = reduce_problem(
             sums,
             work.until,
             exact=work.solver == "auto",
@@ -203,43 +207,43 @@ def _sum(work: Work, kept: Sequence[Ints]) -> Answer:
         open_labels = [
             np.unique(sums.label[v, np.flatnonzero(row)]) for v, row in enumerate(found.open)
         ]
-        work.note(open_labels)
+        work.count_labels(open_labels)
     if not np.isfinite(sum(evaluate(problem, choice)[:3])):  # data must move where they cannot
         status = "infeasible" if found.proof in ("dual", "elimination") else "unknown"
-        return Answer(status, None, np.inf if found.proof else found.bound, found.proof)
+        return SolverResult(status, None, np.inf if found.proof else found.bound, found.proof)
     if found.proof in ("dual", "elimination"):
-        return Answer("optimal", choice, found.best, found.proof)
-    known = Answer("feasible", choice, found.bound, "limit")
-    if found.proof == "limit" or work.over or found.labels > _TOO_LARGE:
+        return SolverResult("optimal", choice, found.best, found.proof)
+    known = SolverResult("feasible", choice, found.bound, "limit")
+    if found.proof == "limit" or work.is_over or found.labels > _TOO_LARGE:
         return known
-    better = bounded.by_model(work, open_labels, unit=found.best)
-    return bounded.combine(work, known, better)
+    better = bounded.solve_by_model(work, open_labels, unit=found.best)
+    return bounded.combine_results(work, known, better)
 
 
-def _lexicographic(work: Work, kept: Sequence[Ints]) -> Solution:
+def _solve_lexicographic(work: SolveContext, kept: Sequence[Ints]) -> Solution:
     """The fastest plan, then the cheapest among those as fast."""
     wanted = work.objective
     work.objective = replace(wanted, kind="time")
-    first = _answer(work, kept)
+    first = _dispatch(work, kept)
     if first.choice is None:
         work.objective = wanted
-        return _judge(work, first)
+        return _certify(work, first)
     fastest = evaluate(work.problem, first.choice).hours
     proven = first.status == "optimal"
     limit = fastest * (1 + _SLACK) + 1e-9
     if wanted.deadline_h is not None:
         limit = min(limit, wanted.deadline_h)
     work.objective = replace(wanted, kind="cost", deadline_h=limit)
-    second = _answer(work, kept)
+    second = _dispatch(work, kept)
     if second.choice is None:  # the fast plan is always one of its own
-        second = Answer("feasible", first.choice, 0.0, "limit")
+        second = SolverResult("feasible", first.choice, 0.0, "limit")
     work.objective = wanted
     if not proven and second.status == "optimal":
         second = replace(second, status="feasible")
-    return _judge(work, second, fastest if proven else first.bound)
+    return _certify(work, second, fastest if proven else first.bound)
 
 
-def _judge(work: Work, answer: Answer, fastest: float = float("nan")) -> Solution:
+def _certify(work: SolveContext, answer: SolverResult, fastest: float = float("nan")) -> Solution:
     """Cost, time and carbon anew, and the certificate."""
     with work.stage("check"):
         state = work.state
@@ -254,7 +258,7 @@ def _judge(work: Work, answer: Answer, fastest: float = float("nan")) -> Solutio
                 state=state,
             )
         outcome = evaluate(work.problem, answer.choice)
-        reached = value(work.objective, outcome)
+        reached = objective_value(work.objective, outcome)
         proven = answer.status == "optimal"
         bound = reached if proven and not work.gap else min(answer.bound, reached)
         gap = max(0.0, (reached - bound) / max(abs(reached), 1e-9))
@@ -276,8 +280,8 @@ def _judge(work: Work, answer: Answer, fastest: float = float("nan")) -> Solutio
     )
 
 
-def _sizes(work: Work) -> Sizes:
-    return Sizes(
+def _sizes(work: SolveContext) -> ProblemSizes:
+    return ProblemSizes(
         len(work.problem.tasks),
         len(work.problem.edges),
         work.labels,

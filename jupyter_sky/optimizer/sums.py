@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jupyter_sky.optimizer.additive import TIE, Additive
-from jupyter_sky.optimizer.dominance import undominated
-from jupyter_sky.optimizer.dual import Dual
-from jupyter_sky.optimizer.elimination import Order, eliminate, elimination_order
-from jupyter_sky.optimizer.expansion import expand
+from jupyter_sky.optimizer.additive import TIE, AdditiveProblem
+from jupyter_sky.optimizer.dominance import find_undominated
+from jupyter_sky.optimizer.dual import DualBound
+from jupyter_sky.optimizer.elimination import EliminationOrder, eliminate, elimination_order
+from jupyter_sky.optimizer.expansion import expand_plan
 from jupyter_sky.optimizer.problem import Flags, Floats, Ints
 
 _CHEAP = 400_000  # numbers that elimination may handle at once and for each sweep already done
@@ -24,7 +24,7 @@ _PATIENCE = ((400, 20), (1_200, 80), (3_000, 200))  # labels a model may have af
 
 
 @dataclass(frozen=True, eq=False)
-class Reduced:
+class ReducedProblem:
     """What is known of a sum: a plan, a bound, and what may still be better.
 
     Attributes
@@ -56,20 +56,22 @@ class Reduced:
         return int(counts[counts > 1].sum())
 
 
-class Search:
+class AdditiveSearch:
     """The work on one sum, from all places to the few that matter."""
 
-    def __init__(self, full: Additive, dominance: bool, warm: tuple[Floats, Floats] | None) -> None:
+    def __init__(
+        self, full: AdditiveProblem, dominance: bool, warm: tuple[Floats, Floats] | None
+    ) -> None:
         self.full, self.dominance = full, dominance
-        self.places = undominated(full) if dominance else np.arange(full.unary.shape[1])
+        self.places = find_undominated(full) if dominance else np.arange(full.unary.shape[1])
         messages = None
         if warm is not None:
             messages = tuple(part[:, self.places] for part in warm)
-        self.dual = Dual(full.take(self.places), messages)  # pyright: ignore[reportArgumentType]
+        self.dual = DualBound(full.take(self.places), messages)  # pyright: ignore[reportArgumentType]
         self.sweeps = 0
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         dual = self.dual
         return dual.best - dual.bound <= 2 * TIE * abs(dual.best)
 
@@ -78,32 +80,32 @@ class Search:
         dual = self.dual
         dual.sweep()
         self.sweeps += 1
-        if self.closed:
+        if self.is_closed:
             return
         if self.sweeps in (2, 4, 8) or self.sweeps % 10 == 0:
             dual.descend()
             if self.sweeps > 2 or len(dual.x) > 100:
-                dual.try_plan(expand(dual.problem, dual.x, until))
-            if not self.closed:
+                dual.try_plan(expand_plan(dual.problem, dual.x, until))
+            if not self.is_closed:
                 self._shrink()
 
     def _shrink(self) -> None:
         dual = self.dual
-        gone = dual.fixable(TIE * abs(dual.best))
+        gone = dual.find_removable(TIE * abs(dual.best))
         unary = np.where(gone, np.inf, dual.problem.unary)
         reduced = replace(dual.problem, unary=unary)
         used = np.unique(dual.x)
         useful = np.flatnonzero(np.isfinite(unary).any(0))
         if self.dominance and len(useful) < 0.8 * unary.shape[1]:
-            useful = undominated(reduced)
+            useful = find_undominated(reduced)
         keep = np.union1d(useful, used)
         messages = dual.into[:, keep], dual.back[:, keep]
-        fresh = Dual(reduced.take(keep), messages)
+        fresh = DualBound(reduced.take(keep), messages)
         fresh.bound, fresh.best = dual.bound, dual.best
         fresh.x = np.searchsorted(keep, dual.x)
         self.dual, self.places = fresh, self.places[keep]
 
-    def order(self) -> Order:
+    def find_order(self) -> EliminationOrder:
         """Elimination of what is open now."""
         counts = np.isfinite(self.dual.problem.unary).sum(1)
         src, dst = self.dual.problem.src, self.dual.problem.dst
@@ -111,7 +113,7 @@ class Search:
         edges = zip(src[both].tolist(), dst[both].tolist(), strict=True)
         return elimination_order(counts.tolist(), edges)
 
-    def finish(self, order: Order) -> None:
+    def finish(self, order: EliminationOrder) -> None:
         """Solve what is open by elimination."""
         p = self.dual.problem
         labels = [np.flatnonzero(np.isfinite(row)) for row in p.unary]
@@ -130,7 +132,7 @@ class Search:
         self.dual.try_plan(x)
         self.dual.bound = max(self.dual.bound, min(self.dual.best, p.value(x)))
 
-    def result(self, proof: str) -> Reduced:
+    def result(self, proof: str) -> ReducedProblem:
         """In terms of the places of the problem given."""
         dual, shape = self.dual, self.full.unary.shape
         still = np.zeros(shape, bool)
@@ -139,18 +141,18 @@ class Search:
         messages[0][:, self.places], messages[1][:, self.places] = dual.into, dual.back
         bound = min(dual.bound, dual.best)
         x = self.places[dual.x]
-        return Reduced(x, dual.best, bound, proof, still, messages, self.sweeps)  # pyright: ignore
+        return ReducedProblem(x, dual.best, bound, proof, still, messages, self.sweeps)  # pyright: ignore
 
 
-def reduce(
-    problem: Additive,
+def reduce_problem(
+    problem: AdditiveProblem,
     until: float,
     *,
     dominance: bool = True,
     exact: bool = True,
     target: float = 0.0,
     warm: tuple[Floats, Floats] | None = None,
-) -> Reduced:
+) -> ReducedProblem:
     """Bound and reduce a sum until it is solved, small enough for a model, or time is up.
 
     Parameters
@@ -168,14 +170,14 @@ def reduce(
     warm : tuple of float array, optional
         Messages of an earlier, similar problem.
     """
-    search = Search(problem, dominance, warm)
+    search = AdditiveSearch(problem, dominance, warm)
     while True:
         search.step(until)
         dual = search.dual
-        if search.closed or dual.best - dual.bound <= target * abs(dual.best):
-            return search.result("dual" if search.closed else "limit")
+        if search.is_closed or dual.best - dual.bound <= target * abs(dual.best):
+            return search.result("dual" if search.is_closed else "limit")
         if search.sweeps >= 2 and (search.sweeps in (2, 4, 8) or search.sweeps % 10 == 0):
-            order = search.order() if exact else Order((), np.inf, np.inf)
+            order = search.find_order() if exact else EliminationOrder((), np.inf, np.inf)
             if order.largest < _LARGEST and order.total < _CHEAP * search.sweeps**2:
                 search.finish(order)
                 return search.result("elimination")

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from .planned import Moved, Placed, Plan
+    from .planned import Plan, PlannedTask, PlannedTransfer
 
 Kind = Literal["transfer", "boot", "work", "store"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TaskPhase:
     """A stretch of a task's time.
 
     Attributes
@@ -40,7 +40,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class TaskBar:
     """The time of one task.
 
     Attributes
@@ -54,7 +54,7 @@ class Bar:
     """
 
     task: str
-    parts: tuple[Part, ...]
+    parts: tuple[TaskPhase, ...]
     after: tuple[str, ...] = ()
     critical: bool = False
 
@@ -69,7 +69,7 @@ class Bar:
         return self.parts[-1].end_h
 
 
-def timeline(plan: Plan) -> tuple[Bar, ...]:
+def timeline(plan: Plan) -> tuple[TaskBar, ...]:
     """The tasks of a plan as bars, in the plan's order.
 
     The bars of the critical path lie end to end: their lengths add up to the plan's time.
@@ -79,28 +79,30 @@ def timeline(plan: Plan) -> tuple[Bar, ...]:
     >>> [bar.task for bar in timeline(made) if bar.critical]  # doctest: +SKIP
     ['train', 'infer']
     """
-    arriving: dict[str, list[Moved]] = {one.task: [] for one in plan.tasks}
+    arriving: dict[str, list[PlannedTransfer]] = {one.task: [] for one in plan.tasks}
     for move in plan.moves:
         if move.kind != "output":
             arriving[move.target].append(move)
     ends = {one.task: one.finish_h for one in plan.tasks}
     bars = {one.task: _bar(one, arriving[one.task], ends) for one in plan.tasks}
-    decisive = _critical(bars.values())
-    return tuple(Bar(bar.task, bar.parts, bar.after, bar.task in decisive) for bar in bars.values())
+    decisive = _find_critical(bars.values())
+    return tuple(
+        TaskBar(bar.task, bar.parts, bar.after, bar.task in decisive) for bar in bars.values()
+    )
 
 
-def critical_path(bars: Iterable[Bar]) -> tuple[Bar, ...]:
+def critical_path(bars: Iterable[TaskBar]) -> tuple[TaskBar, ...]:
     """One chain of bars that lie end to end from the start to the end of the plan."""
     known = {bar.task: bar for bar in bars}
     at = max(known.values(), key=lambda bar: bar.end_h, default=None)
-    chain: list[Bar] = []
+    chain: list[TaskBar] = []
     while at is not None:
         chain.append(at)
         at = known.get(next(iter(at.after), ""))
     return tuple(reversed(chain))
 
 
-def _bar(one: Placed, arriving: Iterable[Moved], ends: dict[str, float]) -> Bar:
+def _bar(one: PlannedTask, arriving: Iterable[PlannedTransfer], ends: dict[str, float]) -> TaskBar:
     last = [
         move
         for move in arriving
@@ -112,20 +114,20 @@ def _bar(one: Placed, arriving: Iterable[Moved], ends: dict[str, float]) -> Bar:
     after = tuple(move.source for move in last if move.kind == "edge")
     if last and last[0].hours:
         begin = ends.get(last[0].source, 0.0)
-        parts.append(Part("transfer", begin, at, last[0].gb))
+        parts.append(TaskPhase("transfer", begin, at, last[0].gb))
     kinds: tuple[Kind, ...] = ("boot", "work", "store")
     for kind, hours in zip(kinds, (one.spin_up_hours, one.hours, one.store_hours), strict=True):
         if hours or kind == "work":
-            parts.append(Part(kind, at, at + hours))
+            parts.append(TaskPhase(kind, at, at + hours))
             at += hours
-    return Bar(one.task, tuple(parts), after)
+    return TaskBar(one.task, tuple(parts), after)
 
 
 def _same(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
 
 
-def _critical(bars: Iterable[Bar]) -> set[str]:
+def _find_critical(bars: Iterable[TaskBar]) -> set[str]:
     """All tasks of which one that takes longer makes the plan longer."""
     known = {bar.task: bar for bar in bars}
     end = max((bar.end_h for bar in known.values()), default=0.0)

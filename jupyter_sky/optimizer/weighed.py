@@ -10,16 +10,16 @@ import numpy as np
 
 from ..graph import TaskSpec
 from ..offers import Offer
-from .planned import Placed, Plan
-from .pricing import Priced
+from .planned import Plan, PlannedTask
+from .pricing import PricedTask
 from .problem import Flags, Floats, Ints, Objective
 
 if TYPE_CHECKING:
-    from .plan import Work
+    from .plan import Planner
 
 
 @dataclass(frozen=True, eq=False)
-class Weighed:
+class OfferComparison:
     """What a plan would come to with each offer of one task in place of the chosen one.
 
     Attributes
@@ -35,9 +35,9 @@ class Weighed:
     """
 
     plan: Plan
-    work: Work
-    placed: Placed
-    one: Priced
+    planner: Planner
+    placed: PlannedTask
+    priced: PricedTask
     usd: Floats
     hours: Floats
     grams: Floats
@@ -45,9 +45,9 @@ class Weighed:
 
     def offer(self, index: int) -> Offer:
         """One of the offers."""
-        return self.work.builder.market.offer(self.one.pool, int(index))
+        return self.planner.builder.market.offer(self.priced.pool, int(index))
 
-    def more(self, index: int) -> tuple[float, float, float]:
+    def difference(self, index: int) -> tuple[float, float, float]:
         """USD, hours and grams that the plan comes to with an offer, more than it does."""
         emitted = sum(placed.gco2 for placed in self.plan.tasks)
         return (
@@ -56,35 +56,37 @@ class Weighed:
             float(self.grams[index]) - emitted,
         )
 
-    def alike(self) -> Ints:
+    def equal_offers(self) -> Ints:
         """Other offers that are as good."""
-        felt, reached = self._felt()
+        felt, reached = self._objective_values()
         return self.order[np.abs(felt[self.order] - reached) <= 1e-6 * max(1.0, reached)]
 
-    def worse(self) -> Ints:
+    def worse_offers(self) -> Ints:
         """Other offers that are not as good, the best of them first."""
-        felt, reached = self._felt()
+        felt, reached = self._objective_values()
         return self.order[felt[self.order] > reached + 1e-6 * max(1.0, reached)]
 
-    def _felt(self) -> tuple[Floats, float]:
+    def _objective_values(self) -> tuple[Floats, float]:
         """What the objective makes small, with each offer and as it is."""
-        plan, objective = self.plan, self.work.objective
+        plan, objective = self.plan, self.planner.objective
         grams = sum(placed.gco2 for placed in plan.tasks)
-        felt = _keys(objective, self.usd, self.hours, self.grams)[-1]
-        reached = _keys(objective, *map(np.array, (plan.usd, plan.hours, grams)))[-1]
+        felt = _sort_keys(objective, self.usd, self.hours, self.grams)[-1]
+        reached = _sort_keys(objective, *map(np.array, (plan.usd, plan.hours, grams)))[-1]
         return felt, float(reached)
 
 
-def weigh(plan: Plan, work: Work, task: int, spec: TaskSpec | None = None) -> Weighed:
+def compare_offers(
+    plan: Plan, work: Planner, task: int, spec: TaskSpec | None = None
+) -> OfferComparison:
     """Weigh all other offers of a task; `spec` asks for others than its request does.
 
     An offer counts as another one if its region, its machine or its market is another.
     """
     placed, objective = plan.tasks[task], work.objective
-    one = work.builder.pricer.priced(spec or work.builder.graph.tasks[task])
+    one = work.builder.pricer.price_task(spec or work.builder.graph.tasks[task])
     usd, hours, grams = _totals(plan, work, task, one)
-    kept = np.isfinite(usd) & np.isfinite(hours) & _others(work, one, placed)
-    for demand in work.builder.on_offers(one.spec):
+    kept = np.isfinite(usd) & np.isfinite(hours) & _find_other_offers(work, one, placed)
+    for demand in work.builder.offer_demands(one.spec):
         kept &= work.builder.allowed(demand, one)
     for values, limit in (
         (usd, objective.budget_usd),
@@ -93,13 +95,13 @@ def weigh(plan: Plan, work: Work, task: int, spec: TaskSpec | None = None) -> We
     ):
         if limit is not None:
             kept &= values <= limit * (1 + 1e-9)
-    keys = _keys(objective, usd, hours, grams)
+    keys = _sort_keys(objective, usd, hours, grams)
     which = np.flatnonzero(kept)
     order = which[np.lexsort([values[which] for values in keys])]
-    return Weighed(plan, work, placed, one, usd, hours, grams, order)
+    return OfferComparison(plan, work, placed, one, usd, hours, grams, order)
 
 
-def _keys(objective: Objective, usd: Floats, hours: Floats, grams: Floats) -> Sequence[Floats]:
+def _sort_keys(objective: Objective, usd: Floats, hours: Floats, grams: Floats) -> Sequence[Floats]:
     """By what offers are ordered, the last key first."""
     if objective.kind == "weighted":
         value = objective.usd_weight * usd + objective.hour_weight * hours
@@ -107,7 +109,7 @@ def _keys(objective: Objective, usd: Floats, hours: Floats, grams: Floats) -> Se
     return {"cost": (hours, usd), "carbon": (usd, grams)}.get(objective.kind, (usd, hours))
 
 
-def _others(work: Work, one: Priced, placed: Placed) -> Flags:
+def _find_other_offers(work: Planner, one: PricedTask, placed: PlannedTask) -> Flags:
     """Offers that differ from the one chosen in more than the zone."""
     market, offer = work.builder.market, placed.offer
     same_region = np.array([site[:2] == (offer.cloud, offer.region) for site in market.sites], bool)
@@ -117,7 +119,7 @@ def _others(work: Work, one: Priced, placed: Placed) -> Flags:
     return ~(same & (one.pool.spot == offer.spot))
 
 
-def _totals(plan: Plan, work: Work, task: int, one: Priced) -> tuple[Floats, Floats, Floats]:
+def _totals(plan: Plan, work: Planner, task: int, one: PricedTask) -> tuple[Floats, Floats, Floats]:
     """USD, hours and grams of the whole plan with each offer in place of the chosen one.
 
     The time is that of the longest path through this task, or of the plan without it if that is
@@ -137,8 +139,8 @@ def _totals(plan: Plan, work: Work, task: int, one: Priced) -> tuple[Floats, Flo
         other = edge.dst if edge.src == task else edge.src
         at = market.at[_site(plan.tasks[other].offer)]
         sites = [market.sites[s] for s in used.tolist()] + [market.sites[at]]
-        table = moves.table(sites, edge.gb) if moves.tiered(edge.gb) else moves.table(sites)
-        scale = 1.0 if moves.tiered(edge.gb) else edge.gb
+        table = moves.table(sites, edge.gb) if moves.has_tiers(edge.gb) else moves.table(sites)
+        scale = 1.0 if moves.has_tiers(edge.gb) else edge.gb
         pick = (slice(None, -1), -1) if edge.src == task else (-1, slice(None, -1))
         free = used == at  # the last row stands for a place of its own
         usd[used] += np.where(free, 0.0, scale * table.usd[pick])
@@ -149,7 +151,7 @@ def _totals(plan: Plan, work: Work, task: int, one: Priced) -> tuple[Floats, Flo
             after[used] = np.maximum(after[used], hours + tails[other])
         else:
             start[used] = np.maximum(start[used], plan.tasks[other].finish_h + hours)
-    rest = _without(plan, graph, task)
+    rest = _totals_without(plan, graph, task)
     own = one.pool.site
     total = rest[0] + one.usd() + usd[own]
     through = start[own] + one.hours() + after[own]
@@ -161,7 +163,7 @@ def _site(offer: Offer) -> tuple[str, str, str]:
     return (offer.cloud, offer.region, offer.zone or "")
 
 
-def _tails(plan: Plan, work: Work) -> list[float]:
+def _tails(plan: Plan, work: Planner) -> list[float]:
     """Hours from the start of each task to the end of the plan, along its longest path."""
     graph = work.builder.graph
     hours = {(m.source, m.target): m.hours for m in plan.moves if m.kind == "edge"}
@@ -177,7 +179,7 @@ def _tails(plan: Plan, work: Work) -> list[float]:
     return tails
 
 
-def _without(plan: Plan, graph, task: int) -> tuple[float, float, float]:
+def _totals_without(plan: Plan, graph, task: int) -> tuple[float, float, float]:
     """USD and grams of all but one task and its moves, and the end of tasks that do not need it."""
     name = plan.tasks[task].task
     mine = [move for move in plan.moves if name in (move.source, move.target)]

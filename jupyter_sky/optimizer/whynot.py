@@ -14,25 +14,27 @@ from ..ledger import format_usd
 from ..quantities import format_duration
 from ..resources import Resources
 from .candidates import no_offer
-from .conflict import explain, feasible
+from .conflict import find_conflict, is_feasible
 from .constraints import Residency
-from .pricing import Priced
+from .pricing import PricedTask
 from .problem import Objective, Problem, Solution
-from .tables import Builder
+from .tables import ProblemBuilder
 
-Solve = Callable[..., Solution]
+SolveFunction = Callable[..., Solution]
 
 _SMALL = 2
 """Sets up to this size are searched by size, so that the smallest is found; larger ones are made
 smaller one by one, which finds a set that has no smaller one inside."""
 
 
-def why_not(builder: Builder, objective: Objective, solve: Solve) -> SkyError:
+def explain_infeasible(
+    builder: ProblemBuilder, objective: Objective, solve: SolveFunction
+) -> SkyError:
     """The error that explains why a graph has no plan."""
     for spec in builder.graph.tasks:
-        one = builder.pricer.priced(spec)
+        one = builder.pricer.price_task(spec)
         if not len(one):
-            return _nothing_on_sale(builder, one)
+            return _explain_no_offer(builder, one)
         possible = np.isfinite(one.own_hours())
         if not possible.any():
             return SkyNoPlan(
@@ -42,18 +44,18 @@ def why_not(builder: Builder, objective: Objective, solve: Solve) -> SkyError:
             )
         refused = _refusals(builder, one)
         if (refused[possible] != 0).all():
-            return _refused(builder, one, refused, possible)
-    return _conflict(builder, objective, solve)
+            return _explain_refused(builder, one, refused, possible)
+    return _explain_conflict(builder, objective, solve)
 
 
 # -- one task ----------------------------------------------------------------------------------
 
 
-def _nothing_on_sale(builder: Builder, one: Priced) -> SkyError:
+def _explain_no_offer(builder: ProblemBuilder, one: PricedTask) -> SkyError:
     """What stands in the way of each alternative of a request."""
     market, lines = builder.market, []
     for need in one.spec.needs:
-        error = _unmet(builder, need)
+        error = _list_unmet_labels(builder, need)
         lines += [error.message, *([error.hint] if error.hint else [])]
     where = f"task {one.spec.name}: " if len(builder.graph.tasks) > 1 else ""
     if market.listed and all(len(market.catalog.filter(need)) for need in one.spec.needs):
@@ -61,26 +63,28 @@ def _nothing_on_sale(builder: Builder, one: Priced) -> SkyError:
     return SkyNoOffer(where + lines[0], hint="\n".join(lines[1:]) or None)
 
 
-def _unmet(builder: Builder, need: Resources) -> SkyNoOffer:
-    from ..catalog.explain import nearest
+def _list_unmet_labels(builder: ProblemBuilder, need: Resources) -> SkyNoOffer:
+    from ..catalog.explain import find_nearest
 
     market = builder.market
     if not market.listed:
         return no_offer(need, market.own)
     market.catalog.check(need)
-    return no_offer(need, nearest(market.catalog, need))
+    return no_offer(need, find_nearest(market.catalog, need))
 
 
-def _refusals(builder: Builder, one: Priced) -> np.ndarray:
+def _refusals(builder: ProblemBuilder, one: PricedTask) -> np.ndarray:
     refused = np.zeros(len(one), np.int64)
-    for bit, demand in enumerate(builder.on_offers(one.spec)):
+    for bit, demand in enumerate(builder.offer_demands(one.spec)):
         refused |= np.where(builder.allowed(demand, one), 0, 1 << bit)
     return refused
 
 
-def _refused(builder: Builder, one: Priced, refused: np.ndarray, possible: np.ndarray) -> SkyError:
+def _explain_refused(
+    builder: ProblemBuilder, one: PricedTask, refused: np.ndarray, possible: np.ndarray
+) -> SkyError:
     """Offers meet the request, and none the demands as well."""
-    demands = builder.on_offers(one.spec)
+    demands = builder.offer_demands(one.spec)
     counts = np.array([int(bits).bit_count() for bits in refused.tolist()])
     fewest = counts[possible].min()
     near = np.flatnonzero(possible & (counts == fewest))
@@ -105,7 +109,7 @@ def _refused(builder: Builder, one: Priced, refused: np.ndarray, possible: np.nd
     )
 
 
-def _areas(builder: Builder, site: int) -> list[str]:
+def _areas(builder: ProblemBuilder, site: int) -> list[str]:
     cloud, region, _ = builder.market.sites[site]
     found = builder.market.catalog.region(cloud, region)
     return [found.jurisdiction or found.country] if found.country else []
@@ -114,23 +118,25 @@ def _areas(builder: Builder, site: int) -> list[str]:
 # -- all tasks ---------------------------------------------------------------------------------
 
 
-def _conflict(builder: Builder, objective: Objective, solve: Solve) -> SkyError:
+def _explain_conflict(
+    builder: ProblemBuilder, objective: Objective, solve: SolveFunction
+) -> SkyError:
     tables = builder.build(objective, explain=True)
     problem = tables.problem
     names = [*objective.limits(), *problem.constraint_names()]
-    conflict = _smallest(problem, objective, names)
+    conflict = _find_smallest(problem, objective, names)
     if not conflict:
         return SkyNoPlan("no plan keeps all of what was asked", hint="ask for less")
     rest = set(names) - set(conflict)
     alone = problem.without(rest), objective.without(rest)
     # a way out that keeps everything else; where there is none, at least out of this conflict
     ways = [
-        _way_out(problem, objective, name, solve) or _way_out(*alone, name, solve)
+        _suggest_change(problem, objective, name, solve) or _suggest_change(*alone, name, solve)
         for name in conflict
     ]
     if len(conflict) == 1 and conflict[0] in objective.limits():
         return SkyNoPlan(ways[0])
-    texts = [_text(name, objective) for name in conflict]
+    texts = [_format_demand(name, objective) for name in conflict]
     together = "hold together" if len(texts) > 1 else "be kept"
     return SkyNoPlan(
         f"{' and '.join(texts)} cannot {together}",
@@ -138,17 +144,17 @@ def _conflict(builder: Builder, objective: Objective, solve: Solve) -> SkyError:
     )
 
 
-def _smallest(problem: Problem, objective: Objective, names: Sequence[str]) -> list[str]:
+def _find_smallest(problem: Problem, objective: Objective, names: Sequence[str]) -> list[str]:
     """The fewest names that cannot all hold; of larger sets one without a smaller inside."""
     for size in range(1, _SMALL + 1):
         for some in combinations(names, size):
             rest = [name for name in names if name not in some]
-            if feasible(problem, objective, rest) is False:
+            if is_feasible(problem, objective, rest) is False:
                 return list(some)
-    return list(explain(problem, objective).names)
+    return list(find_conflict(problem, objective).names)
 
 
-def _text(name: str, objective: Objective) -> str:
+def _format_demand(name: str, objective: Objective) -> str:
     if name == "deadline":
         return f"a deadline of {format_duration((objective.deadline_h or 0) * 3600)}"
     if name == "budget":
@@ -158,7 +164,7 @@ def _text(name: str, objective: Objective) -> str:
     return "your own constraints (Custom)" if name == "hook" else name
 
 
-def _way_out(problem: Problem, objective: Objective, name: str, solve: Solve) -> str:
+def _suggest_change(problem: Problem, objective: Objective, name: str, solve: SolveFunction) -> str:
     """What the plan would have to be allowed, if one demand gave way and the others stayed.
 
     Empty where no change of a limit alone would do.
@@ -194,7 +200,7 @@ def _way_out(problem: Problem, objective: Objective, name: str, solve: Solve) ->
         )
     found = solve(problem.without([name]), replace(objective, kind="cost"))
     cost = format_usd(found.cost) if found.choice is not None else "no plan either"
-    return f"without {_text(name, objective)}: {cost}"
+    return f"without {_format_demand(name, objective)}: {cost}"
 
 
 def _duration(hours: float) -> str:

@@ -12,7 +12,7 @@ from jupyter_sky.optimizer.problem import Floats, Ints, Objective, Problem, Solv
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class WarmStart:
     """What `resolve` goes on from: the problem, the structure of its tables, the messages."""
 
     problem: Problem
@@ -25,7 +25,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SolverResult:
     """Labels, a bound on the objective, and how it is known."""
 
     status: str
@@ -34,7 +34,7 @@ class Answer:
     proof: str
 
 
-class Work:
+class SolveContext:
     """One run: the question, its limits, and what it took."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Work:
         self.begin, self.begin_wall = time.process_time(), time.monotonic()
         self.until = self.begin + time_limit
         self.seconds: dict[str, float] = {}
-        self.state = State(problem, objective, solver)
+        self.state = WarmStart(problem, objective, solver)
         self.used = "none"
         self.labels = self.kept = self.open_tasks = self.variables = self.rows = 0
 
@@ -65,21 +65,21 @@ class Work:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - begin
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """CPU s until the limit."""
         return max(self.until - time.process_time(), 0.0)
 
-    def wall(self, seconds: float) -> float:
+    def wall_seconds(self, seconds: float) -> float:
         """CPU seconds as the solvers' own clock counts them: more on a machine that is busy."""
         used = time.process_time() - self.begin
         share = (time.monotonic() - self.begin_wall) / used if used > 0.01 else 1.0
         return max(seconds, 0.05) * min(max(share, 1.0), 3.0)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return time.process_time() >= self.until
 
-    def note(self, kept: Sequence[Ints]) -> None:
+    def count_labels(self, kept: Sequence[Ints]) -> None:
         """Count the labels that are left."""
         self.kept = sum(len(labels) for labels in kept)
         self.open_tasks = sum(len(labels) > 1 for labels in kept)

@@ -36,8 +36,8 @@ class Bag:
         if not self.hours:
             raise SkyUsageError("a bag without jobs", hint="give the run time of each job, hours")
         for hours in self.hours:
-            checks.number(hours, "run time of a job (hours)", above=0)
-        if self.needed is not None and checks.count(self.needed, "needed") > len(self.hours):
+            checks.check_number(hours, "run time of a job (hours)", above=0)
+        if self.needed is not None and checks.check_count(self.needed, "needed") > len(self.hours):
             raise SkyUsageError(
                 f"{self.needed} of {len(self.hours)} jobs cannot finish", hint="need fewer"
             )
@@ -79,9 +79,9 @@ class Fleet:
 
     def __post_init__(self) -> None:
         for name in ("groups", "nodes"):
-            checks.count(getattr(self, name), name)
+            checks.check_count(getattr(self, name), name)
         for name in ("price", "boot", "shared_fate"):
-            checks.number(getattr(self, name), name)
+            checks.check_number(getattr(self, name), name)
 
 
 def _always(age: float, hours: float) -> bool:

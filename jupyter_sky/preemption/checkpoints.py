@@ -11,10 +11,10 @@ import numpy as np
 from ..errors import SkyUsageError
 from . import checks
 from .models import Model
-from .schedules import Schedule, in_steps, make_grid, solve
+from .schedules import Schedule, make_grid, solve_schedule, tabulate_policy
 
 MINUTE = 1 / 60
-LARGEST = 2000
+MAX_STEPS = 2000
 """Steps of work that a schedule may have: its tables take 8 bytes for each step and age, twice."""
 
 
@@ -44,7 +44,7 @@ def plan_checkpoints(
     Raises
     ------
     SkyUsageError
-        For times that make no sense, a job of more than `LARGEST` steps, or machines that do not
+        For times that make no sense, a job of more than `MAX_STEPS` steps, or machines that do not
         even live for a step and a checkpoint.
 
     Examples
@@ -84,7 +84,7 @@ def evaluate(
     """
     work, cost, restart, step = _checked(work, cost, restart, step)
     grid = make_grid(model, work, cost, step)
-    return solve(grid, cost, restart, in_steps(policy, grid))
+    return solve_schedule(grid, cost, restart, tabulate_policy(policy, grid))
 
 
 def young_daly(cost: float, lifetime: float) -> float:
@@ -97,8 +97,8 @@ def young_daly(cost: float, lifetime: float) -> float:
     >>> round(60 * young_daly(1 / 60, 5.5))
     26
     """
-    cost = checks.number(cost, "checkpoint cost (hours)", above=0)
-    return math.sqrt(2 * cost * checks.number(lifetime, "mean lifetime (hours)", above=0))
+    cost = checks.check_number(cost, "checkpoint cost (hours)", above=0)
+    return math.sqrt(2 * cost * checks.check_number(lifetime, "mean lifetime (hours)", above=0))
 
 
 def best_interval(
@@ -111,7 +111,7 @@ def best_interval(
     work, cost, restart, step = _checked(work, cost, restart, step)
     grid = make_grid(model, work, cost, step)
     found = [
-        solve(grid, cost, restart, in_steps(k * grid.step, grid)).hours[-1, 0]
+        solve_schedule(grid, cost, restart, tabulate_policy(k * grid.step, grid)).hours[-1, 0]
         for k in range(1, grid.work + 1)
     ]
     return (int(np.argmin(found)) + 1) * grid.step
@@ -154,8 +154,8 @@ def next_checkpoint(
     """
     from .assumed import reference
 
-    left = checks.number(remaining, "remaining (hours)")
-    checks.number(age, "age (hours)")
+    left = checks.check_number(remaining, "remaining (hours)")
+    checks.check_number(age, "age (hours)")
     if left == 0:
         return 0.0
     step = MINUTE
@@ -169,18 +169,18 @@ def next_checkpoint(
 def _checked(
     work: float, cost: float, restart: float, step: float
 ) -> tuple[float, float, float, float]:
-    work = checks.number(work, "work (hours)", above=0)
-    cost = checks.number(cost, "checkpoint cost (hours)", above=0)
-    restart = checks.number(restart, "restart (hours)")
-    step = checks.number(step, "step (hours)", above=0)
-    if work / step > LARGEST:
+    work = checks.check_number(work, "work (hours)", above=0)
+    cost = checks.check_number(cost, "checkpoint cost (hours)", above=0)
+    restart = checks.check_number(restart, "restart (hours)")
+    step = checks.check_number(step, "step (hours)", above=0)
+    if work / step > MAX_STEPS:
         raise SkyUsageError(
             f"a job of {work:g} h in steps of {60 * step:g} min has {work / step:.0f} steps",
-            hint=f"take steps of {work / LARGEST:.2g} h or more (step=...)",
+            hint=f"take steps of {work / MAX_STEPS:.2g} h or more (step=...)",
         )
     return work, cost, restart, step
 
 
 @lru_cache(maxsize=32)
 def _planned(model: Model, work: float, cost: float, restart: float, step: float) -> Schedule:
-    return solve(make_grid(model, work, cost, step), cost, restart, None)
+    return solve_schedule(make_grid(model, work, cost, step), cost, restart, None)

@@ -9,7 +9,9 @@ from typing import Any
 from ..errors import SkyUsageError
 
 
-def number(value: Any, label: str, *, above: float | None = None, least: float = 0.0) -> float:
+def check_number(
+    value: Any, label: str, *, above: float | None = None, least: float = 0.0
+) -> float:
     """A finite number of at least `least`, or strictly above `above`.
 
     Raises
@@ -29,7 +31,7 @@ def number(value: Any, label: str, *, above: float | None = None, least: float =
     return float(value)
 
 
-def count(value: Any, label: str, least: int = 1) -> int:
+def check_count(value: Any, label: str, least: int = 1) -> int:
     """A whole number of at least `least`.
 
     Examples

@@ -56,8 +56,8 @@ class Constrained(Model):
         if self.cap == math.inf:
             raise SkyUsageError("equation (1) without a cap", hint="give cap=24.0")
         for name in ("scale", "tau1", "tau2"):
-            checks.number(getattr(self, name), name, above=0)
-        checks.number(self.b, "b (hours)", least=-math.inf)
+            checks.check_number(getattr(self, name), name, above=0)
+        checks.check_number(self.b, "b (hours)", least=-math.inf)
 
     def formula(self, hours: ArrayLike) -> Any:
         """Equation (1) at any time, beyond the cap too."""
@@ -77,9 +77,9 @@ class Constrained(Model):
         It loses the machines that reach the cap: they are not in ``p`` below it. Their share times
         the cap is missing (4.5-6.4 h come out where 7.6-19.4 h are true).
         """
-        return self._moment(self.cap) - self._moment(0.0)
+        return self._first_moment(self.cap) - self._first_moment(0.0)
 
-    def _moment(self, t: float) -> float:
+    def _first_moment(self, t: float) -> float:
         early = -(t + self.tau1) * math.exp(-t / self.tau1)
         late = (t - self.tau2) * math.exp((t - self.b) / self.tau2)
         return self.scale * (early + late)
@@ -138,8 +138,8 @@ class NormalisedConstrained(Model):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("tau1", "tau2"):
-            checks.number(getattr(self, name), name, above=0)
-        checks.number(self.end, "end (hours)", above=self.cap)
+            checks.check_number(getattr(self, name), name, above=0)
+        checks.check_number(self.end, "end (hours)", above=self.cap)
 
     def _shape(self) -> Constrained:
         return Constrained(1.0, self.tau1, self.tau2, self.b, self.cap)

@@ -17,7 +17,7 @@ from .models import Exponential, FloorHyperbolic, Model, Weibull, log_terms
 from .proportional import Proportional
 
 _Fitted = TypeVar("_Fitted")
-NOTHING_HOURS = 1e-9
+MIN_HOURS = 1e-9
 """All lifetimes together are no shorter: a rate has to be a number."""
 ZONE_SPREAD = 0.7
 """Standard deviation that log hazard ratios of zones are taken to have: the prior that keeps a
@@ -51,7 +51,7 @@ def fit(name: str, seen: Lifetimes) -> Model:
     if name not in _FITS:
         raise SkyUsageError(f"no lifetime model is called {name!r}", hint=suggest(name, _FITS))
     least, work = _FITS[name]
-    _need(name, seen, least)
+    _require_rows(name, seen, least)
     return work(seen)
 
 
@@ -94,10 +94,10 @@ def fit_least_squares(name: str, seen: Lifetimes) -> Model:
             f"{len(start)} parameters of {name}",
             hint="take more lifetimes, or a prior: preemption.posterior(offer)",
         )
-    return _curve(make, start, bounds, ended)
+    return _fit_curve(make, start, bounds, ended)
 
 
-def _curve(
+def _fit_curve(
     make: Callable[..., Any],
     start: list[float],
     bounds: list[tuple[float, float]],
@@ -132,7 +132,7 @@ def fit_proportional(seen: Lifetimes, zone_spread: float = ZONE_SPREAD) -> Propo
     """
     from scipy.optimize import minimize
 
-    _need("floor-hyperbolic with covariates", seen, 4)
+    _require_rows("floor-hyperbolic with covariates", seen, 4)
     names, zone = np.unique(seen.zone, return_inverse=True)
     size = np.log2(np.maximum(seen.vcpus, 1 / 16) / 8.0)
     base = fit("floor-hyperbolic", seen)
@@ -223,7 +223,7 @@ def bootstrap(
     return Interval(float(figure(seen)), float(low), float(high), len(found), failed)
 
 
-def _need(name: str, seen: Lifetimes, least: int) -> None:
+def _require_rows(name: str, seen: Lifetimes, least: int) -> None:
     events = int(seen.events.sum())
     if events >= least:
         return
@@ -238,7 +238,7 @@ def _need(name: str, seen: Lifetimes, least: int) -> None:
 
 def _exponential(seen: Lifetimes) -> Exponential:
     hours = np.minimum(seen.hours, seen.cap).sum()
-    if hours < NOTHING_HOURS:
+    if hours < MIN_HOURS:
         raise SkyUsageError("all lifetimes are 0", hint="count hours from the launch")
     return Exponential(float(seen.events.sum() / hours), seen.cap)
 
@@ -247,7 +247,9 @@ def _weibull(seen: Lifetimes) -> Weibull:
     mean = 1 / max(_exponential(seen).rate, 1e-9)
     points = [(math.log(1 / mean), math.log(shape)) for shape in (0.4, 1.0)]
     bounds = [(-16.0, 8.0), (math.log(0.02), math.log(20.0))]
-    best = _best(lambda p: Weibull(math.exp(p[0]), math.exp(p[1]), seen.cap), points, bounds, seen)
+    best = _maximize_likelihood(
+        lambda p: Weibull(math.exp(p[0]), math.exp(p[1]), seen.cap), points, bounds, seen
+    )
     assert isinstance(best, Weibull)
     return best
 
@@ -263,7 +265,9 @@ def _hyperbolic(point: Sequence[float] | np.ndarray, cap: float) -> FloorHyperbo
 def _floor_hyperbolic(seen: Lifetimes) -> FloorHyperbolic:
     rate = math.log(max(_exponential(seen).rate, 1e-6))
     points = [(rate - 2, rate + 2, 0.0), (rate - 3, rate + 2, -1.5), (rate, rate - 3, 1.0)]
-    best = _best(lambda p: _hyperbolic(p, seen.cap), points, _HYPERBOLIC_BOUNDS, seen)
+    best = _maximize_likelihood(
+        lambda p: _hyperbolic(p, seen.cap), points, _HYPERBOLIC_BOUNDS, seen
+    )
     assert isinstance(best, FloorHyperbolic)
     return best
 
@@ -278,12 +282,12 @@ def _constrained(seen: Lifetimes) -> NormalisedConstrained:
 
     points = [(0.0, 0.0, 0.0), (1.0, 0.0, -1.0), (0.0, -1.0, 1.0)]
     bounds = [(-3.0, 5.0), (-2.5, 4.0), (-12.0, 12.0)]
-    best = _best(make, points, bounds, seen)
+    best = _maximize_likelihood(make, points, bounds, seen)
     assert isinstance(best, NormalisedConstrained)
     return best
 
 
-def _best(
+def _maximize_likelihood(
     make: Callable[[Any], Model],
     points: Sequence[Sequence[float]],
     bounds: Sequence[tuple[float, float]],

@@ -96,7 +96,7 @@ class Lifetimes:
             lengths, or no lifetime at all.
         """
         if cap != math.inf:
-            checks.number(cap, "cap (hours)", above=0)
+            checks.check_number(cap, "cap (hours)", above=0)
         lived = np.array(list(hours), float)
         size = len(lived)
         batches = [str(i) for i in range(size)] if batch is None else batch

@@ -35,9 +35,9 @@ from ..tracker.estimates import (
     ON_DEMAND_HOURS,
     PRIOR_PREEMPTIONS,
     half_life,
-    share_taken_back,
+    preempted_share,
 )
-from ..tracker.knowledge import Bands, kinships, no_bands, share_of
+from ..tracker.knowledge import Bands, neighbour_keys, neighbour_weight, no_bands
 from ..tracker.observations import Observation, Place, age_weight
 from .assumed import reference
 from .models import Exponential, FloorHyperbolic, Model
@@ -50,7 +50,7 @@ ON_DEMAND = Exponential(1 / ON_DEMAND_HOURS)
 """On demand: one loss in a year."""
 
 
-def spot_lives(shares: np.ndarray, vcpus: np.ndarray) -> Lives:
+def spot_lifetimes(shares: np.ndarray, vcpus: np.ndarray) -> Lives:
     """Prior lifetimes of many spot machines at once.
 
     Parameters
@@ -62,7 +62,7 @@ def spot_lives(shares: np.ndarray, vcpus: np.ndarray) -> Lives:
 
     Examples
     --------
-    >>> spot_lives(np.array([0.075, np.nan]), np.array([4.0, 4.0])).hours_per_loss().round(1)
+    >>> spot_lifetimes(np.array([0.075, np.nan]), np.array([4.0, 4.0])).hours_per_loss().round(1)
     array([346.7,  58.6])
     """
     known = reference()
@@ -155,7 +155,7 @@ class Posterior:
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _MachineEnd:
     place: Place
     hours: float
     died: float
@@ -186,7 +186,9 @@ class Beliefs:
 
     bands: Bands = no_bands
     caps: Mapping[str, float] = field(default_factory=dict)
-    _ends: Mapping[tuple[str, ...], tuple[_End, ...]] = field(default_factory=dict, repr=False)
+    _ends: Mapping[tuple[str, ...], tuple[_MachineEnd, ...]] = field(
+        default_factory=dict, repr=False
+    )
 
     @classmethod
     def of(
@@ -197,14 +199,14 @@ class Beliefs:
         caps: Mapping[str, float] | None = None,
     ) -> Beliefs:
         """What these observations tell at `now` (unix seconds); later ones are left out."""
-        ends: defaultdict[tuple[str, ...], list[_End]] = defaultdict(list)
+        ends: defaultdict[tuple[str, ...], list[_MachineEnd]] = defaultdict(list)
         for seen in observations:
             if seen.kind not in ("preempted", "ended") or seen.at > now:
                 continue
             weight = seen.weight * age_weight(now - seen.at, half_life(seen.kind))
             died = weight if seen.kind == "preempted" else 0.0
-            one = _End(seen.place, (seen.seconds or 0.0) / 3600, died, weight, seen.events)
-            for key in kinships(seen.place):
+            one = _MachineEnd(seen.place, (seen.seconds or 0.0) / 3600, died, weight, seen.events)
+            for key in neighbour_keys(seen.place):
                 ends[key].append(one)
         return cls(bands, caps or {}, {key: tuple(found) for key, found in ends.items()})
 
@@ -212,9 +214,11 @@ class Beliefs:
         """What is believed of one machine at a place; an offer also tells its size."""
         place = Place.of(where)
         base, basis = self._base(place, where.vcpus if isinstance(where, Offer) else 0.0)
-        own = [one for one in self._ends.get(kinships(place)[0], ()) if one.place == place]
-        died, spent = _told(base, own, lambda _: 1.0)
-        lent, lent_spent = _told(base, self._near(place), lambda other: share_of(place, other))
+        own = [one for one in self._ends.get(neighbour_keys(place)[0], ()) if one.place == place]
+        died, spent = _weigh_evidence(base, own, lambda _: 1.0)
+        lent, lent_spent = _weigh_evidence(
+            base, self._neighbour_evidence(place), lambda other: neighbour_weight(place, other)
+        )
         worth = max(lent, lent_spent)
         share = min(1.0, PRIOR_PREEMPTIONS / worth) if worth > 0 else 0.0
         return Posterior(
@@ -241,8 +245,8 @@ class Beliefs:
             return ON_DEMAND, "on demand, one loss in a year"
         cap = float(self.caps.get(place.cloud, math.inf))
         band = self.bands(place.cloud, place.region, place.instance_type)
-        share = share_taken_back(band)
-        lives = spot_lives(np.array([math.nan if share is None else share]), np.array([vcpus]))
+        share = preempted_share(band)
+        lives = spot_lifetimes(np.array([math.nan if share is None else share]), np.array([vcpus]))
         floor, early = float(lives.floor[0]), float(lives.early[0])
         if band is not None:
             high = "more" if band.high_pct is None else f"{band.high_pct:g}"
@@ -252,8 +256,8 @@ class Beliefs:
         basis = f"Google's preemptible machines of 2019 with {size:g} vCPUs"
         return FloorHyperbolic(floor, early, lives.scale, cap), basis
 
-    def _near(self, place: Place) -> list[_End]:
-        near = {id(one): one for key in kinships(place) for one in self._ends.get(key, ())}
+    def _neighbour_evidence(self, place: Place) -> list[_MachineEnd]:
+        near = {id(one): one for key in neighbour_keys(place) for one in self._ends.get(key, ())}
         return [one for one in near.values() if one.place != place]
 
 
@@ -284,8 +288,8 @@ def posterior(
     return Beliefs.of(seen, moment, bands, caps).posterior(where)
 
 
-def _told(
-    base: Model, ends: Iterable[_End], share: Callable[[Place], float]
+def _weigh_evidence(
+    base: Model, ends: Iterable[_MachineEnd], share: Callable[[Place], float]
 ) -> tuple[float, float]:
     """Preemptions, and the base's cumulative hazard over the lives, each times its share."""
     ends = list(ends)

@@ -19,11 +19,11 @@ from .models import Exponential, FloorHyperbolic
 Floats = np.ndarray
 
 DAY_HOURS = 24.0
-LEAST = 1e-12
+MIN_PROBABILITY = 1e-12
 """Losses per hour that count."""
 ROUNDS = 14
 """Rounds of attempts that are followed on clusters; each has twice the attempts of the last."""
-SAVES = 200
+MAX_SAVES = 200
 """Saves that are followed one by one; a longer run goes on as it did at the end of these."""
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
@@ -75,7 +75,7 @@ class Lives:
         nodes = np.broadcast_to(self.nodes, self.floor.shape)
         return Lives(self.floor[which], self.early[which], self.scale, nodes[which])
 
-    def spent(self, age: Floats) -> Floats:
+    def cumulative_hazard(self, age: Floats) -> Floats:
         """Cumulative hazard of one machine of each kind (along the last axis but one of many)."""
         shape = (slice(None), *[None] * (np.ndim(age) - 1))
         late = self.floor[shape] * age
@@ -125,7 +125,9 @@ def expected_runs(hours: Floats, lives: Lives, restart: Floats) -> Floats:
     asked = np.flatnonzero(np.isfinite(hours) & (hours > 0))
     if len(asked):
         # below that nothing happens in the life of a cloud, and numbers lose their digits
-        floor, early = (np.where(one < LEAST, 0.0, one) for one in (lives.floor, lives.early))
+        floor, early = (
+            np.where(one < MIN_PROBABILITY, 0.0, one) for one in (lives.floor, lives.early)
+        )
         lives = replace(lives, floor=floor, early=early)
         taken = _hours(lives.take(asked), hours[asked], restart[asked])
         runs[asked] = np.maximum(taken / hours[asked], 1.0)
@@ -174,9 +176,11 @@ def _attempt(lives: Lives, hours: Floats, age: Floats, nodes: Floats | float) ->
     top = np.log1p(hours / lives.scale)  # steps that are fine where hazards fall
     at = lives.scale * np.expm1(top[:, None] * _POINTS)
     times = np.hstack([at, hours[:, None]])
-    spent = lives.spent(times)
+    spent = lives.cumulative_hazard(times)
     if others.any() and age.any():
-        spent += others[:, None] * (lives.spent(age[:, None] + times) - lives.spent(age)[:, None])
+        spent += others[:, None] * (
+            lives.cumulative_hazard(age[:, None] + times) - lives.cumulative_hazard(age)[:, None]
+        )
     else:
         spent *= 1 + others[:, None]
     alive = np.exp(-spent)
@@ -226,11 +230,11 @@ def _saved_hours(lives: Lives, each: Floats, pieces: Floats, restart: Floats) ->
     ``V(k) = (hours lived to k pieces) + sum over j < k of f(j) (restart + V(k - j))``: piece j is
     cut off, and k - j pieces are left.
     """
-    count = int(min(pieces.max(), SAVES))
+    count = int(min(pieces.max(), MAX_SAVES))
     ends = each[:, None] * np.arange(count + 1)
     inside = ends[:, :-1, None] + each[:, None, None] * _FEW_POINTS
-    lived = np.exp(-lives.spent(inside)) @ _FEW_WEIGHTS * each[:, None]
-    alive = np.exp(-lives.spent(ends))
+    lived = np.exp(-lives.cumulative_hazard(inside)) @ _FEW_WEIGHTS * each[:, None]
+    alive = np.exp(-lives.cumulative_hazard(ends))
     falls, lived = -np.diff(alive, axis=1), np.cumsum(lived, axis=1)
     hours = np.zeros((len(each), count + 1))
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -81,7 +81,10 @@ class Schedule:
         return found
 
     def _state(self, remaining: float, age: float) -> tuple[int, int]:
-        remaining, age = checks.number(remaining, "remaining (hours)"), checks.number(age, "age")
+        remaining, age = (
+            checks.check_number(remaining, "remaining (hours)"),
+            checks.check_number(age, "age"),
+        )
         work = math.ceil(remaining / self.step - 1e-6)
         if work >= len(self.hours):
             raise SkyUsageError(
@@ -91,7 +94,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class SurvivalGrid:
     """Survival and its integral at the ages that a job can pass, from 1 at age 0.
 
     Integrals are counted backwards from the last age (so they are negative): differences stay
@@ -110,7 +113,7 @@ class Grid:
     late_integral: np.ndarray
 
 
-def make_grid(model: Model, work: float, cost: float, step: float) -> Grid:
+def make_grid(model: Model, work: float, cost: float, step: float) -> SurvivalGrid:
     """Tabulate a model for a job; the step is stretched to divide the work (hours)."""
     steps = max(1, round(work / step))
     step = work / steps
@@ -122,7 +125,9 @@ def make_grid(model: Model, work: float, cost: float, step: float) -> Grid:
     survival, integral = _tables(model, at, first)
     late, late_integral = _tables(model, at + part * step, first)
     late_integral += model.areas(np.array([at[-1], at[-1] + part * step]))[0] / first
-    return Grid(steps, ages, step, int(shift), part, survival, integral, late, late_integral)
+    return SurvivalGrid(
+        steps, ages, step, int(shift), part, survival, integral, late, late_integral
+    )
 
 
 def _tables(model: Model, at: np.ndarray, first: float) -> tuple[np.ndarray, np.ndarray]:
@@ -132,7 +137,9 @@ def _tables(model: Model, at: np.ndarray, first: float) -> tuple[np.ndarray, np.
     return survival, -np.append(tail, 0.0)
 
 
-def solve(grid: Grid, cost: float, restart: float, chosen: np.ndarray | None) -> Schedule:
+def solve_schedule(
+    grid: SurvivalGrid, cost: float, restart: float, chosen: np.ndarray | None
+) -> Schedule:
     """Tables of the best choices, or of the given ones (steps, by remaining work and age)."""
     work, ages = grid.work, grid.ages
     columns = len(grid.survival)
@@ -147,12 +154,12 @@ def solve(grid: Grid, cost: float, restart: float, chosen: np.ndarray | None) ->
         gain = best - grid.integral[: ages + 1] + alive * again
         hours[left] = np.where(alive > 0, gain / np.where(alive > 0, alive, 1.0), again)
         choices[left] = np.where(alive > 0, chosen_here, chosen_here[0])
-        saved[left] = _weighed(grid, hours[left])
+        saved[left] = _expected_remaining(grid, hours[left])
     return Schedule(grid.step, cost, restart, choices, hours)
 
 
 def _from_new(
-    grid: Grid,
+    grid: SurvivalGrid,
     saved: np.ndarray,
     left: int,
     restart: float,
@@ -182,7 +189,7 @@ def _from_new(
 
 
 def _for_all_ages(
-    grid: Grid,
+    grid: SurvivalGrid,
     saved: np.ndarray,
     left: int,
     again: float,
@@ -213,15 +220,15 @@ def _for_all_ages(
     return np.where(ending, to_end, best), np.where(ending, left, pick + 1)
 
 
-def _weighed(grid: Grid, hours: np.ndarray) -> np.ndarray:
+def _expected_remaining(grid: SurvivalGrid, hours: np.ndarray) -> np.ndarray:
     """``G = S V`` of one remaining work; beyond the last age V stays what it is there."""
     value = np.concatenate([hours, np.full(len(grid.survival) - len(hours), hours[-1])])
     beyond = np.append(value[1:], value[-1])
     return grid.late * ((1 - grid.part) * value + grid.part * beyond)
 
 
-def in_steps(
-    policy: Callable[[np.ndarray, np.ndarray], np.ndarray] | Schedule | float, grid: Grid
+def tabulate_policy(
+    policy: Callable[[np.ndarray, np.ndarray], np.ndarray] | Schedule | float, grid: SurvivalGrid
 ) -> np.ndarray:
     """Choices in steps, for each remaining work and age."""
     work, ages = np.arange(grid.work + 1), np.arange(grid.ages + 1)
@@ -238,6 +245,6 @@ def in_steps(
         remaining, age = np.meshgrid(work * grid.step, ages * grid.step, indexing="ij")
         found = np.rint(np.asarray(policy(remaining, age)) / grid.step)
     else:
-        checks.number(policy, "interval (hours)", above=0)
+        checks.check_number(policy, "interval (hours)", above=0)
         found = np.full((len(work), len(ages)), max(1.0, np.rint(policy / grid.step)))
     return np.clip(found, 1, np.maximum(work, 1)[:, None]).astype(int)

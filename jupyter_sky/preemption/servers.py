@@ -157,7 +157,7 @@ def cluster_shapes(offers: Iterable[Offer], total: float, resource: str = "vcpus
     known = ("vcpus", "memory", "gpu_count")
     if resource not in known:
         raise SkyUsageError(f"no resource {resource!r}", hint=suggest(resource, known))
-    total = checks.number(total, f"total {resource}", above=0)
+    total = checks.check_number(total, f"total {resource}", above=0)
     shapes = []
     for offer in offers:
         size = float(getattr(offer, resource) or 0)
@@ -187,8 +187,8 @@ def expected_cost(
         Hours that the machines have lived, and from a failure to the next attempt; the paper's
         formulas know neither.
     """
-    price = checks.number(shape.offer.price, f"price of {shape.offer.place} (USD/h)")
-    base_hours = checks.number(base_hours, f"run time on {shape} (hours)", above=0)
+    price = checks.check_number(shape.offer.price, f"price of {shape.offer.place} (USD/h)")
+    base_hours = checks.check_number(base_hours, f"run time on {shape} (hours)", above=0)
     took, lifetime = _expected(shape.nodes, base_hours, model, formula, age, restart)
     usd = shape.nodes * price * took.hours if price else 0.0
     return Expectation(shape, base_hours, took.hours, usd, took.chance, lifetime)
@@ -310,7 +310,7 @@ def _base_hours(run_hours: Hours, shape: Shape) -> tuple[float | None, str]:
             return None, "it was not measured"
     else:
         hours = run_hours(shape.offer, shape.nodes) if callable(run_hours) else run_hours
-    return checks.number(hours, f"run time on {shape} (hours)", above=0), ""
+    return checks.check_number(hours, f"run time on {shape} (hours)", above=0), ""
 
 
 def _model(lifetimes: LifetimesBy | None, offer: Offer) -> Model | None:

@@ -42,7 +42,7 @@ def simulate(
     2.0
     """
     jobs = bag if isinstance(bag, Bag) else Bag(tuple(bag))
-    run = _Run(jobs, fleet, policy or Policy(), seed, checks.number(limit, "limit", above=0))
+    run = _Run(jobs, fleet, policy or Policy(), seed, checks.check_number(limit, "limit", above=0))
     return run.outcome()
 
 
@@ -132,8 +132,8 @@ class _Run:
         born = self.now
         machine = _Machine(born, born + self._lifetime(), born + self.fleet.boot)
         if machine.end < math.inf:
-            self._at(machine.end, "end", (group, machine))
-        self._note("launch", group)
+            self._schedule_event(machine.end, "end", (group, machine))
+        self._record_event("launch", group)
         return machine
 
     def _lifetime(self) -> float:
@@ -154,7 +154,7 @@ class _Run:
 
     def _release(self, group: _Group) -> None:
         if group.machines:
-            self._note("release", group)
+            self._record_event("release", group)
         for machine in group.machines:
             self._stop(machine)
         group.machines = []
@@ -167,9 +167,9 @@ class _Run:
         if group.running:
             self.failures += 1
             self.lost_hours += self.now - group.began
-            self._note("lost", group)
+            self._record_event("lost", group)
         else:
-            self._note("gone", group)
+            self._record_event("gone", group)
         group.began = math.nan
         group.machines[group.machines.index(machine)] = self._launch(group)
         self._begin(group)
@@ -191,27 +191,27 @@ class _Run:
                 group.machines[place] = self._launch(group)
         ready = max(machine.ready for machine in group.machines)
         if ready > self.now:
-            self._at(ready, "ready", group, group.epoch)
+            self._schedule_event(ready, "ready", group, group.epoch)
         else:
             self._start(group)
 
     def _start(self, group: _Group) -> None:
         for machine in group.machines:
             machine.used = True
-        self._note("start", group)
+        self._record_event("start", group)
         self._segment(group)
 
     def _segment(self, group: _Group) -> None:
         group.began = self.now
         group.work = self._work(group)
         saving = self.policy.cost if group.work < group.remaining else 0.0
-        self._at(self.now + group.work + saving, "segment", group, group.epoch)
+        self._schedule_event(self.now + group.work + saving, "segment", group, group.epoch)
 
     def _work(self, group: _Group) -> float:
         if self.policy.checkpoint is None:
             return group.remaining
         age = max(self.now - machine.born for machine in group.machines)
-        work = checks.number(
+        work = checks.check_number(
             self.policy.checkpoint(group.remaining, age), "work to the next checkpoint", above=0
         )
         # what a broken number leaves over is no work
@@ -220,20 +220,20 @@ class _Run:
     def _segment_done(self, group: _Group) -> None:
         if group.work < group.remaining:
             group.remaining -= group.work
-            self._note("save", group)
+            self._record_event("save", group)
             self._segment(group)
             return
         self.finished += 1
-        self._note("done", group)
+        self._record_event("done", group)
         group.job, group.began = None, math.nan
         if self.finished < self.bag.target:
             self._begin(group)
 
-    def _at(self, when: float, what: str, subject: Any, epoch: int = 0) -> None:
+    def _schedule_event(self, when: float, what: str, subject: Any, epoch: int = 0) -> None:
         self.order += 1
         heapq.heappush(self.events, (when, self.order, what, subject, epoch))
 
-    def _note(self, what: str, group: _Group) -> None:
+    def _record_event(self, what: str, group: _Group) -> None:
         self.trace.append(Event(self.now, what, group.number, group.job))
 
 
@@ -245,7 +245,7 @@ def simulate_turnaround(
     The same as `simulate` with one job and no boot time, a hundred times faster. Runs that fail a
     thousand times are given up: the mean is then infinite.
     """
-    checks.number(work, "work (hours)", above=0)
+    checks.check_number(work, "work (hours)", above=0)
     rng = np.random.default_rng(seed)
     ends = model.sample(runs * nodes, rng).reshape(runs, nodes)
     began, ended, open_runs = np.zeros(runs), np.full(runs, math.inf), np.arange(runs)

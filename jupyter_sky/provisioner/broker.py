@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..offers import Offer
 from ..resources import Resources, format_duration
-from ..tracker.blocks import block_seconds, scope
+from ..tracker.blocks import block_seconds, make_scope
 from . import Report, cause_of, refusal_scope
 from .placement import Decision, decide_placement
 
@@ -148,7 +148,9 @@ def _next_decision(decision: Decision, attempts: Sequence[Attempt]) -> Decision 
     try:
         if decision.stage.kind in _exhausted_stages(attempts):
             return decision.next_stage()
-        return decision.without_refused(scope(last.cause, refusal_scope(last.offer, last.error)))
+        return decision.without_refused(
+            make_scope(last.cause, refusal_scope(last.offer, last.error))
+        )
     except SkyNoOffer:
         return None
 

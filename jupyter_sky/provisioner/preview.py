@@ -41,10 +41,10 @@ def preview_plan(need: Resources, **settings: Any) -> tuple[Plan, tuple[str, ...
 
 
 def _preview_plan(need: Resources, settings: dict[str, Any]) -> tuple[Plan, tuple[str, ...]]:
-    from ..optimizer.asked import AIMS
+    from ..optimizer.asked import OBJECTIVE_SETTINGS
 
     try:
-        if not settings.keys() & AIMS:
+        if not settings.keys() & OBJECTIVE_SETTINGS:
             decision = decide_placement(need, **settings)
             return decision.plan(), decision.notes
         found, small = on_premises_candidates(need)

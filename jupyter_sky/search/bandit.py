@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import SkyUsageError
 from .components import component
-from .optimizer import Remembering, Seed, Statistic, checked, reducer
+from .optimizer import Remembering, Seed, Statistic, get_statistic, valid_value
 from .space import Space
 
 Mode = Literal["continuous", "intermittent"]
@@ -156,7 +156,7 @@ class CloudBandit:
         self.budget = total_budget(len(space.arms), b1, eta, keep) + spare
         self.round, self._spare = -1, spare
         self._component, self._options, self._by = component, options, statistic
-        self._amount = reducer(statistic)
+        self._amount = get_statistic(statistic)
         self._seed = [seed] if isinstance(seed, int) else list(seed)
         self._random = np.random.default_rng([*self._seed, 0])
         self._arms = [_Arm(name, space.members(name)) for name in space.arms]
@@ -198,7 +198,7 @@ class CloudBandit:
         assert arm.optimizer is not None
         arm.optimizer.tell(index, value)
         arm.pending = max(0, arm.pending - 1)
-        if (good := checked(value)) is not None:
+        if (good := valid_value(value)) is not None:
             arm.values.setdefault(index, []).append(good)
         self._advance()
 

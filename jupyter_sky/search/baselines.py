@@ -10,7 +10,7 @@ from .optimizer import Remembering, Seed, Statistic
 from .space import Space
 
 
-class _InArms:
+class _PerArmOptimizer:
     """An optimizer of its own in each arm, pulled in an order that subclasses decide."""
 
     def __init__(
@@ -44,7 +44,7 @@ class _InArms:
         return min((best for best in found if best), key=lambda best: best[1], default=None)
 
 
-class Independent(_InArms):
+class Independent(_PerArmOptimizer):
     """Each provider searched for itself with an equal share of the budget; the best is taken.
 
     The search of Ramamurthy, Saurabh, Gharote, Lodha, "Selection of Cloud Service Providers for
@@ -92,7 +92,7 @@ class Independent(_InArms):
         return all(self._asked[a] >= n or a in done for a, n in self._shares.items())
 
 
-class RisingBandits(_InArms):
+class RisingBandits(_PerArmOptimizer):
     """Arms are pulled in turn until their rewards cannot catch up with another's.
 
     Li, Jiang, Gao, Shao, Zhang, Cui, "Efficient Automatic CASH via Rising Bandits" (AAAI 2020). A

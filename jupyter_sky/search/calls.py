@@ -99,7 +99,7 @@ def search(
         header["budget"] = budget  # others plan with it
     run = Search(
         chosen,
-        _measuring(workload, measure),
+        _make_measure(workload, measure),
         budget,
         minimize,
         parallel=parallel,
@@ -114,7 +114,7 @@ def search(
     return run.run()
 
 
-def _measuring(workload: Workload, measure: Callable[[Any, Point], Any] | None) -> Measure:
+def _make_measure(workload: Workload, measure: Callable[[Any, Point], Any] | None) -> Measure:
     if measure is not None:
         if not callable(measure):
             raise SkyUsageError(f"measure={measure!r} cannot be called", hint="give a function")

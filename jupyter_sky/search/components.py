@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SkyUsageError, suggest
-from .optimizer import Remembering, Seed, Statistic, expected_improvement, filled
+from .optimizer import Remembering, Seed, Statistic, expected_improvement, fill_failures
 from .space import Space
 
 
@@ -78,7 +78,7 @@ class RBF(Remembering):
         near = self._distance[np.ix_(candidates, seen)].min(1)
         if len(seen) < self.starts or not np.isfinite(values).any():
             return self._first(near, left)
-        height = self._interpolant(self._places_of(points), filled(values), candidates)
+        height = self._interpolant(self._places_of(points), fill_failures(values), candidates)
         weight = self.weights[self._turn % len(self.weights)]
         self._turn += 1
         return self._first(-weight * _unit(height) + (1 - weight) * _unit(near), left)
@@ -121,7 +121,7 @@ class _Bayesian(Remembering):
         points, values = self.told
         if len(points) < max(1, self.starts) or not np.isfinite(values).any():
             return self.random.choice(left)
-        y = filled(values)
+        y = fill_failures(values)
         x = self._rows(points)
         if self.pending:  # believed to come out as well as the best so far
             x = np.vstack([x, self._rows(self.pending)])

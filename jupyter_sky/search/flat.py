@@ -10,14 +10,14 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import SkyUsageError
-from .kernels import Likeness, Setting
+from .kernels import KernelSettings, SpaceKernel
 from .optimizer import Remembering, Seed, Statistic, expected_improvement, log_values
 from .space import Space
 
 Target = Literal["cost", "time"]
 
 SETTINGS = tuple(
-    Setting(length=length, alike=alike) for length in (1, 2, 4) for alike in (0.4, 0.8)
+    KernelSettings(length=length, alike=alike) for length in (1, 2, 4) for alike in (0.4, 0.8)
 )
 """Kernels that are averaged, each by how likely it makes what was seen."""
 
@@ -65,7 +65,7 @@ class FlatGP(Remembering):
         minimize: Target = "cost",
         prices: bool = True,
         speedup: float = 0.22,
-        settings: tuple[Setting, ...] = SETTINGS,
+        settings: tuple[KernelSettings, ...] = SETTINGS,
     ) -> None:
         super().__init__(space, members, seed, statistic)
         if minimize not in ("cost", "time"):
@@ -74,8 +74,8 @@ class FlatGP(Remembering):
         self.by_price = prices and minimize == "cost" and bool(known.all())
         self._offset = np.log(space.prices) if self.by_price else np.zeros(len(space))
         if self.by_price or minimize == "time":  # what is told is a run time, up to the price
-            self._offset = self._offset - speedup * _doublings(space)
-        self._settings, self._like = settings, Likeness(space)
+            self._offset = self._offset - speedup * _log2_resources(space)
+        self._settings, self._like = settings, SpaceKernel(space)
         arms = [space.arms[i] for i in self.random.permutation(len(space.arms))]
         self._starts = [] if self.by_price else [space.members(arm) for arm in arms]
         self.expected_gain: float | None = None
@@ -109,11 +109,11 @@ class FlatGP(Remembering):
         ]
         mean, spread = (np.stack(part, axis=1) for part in list(zip(*found, strict=True))[:2])
         gains = expected_improvement(y.min(), mean + self._offset[left, None], spread)
-        return averaged(gains, np.array([likely for *_, likely in found]))
+        return average_gains(gains, np.array([likely for *_, likely in found]))
 
     def _predict(
         self,
-        setting: Setting,
+        setting: KernelSettings,
         points: np.ndarray,
         y: np.ndarray,
         left: np.ndarray,
@@ -135,7 +135,7 @@ class FlatGP(Remembering):
         return mean + y.mean(), spread, float(likely)
 
     def _under_way(
-        self, setting: Setting, points: np.ndarray, pending: np.ndarray, left: np.ndarray
+        self, setting: KernelSettings, points: np.ndarray, pending: np.ndarray, left: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         if not len(pending):
             return None
@@ -160,14 +160,14 @@ class FlatGP(Remembering):
         return np.ones(len(left))
 
 
-def _doublings(space: Space) -> np.ndarray:
+def _log2_resources(space: Space) -> np.ndarray:
     """How many doublings of resources each point has more than a point with one of each."""
     columns = [space.column(name) for name in RESOURCES if name in space.parameters]
     numbers = [np.nan_to_num(values) for values, numeric in columns if numeric]
     return np.sum(numbers, axis=0) if numbers else np.zeros(len(space))
 
 
-def averaged(gains: np.ndarray, evidence: np.ndarray) -> np.ndarray:
+def average_gains(gains: np.ndarray, evidence: np.ndarray) -> np.ndarray:
     """Means over models, the columns, each weighed by how likely it makes what was seen."""
     weight = np.exp(evidence - evidence.max())
     return gains @ (weight / weight.sum())

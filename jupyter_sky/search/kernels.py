@@ -10,7 +10,7 @@ from .space import Space
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class KernelSettings:
     """Sizes and lengths of the parts of a covariance.
 
     Attributes
@@ -41,7 +41,7 @@ class Setting:
         return self.level + self.arm + self.shared + self.own + self.each
 
 
-class Likeness:
+class SpaceKernel:
     """Covariance of all points of a space with one, in any setting.
 
     The parts are those of a hierarchical space: level, arm, the numbers that all arms have
@@ -57,22 +57,22 @@ class Likeness:
         words = [values for values, numeric in columns.values() if not numeric]
         self._numbers = np.nan_to_num(_stack(numbers, len(space)))
         self._words = np.nan_to_num(_stack(words, len(space)), nan=-1.0)
-        self._columns: dict[tuple[int, Setting], np.ndarray] = {}
+        self._columns: dict[tuple[int, KernelSettings], np.ndarray] = {}
 
-    def column(self, index: int, setting: Setting) -> np.ndarray:
+    def column(self, index: int, setting: KernelSettings) -> np.ndarray:
         """Covariance of every point with one of them."""
         found = self._columns.get((index, setting))
         if found is None:
             found = self._columns[index, setting] = self._compute(index, setting)
         return found
 
-    def columns(self, points: np.ndarray, setting: Setting) -> np.ndarray:
+    def columns(self, points: np.ndarray, setting: KernelSettings) -> np.ndarray:
         """Covariance of every point with some, a column for each."""
         if not len(points):
             return np.zeros((len(self._arm), 0))
         return np.stack([self.column(int(index), setting) for index in points], axis=1)
 
-    def _compute(self, index: int, setting: Setting) -> np.ndarray:
+    def _compute(self, index: int, setting: KernelSettings) -> np.ndarray:
         scale = 2 * setting.length**2
         same = self._arm == self._arm[index]
         far = ((self._shared - self._shared[index]) ** 2).sum(1)

@@ -13,7 +13,7 @@ from .measure import Measurement
 _VERSION = 1
 
 
-class Log:
+class SearchLog:
     """Events of a search, in a file or nowhere.
 
     The first line says which search it is; then come ``ask`` lines, before a point is measured,

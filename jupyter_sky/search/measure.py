@@ -47,7 +47,7 @@ class Measurement:
         return Measurement(self.seconds, self.seconds / 3600 * point.price, self.error)
 
 
-def measured(measure: Measure, point: Point) -> Measurement:
+def run_measurement(measure: Measure, point: Point) -> Measurement:
     """Call a measuring function; what it raises, and numbers that are none, are failed runs."""
     begun = time.monotonic()
     try:
@@ -55,10 +55,10 @@ def measured(measure: Measure, point: Point) -> Measurement:
     except Exception as error:
         taken = time.monotonic() - begun
         return Measurement(taken, error=f"{type(error).__name__}: {error}").priced(point)
-    return understood(found, time.monotonic() - begun).priced(point)
+    return parse_measurement(found, time.monotonic() - begun).priced(point)
 
 
-def understood(found: Any, taken: float) -> Measurement:
+def parse_measurement(found: Any, taken: float) -> Measurement:
     """What a measuring function gave, as a measurement; `taken` are the seconds it ran."""
     if not isinstance(found, Measurement):
         try:
@@ -75,7 +75,7 @@ def understood(found: Any, taken: float) -> Measurement:
     return Measurement(taken, error="; ".join(filter(None, [found.error, *wrong])))
 
 
-class Workers:
+class MeasurementWorkers:
     """Runs measurements, some at once, each with a limit of time.
 
     With one worker and no limit, a measurement runs in the caller's own thread: prints, debuggers
@@ -107,12 +107,12 @@ class Workers:
         self._running: dict[int, tuple[Point, float]] = {}
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether any is running."""
         return bool(self._running)
 
     @property
-    def free(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether another may start."""
         return len(self._running) < self._parallel
 
@@ -121,7 +121,7 @@ class Workers:
         self._running[number] = (point, time.monotonic())
         if self._parallel == 1 and self._timeout is None:
             try:
-                outcome = measured(self._measure, point)
+                outcome = run_measurement(self._measure, point)
             except BaseException:
                 del self._running[number]
                 raise
@@ -132,7 +132,7 @@ class Workers:
 
     def _run(self, number: int, point: Point) -> None:
         try:
-            outcome = measured(self._measure, point)
+            outcome = run_measurement(self._measure, point)
         except BaseException as error:  # a SystemExit in the function must not hang the search
             outcome = Measurement(0.0, error=f"{type(error).__name__}: {error}")
         self._done.put((number, outcome))
@@ -141,22 +141,22 @@ class Workers:
         """Wait for the run that ends first, or for the first whose time is up."""
         while True:
             try:
-                number, outcome = self._done.get(timeout=self._patience())
+                number, outcome = self._done.get(timeout=self._wait_seconds())
             except queue.Empty:
                 pass
             else:
                 if self._running.pop(number, None) is not None:  # else its time was up before
                     return number, outcome
-            if (late := self._late()) is not None:
+            if (late := self._find_timed_out()) is not None:
                 return late
 
-    def _patience(self) -> float | None:
+    def _wait_seconds(self) -> float | None:
         if self._timeout is None:
             return None
         first = min(begun for _, begun in self._running.values())
         return max(0.0, first + self._timeout - time.monotonic())
 
-    def _late(self) -> tuple[int, Measurement] | None:
+    def _find_timed_out(self) -> tuple[int, Measurement] | None:
         for number, (point, begun) in self._running.items():
             if self._timeout is not None and time.monotonic() - begun >= self._timeout:
                 del self._running[number]

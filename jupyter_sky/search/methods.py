@@ -15,7 +15,7 @@ from .smac import SMAC
 from .space import Space
 from .transfer import Earlier, Transfer
 
-_OWN: dict[str, Callable[..., Optimizer]] = {
+_WHOLE_SPACE: dict[str, Callable[..., Optimizer]] = {
     "cloudbandit": CloudBandit.for_budget,
     "gp": lambda space, budget, **options: FlatGP(space, **options),
     "transfer": lambda space, budget, **options: Transfer(space, **options),
@@ -25,7 +25,7 @@ _OWN: dict[str, Callable[..., Optimizer]] = {
 }
 _PRICED = ("gp", "transfer")
 
-METHODS = ("auto", *_OWN, *COMPONENTS)
+METHODS = ("auto", *_WHOLE_SPACE, *COMPONENTS)
 """Names that `method` knows: a component's name is that component over the whole space."""
 
 
@@ -78,14 +78,14 @@ def method(
             hint="leave the history out, or choose method='transfer'",
         )
     options |= {"seed": seed, "statistic": statistic}
-    if name not in _OWN:
+    if name not in _WHOLE_SPACE:
         return component(name, space, **options)
     if name in _PRICED:
         options["minimize"] = minimize
     if name == "transfer":
         options["history"] = history
     try:
-        return _OWN[name](space, budget, **options)
+        return _WHOLE_SPACE[name](space, budget, **options)
     except TypeError as error:
         raise SkyUsageError(
             f"method {name!r}: {error}", hint="see the parameters of its class"

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import SkyUsageError
 
 
-def needed(module: str, what: str) -> Any:
+def import_optional(module: str, what: str) -> Any:
     """Import a library, or say who needs it and how to get it.
 
     Raises

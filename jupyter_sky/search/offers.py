@@ -18,7 +18,7 @@ _AZURE = re.compile(r"Standard_([A-Z]+)\d+(?:-\d+)?([a-z]*)(?:_(.+))?")
 _SIZE_AT_END = re.compile(r"[-_.]\d+[a-z]*$")
 
 
-def family(cloud: str, instance_type: str) -> str:
+def product_family(cloud: str, instance_type: str) -> str:
     """The family of an instance type: its name without the size.
 
     Examples
@@ -80,7 +80,7 @@ def on_sale(
     points: list[Point] = []
     for offer in _cheapest(catalog, labels, types):
         values: dict[str, Value] = {
-            "family": family(offer.cloud, offer.instance_type),
+            "family": product_family(offer.cloud, offer.instance_type),
             "vcpus": offer.vcpus,
             "memory": offer.memory,
         }
@@ -103,7 +103,7 @@ def _counts(nodes: int | Iterable[int]) -> list[int]:
 def _cheapest(catalog: Catalog | None, labels: dict[str, Label], types: int) -> list[Offer]:
     """The cheapest offer of each instance type, cloud by cloud."""
     from ..catalog import load
-    from ..catalog.explain import nearest
+    from ..catalog.explain import find_nearest
     from ..optimizer import no_offer
     from ..resources import Resources
 
@@ -114,7 +114,7 @@ def _cheapest(catalog: Catalog | None, labels: dict[str, Label], types: int) -> 
     known.check(need)
     selection = known.filter(need).sorted()
     if not len(selection):
-        raise no_offer(need, nearest(known, need))
+        raise no_offer(need, find_nearest(known, need))
     seen: dict[str, dict[str, int]] = {}
     names = zip(selection.strings("cloud"), selection.strings("instance_type"), strict=True)
     for place, (cloud, instance_type) in enumerate(names):

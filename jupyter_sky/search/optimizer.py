@@ -49,7 +49,7 @@ class Optimizer(Protocol):
         ...
 
 
-def reducer(name: Statistic) -> Callable[[np.ndarray], float]:
+def get_statistic(name: Statistic) -> Callable[[np.ndarray], float]:
     """The function of a statistic's name.
 
     Raises
@@ -98,7 +98,7 @@ class Remembering:
         self.space = space
         self.members = np.arange(len(space)) if members is None else np.asarray(members)
         self.random = np.random.default_rng(seed)
-        self._amount = reducer(statistic)
+        self._amount = get_statistic(statistic)
         self._told: dict[int, list[float | None]] = {}
         self._pending: Counter[int] = Counter()
 
@@ -120,7 +120,7 @@ class Remembering:
             )
         if self._pending[index]:
             self._pending[index] -= 1
-        self._told.setdefault(index, []).append(checked(value))
+        self._told.setdefault(index, []).append(valid_value(value))
 
     @property
     def finished(self) -> bool:
@@ -178,7 +178,7 @@ class Remembering:
         return int(self.random.choice(left[scores >= scores.max() - 1e-9 * abs(scores.max())]))
 
 
-def checked(value: float | None) -> float | None:
+def valid_value(value: float | None) -> float | None:
     """A value that was told; what is not a finite number of 0 or more counts as a failure."""
     return value if value is not None and 0 <= value < float("inf") else None
 
@@ -188,7 +188,7 @@ def log_values(values: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(values, _TINY))
 
 
-def filled(values: np.ndarray) -> np.ndarray:
+def fill_failures(values: np.ndarray) -> np.ndarray:
     """Logarithms where a failure, NaN, is as bad as the worst success; 0 when none succeeded."""
     good = np.isfinite(values)
     if not good.any():

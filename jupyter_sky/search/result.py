@@ -194,12 +194,12 @@ class SearchResult:
         return str(self.table())
 
     def _repr_html_(self) -> str:
-        return self._picture() + self.table()._repr_html_()
+        return self._draw_curve() + self.table()._repr_html_()
 
     def _repr_pretty_(self, printer: object, cycle: bool) -> None:
         printer.text(str(self))  # type: ignore[attr-defined]
 
-    def _picture(self) -> str:
+    def _draw_curve(self) -> str:
         """The best value so far, try by try, as a step curve; nothing where it never falls."""
         curve = self.curve
         shown = np.isfinite(curve)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import SkyUsageError
-from .log import Log
-from .measure import Measure, Measurement, Workers
-from .optimizer import Optimizer, Statistic, reducer
+from .log import SearchLog
+from .measure import Measure, Measurement, MeasurementWorkers
+from .optimizer import Optimizer, Statistic, get_statistic
 from .result import SearchResult, Target, Try
 from .space import Space
 
@@ -78,7 +78,7 @@ class Search:
     minimize
         ``cost`` (USD) or ``time`` (s).
     parallel, timeout
-        Runs at once, and seconds that each may take, see `Workers`.
+        Runs at once, and seconds that each may take, see `MeasurementWorkers`.
     repeats, statistic
         Runs of each configuration, and what they amount to. A configuration with a failed run has
         failed.
@@ -120,8 +120,8 @@ class Search:
         if minimize not in ("cost", "time"):
             raise SkyUsageError(f"minimize={minimize!r}", hint="give 'cost' or 'time'")
         space: Space = optimizer.space
-        self._optimizer, self._repeats, self._amount = optimizer, repeats, reducer(statistic)
-        self._workers = Workers(measure, parallel, timeout)
+        self._optimizer, self._repeats, self._amount = optimizer, repeats, get_statistic(statistic)
+        self._workers = MeasurementWorkers(measure, parallel, timeout)
         self._stop, self._watch = stop or Stop(), watch
         self._path = log
         self._header = {**(header or {}), "space": space.fingerprint, "minimize": minimize}
@@ -132,33 +132,33 @@ class Search:
 
     def run(self) -> SearchResult:
         """Search until the budget is used up, or there is a reason to stop."""
-        log = Log(self._path, self._header)
+        log = SearchLog(self._path, self._header)
         try:
             self._replay(log)
             for number in list(self._open):  # begun by a search that was killed
                 self._resume(number, log)
             while True:  # what is under way when there is a reason to stop is waited for
-                while self._workers.free and not self._reason() and self._next(log):
+                while self._workers.has_capacity and not self._reason() and self._next(log):
                     pass
-                if not self._workers.busy:
+                if not self._workers.is_busy:
                     break
                 self._await(log)
         finally:
             log.close()
-        self.result = replace(self.result, stopped=self._reason() or self._ended())
+        self.result = replace(self.result, stopped=self._reason() or self._end_reason())
         return self.result
 
     def _reason(self) -> str:
         return self._stop.reason(self.result, self._optimizer) if self.result.tries else ""
 
-    def _ended(self) -> str:
+    def _end_reason(self) -> str:
         if len(self.result.tries) >= self.result.budget:
             return ""
         return "nothing was left to try" if self._optimizer.finished else "no more was asked for"
 
     # -- one try -------------------------------------------------------------------------------
 
-    def _next(self, log: Log) -> bool:
+    def _next(self, log: SearchLog) -> bool:
         if self._begun >= self.result.budget:
             return False
         index = self._optimizer.ask()
@@ -174,24 +174,24 @@ class Search:
         self._open[self._begun] = (index, [])
         return self._begun
 
-    def _resume(self, number: int, log: Log) -> None:
-        while not self._workers.free:
+    def _resume(self, number: int, log: SearchLog) -> None:
+        while not self._workers.has_capacity:
             self._await(log)
         self._workers.start(number, self.result.space[self._open[number][0]])
 
-    def _await(self, log: Log) -> None:
+    def _await(self, log: SearchLog) -> None:
         number, run = self._workers.next()
         log.run(number, run)
-        self._ran(number, run)
+        self._record_run(number, run)
         if number in self._open:
             self._workers.start(number, self.result.space[self._open[number][0]])
         elif self._watch is not None:
             self._watch(self.result)
 
-    def _ran(self, number: int, run: Measurement) -> None:
+    def _record_run(self, number: int, run: Measurement) -> None:
         """Take in a run; after a try's last one, tell the optimizer."""
         index, runs = self._open[number]
-        runs.append(self._judged(run))
+        runs.append(self._require_cost(run))
         if len(runs) < self._repeats and runs[-1].ok:
             return
         del self._open[number]
@@ -205,7 +205,7 @@ class Search:
     def _value(self, run: Measurement) -> float:
         return run.seconds if self.result.minimize == "time" else float(run.usd or 0.0)
 
-    def _judged(self, run: Measurement) -> Measurement:
+    def _require_cost(self, run: Measurement) -> Measurement:
         """A run without a cost is a failure when cost is minimized."""
         if self.result.minimize == "cost" and run.ok and run.usd is None:
             why = "its cost is not known: the configuration has no price, and none was measured"
@@ -214,12 +214,12 @@ class Search:
 
     # -- going on ------------------------------------------------------------------------------
 
-    def _replay(self, log: Log) -> None:
+    def _replay(self, log: SearchLog) -> None:
         """Ask and tell the optimizer what the log says, so that it stands where it stood."""
         for number, event in log.replay():
             if isinstance(event, Measurement):
                 if number in self._open:
-                    self._ran(number, event)
+                    self._record_run(number, event)
                 continue
             asked = self._optimizer.ask()
             if asked != event:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .needs import needed
-from .optimizer import Remembering, Seed, Statistic, filled
+from .needs import import_optional
+from .optimizer import Remembering, Seed, Statistic, fill_failures
 from .space import Space
 
 
@@ -39,10 +39,10 @@ class SMAC(Remembering):
         budget: int = 50,
     ) -> None:
         super().__init__(space, members, seed, statistic)
-        configspace = needed("ConfigSpace", "the method 'smac'")
-        smac = needed("smac", "the method 'smac'")
+        configspace = import_optional("ConfigSpace", "the method 'smac'")
+        smac = import_optional("smac", "the method 'smac'")
         logging.getLogger("smac").setLevel(logging.CRITICAL)  # it warns of what is handled here
-        self._runhistory = needed("smac.runhistory.dataclasses", "the method 'smac'")
+        self._runhistory = import_optional("smac.runhistory.dataclasses", "the method 'smac'")
         folder = tempfile.mkdtemp(prefix="sky-smac-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._names: dict[str, tuple[str, list]] = {}
@@ -105,7 +105,7 @@ class SMAC(Remembering):
         """What SMAC would try next; None once it has found nothing new, which it does not mend."""
         if self._exhausted:
             return None
-        ended = needed("smac.main.exceptions", "the method 'smac'")
+        ended = import_optional("smac.main.exceptions", "the method 'smac'")
         with warnings.catch_warnings():  # it averages times that it did not measure
             warnings.simplefilter("ignore", RuntimeWarning)
             try:
@@ -128,6 +128,6 @@ class SMAC(Remembering):
             self._report(info, self.value(index))
 
     def _report(self, info: Any, value: float | None) -> None:
-        worst = float(filled(self.told[1]).max()) if self._told else 0.0
+        worst = float(fill_failures(self.told[1]).max()) if self._told else 0.0
         cost = worst if value is None else float(np.log(max(value, 1e-12)))
         self._smac.tell(info, self._runhistory.TrialValue(cost=cost))

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .needs import needed
-from .optimizer import Remembering, Seed, Statistic, filled
+from .needs import import_optional
+from .optimizer import Remembering, Seed, Statistic, fill_failures
 from .space import Space
 
 _TRIES = 20
@@ -36,7 +36,7 @@ class TPE(Remembering):
         multivariate: bool = False,
     ) -> None:
         super().__init__(space, members, seed, statistic)
-        optuna = needed("optuna", "the component 'tpe'")
+        optuna = import_optional("optuna", "the component 'tpe'")
         import warnings
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -89,7 +89,7 @@ class TPE(Remembering):
         known = self.value(index)
         if known is None:  # as bad as the worst success, so that it is kept away from
             _, values = self.told
-            worst = filled(values)
+            worst = fill_failures(values)
             self._study.tell(trial, float(worst.max()))
         else:
             self._study.tell(trial, float(np.log(max(known, 1e-12))))

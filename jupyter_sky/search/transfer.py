@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import SkyUsageError
-from .flat import FlatGP, Target, averaged, predict
-from .kernels import Setting
+from .flat import FlatGP, Target, average_gains, predict
+from .kernels import KernelSettings
 from .optimizer import Seed, Statistic, expected_improvement, log_values
 from .space import Space
 
@@ -21,7 +21,7 @@ _NEAR = 0.8  # how far an earlier workload stays itself; 0 has but their mean an
 _LEVEL = 25.0  # variance of a workload's overall level, in units of a configuration's
 _EACH = 0.3  # variance of a configuration's peculiarity in a new workload, in the same units
 _BELIEF = 4.0  # values that the earlier spread is believed as firmly as
-_SETTING = Setting(length=1.0, level=0.0, arm=0.1, shared=0.3, own=0.6, each=0.0)
+_SETTING = KernelSettings(length=1.0, level=0.0, arm=0.1, shared=0.3, own=0.6, each=0.0)
 # judged on workloads, and on whole groups of them, that were left out of the history; regret is
 # flat around these figures
 
@@ -114,7 +114,7 @@ class Transfer(FlatGP):
             under_way,  # type: ignore[arg-type]
         )
         mean = mean + level + self._each[left] + (self._mean + self._offset)[left, None]
-        return averaged(expected_improvement(y.min(), mean, spread), likely)
+        return average_gains(expected_improvement(y.min(), mean, spread), likely)
 
 
 def _table(space: Space, history: Sequence[Earlier]) -> np.ndarray:

@@ -74,7 +74,7 @@ def follow_run(
 ) -> dict[str, Any]:
     """Return a run's status line as an output of its cell, and whether this page saves it."""
     from ..executor.session import FOLLOW_SECONDS
-    from ..widgets.statusline import marks, mimebundle
+    from ..widgets.statusline import mimebundle, output_metadata
 
     row = desk.run(run_id)
     about = desk.describe(row)
@@ -89,7 +89,7 @@ def follow_run(
         "output": {
             "output_type": "display_data",
             "data": mimebundle(status),
-            "metadata": marks(status),
+            "metadata": output_metadata(status),
         },
     }
 

@@ -11,7 +11,7 @@ from ..errors import SkyStoreError, SkyUsageError, suggest
 from .handler import NotFound, SkyHandler, authorized
 
 if TYPE_CHECKING:
-    from ..forms.complete import Known
+    from ..forms.complete import CompletionContext
 
 
 class FormHandler(SkyHandler):
@@ -39,16 +39,16 @@ class FormHandler(SkyHandler):
         return asked
 
     def _answered(self, kind: str, asked: Any) -> dict[str, Any]:
-        from ..forms.asking import answers
+        from ..forms.asking import make_handlers
 
-        known = answers(self._known)
+        known = make_handlers(self._known)
         if kind not in known:
             raise NotFound(f"form/{kind}: not known", hint=suggest(kind, known))
         return known[kind](asked())
 
-    def _known(self, asked: dict[str, Any]) -> Known:
+    def _known(self, asked: dict[str, Any]) -> CompletionContext:
         """The clusters that are up, and the notebook by its path as its kernel knows it."""
-        from ..forms.complete import Known
+        from ..forms.complete import CompletionContext
 
         try:
             up = tuple(self.desk.session.store.clusters())
@@ -56,9 +56,9 @@ class FormHandler(SkyHandler):
             up = ()  # the panel says what is wrong with it; offers need no store
         path = asked.get("notebook")
         if not isinstance(path, str) or not path:
-            return Known(up)
+            return CompletionContext(up)
         folder = self.kernel_manager.cwd_for_path(path)
-        return Known(up, os.path.join(folder, Path(path).name))
+        return CompletionContext(up, os.path.join(folder, Path(path).name))
 
 
 HANDLERS = [(r"form/([^/]+)", FormHandler)]

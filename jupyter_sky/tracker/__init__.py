@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ..offers import Offer
 from .blocks import Block
-from .estimates import Band, Chance, Lifetime
+from .estimates import Chance, InterruptionBand, Lifetime
 from .knowledge import Knowledge
 from .observations import CAUSES, KINDS, Observation, Place
 from .records import Price, Tracker
@@ -29,9 +29,9 @@ from .records import Price, Tracker
 __all__ = [
     "CAUSES",
     "KINDS",
-    "Band",
     "Block",
     "Chance",
+    "InterruptionBand",
     "Knowledge",
     "Lifetime",
     "Observation",
@@ -72,7 +72,7 @@ def current() -> Tracker:
         return _trackers[directory]
 
 
-def _bands(cloud: str, region: str, instance_type: str) -> Band | None:
+def _bands(cloud: str, region: str, instance_type: str) -> InterruptionBand | None:
     """The catalog's interruption band; the catalog is loaded when one is first asked for."""
     from .. import catalog
 

@@ -20,16 +20,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from .observations import Observation, Place, family
+from .observations import Observation, Place, quota_family
 
 FIRST_SECONDS = {"capacity": 300.0, "quota": 3600.0, "permission": 3600.0, "transient": 15.0}
-MOST_SECONDS = {"capacity": 14400.0, "quota": 86400.0, "permission": 86400.0, "transient": 600.0}
+MAX_SECONDS = {"capacity": 14400.0, "quota": 86400.0, "permission": 86400.0, "transient": 600.0}
 GROWTH = 2.0
-MOST_SECONDS_OF_CLOUD = {"local": 2.0, "ssh": 2.0}
+MAX_SECONDS_OF_CLOUD = {"local": 2.0, "ssh": 2.0}
 """Machines of one's own can be asked again at once: one knows at once when they are free."""
-SAME_SECONDS = 10.0
+SAME_REFUSAL_SECONDS = 10.0
 """Refusals this close together are one event: several kernels or nodes asked at the same time."""
-MEMORY = 2.0
+STREAK_MEMORY = 2.0
 """A refusal counts as a repeat within this many times the longest block of its cause."""
 
 
@@ -53,7 +53,7 @@ class Scope:
         """
         if self.cloud != place.cloud or self.spot not in (None, place.spot):
             return False
-        if self.family and self.family != family(place.cloud, place.instance_type):
+        if self.family and self.family != quota_family(place.cloud, place.instance_type):
             return False
         mine = (self.region, self.zone, self.instance_type)
         its = (place.region, place.zone, place.instance_type)
@@ -100,7 +100,7 @@ class Block:
         return self.scope.cause
 
 
-def scope(cause: str, place: Place) -> Scope:
+def make_scope(cause: str, place: Place) -> Scope:
     """What a refusal at a place blocks.
 
     Examples
@@ -111,7 +111,7 @@ def scope(cause: str, place: Place) -> Scope:
     if cause == "permission":
         return Scope(cause, place.cloud)
     if cause == "quota":
-        kin = family(place.cloud, place.instance_type) if place.instance_type else ""
+        kin = quota_family(place.cloud, place.instance_type) if place.instance_type else ""
         return Scope(cause, place.cloud, place.region, family=kin, spot=place.spot)
     return Scope(cause, place.cloud, place.region, place.zone, place.instance_type, spot=place.spot)
 
@@ -124,7 +124,7 @@ def block_seconds(cause: str, times: int, cloud: str = "") -> float:
     >>> [block_seconds("capacity", times) for times in (1, 2, 3, 99)]
     [300.0, 600.0, 1200.0, 14400.0]
     """
-    most = min(MOST_SECONDS[cause], MOST_SECONDS_OF_CLOUD.get(cloud, MOST_SECONDS[cause]))
+    most = min(MAX_SECONDS[cause], MAX_SECONDS_OF_CLOUD.get(cloud, MAX_SECONDS[cause]))
     doublings = min(times - 1, 60)  # more would overflow, and the cap is far below
     return min(most, FIRST_SECONDS[cause] * GROWTH**doublings)
 
@@ -150,10 +150,10 @@ def blocked(observations: Iterable[Observation], now: float) -> tuple[Block, ...
     streaks: dict[Scope, tuple[Block, float]] = {}
     for seen in known:
         if seen.kind == "refused":
-            where = scope(seen.cause, seen.place)
-            streaks[where] = _longer(streaks.get(where), where, seen)
+            where = make_scope(seen.cause, seen.place)
+            streaks[where] = _extend_streak(streaks.get(where), where, seen)
         elif seen.kind == "cleared":
-            streaks.pop(scope(seen.cause, seen.place), None)
+            streaks.pop(make_scope(seen.cause, seen.place), None)
         elif seen.kind == "launched":
             for where in [where for where in streaks if where.covers(seen.place)]:
                 del streaks[where]
@@ -161,18 +161,18 @@ def blocked(observations: Iterable[Observation], now: float) -> tuple[Block, ...
     return tuple(sorted(live, key=lambda block: (-block.until, str(block.scope))))
 
 
-def _longer(
+def _extend_streak(
     streak: tuple[Block, float] | None, where: Scope, seen: Observation
 ) -> tuple[Block, float]:
     """A row of refusals with one more of them, and the time of the last that counted as another.
 
     When the last one is long ago, a new row begins.
     """
-    if streak is None or seen.at - streak[1] > MEMORY * MOST_SECONDS[seen.cause]:
+    if streak is None or seen.at - streak[1] > STREAK_MEMORY * MAX_SECONDS[seen.cause]:
         until = seen.at + block_seconds(seen.cause, 1, where.cloud)
         return Block(where, seen.place, seen.at, until, 1, seen.why), seen.at
     block, counted = streak
-    another = seen.at - counted > SAME_SECONDS
+    another = seen.at - counted > SAME_REFUSAL_SECONDS
     times = block.times + another
     until = max(block.until, seen.at + block_seconds(seen.cause, times, where.cloud))
     why = seen.why or block.why

@@ -22,7 +22,7 @@ FOLD_SECONDS = 2 * DAY
 REFUSAL_SECONDS = 21 * DAY
 """A quota block reaches its longest after six refusals, each within two days of the last: 12 days,
 and as long again for good measure."""
-NOTHING = 1e-4
+NEGLIGIBLE_WEIGHT = 1e-4
 """Weight below which an observation is forgotten."""
 PRICES_WHOLE, PRICES_DAILY, PRICES_AT_ALL = 2 * DAY, 14 * DAY, 90 * DAY
 
@@ -50,7 +50,7 @@ def fold(
         if seen.kind in ("refused", "cleared"):
             if now - seen.at > REFUSAL_SECONDS:
                 dropped.append(number)
-        elif seen.weight * age_weight(now - seen.at, half_life(seen.kind)) < NOTHING:
+        elif seen.weight * age_weight(now - seen.at, half_life(seen.kind)) < NEGLIGIBLE_WEIGHT:
             dropped.append(number)
         elif now - seen.at > FOLD_SECONDS:
             groups[seen.kind, seen.place, seen.seconds is None].append((number, seen))

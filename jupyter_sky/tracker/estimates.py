@@ -61,7 +61,7 @@ OPEN_BAND_WIDTH = 10.0
 """Points of percent that a band without an upper end is taken to be wide."""
 
 
-class Band(Protocol):
+class InterruptionBand(Protocol):
     """Share of spot instances taken back within a month, in percent."""
 
     @property
@@ -75,7 +75,7 @@ class Band(Protocol):
         ...
 
 
-class Tally(NamedTuple):
+class DecayedCounts(NamedTuple):
     """Faded counts of what was seen at places.
 
     Attributes
@@ -99,26 +99,26 @@ class Tally(NamedTuple):
     tried: int = 0
     machines: int = 0
 
-    def plus(self, other: Tally) -> Tally:
+    def plus(self, other: DecayedCounts) -> DecayedCounts:
         """The sum of two."""
-        return Tally._make(map(operator.add, self, other))
+        return DecayedCounts._make(map(operator.add, self, other))
 
-    def times(self, share: float) -> Tally:
+    def times(self, share: float) -> DecayedCounts:
         """A share of it, to be lent to a neighbour, who saw none of it."""
-        lent = Tally._make(share * value for value in self)
+        lent = DecayedCounts._make(share * value for value in self)
         return lent._replace(tried=0, machines=0)
 
 
-def tally(observations: Iterable[Observation], now: float) -> dict[Place, Tally]:
+def count_decayed(observations: Iterable[Observation], now: float) -> dict[Place, DecayedCounts]:
     """Faded counts by place.
 
     Refusals for want of quota or permission tell about the account, not about the place: they
     block, and do not count here.
     """
-    counts: dict[Place, Tally] = {}
+    counts: dict[Place, DecayedCounts] = {}
     for seen in observations:
-        if seen.at <= now and (one := _one(seen, now)) is not None:
-            counts[seen.place] = counts.get(seen.place, Tally()).plus(one)
+        if seen.at <= now and (one := _count_one(seen, now)) is not None:
+            counts[seen.place] = counts.get(seen.place, DecayedCounts()).plus(one)
     return counts
 
 
@@ -127,18 +127,18 @@ def half_life(kind: str) -> float:
     return LIFETIME_HALF_LIFE if kind in ("preempted", "ended") else LAUNCH_HALF_LIFE
 
 
-def _one(seen: Observation, now: float) -> Tally | None:
+def _count_one(seen: Observation, now: float) -> DecayedCounts | None:
     weight = seen.weight * age_weight(now - seen.at, half_life(seen.kind))
     if seen.kind == "launched":
         timed = weight if seen.seconds is not None else 0.0
         took = timed * (seen.seconds or 0.0)
-        return Tally(worked=weight, launch_seconds=took, timed=timed, tried=seen.events)
+        return DecayedCounts(worked=weight, launch_seconds=took, timed=timed, tried=seen.events)
     if seen.kind == "refused" and seen.cause in ("capacity", "transient"):
-        return Tally(failed=weight, tried=seen.events)
+        return DecayedCounts(failed=weight, tried=seen.events)
     if seen.kind in ("preempted", "ended"):
         hours = weight * (seen.seconds or 0.0) / 3600
         died = weight if seen.kind == "preempted" else 0.0
-        return Tally(preempted=died, hours=hours, machines=seen.events)
+        return DecayedCounts(preempted=died, hours=hours, machines=seen.events)
     return None
 
 
@@ -232,12 +232,12 @@ class Lifetime:
         )
 
 
-def share_taken_back(band: Band | None) -> float | None:
+def preempted_share(band: InterruptionBand | None) -> float | None:
     """The middle of a band, as a share.
 
     Examples
     --------
-    >>> share_taken_back(None) is None
+    >>> preempted_share(None) is None
     True
     """
     if band is None:
@@ -248,25 +248,27 @@ def share_taken_back(band: Band | None) -> float | None:
     return (band.low_pct + high) / 200
 
 
-def prior_chance(spot: bool, band: Band | None) -> float:
+def prior_chance(spot: bool, band: InterruptionBand | None) -> float:
     """The chance that a launch works, of a place where none has been seen."""
     if not spot:
         return ON_DEMAND_CHANCE
-    share = share_taken_back(band)
+    share = preempted_share(band)
     return ON_DEMAND_CHANCE * (1 - (UNKNOWN_SHARE if share is None else share))
 
 
-def prior_hours(spot: bool, band: Band | None) -> float:
+def prior_hours(spot: bool, band: InterruptionBand | None) -> float:
     """The mean life in hours, of a place where no machine has been seen."""
     if not spot:
         return ON_DEMAND_HOURS
-    share = share_taken_back(band)
+    share = preempted_share(band)
     return UNBANDED_SPOT_HOURS if share is None else BAND_HOURS / -math.log1p(-share)
 
 
-def chance(prior: float, own: Tally, borrowed: Tally | None = None) -> Chance:
+def estimate_chance(
+    prior: float, own: DecayedCounts, borrowed: DecayedCounts | None = None
+) -> Chance:
     """Bayes' rule for launches: a beta prior, and the launches that were seen."""
-    seen = own.plus(borrowed or Tally())
+    seen = own.plus(borrowed or DecayedCounts())
     seconds = seen.launch_seconds / seen.timed if seen.timed > 0 else None
     return Chance(
         PRIOR_LAUNCHES * prior + seen.worked,
@@ -276,13 +278,15 @@ def chance(prior: float, own: Tally, borrowed: Tally | None = None) -> Chance:
     )
 
 
-def lifetime(prior: float, own: Tally, borrowed: Tally | None = None) -> Lifetime:
+def estimate_lifetime(
+    prior: float, own: DecayedCounts, borrowed: DecayedCounts | None = None
+) -> Lifetime:
     """Bayes' rule for lifetimes: a gamma prior of the rate, preemptions and hours that were seen.
 
     A machine that was given back alive adds its hours and no preemption (it is right-censored).
     Left out, lifetimes would come out too short.
     """
-    seen = own.plus(borrowed or Tally())
+    seen = own.plus(borrowed or DecayedCounts())
     return Lifetime(
         PRIOR_PREEMPTIONS + seen.preempted,
         PRIOR_PREEMPTIONS * prior + seen.hours,

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from ..offers import Offer
 from . import estimates
 from .blocks import Block, blocked
-from .estimates import Band, Chance, Lifetime, Tally
-from .observations import Observation, Place, family
+from .estimates import Chance, DecayedCounts, InterruptionBand, Lifetime
+from .observations import Observation, Place, quota_family
 
 OTHER_ZONE, OTHER_TYPE, OTHER_REGION = 0.25, 0.1, 0.05
 """What an observation at a neighbouring place counts for."""
 
-Bands = Callable[[str, str, str], Band | None]
+Bands = Callable[[str, str, str], InterruptionBand | None]
 """The interruption band of a cloud, a region and an instance type."""
 
 
@@ -54,9 +54,9 @@ class Knowledge:
 
     now: float
     blocks: tuple[Block, ...]
-    tallies: dict[Place, Tally]
+    tallies: dict[Place, DecayedCounts]
     bands: Bands = no_bands
-    _kin: dict[tuple[str, ...], list[Place]] = field(default_factory=dict, repr=False)
+    _neighbours: dict[tuple[str, ...], list[Place]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -64,10 +64,10 @@ class Knowledge:
     ) -> Knowledge:
         """What these observations tell at `now` (unix seconds); later ones are left out."""
         seen = tuple(observations)
-        tallies = estimates.tally(seen, now)
+        tallies = estimates.count_decayed(seen, now)
         kin: defaultdict[tuple[str, ...], list[Place]] = defaultdict(list)
         for place in tallies:
-            for key in kinships(place):
+            for key in neighbour_keys(place):
                 kin[key].append(place)
         return cls(now, blocked(seen, now), tallies, bands, dict(kin))
 
@@ -79,56 +79,58 @@ class Knowledge:
     def chance(self, where: Offer | Place) -> Chance:
         """The chance that a launch works. Blocks are not in it: ask `block` first."""
         place = Place.of(where)
-        own, near = self._own(place), self._near(place)
-        near = _at_most(near, near.worked + near.failed, estimates.PRIOR_LAUNCHES)
-        return estimates.chance(estimates.prior_chance(place.spot, self._band(place)), own, near)
+        own, near = self._own_counts(place), self._neighbour_counts(place)
+        near = _limit_weight(near, near.worked + near.failed, estimates.PRIOR_LAUNCHES)
+        return estimates.estimate_chance(
+            estimates.prior_chance(place.spot, self._band(place)), own, near
+        )
 
     def lifetime(self, where: Offer | Place) -> Lifetime:
         """How long a machine lives before it is taken back."""
         place = Place.of(where)
-        own, near = self._own(place), self._near(place)
+        own, near = self._own_counts(place), self._neighbour_counts(place)
         hours = estimates.prior_hours(place.spot, self._band(place))
         worth = max(near.preempted, near.hours / hours)  # in preemptions, seen or to be expected
-        near = _at_most(near, worth, estimates.PRIOR_PREEMPTIONS)
-        return estimates.lifetime(hours, own, near)
+        near = _limit_weight(near, worth, estimates.PRIOR_PREEMPTIONS)
+        return estimates.estimate_lifetime(hours, own, near)
 
-    def _band(self, place: Place) -> Band | None:
+    def _band(self, place: Place) -> InterruptionBand | None:
         if not place.spot:
             return None
         return self.bands(place.cloud, place.region, place.instance_type)
 
-    def _own(self, place: Place) -> Tally:
-        return self.tallies.get(place, Tally())
+    def _own_counts(self, place: Place) -> DecayedCounts:
+        return self.tallies.get(place, DecayedCounts())
 
-    def _near(self, place: Place) -> Tally:
+    def _neighbour_counts(self, place: Place) -> DecayedCounts:
         """What neighbours have to lend, before it is limited."""
         shares: dict[Place, float] = {}
-        for key in kinships(place):
-            for other in self._kin.get(key, ()):
-                shares[other] = share_of(place, other)
+        for key in neighbour_keys(place):
+            for other in self._neighbours.get(key, ()):
+                shares[other] = neighbour_weight(place, other)
         shares.pop(place, None)
-        near = Tally()
+        near = DecayedCounts()
         for other, share in shares.items():
             near = near.plus(self.tallies[other].times(share))
         return near
 
 
-def kinships(place: Place) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def neighbour_keys(place: Place) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What neighbours have in common: the type in a cloud, or the family in a region."""
     market = "spot" if place.spot else ""
-    kin = family(place.cloud, place.instance_type)
+    kin = quota_family(place.cloud, place.instance_type)
     return (
         ("type", place.cloud, place.instance_type, market),
         ("family", place.cloud, place.region, kin, market),
     )
 
 
-def share_of(place: Place, other: Place) -> float:
+def neighbour_weight(place: Place, other: Place) -> float:
     """What an observation at another place counts for."""
     if place.instance_type != other.instance_type:
         return OTHER_TYPE
     return OTHER_ZONE if place.region == other.region else OTHER_REGION
 
 
-def _at_most(near: Tally, worth: float, most: float) -> Tally:
+def _limit_weight(near: DecayedCounts, worth: float, most: float) -> DecayedCounts:
     return near if worth <= most else near.times(most / worth)

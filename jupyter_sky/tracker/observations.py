@@ -112,7 +112,7 @@ class Observation:
     events: int = 1
 
 
-def check(seen: Observation) -> Observation:
+def check_observation(seen: Observation) -> Observation:
     """Return an observation that makes sense.
 
     Raises
@@ -176,7 +176,7 @@ _AWS_OWN = ("dl", "hpc", "inf", "mac", "trn")
 _AWS_STANDARD = tuple("acdhimrtz")
 
 
-def family(cloud: str, instance_type: str) -> str:
+def quota_family(cloud: str, instance_type: str) -> str:
     """Instance types that share a quota with one, as far as its name tells.
 
     AWS counts classes (all of A, C, D, H, I, M, R, T and Z together; G with VT), Azure series

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from sqlite3 import Row
+from sqlite3 import LinearLimit
 from typing import Any
 
 from ..database import Database, Statement
@@ -21,7 +21,7 @@ from ..offers import Offer
 from . import compaction
 from .blocks import Block
 from .knowledge import Bands, Knowledge, no_bands
-from .observations import Observation, Place, check
+from .observations import Observation, Place, check_observation
 
 FRESH_SECONDS = 1.0
 """For so long the same knowledge serves, when nothing new was seen."""
@@ -78,7 +78,7 @@ class Tracker:
         SkyUsageError
             For one that makes no sense, see `check`. None is kept.
         """
-        statements = [_statement(check(one)) for one in seen]
+        statements = [_statement(check_observation(one)) for one in seen]
         if statements:
             with self._lock:
                 self._writes += 1
@@ -94,7 +94,9 @@ class Tracker:
             if now < self._compact_at:
                 return
             rows = self._db.read(f"SELECT id, {_COLUMNS} FROM observations WHERE at <= ?", (now,))
-            dropped, folded = compaction.fold([(row["id"], _seen(row)) for row in rows], now)
+            dropped, folded = compaction.fold(
+                [(row["id"], _read_observation(row)) for row in rows], now
+            )
             # two processes may get here with the same rows: only the first finds `last` in place;
             # its mark is its own, also where both came at the same moment
             mark = now - secrets.randbelow(4096) / 2**22
@@ -117,9 +119,9 @@ class Tracker:
         """
         asked = [word for text in words for word in text.split()]
         blocks = self.knowledge(now).blocks
-        found = tuple(block for block in blocks if set(asked) <= _words(block))
+        found = tuple(block for block in blocks if set(asked) <= _block_words(block))
         if asked and not found:
-            known = sorted(set().union(*map(_words, blocks)))
+            known = sorted(set().union(*map(_block_words, blocks)))
             hint = suggest(asked[-1], known) if known else "nothing is blocked"
             raise SkyUsageError(f"{' '.join(asked)}: no such place is blocked", hint=hint)
         self.record(*(Observation("cleared", b.place, now, cause=b.cause) for b in found))
@@ -134,7 +136,7 @@ class Tracker:
             version = (self._db.read("PRAGMA data_version")[0][0], self._writes)
             if self._read is None or self._read[0] != version:
                 rows = self._db.read(f"SELECT {_COLUMNS} FROM observations ORDER BY at, id")
-                self._read = (version, tuple(map(_seen, rows)))
+                self._read = (version, tuple(map(_read_observation, rows)))
                 self._known = None
             return self._read[1]
 
@@ -155,7 +157,7 @@ class Tracker:
         place = Place.of(where)
         sql = f"SELECT {_PRICES} AND cloud = ? AND region = ? AND instance_type = ? {_BY_PLACE}"
         values = (now, place.cloud, place.region, place.instance_type)
-        return _price_at(place, {_place(row): _price(row) for row in self._db.read(sql, values)})
+        return _find_price(place, {_place(row): _price(row) for row in self._db.read(sql, values)})
 
     def prices(self, now: float) -> dict[Place, Price]:
         """The last spot price of every place where one was seen."""
@@ -169,20 +171,20 @@ class Tracker:
             regions[replace(place, zone="")][place] = price
 
         def last(place: Place) -> Price | None:
-            return _price_at(place, regions.get(replace(place, zone=""), {}))
+            return _find_price(place, regions.get(replace(place, zone=""), {}))
 
         return [_with_price(offer, last(Place.of(offer))) for offer in offers]
 
 
-def _place(row: Row) -> Place:
+def _place(row: LinearLimit) -> Place:
     return Place(row["cloud"], row["region"], row["zone"], row["instance_type"], spot=True)
 
 
-def _price(row: Row) -> Price:
+def _price(row: LinearLimit) -> Price:
     return Price(row["usd"], row["at"])
 
 
-def _price_at(place: Place, zones: Mapping[Place, Price]) -> Price | None:
+def _find_price(place: Place, zones: Mapping[Place, Price]) -> Price | None:
     """The price of a place by the last ones of its region, see `Tracker.price`."""
     if not place.spot or place.zone or place in zones or not zones:
         return zones.get(place)
@@ -219,7 +221,7 @@ def _float(value: float | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _seen(row: Row) -> Observation:
+def _read_observation(row: LinearLimit) -> Observation:
     words = (row["cloud"], row["region"], row["zone"], row["instance_type"])
     return Observation(
         kind=row["kind"],
@@ -233,7 +235,7 @@ def _seen(row: Row) -> Observation:
     )
 
 
-def _words(block: Block) -> set[str]:
+def _block_words(block: Block) -> set[str]:
     """Words by which a user may name a blocked place, those that the table shows among them."""
     scope = block.scope
     market = {None: "", True: "spot", False: "on-demand"}[scope.spot]

@@ -15,7 +15,7 @@ from .. import budget
 from ..bill import CostReport, parse_by, text_row
 from ..errors import SkyUsageError
 from ..ledger import By
-from .statusline import PLAIN
+from .statusline import NO_MATHJAX_CLASSES
 from .table import TABLE, Table
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ PERIOD_SECONDS = 5.0
 """How often it is looked whether there is anything new to tell a view."""
 REFRESH_SECONDS = 60.0
 """How often it is told the figures anyway; it counts on at the rate that it was told."""
-MOST_OF_A_CORE = 0.004
+MAX_CPU_SHARE = 0.004
 """Share of a core that all views together may take for it, however large the store."""
-MOST_LIVE = 8
+MAX_LIVE_VIEWS = 8
 """Views that are kept up to date: of more than that the oldest ones keep their figures."""
 
 Read = Callable[[By, str], CostReport]
@@ -135,7 +135,7 @@ class Cost:
         facts = self.bill.headline
         if self.compact:
             words = " · ".join(f"{escape(name)} <b>{escape(text)}</b>" for name, text in facts)
-            return f'<div class="{PLAIN}" role="status" style="{TABLE}">{words}</div>'
+            return f'<div class="{NO_MATHJAX_CLASSES}" role="status" style="{TABLE}">{words}</div>'
         rows = "".join(
             f'<tr style="background: none"><th scope="row" style="padding: 1px 8px; text-align: '
             f'left; font-weight: 400; background: none">{escape(name)}</th><td style="padding: '
@@ -144,9 +144,9 @@ class Cost:
         )
         notes = "".join(f"<div>{escape(note)}</div>" for note in self.bill.notes)
         return (
-            f'<table class="{PLAIN}" style="{TABLE}"><tbody>{rows}</tbody></table>'
+            f'<table class="{NO_MATHJAX_CLASSES}" style="{TABLE}"><tbody>{rows}</tbody></table>'
             f"{self.table._repr_html_()}"
-            f'<div class="{PLAIN}" style="{TABLE}; {_QUIET}; padding: 2px 8px">{notes}</div>'
+            f'<div class="{NO_MATHJAX_CLASSES}" style="{TABLE}; {_QUIET}; padding: 2px 8px">{notes}</div>'
         )
 
     # -- live --------------------------------------------------------------------------------
@@ -180,7 +180,11 @@ class Cost:
     def _live(self) -> View:
         from .view import View
 
-        answers = {"bill": self._asked, "csv": self._asked_csv, "budget": self._asked_budget}
+        answers = {
+            "bill": self._answer_bill,
+            "csv": self._answer_csv,
+            "budget": self._answer_budget,
+        }
         static = lambda: (self._repr_html_(), str(self))  # noqa: E731
         return View("cost", answers, static, self._state())
 
@@ -197,20 +201,20 @@ class Cost:
         if self._view is not None:
             self._view.state = self._state()
 
-    def _asked(self, payload: dict[str, Any]) -> dict[str, Any]:
+    def _answer_bill(self, payload: dict[str, Any]) -> dict[str, Any]:
         """What the view wants to see: another grouping, another time, or the figures of now."""
-        self.bill, self._since = self._chosen(payload), str(payload.get("since") or "all")
+        self.bill, self._since = self._read_bill(payload), str(payload.get("since") or "all")
         return self.bill.to_dict()
 
-    def _asked_csv(self, payload: dict[str, Any]) -> dict[str, Any]:
-        bill = self._chosen(payload)
+    def _answer_csv(self, payload: dict[str, Any]) -> dict[str, Any]:
+        bill = self._read_bill(payload)
         return {"text": bill.to_csv(), "name": bill.file_name}
 
-    def _asked_budget(self, payload: dict[str, Any]) -> dict[str, Any]:
+    def _answer_budget(self, payload: dict[str, Any]) -> dict[str, Any]:
         self._set_budget(budget.parse_budget(payload))
-        return self._asked(payload)
+        return self._answer_bill(payload)
 
-    def _chosen(self, payload: dict[str, Any]) -> CostReport:
+    def _read_bill(self, payload: dict[str, Any]) -> CostReport:
         by = parse_by(str(payload.get("by") or self.bill.by))
         return self._read(by, str(payload.get("since") or "all"))
 
@@ -226,7 +230,7 @@ class _Ticker:
     def add(self, cost: Cost) -> None:
         """Keep a view up to date; the oldest of too many keeps its figures."""
         with self._lock:
-            self._shown = [*self._shown, cost][-MOST_LIVE:]
+            self._shown = [*self._shown, cost][-MAX_LIVE_VIEWS:]
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="sky-cost", daemon=True)
                 self._thread.start()
@@ -252,7 +256,7 @@ class _Ticker:
                 except Exception:  # a store that is locked for a moment must not end it
                     _log.debug("a view of costs could not be updated", exc_info=True)
             took = time.thread_time() - begun
-            wait = max(PERIOD_SECONDS, took / MOST_OF_A_CORE)
+            wait = max(PERIOD_SECONDS, took / MAX_CPU_SHARE)
 
 
 _ticker = _Ticker()

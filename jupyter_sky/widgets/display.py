@@ -8,7 +8,7 @@ import uuid
 from typing import Any
 
 from ..executor.display import Display, RunStatus
-from .statusline import marks, mimebundle, to_text
+from .statusline import mimebundle, output_metadata, to_text
 
 
 class CellDisplay:
@@ -32,7 +32,7 @@ class CellDisplay:
     def status(self, status: RunStatus) -> None:
         """Show or replace the status line."""
         with self._lock:
-            self._shown = {"data": mimebundle(status), "metadata": marks(status)}
+            self._shown = {"data": mimebundle(status), "metadata": output_metadata(status)}
             self._show_status()
 
     def update_status(self, status: RunStatus) -> None:
@@ -115,7 +115,7 @@ class CellDisplay:
         """
         kind, content = message["header"]["msg_type"], message["content"]
         if kind == "comm_open":
-            self._stand_in(content, engine, client)
+            self._register_proxy_comm(content, engine, client)
         elif kind == "comm_close":
             self.kernel.comm_manager.comms.pop(content["comm_id"], None)
         state = content.get("data", {}).get("state") if kind == "comm_msg" else None
@@ -126,7 +126,7 @@ class CellDisplay:
         self._post(kind, content, message["metadata"], message.get("buffers"), parent)
         return captures
 
-    def _stand_in(self, content: dict[str, Any], engine: str, client: Any) -> None:
+    def _register_proxy_comm(self, content: dict[str, Any], engine: str, client: Any) -> None:
         """Register a comm that hands what the front end says on to the engine."""
         from ipykernel.comm import Comm
 
@@ -144,14 +144,14 @@ class CellDisplay:
                 metadata=said.get("metadata"),
                 buffers=said.get("buffers"),
             )
-            client.sinks[sent] = _Answers(self, said, engine, client)
+            client.sinks[sent] = _ReplyDisplay(self, said, engine, client)
 
         comm.on_msg(to_engine)
         comm.on_close(to_engine)
         self.kernel.comm_manager.register_comm(comm)
 
 
-class _Answers:
+class _ReplyDisplay:
     """What an engine prints because of a click: into the output area that the front end chose."""
 
     def __init__(self, display: CellDisplay, said: dict[str, Any], engine: str, client: Any):

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..ledger import format_usd
 from ..optimizer.planned import Plan
-from .plan import block, folded, footer, machine, place, rate, request_table, shown
-from .planwords import clock
+from .plan import block, folded, footer, machine, place, rate, request_table, scrollable_table
+from .planwords import format_clock
 from .table import Table
 
 
@@ -36,7 +36,7 @@ class DryRun:
         (one,) = self.plan.tasks
         kind, asked = machine(one.offer), self.plan.name
         where = place(one.offer, one.nodes) + (f" ({kind})" if kind else "")
-        ready = f", ready after {clock(one.spin_up_hours)}" if one.spin_up_hours else ""
+        ready = f", ready after {format_clock(one.spin_up_hours)}" if one.spin_up_hours else ""
         return (
             f"Dry run{f' of {asked}' if asked else ''}: would run on {where} "
             f"at {rate(one.offer, one.nodes)}: {format_usd(self.plan.usd)} for an hour of work "
@@ -44,7 +44,7 @@ class DryRun:
         )
 
     @property
-    def copied(self) -> str:
+    def details(self) -> str:
         """What is to be known of the place, what would move, and that nothing has."""
         told = (*self.notes, f"would be copied: {self.copies or 'nothing'}", "nothing was launched")
         return "; ".join(told)
@@ -55,12 +55,12 @@ class DryRun:
 
     def __str__(self) -> str:
         notes = (f"  {line}" for line in footer(self.plan))
-        return "\n".join([self.sentence, self.copied, str(self.table()), *notes])
+        return "\n".join([self.sentence, self.details, str(self.table()), *notes])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
         notes = "".join(block(line) for line in footer(self.plan))
-        head = block(self.sentence, "font-weight: 600") + block(self.copied)
-        return head + shown(self.table()) + folded("what it rests on", notes)
+        head = block(self.sentence, "font-weight: 600") + block(self.details)
+        return head + scrollable_table(self.table()) + folded("what it rests on", notes)

@@ -6,11 +6,11 @@ from html import escape
 from typing import Any
 
 from ..executor import session as sessions
-from ..forms.asking import answers
-from ..forms.complete import Known
+from ..forms.asking import make_handlers
+from ..forms.complete import CompletionContext
 from ..forms.line import Fields, read
 from ..forms.match import match, summary
-from .statusline import PLAIN
+from .statusline import NO_MATHJAX_CLASSES
 from .view import View
 
 _CODE = "font-family: var(--jp-code-font-family, monospace)"
@@ -32,8 +32,8 @@ class SkyForm(View):
     """
 
     def __init__(self, line: str = "") -> None:
-        asked = dict(answers(_known))
-        super().__init__("form", asked, self._shown, {"line": line})
+        asked = dict(make_handlers(_completion_context))
+        super().__init__("form", asked, self._static_html, {"line": line})
         self._answers["match"] = self._matched(asked["match"])
 
     @property
@@ -60,12 +60,12 @@ class SkyForm(View):
 
         return matched
 
-    def _shown(self) -> tuple[str, str]:
+    def _static_html(self) -> tuple[str, str]:
         """The line and what it would get, to be read where nothing is live."""
         line = f"%%sky {self.line}".rstrip()
         said = summary(match(read(line).fields))
         html = (
-            f'<div class="{PLAIN}"><code style="{_CODE}">{escape(line)}</code>'
+            f'<div class="{NO_MATHJAX_CLASSES}"><code style="{_CODE}">{escape(line)}</code>'
             f"<div>{escape(said)}</div></div>"
         )
         return html, f"{line}\n{said}"
@@ -80,7 +80,7 @@ def form(line: str = "", labels: dict[str, Any] | None = None) -> SkyForm:
     return SkyForm(" ".join(filter(None, [line.strip(), Fields(values).line()])))
 
 
-def _known(_asked: dict[str, Any]) -> Known:
+def _completion_context(_asked: dict[str, Any]) -> CompletionContext:
     """What this kernel knows."""
     from IPython.core.getipython import get_ipython
 
@@ -89,4 +89,4 @@ def _known(_asked: dict[str, Any]) -> Known:
     names = shell.user_ns if shell is not None else {}
     local = tuple(name for name in names if not name.startswith("_") and name not in hidden)
     up = tuple(session.store.clusters())
-    return Known(up, session.notebook, local, tuple(sorted(session.remote_names)))
+    return CompletionContext(up, session.notebook, local, tuple(sorted(session.remote_names)))

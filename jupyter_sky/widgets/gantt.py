@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..optimizer.timeline import Bar, Part, critical_path, timeline
-from .planwords import clock, size
-from .svg import EDGE, PAGE, QUIET, TEXT, picture, wide
+from ..optimizer.timeline import TaskBar, TaskPhase, critical_path, timeline
+from .planwords import format_clock, format_size
+from .svg import EDGE, PAGE, QUIET, TEXT, make_figure, text_width
 
 if TYPE_CHECKING:
     from ..optimizer.planned import Plan
 
-MOST_BARS = 40
+MAX_BARS = 40
 """Of more tasks those of the critical path are drawn, and then the first to begin."""
 COLUMNS = 46  # of the text form
 _PLOT, _ROW, _TOP, _CLIP = 520.0, 24.0, 30.0, 26
@@ -37,12 +37,12 @@ _STEPS = (
 )
 
 
-def drawn(plan: Plan) -> tuple[Bar, ...]:
+def shown_bars(plan: Plan) -> tuple[TaskBar, ...]:
     """The bars that are shown: all, or of many those that matter."""
     bars = timeline(plan)
-    if len(bars) > MOST_BARS:
+    if len(bars) > MAX_BARS:
         ranked = sorted(range(len(bars)), key=lambda i: (not bars[i].critical, bars[i].start_h, i))
-        bars = tuple(bars[i] for i in ranked[:MOST_BARS])
+        bars = tuple(bars[i] for i in ranked[:MAX_BARS])
     return tuple(sorted(bars, key=lambda bar: (bar.start_h, bar.end_h)))
 
 
@@ -52,15 +52,15 @@ def _span(plan: Plan) -> float:
     return (plan.deadline_h or 0.0) if near else plan.hours
 
 
-def decided(plan: Plan) -> str:
+def summarize(plan: Plan) -> str:
     """What the chart says, in a sentence."""
     bars = timeline(plan)
     chain = critical_path(bars)
     path = " > ".join(bar.task for bar in chain)
     named = path if len(path) <= 90 else f"the {len(chain)} tasks marked as critical"
-    more = max(0, len(bars) - MOST_BARS)
+    more = max(0, len(bars) - MAX_BARS)
     left = f"; {more} of {len(bars)} tasks are not drawn" if more else ""
-    return f"{clock(plan.hours)} from start to end (est.), decided by {named}{left}"
+    return f"{format_clock(plan.hours)} from start to end (est.), decided by {named}{left}"
 
 
 # -- text ---------------------------------------------------------------------------------------
@@ -68,18 +68,20 @@ def decided(plan: Plan) -> str:
 
 def to_text(plan: Plan) -> str:
     """The chart in letters, for terminals."""
-    bars, span = drawn(plan), _span(plan)
+    bars, span = shown_bars(plan), _span(plan)
     if not bars or span <= 0:
         return ""
     names = [f"{'*' if bar.critical else ' '} {_short(bar.task)}" for bar in bars]
     width = max(map(len, names))
-    limit = _column(plan.deadline_h, span) if (plan.deadline_h or 0) and _limited(plan) else None
+    limit = (
+        _column(plan.deadline_h, span) if (plan.deadline_h or 0) and _shows_deadline(plan) else None
+    )
     rows = []
     for name, bar in zip(names, bars, strict=True):
-        line = _letters(bar, span)
+        line = _bar_text(bar, span)
         if limit is not None:
             line[min(limit, COLUMNS)] = "|"
-        times = f"{clock(bar.start_h)} to {clock(bar.end_h)}"
+        times = f"{format_clock(bar.start_h)} to {format_clock(bar.end_h)}"
         rows.append(f"{name:<{width}}  {''.join(line)} {times}".rstrip())
     axis = [f"{'':<{width}}  {_scale(span)}"]
     kinds = {part.kind for bar in bars for part in bar.parts if part.hours}
@@ -87,12 +89,13 @@ def to_text(plan: Plan) -> str:
     legend.append("* critical path")
     if plan.deadline_h is not None:
         legend.append(
-            f"| deadline {clock(plan.deadline_h)}" + ("" if _limited(plan) else " (later)")
+            f"| deadline {format_clock(plan.deadline_h)}"
+            + ("" if _shows_deadline(plan) else " (later)")
         )
-    return "\n".join([f"Time: {decided(plan)}", *rows, *axis, "  ".join(legend)])
+    return "\n".join([f"Time: {summarize(plan)}", *rows, *axis, "  ".join(legend)])
 
 
-def _letters(bar: Bar, span: float) -> list[str]:
+def _bar_text(bar: TaskBar, span: float) -> list[str]:
     line = [" "] * (COLUMNS + 1)
     for part in sorted(bar.parts, key=lambda part: part.kind == "work"):
         if not part.hours:
@@ -115,7 +118,7 @@ def _scale(span: float) -> str:
     line = [" "] * (COLUMNS + 12)
     free = 0
     for at in ticks(span, 5):
-        text, column = when(at), _column(at, span)
+        text, column = format_time(at), _column(at, span)
         if column >= free:
             line[column : column + len(text)] = text
             free = column + len(text) + 2
@@ -125,12 +128,12 @@ def _scale(span: float) -> str:
 # -- picture ------------------------------------------------------------------------------------
 
 
-def gantt(plan: Plan) -> str:
+def draw_gantt(plan: Plan) -> str:
     """The chart as SVG in a box that scrolls by itself; empty where nothing takes time."""
-    bars, span = drawn(plan), _span(plan)
+    bars, span = shown_bars(plan), _span(plan)
     if not bars or span <= 0:
         return ""
-    left = 22 + wide(max((_short(bar.task) for bar in bars), key=len))
+    left = 22 + text_width(max((_short(bar.task) for bar in bars), key=len))
     bottom = _TOP + len(bars) * _ROW
 
     def x(hours: float) -> float:
@@ -143,28 +146,28 @@ def gantt(plan: Plan) -> str:
     if plan.deadline_h is not None:
         parts.append(_deadline(plan, x, bottom))
     parts.append(_legend(bars, left, bottom + 18))
-    said = [f"{bar.task} {_told(bar)}" for bar in bars]
-    return picture(
+    said = [f"{bar.task} {_describe_bar(bar)}" for bar in bars]
+    return make_figure(
         left + _PLOT + 150,
         height,
-        f"Time chart of the plan: {decided(plan)}.",
+        f"Time chart of the plan: {summarize(plan)}.",
         "; ".join(said) + ".",
         "".join(parts),
         "time chart of the plan",
     )
 
 
-def _limited(plan: Plan) -> bool:
+def _shows_deadline(plan: Plan) -> bool:
     """Whether the deadline lies within what the axis shows."""
     return plan.deadline_h is not None and plan.deadline_h <= _span(plan) * (1 + 1e-9)
 
 
-def _told(bar: Bar) -> str:
+def _describe_bar(bar: TaskBar) -> str:
     """A bar in words."""
     steps = ", ".join(
-        f"{_WORDS[part.kind]} {clock(part.hours)}" for part in bar.parts if part.hours
+        f"{_WORDS[part.kind]} {format_clock(part.hours)}" for part in bar.parts if part.hours
     )
-    times = f"from {clock(bar.start_h)} to {clock(bar.end_h)}"
+    times = f"from {format_clock(bar.start_h)} to {format_clock(bar.end_h)}"
     return f"{times}{' on the critical path' if bar.critical else ''}: {steps}"
 
 
@@ -175,12 +178,12 @@ def _axis(x, span: float, bottom: float) -> str:
             f'<path d="M{x(at):.1f} {_TOP - 6:.0f} V{bottom:.0f}" '
             f'style="stroke: {EDGE}; stroke-width: 0.6; opacity: 0.7"/>'
             f'<text x="{x(at):.1f}" y="{_TOP - 11:.0f}" text-anchor="middle" '
-            f'style="font-size: 11px; fill: {QUIET}">{when(at)}</text>'
+            f'style="font-size: 11px; fill: {QUIET}">{format_time(at)}</text>'
         )
     return "".join(lines)
 
 
-def _row(bar: Bar, y: float, x) -> str:
+def _row(bar: TaskBar, y: float, x) -> str:
     middle, weight = y + _ROW / 2, "600" if bar.critical else "400"
     mark = "◆ " if bar.critical else ""
     shapes = "".join(_shape(part, middle, x) for part in bar.parts if part.hours)
@@ -193,20 +196,22 @@ def _row(bar: Bar, y: float, x) -> str:
         )
     hours = bar.end_h - bar.start_h
     return (
-        f"<g><title>{escape(f'{bar.task} {_told(bar)}')}</title>"
+        f"<g><title>{escape(f'{bar.task} {_describe_bar(bar)}')}</title>"
         f'<text x="4" y="{middle + 4:.1f}" style="fill: {TEXT}; font-weight: {weight}">'
         f"{escape(mark + _short(bar.task))}</text>{shapes}"
         f'<text x="{x(bar.end_h) + 8:.1f}" y="{middle + 4:.1f}" style="font-size: 11px; '
         f"fill: {QUIET}; stroke: {PAGE}; stroke-width: 3px; paint-order: stroke"
-        f'">{clock(hours)}</text></g>'
+        f'">{format_clock(hours)}</text></g>'
     )
 
 
-def _shape(part: Part, middle: float, x) -> str:
+def _shape(part: TaskPhase, middle: float, x) -> str:
     """A part as it is drawn: by shape first, by colour second."""
     start, end = x(part.start_h), x(part.end_h)
     width = max(end - start, 1.5)
-    said = f"{_WORDS[part.kind]} {clock(part.hours)}" + (f", {size(part.gb)}" if part.gb else "")
+    said = f"{_WORDS[part.kind]} {format_clock(part.hours)}" + (
+        f", {format_size(part.gb)}" if part.gb else ""
+    )
     title = f"<title>{escape(said)}</title>"
     if part.kind == "work":
         return (
@@ -220,7 +225,7 @@ def _shape(part: Part, middle: float, x) -> str:
     )
 
 
-def _links(bars: Sequence[Bar], x) -> str:
+def _links(bars: Sequence[TaskBar], x) -> str:
     """From the end of each task of the critical path to what waits for it."""
     row = {bar.task: number for number, bar in enumerate(bars)}
     lines = []
@@ -239,8 +244,8 @@ def _links(bars: Sequence[Bar], x) -> str:
 
 
 def _deadline(plan: Plan, x, bottom: float) -> str:
-    text = f"deadline {clock(plan.deadline_h or 0)}"
-    if not _limited(plan):
+    text = f"deadline {format_clock(plan.deadline_h or 0)}"
+    if not _shows_deadline(plan):
         return (
             f'<text x="{x(_span(plan)) + 142:.1f}" y="{bottom - 4:.0f}" text-anchor="end" '
             f'style="font-size: 11px; fill: {_LIMIT}">{text} →</text>'
@@ -254,15 +259,15 @@ def _deadline(plan: Plan, x, bottom: float) -> str:
     )
 
 
-def _legend(bars: Sequence[Bar], left: float, y: float) -> str:
+def _legend(bars: Sequence[TaskBar], left: float, y: float) -> str:
     kinds = {part.kind for bar in bars for part in bar.parts if part.hours}
     shown, at = [], left
     for kind, words in _WORDS.items():
         if kind in kinds:
             start = at
-            shape = _shape(Part(kind, 0.0, 1.0), y - 4, lambda hours, s=start: s + 18 * hours)  # type: ignore[arg-type]
+            shape = _shape(TaskPhase(kind, 0.0, 1.0), y - 4, lambda hours, s=start: s + 18 * hours)  # type: ignore[arg-type]
             shown.append(shape + _label(at + 24, y, words))
-            at += 42 + wide(words)
+            at += 42 + text_width(words)
     shown.append(
         f'<rect x="{at:.1f}" y="{y - 11:.1f}" width="18" height="14" '
         f'style="fill: none; stroke: {TEXT}; stroke-width: 1.6"/>'
@@ -294,7 +299,7 @@ def ticks(span: float, most: int) -> list[float]:
     return [number * step / 3600 for number in range(int(seconds / step + 1e-9) + 1)]
 
 
-def when(hours: float) -> str:
+def format_time(hours: float) -> str:
     """A time on the axis, as short as can be.
 
     Examples

@@ -6,7 +6,7 @@ import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from .statusline import PLAIN
+from .statusline import NO_MATHJAX_CLASSES
 
 if TYPE_CHECKING:
     from ..executor.session import Session
@@ -82,10 +82,10 @@ class Log(str):
         run = self.session.store.run(self.run.run_id) or self.run
         entries, following = self.session.journal(run.run_id, int(payload.get("since", 0)))
         about = {"stage": run.stage or run.status, "started": run.started, "ended": run.ended}
-        return {"lines": printed(entries), "next": following, "run": about}
+        return {"lines": format_entries(entries), "next": following, "run": about}
 
 
-def printed(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def format_entries(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return entries of a journal as text with its node, its stream and its time.
 
     Examples
@@ -120,6 +120,6 @@ def static_html(text: str, title: str, which: str) -> str:
     body = "\n".join(map(escape, lines[-SHOWN_LINES:])) or "nothing was printed"
     head = escape(note if left > 0 else title)
     return (
-        f'<div class="{PLAIN}"><div style="{_NOTE}">{head}</div>'
+        f'<div class="{NO_MATHJAX_CLASSES}"><div style="{_NOTE}">{head}</div>'
         f'<pre tabindex="0" aria-label="{escape(title)}" style="{_TEXT}">{body}</pre></div>'
     )

@@ -12,7 +12,7 @@ _EXPORTED = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.
 
 
 @cache
-def esm(name: str) -> str:
+def bundle_module(name: str) -> str:
     """One module of ``static/NAME.js`` and of what it imports, each in a scope of its own.
 
     Parameters
@@ -29,11 +29,11 @@ def esm(name: str) -> str:
     _visit(name, order)
     scopes = [_scope(one) for one in order[:-1]]
     # other exports are for its neighbours: anywidget would take a `render` for its own
-    return "\n".join([*scopes, _EXPORT.sub("", _linked(name))])
+    return "\n".join([*scopes, _EXPORT.sub("", _link_imports(name))])
 
 
 @cache
-def css(*names: str) -> str:
+def bundle_styles(*names: str) -> str:
     """The style sheets ``static/NAME.css``, after that which all views share.
 
     Examples
@@ -54,13 +54,13 @@ def _visit(name: str, order: list[str]) -> None:
 
 def _scope(name: str) -> str:
     """A module as an object of what it exports."""
-    text = _linked(name)
+    text = _link_imports(name)
     exported = ", ".join(_EXPORTED.findall(text))
     body = _EXPORT.sub("", re.sub(r"^export default .*?;\n", "", text, flags=re.M | re.S))
     return f"const {_object(name)} = (() => {{\n{body}\nreturn {{ {exported} }};\n}})();\n"
 
 
-def _linked(name: str) -> str:
+def _link_imports(name: str) -> str:
     """The text of a module that takes what it imports from such objects."""
 
     def taken(match: re.Match[str]) -> str:

@@ -8,9 +8,9 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
-from ..catalog.facts import OLD_DAYS
+from ..catalog.facts import STALE_DAYS
 from ..offers import Offer
-from .statusline import PLAIN
+from .statusline import NO_MATHJAX_CLASSES
 from .table import CAPTION, LINE, TABLE, Table
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _CLIP = 30  # characters of a source that a line has room for
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class OfferLine:
     """One line: an offer, and the zones that sell the same at the same price."""
 
     offer: Offer
@@ -93,7 +93,7 @@ class Offers:
 
     # -- what is shown -----------------------------------------------------------------------
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[OfferLine]:
         """The first lines: an offer that several zones sell alike is one line."""
         found: dict[tuple, tuple[Offer, list[str]]] = {}
         for offer in self.selection.offers(self.limit * 12):
@@ -103,16 +103,18 @@ class Offers:
                 zones.append(offer.zone)
             if len(found) > self.limit:
                 break
-        return [Line(offer, tuple(zones)) for offer, zones in list(found.values())[: self.limit]]
+        return [
+            OfferLine(offer, tuple(zones)) for offer, zones in list(found.values())[: self.limit]
+        ]
 
-    def notes(self, lines: Sequence[Line]) -> list[str]:
+    def notes(self, lines: Sequence[OfferLine]) -> list[str]:
         """What to know of these prices: how old they are, what is not shown."""
         notes = []
         shown = sum(max(1, len(line.zones)) for line in lines)
         if len(self) > shown:
             notes.append(f"{len(self) - shown:,} more offers: to_pandas() has them all")
         age = self.selection.age() if len(self) else None
-        if age is not None and age > OLD_DAYS:
+        if age is not None and age > STALE_DAYS:
             notes.append(f"prices are up to {age:,} days old: jupyter sky catalog refresh")
         if any(not line.offer.date for line in lines):
             notes.append("prices without a date are of unknown age")
@@ -156,12 +158,12 @@ class Offers:
         )
         body = "".join(_row(line, columns, styles) for line in lines)
         notes = "".join(
-            f'<div class="{PLAIN}" style="{TABLE}; padding: 2px 8px">{escape(note)}</div>'
+            f'<div class="{NO_MATHJAX_CLASSES}" style="{TABLE}; padding: 2px 8px">{escape(note)}</div>'
             for note in self.notes(lines)
         )
         return (
             f"<style>{_STYLE}</style>"
-            f'<table class="{PLAIN} jupyter-sky-offers" data-sortable="no" style="{TABLE}">'
+            f'<table class="{NO_MATHJAX_CLASSES} jupyter-sky-offers" data-sortable="no" style="{TABLE}">'
             f'<caption style="{CAPTION}">{escape(table.title)}</caption>'
             f'<thead><tr style="background: none">{head}</tr></thead><tbody>{body}</tbody></table>'
             f"{notes}<script>{_script()}</script>"
@@ -178,7 +180,7 @@ def _script() -> str:
     return files("jupyter_sky.widgets").joinpath("offers.js").read_text(encoding="utf-8")
 
 
-def _columns(lines: Sequence[Line]) -> list[_Column]:
+def _columns(lines: Sequence[OfferLine]) -> list[_Column]:
     """The columns that these lines have anything in."""
     columns = [
         _Column("cloud", lambda line: line.offer.cloud),
@@ -207,7 +209,7 @@ _LONG = ("zones", "source")
 """Columns that may be broken into lines where the page is narrow."""
 
 
-def _row(line: Line, columns: Sequence[_Column], styles: Sequence[str]) -> str:
+def _row(line: OfferLine, columns: Sequence[_Column], styles: Sequence[str]) -> str:
     cells = []
     for column, style in zip(columns, styles, strict=True):
         text = column.text(line)

@@ -7,22 +7,28 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..ledger import format_rate, format_usd
-from .gantt import decided, gantt
+from .gantt import draw_gantt, summarize
 from .gantt import to_text as gantt_text
-from .plangraph import MOST_LABELS, graph
-from .planwords import clock, more_time, more_usd, share, size
-from .statusline import PLAIN
-from .svg import scrolling
+from .plangraph import MAX_LABELS, draw_graph
+from .planwords import (
+    format_clock,
+    format_share,
+    format_size,
+    format_time_difference,
+    format_usd_difference,
+)
+from .statusline import NO_MATHJAX_CLASSES
+from .svg import make_scrollable
 from .table import TABLE, Table
 
 if TYPE_CHECKING:
     from ..offers import Offer
-    from ..optimizer.planned import Moved, Placed, Plan
+    from ..optimizer.planned import Plan, PlannedTask, PlannedTransfer
 
-MOST_ROWS = 200
+MAX_ROWS = 200
 """Rows of a table that are shown; `plan.tasks` and `plan.moves` have all."""
-_MOST_ASKED = 12  # tasks of a plan to which other questions are put for a display
-_MOST_SECONDS = 0.3  # of the solver for such a plan
+_MAX_TASKS = 12  # tasks of a plan to which other questions are put for a display
+_MAX_SECONDS = 0.3  # of the solver for such a plan
 _CLIP = 44
 SMALL = "font-size: 0.85em; opacity: 0.85"
 _BLOCK = f"{TABLE}; padding: 2px 8px"
@@ -30,10 +36,10 @@ _BLOCK = f"{TABLE}; padding: 2px 8px"
 
 def to_text(plan: Plan) -> str:
     """The plan as plain text."""
-    _ask(plan)
+    _compute_explanations(plan)
     if len(plan) == 1 and not plan.moves:
         return "\n".join([str(request_table(plan)), *footer(plan)])
-    parts = [str(tasks_table(plan)), *filter(None, [lead(plan)]), gantt_text(plan)]
+    parts = [str(tasks_table(plan)), *filter(None, [summary_sentence(plan)]), gantt_text(plan)]
     if any(move.gb for move in plan.moves):
         parts.append(str(moves_table(plan)))
     parts += map(str, _other(plan))
@@ -42,27 +48,31 @@ def to_text(plan: Plan) -> str:
 
 def to_html(plan: Plan) -> str:
     """The plan as HTML that is legible in light and in dark, and where styles are stripped."""
-    _ask(plan)
+    _compute_explanations(plan)
     notes = "".join(block(line) for line in footer(plan))
     if len(plan) == 1 and not plan.moves:
-        return shown(request_table(plan)) + folded("what it rests on", notes)
+        return scrollable_table(request_table(plan)) + folded("what it rests on", notes)
     moved = [move for move in plan.moves if move.gb]
-    parts = [block(headline(plan), "font-weight: 600"), block(lead(plan)), graph(plan)]
-    parts += [block(_arrows(moved), SMALL), block(decided(plan)), gantt(plan)]
-    parts.append(shown(tasks_table(plan, title="")))
+    parts = [
+        block(headline(plan), "font-weight: 600"),
+        block(summary_sentence(plan)),
+        draw_graph(plan),
+    ]
+    parts += [block(_arrows(moved), SMALL), block(summarize(plan)), draw_gantt(plan)]
+    parts.append(scrollable_table(tasks_table(plan, title="")))
     if tables := _other(plan):
-        parts.append(folded(_nearest(plan), "".join(map(shown, tables))))
-    if why := _why(plan):
+        parts.append(folded(_nearest(plan), "".join(map(scrollable_table, tables))))
+    if why := _reasons_html(plan):
         items = "".join(f"<li>{escape(line)}</li>" for line in why)
         parts.append(folded("why there", f'<ul style="margin: 0">{items}</ul>'))
     if moved:
-        parts.append(folded("what moves", shown(moves_table(plan))))
+        parts.append(folded("what moves", scrollable_table(moves_table(plan))))
     return "".join(parts) + notes
 
 
-def _ask(plan: Plan) -> None:
+def _compute_explanations(plan: Plan) -> None:
     """Work out what else could be done, where that is quick: the rest is asked by hand."""
-    if plan.work is None or not _quick(plan):
+    if plan.work is None or not _is_quick(plan):
         return
     plan.alternatives()
     if len(plan) > 1 or plan.moves:
@@ -70,10 +80,10 @@ def _ask(plan: Plan) -> None:
         plan.reasons()
 
 
-def _quick(plan: Plan) -> bool:
+def _is_quick(plan: Plan) -> bool:
     """Whether a few more plans like this one take no time that anybody would notice."""
     solving = [spent for stage, spent in plan.certificate.seconds.items() if stage != "tables"]
-    return len(plan) <= _MOST_ASKED and sum(solving) <= _MOST_SECONDS
+    return len(plan) <= _MAX_TASKS and sum(solving) <= _MAX_SECONDS
 
 
 def _other(plan: Plan) -> list[Table]:
@@ -81,7 +91,7 @@ def _other(plan: Plan) -> list[Table]:
     return tables + ([alternatives_table(plan)] if plan.alternatives_ else [])
 
 
-def _why(plan: Plan) -> list[str]:
+def _reasons_html(plan: Plan) -> list[str]:
     return [reason.text for reason in plan.reasons_ or ()]
 
 
@@ -92,27 +102,27 @@ def block(text: str, style: str = "") -> str:
     """A line of text; nothing where there is none."""
     if not text:
         return ""
-    return f'<div class="{PLAIN}" style="{_BLOCK}; {style}">{escape(text)}</div>'
+    return f'<div class="{NO_MATHJAX_CLASSES}" style="{_BLOCK}; {style}">{escape(text)}</div>'
 
 
 def folded(name: str, html: str) -> str:
     """What is shown on demand."""
     return (
-        f'<details class="{PLAIN}" style="{_BLOCK}">'
+        f'<details class="{NO_MATHJAX_CLASSES}" style="{_BLOCK}">'
         f'<summary style="cursor: pointer">{escape(name)}</summary>{html}</details>'
     )
 
 
-def shown(table: Table) -> str:
+def scrollable_table(table: Table) -> str:
     """A table that scrolls by itself where it is too wide."""
-    return scrolling(table._repr_html_(), table.title or "tasks")
+    return make_scrollable(table._repr_html_(), table.title or "tasks")
 
 
-def _arrows(moved: Sequence[Moved]) -> str:
+def _arrows(moved: Sequence[PlannedTransfer]) -> str:
     """What stands at the arrows of the graph."""
     if not moved:
         return ""
-    if len(moved) > MOST_LABELS:
+    if len(moved) > MAX_LABELS:
         return f"{len(moved)} transfers: their size, cost and time are under “what moves”"
     guess = any(move.basis not in ("listed", "free") for move in moved)
     return "arrows: size, cost and time of what moves (est.)" + (
@@ -138,10 +148,10 @@ def totals(usd: float, hours: float, gco2: float) -> str:
     '$57.20, 5:24:00, 3.20 kg CO2'
     """
     carbon = f"{gco2 / 1000:.3g}" if gco2 >= 1e6 else f"{gco2 / 1000:.2f}"
-    return f"{format_usd(usd)}, {clock(hours)}, {carbon} kg CO2"
+    return f"{format_usd(usd)}, {format_clock(hours)}, {carbon} kg CO2"
 
 
-def lead(plan: Plan) -> str:
+def summary_sentence(plan: Plan) -> str:
     """What several clouds are good for, in a sentence; empty where the plan has one."""
     alone = [
         (one.usd, one.condition.split()[1])
@@ -152,7 +162,7 @@ def lead(plan: Plan) -> str:
     if len(plan.clouds) < 2 or not alone:
         return ""
     usd, cloud = min(alone)
-    more = f"{more_usd(usd - plan.usd)}, {share(usd - plan.usd, plan.usd)}"
+    more = f"{format_usd_difference(usd - plan.usd)}, {format_share(usd - plan.usd, plan.usd)}"
     return f"The best on one cloud alone, {cloud}, costs {format_usd(usd)} ({more})."
 
 
@@ -162,9 +172,9 @@ def _nearest(plan: Plan) -> str:
     if not nearest:
         return "alternatives"
     one = min(nearest, key=lambda one: (one.usd, one.hours))
-    part = share(one.usd, plan.usd)
+    part = format_share(one.usd, plan.usd)
     costs = f"{format_usd(one.usd)} more{f' ({part})' if part else ''}"
-    if more_usd(one.usd) == "same":
+    if format_usd_difference(one.usd) == "same":
         costs = "as much"
     return (
         f"alternatives: the next best, {one.task} on {place(one.offer, one.nodes)}, costs {costs}"
@@ -209,7 +219,7 @@ def rate(offer: Offer, nodes: int) -> str:
     return format_rate(None if offer.price is None else offer.price * nodes)
 
 
-def basis(move: Moved) -> str:
+def basis(move: PlannedTransfer) -> str:
     """How price and rate of a transfer are known."""
     price = {"listed": "listed price", "estimate": "estimated price", "free": "free"}
     words = price.get(move.basis, "assumed price")
@@ -219,8 +229,8 @@ def basis(move: Moved) -> str:
 # -- tables --------------------------------------------------------------------------------------
 
 
-def _time(one: Placed) -> str:
-    return clock(one.hours) + (" (assumed)" if one.assumed else "")
+def _time(one: PlannedTask) -> str:
+    return format_clock(one.hours) + (" (assumed)" if one.assumed else "")
 
 
 def tasks_table(plan: Plan, title: str | None = None) -> Table:
@@ -232,15 +242,15 @@ def tasks_table(plan: Plan, title: str | None = None) -> Table:
             machine(one.offer),
             rate(one.offer, one.nodes),
             _time(one),
-            clock(one.start_h),
+            format_clock(one.start_h),
             format_usd(one.usd),
         )
-        for one in plan.tasks[:MOST_ROWS]
+        for one in plan.tasks[:MAX_ROWS]
     )
     columns = ("task", "where", "machine", "price", "time", "starts at", "cost")
     note = prices_from(one.offer for one in plan.tasks)
-    if len(plan) > MOST_ROWS:
-        note = f"and {len(plan) - MOST_ROWS:,} more: plan.tasks; {note}"
+    if len(plan) > MAX_ROWS:
+        note = f"and {len(plan) - MAX_ROWS:,} more: plan.tasks; {note}"
     return Table(headline(plan) if title is None else title, columns, rows, note, heads=True)
 
 
@@ -255,7 +265,7 @@ def request_table(plan: Plan, title: str | None = None) -> Table:
     rows = [row("chosen", one.offer, one.nodes, format_usd(plan.usd), "", _time(one))]
     for other in told:
         cost, more = format_usd(plan.usd + other.usd), difference(other.usd, plan.usd)
-        time = clock(max(0.0, one.hours + other.hours))
+        time = format_clock(max(0.0, one.hours + other.hours))
         rows.append(row(other.kind, other.offer, other.nodes, cost, more, time))
     columns = ("", "where", "price", "cost", "more", "time", "machine")
     note = prices_from([one.offer, *(other.offer for other in told)])
@@ -270,8 +280,8 @@ def difference(usd: float, whole: float) -> str:
     >>> difference(1.5, 10), difference(0, 10), difference(1.5, 0)
     ('+$1.50 (+15 %)', 'same', '+$1.50')
     """
-    part = share(usd, whole)
-    return more_usd(usd) + (f" ({part})" if part and part != "same" else "")
+    part = format_share(usd, whole)
+    return format_usd_difference(usd) + (f" ({part})" if part and part != "same" else "")
 
 
 def moves_table(plan: Plan) -> Table:
@@ -281,21 +291,21 @@ def moves_table(plan: Plan) -> Table:
         (
             move.source,
             move.target,
-            size(move.gb),
+            format_size(move.gb),
             format_usd(move.usd),
-            clock(move.hours),
+            format_clock(move.hours),
             basis(move),
         )
-        for move in moved[:MOST_ROWS]
+        for move in moved[:MAX_ROWS]
     )
     columns = ("from", "to", "size", "cost", "time", "known by")
-    more = f"and {len(moved) - MOST_ROWS:,} more: plan.moves" if len(moved) > MOST_ROWS else ""
+    more = f"and {len(moved) - MAX_ROWS:,} more: plan.moves" if len(moved) > MAX_ROWS else ""
     return Table("What moves", columns, rows, more, heads=True)
 
 
 def compared_table(plan: Plan) -> Table:
     """The plan beside the next best, and beside what it would be under other conditions."""
-    rows = [("this plan", format_usd(plan.usd), "", clock(plan.hours), "", _clouds(plan))]
+    rows = [("this plan", format_usd(plan.usd), "", format_clock(plan.hours), "", _clouds(plan))]
     for one in plan.compared_ or ():
         if one.usd is None or one.hours is None:
             rows.append((one.condition, "", "", "", "", one.error))
@@ -305,8 +315,8 @@ def compared_table(plan: Plan) -> Table:
                 one.condition,
                 format_usd(one.usd),
                 difference(one.usd - plan.usd, plan.usd),
-                clock(one.hours),
-                more_time(one.hours - plan.hours),
+                format_clock(one.hours),
+                format_time_difference(one.hours - plan.hours),
                 one.where,
             )
         )
@@ -327,7 +337,7 @@ def alternatives_table(plan: Plan) -> Table:
             one.kind,
             place(one.offer, one.nodes),
             difference(one.usd, plan.usd),
-            more_time(one.hours),
+            format_time_difference(one.hours),
             format_usd(plan.usd + one.usd),
             rate(one.offer, one.nodes),
         )

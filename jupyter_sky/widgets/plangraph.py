@@ -12,16 +12,16 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..ledger import format_usd
-from .planwords import clock, size
-from .statusline import PLAIN
-from .svg import BOX, CHAR, EDGE, PAGE, QUIET, TEXT, picture, wide
+from .planwords import format_clock, format_size
+from .statusline import NO_MATHJAX_CLASSES
+from .svg import BOX, CHAR, EDGE, PAGE, QUIET, TEXT, make_figure, text_width
 
 if TYPE_CHECKING:
-    from ..optimizer.planned import Moved, Placed, Plan
+    from ..optimizer.planned import Plan, PlannedTask, PlannedTransfer
 
-MOST_TASKS = 60
+MAX_TASKS = 60
 """Graphs of more tasks are not drawn: nobody could read them."""
-MOST_LABELS = 40
+MAX_LABELS = 40
 """Of more arrows the amounts are in the table only."""
 _LINE, _PAD, _GAP, _ROW, _LANE = 16, 10, 30, 28, 14.0
 
@@ -46,7 +46,7 @@ class _Box:
     @property
     def width(self) -> float:
         """Width in pixels, by the longest line."""
-        return wide(max(self.lines, key=len)) + 2 * _PAD + 4 if self.lines else 0.0
+        return text_width(max(self.lines, key=len)) + 2 * _PAD + 4 if self.lines else 0.0
 
     @property
     def height(self) -> float:
@@ -63,14 +63,14 @@ class _Box:
 class _Arrow:
     """What moves, by the boxes that it touches from the left to the right."""
 
-    move: Moved
+    move: PlannedTransfer
     stops: list[_Box]
 
 
-def graph(plan: Plan) -> str:
+def draw_graph(plan: Plan) -> str:
     """The SVG of a plan, or a sentence where there are too many tasks."""
-    if len(plan) > MOST_TASKS:
-        return f'<div class="{PLAIN}">{len(plan)} tasks: a graph of so many is not drawn</div>'
+    if len(plan) > MAX_TASKS:
+        return f'<div class="{NO_MATHJAX_CLASSES}">{len(plan)} tasks: a graph of so many is not drawn</div>'
     boxes, arrows = _parts(plan)
     _level(boxes, arrows)
     boxes += _lanes(arrows)
@@ -78,25 +78,27 @@ def graph(plan: Plan) -> str:
     width = max(box.column_end for box in boxes) + 12
     height = max(box.y + box.height for box in boxes) + 12
     body = "".join(map(_line, arrows)) + "".join(_box(box) for box in boxes if box.lines)
-    if sum(bool(arrow.move.gb) for arrow in arrows) <= MOST_LABELS:
+    if sum(bool(arrow.move.gb) for arrow in arrows) <= MAX_LABELS:
         body += "".join(_labels(arrows))
-    title = f"Graph of the plan: {len(plan)} tasks, {format_usd(plan.usd)}, {clock(plan.hours)}."
-    return picture(width, height, title, _spoken(plan), body, "graph of the plan")
+    title = (
+        f"Graph of the plan: {len(plan)} tasks, {format_usd(plan.usd)}, {format_clock(plan.hours)}."
+    )
+    return make_figure(width, height, title, _alt_text(plan), body, "graph of the plan")
 
 
-def _spoken(plan: Plan) -> str:
+def _alt_text(plan: Plan) -> str:
     """The graph in words, for those who do not see it."""
     placed = "; ".join(f"{one.task} on {one.offer.place}" for one in plan.tasks)
     moved = "; ".join(
-        f"{size(move.gb)} from {move.source} to {move.target} "
-        f"for {amount(move)} in {clock(move.hours)}"
+        f"{format_size(move.gb)} from {move.source} to {move.target} "
+        f"for {amount(move)} in {format_clock(move.hours)}"
         for move in plan.moves
         if move.gb
     )
     return f"{placed}." + (f" {moved}." if moved else "")
 
 
-def amount(move: Moved) -> str:
+def amount(move: PlannedTransfer) -> str:
     """USD of a transfer; ``~`` where no price of it is listed."""
     return ("" if move.basis in ("listed", "free") else "~") + format_usd(move.usd)
 
@@ -117,14 +119,14 @@ def _parts(plan: Plan) -> tuple[list[_Box], list[_Arrow]]:
     return boxes, arrows
 
 
-def _task(one: Placed) -> _Box:
+def _task(one: PlannedTask) -> _Box:
     offer = one.offer
     plain = offer.gpu is None or offer.gpu in offer.instance_type
     gpu = "" if plain else f" {offer.gpu}:{offer.gpu_count:g}"
     nodes = f"{one.nodes} x " if one.nodes > 1 else ""
     zone = offer.zone or offer.region
     market = " spot" if offer.spot else ""
-    time = clock(one.hours) + (" assumed" if one.assumed else "")
+    time = format_clock(one.hours) + (" assumed" if one.assumed else "")
     lines = (
         one.task,
         f"{offer.cloud} {zone}",
@@ -217,8 +219,10 @@ def _order(
 # -- what is drawn -------------------------------------------------------------------------------
 
 
-def _label(move: Moved) -> str:
-    return f"{size(move.gb)} · {amount(move)} · {clock(move.hours)}" if move.gb else ""
+def _label(move: PlannedTransfer) -> str:
+    return (
+        f"{format_size(move.gb)} · {amount(move)} · {format_clock(move.hours)}" if move.gb else ""
+    )
 
 
 def _line(arrow: _Arrow) -> str:

@@ -6,7 +6,7 @@ from ..ledger import format_usd
 from ..quantities import format_duration
 
 
-def clock(hours: float) -> str:
+def format_clock(hours: float) -> str:
     """Hours as a clock shows them, to the nearest second; what is shorter says so.
 
     Examples
@@ -19,7 +19,7 @@ def clock(hours: float) -> str:
     return format_duration(round(hours * 3600))
 
 
-def size(gb: float) -> str:
+def format_size(gb: float) -> str:
     """GB in the unit that fits.
 
     Examples
@@ -32,12 +32,12 @@ def size(gb: float) -> str:
     return f"{gb:.3g} GB" if gb >= 1 or not gb else f"{gb * 1024:.3g} MB"
 
 
-def more_usd(usd: float) -> str:
+def format_usd_difference(usd: float) -> str:
     """How much dearer or cheaper, with its sign.
 
     Examples
     --------
-    >>> more_usd(1.5), more_usd(-0.25), more_usd(1e-9)
+    >>> format_usd_difference(1.5), format_usd_difference(-0.25), format_usd_difference(1e-9)
     ('+$1.50', '-$0.25', 'same')
     """
     if abs(usd) < 5e-7:
@@ -45,7 +45,7 @@ def more_usd(usd: float) -> str:
     return f"{'-' if usd < 0 else '+'}{format_usd(abs(usd))}"
 
 
-def share(more: float, whole: float) -> str:
+def format_share(more: float, whole: float) -> str:
     """A difference as a share of the whole, with its sign; empty where there is no whole.
 
     Examples
@@ -61,14 +61,14 @@ def share(more: float, whole: float) -> str:
     return f"{percent:+.1f} %" if abs(percent) < 0.95 else f"{percent:+,.0f} %"
 
 
-def more_time(hours: float) -> str:
+def format_time_difference(hours: float) -> str:
     """How much longer or shorter, with its sign.
 
     Examples
     --------
-    >>> more_time(0.5), more_time(-0.25), more_time(0)
+    >>> format_time_difference(0.5), format_time_difference(-0.25), format_time_difference(0)
     ('+30:00', '-15:00', 'same')
     """
     if abs(hours) * 3600 < 0.5:
         return "same"
-    return f"{'-' if hours < 0 else '+'}{clock(abs(hours))}"
+    return f"{'-' if hours < 0 else '+'}{format_clock(abs(hours))}"

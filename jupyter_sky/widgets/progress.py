@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..quantities import format_elapsed
-from .statusline import _ACTIVE, _BAD, _COLOURS, _GOOD, _LINE, _QUIET, PLAIN
+from .statusline import _ACTIVE, _BAD, _COLOURS, _GOOD, _LINE, _QUIET, NO_MATHJAX_CLASSES
 
 if TYPE_CHECKING:
     from ..functions.progress import GatherProgress
@@ -34,10 +34,12 @@ def to_text(progress: GatherProgress) -> str:
     >>> to_text(Progress(10, 0, 0, 0, nodes=2, seconds=20, rate=0.5, stage="done"))
     '☁ done 0:20 · 10 calls done · 30 calls/min on 2 nodes'
     """
-    return " · ".join([f"☁ {progress.stage} {format_elapsed(progress.seconds)}", *facts(progress)])
+    return " · ".join(
+        [f"☁ {progress.stage} {format_elapsed(progress.seconds)}", *progress_parts(progress)]
+    )
 
 
-def facts(progress: GatherProgress) -> list[str]:
+def progress_parts(progress: GatherProgress) -> list[str]:
     """The parts after stage and time."""
     total, whole = f"{progress.total:,}", progress.done == progress.total
     failed = f", {progress.failed:,} failed" if progress.failed else ""
@@ -46,22 +48,22 @@ def facts(progress: GatherProgress) -> list[str]:
     if progress.stage != "running":
         left = progress.running + progress.left
         parts += [f"{left:,} stopped"] if left else []
-        pace = pace_of(progress.rate)
+        pace = format_pace(progress.rate)
         return parts + ([f"{pace}{_on(progress.nodes)}"] if pace and progress.done else [])
     parts.append(f"{progress.running:,} running{_on(progress.nodes)}")
     parts += [f"{progress.left:,} left"] if progress.left else []
-    parts += [pace_of(progress.rate)] if progress.rate else []
+    parts += [format_pace(progress.rate)] if progress.rate else []
     if progress.seconds_left is not None:
         parts.append(f"about {format_elapsed(max(1.0, progress.seconds_left))} left (est.)")
     return parts
 
 
-def pace_of(rate: float | None) -> str:
+def format_pace(rate: float | None) -> str:
     """Calls by the second, or by the minute or hour where they are slow.
 
     Examples
     --------
-    >>> pace_of(1234.5), pace_of(2.5), pace_of(0.5), pace_of(0.005), pace_of(None)
+    >>> format_pace(1234.5), format_pace(2.5), format_pace(0.5), format_pace(0.005), format_pace(None)
     ('1,234 calls/s', '2.5 calls/s', '30 calls/min', '18 calls/h', '')
     """
     if not rate:
@@ -77,12 +79,12 @@ def _on(nodes: int) -> str:
 
 def to_html(progress: GatherProgress) -> str:
     """The progress as a card in the look of the status line; at the end the line alone."""
-    shown = "".join(f" · {escape(fact)}" for fact in facts(progress))
+    shown = "".join(f" · {escape(fact)}" for fact in progress_parts(progress))
     colour = _COLOURS.get(progress.stage, _ACTIVE)
     over = progress.stage != "running"
     # a screen reader hears the end, and the bar's value when it asks
     return (
-        f'<div class="{PLAIN}" style="{_LINE}"{" role=status" if over else ""}>'
+        f'<div class="{NO_MATHJAX_CLASSES}" style="{_LINE}"{" role=status" if over else ""}>'
         f'<span aria-hidden="true" style="color: {colour}">●</span> '
         f"<b>{escape(progress.stage)}</b> {format_elapsed(progress.seconds)}"
         f'<span style="{_QUIET}">{shown}</span>{"" if over else _bar(progress)}</div>'
@@ -91,7 +93,7 @@ def to_html(progress: GatherProgress) -> str:
 
 def _bar(progress: GatherProgress) -> str:
     total = max(progress.total, 1)
-    said = ", ".join(facts(progress)[:3])
+    said = ", ".join(progress_parts(progress)[:3])
     parts = ((progress.done, _GOOD), (progress.failed, _FAILED), (progress.running, _RUNNING))
     shown = "".join(
         f'<span style="width: {100 * count / total:.2f}%; min-width: 2px; '
@@ -106,7 +108,7 @@ def _bar(progress: GatherProgress) -> str:
     )
 
 
-class Card:
+class ProgressCard:
     """Shows progress in the outputs of the cell that runs when this is made."""
 
     def __init__(self, shell: Any) -> None:
@@ -126,7 +128,7 @@ class Card:
         self._display.send(kind, {"data": bundle, "metadata": {}, "transient": transient})
 
 
-class Line:
+class ProgressLine:
     """Shows progress in one line of a terminal that is written over, and ends it at the end."""
 
     def __init__(self, stream: TextIO) -> None:

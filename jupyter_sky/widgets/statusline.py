@@ -32,9 +32,9 @@ _LINE = (
     "line-height: 1.6; padding: 1px 0 1px 8px; margin: 0 0 2px; "
     "border-left: 2px solid rgba(128, 128, 128, 0.35)"
 )
-CARD = "application/vnd.jupyter-sky.run+json"
+CARD_MIME = "application/vnd.jupyter-sky.run+json"
 """The type of a running cell's card, which only our JupyterLab extension draws."""
-PLAIN = "tex2jax_ignore mathjax_ignore"
+NO_MATHJAX_CLASSES = "tex2jax_ignore mathjax_ignore"
 """Classes without which JupyterLab takes what stands between two dollar signs for mathematics."""
 _QUIET = "opacity: 0.72"
 _NOTE = "font-size: 0.92em; opacity: 0.85"
@@ -61,7 +61,7 @@ def to_html(status: RunStatus) -> str:
     live = "polite" if status.is_final else "off"
     source = f' title="price from {escape(status.price_from)}"' if status.price_from else ""
     return (
-        f'<div class="{PLAIN}" role="status" aria-live="{live}" style="{_LINE}">'
+        f'<div class="{NO_MATHJAX_CLASSES}" role="status" aria-live="{live}" style="{_LINE}">'
         f'<span aria-hidden="true" style="color: {colour}">●</span> '
         f"<b>{escape(status.stage)}</b> {format_elapsed(status.seconds)}"
         f'<span style="{_QUIET}"{source}>{facts}</span>{notes}</div>'
@@ -75,7 +75,9 @@ def mimebundle(status: RunStatus) -> dict[str, Any]:
     that a saved notebook needs nobody to draw it.
     """
     static = {"text/html": to_html(status), "text/plain": to_text(status)}
-    return static if status.is_final or not status.run_id else {CARD: to_card(status), **static}
+    return (
+        static if status.is_final or not status.run_id else {CARD_MIME: to_card(status), **static}
+    )
 
 
 def to_card(status: RunStatus) -> dict[str, Any]:
@@ -97,7 +99,7 @@ def to_card(status: RunStatus) -> dict[str, Any]:
     }
 
 
-def marks(status: RunStatus) -> dict[str, Any]:
+def output_metadata(status: RunStatus) -> dict[str, Any]:
     """Metadata of the output: whose it is, so that the page that opens the notebook knows."""
     return {"jupyter_sky": {"run_id": status.run_id}} if status.run_id else {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from .statusline import PLAIN
+from .statusline import NO_MATHJAX_CLASSES
 
 # JupyterLab's variables, or the colours of the page.
 TEXT = "var(--jp-ui-font-color1, currentColor)"
@@ -17,7 +17,7 @@ CHAR = 7.2
 """Width of a letter of 12 px, more or less."""
 
 
-def wide(text: str) -> float:
+def text_width(text: str) -> float:
     """Pixels that a text takes, more or less.
 
     Examples
@@ -28,7 +28,7 @@ def wide(text: str) -> float:
     return len(text) * CHAR
 
 
-def picture(width: float, height: float, title: str, said: str, body: str, name: str) -> str:
+def make_figure(width: float, height: float, title: str, said: str, body: str, name: str) -> str:
     """An SVG in a box that scrolls by itself where it is too wide.
 
     Parameters
@@ -40,7 +40,7 @@ def picture(width: float, height: float, title: str, said: str, body: str, name:
     """
     font = "var(--jp-ui-font-family, system-ui, sans-serif)"
     # much smaller nobody could read it: then it scrolls, by keyboard too
-    return scrolling(
+    return make_scrollable(
         f'<svg role="img" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'style="width: {width:.0f}px; max-width: 100%; min-width: {0.8 * width:.0f}px; '
         f'height: auto; font: 12px {font}; color: {TEXT}">'
@@ -49,9 +49,9 @@ def picture(width: float, height: float, title: str, said: str, body: str, name:
     )
 
 
-def scrolling(html: str, name: str) -> str:
+def make_scrollable(html: str, name: str) -> str:
     """A box that scrolls by itself where what it holds is too wide."""
     return (
-        f'<div class="{PLAIN}" role="region" aria-label="{escape(name)}" tabindex="0" '
+        f'<div class="{NO_MATHJAX_CLASSES}" role="region" aria-label="{escape(name)}" tabindex="0" '
         f'style="overflow-x: auto; padding: 2px 8px">{html}</div>'
     )

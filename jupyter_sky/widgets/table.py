@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from .statusline import PLAIN
+from .statusline import NO_MATHJAX_CLASSES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -115,13 +115,17 @@ class Table:
         body = "".join(_html_row("td", row, styles, self.heads) for row in self.rows)
         caption = f'<caption style="{CAPTION}">{escape(self.title)}</caption>'
         return (
-            f'<table class="{PLAIN}" style="{TABLE}">{caption if self.title else ""}'
+            f'<table class="{NO_MATHJAX_CLASSES}" style="{TABLE}">{caption if self.title else ""}'
             f"<thead>{head}</thead><tbody>{body}</tbody></table>{note}"
         )
 
 
 def _block(text: str, style: str) -> str:
-    return f'<div class="{PLAIN}" style="{TABLE}; {style}">{escape(text)}</div>' if text else ""
+    return (
+        f'<div class="{NO_MATHJAX_CLASSES}" style="{TABLE}; {style}">{escape(text)}</div>'
+        if text
+        else ""
+    )
 
 
 def _html_row(tag: str, values: tuple[object, ...], styles: list[str], heads: bool = False) -> str:

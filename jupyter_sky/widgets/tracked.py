@@ -13,7 +13,7 @@ from ..tracker import Place, Tracker
 from .table import Table
 
 PARTS = ("blocked", "launches", "lifetimes", "prices")
-MOST_PRICES = 40
+MAX_PRICES = 40
 """Newest prices that are shown."""
 
 _CAUSES = {
@@ -27,7 +27,7 @@ _NOTHING = "nothing has been seen of the clouds yet: launches, refusals and pric
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class TableGroup:
     """Several tables, one below the other.
 
     Examples
@@ -60,9 +60,9 @@ class Tables:
         return "".join(table._repr_html_() for table in self.tables)
 
 
-def tracked(
+def tracker_tables(
     tracker: Tracker, now: float, parts: Collection[str] = (), clouds: Collection[str] = ()
-) -> Tables:
+) -> TableGroup:
     """What a tracker knows at a time.
 
     Parameters
@@ -82,12 +82,12 @@ def tracked(
     }
     made = {part: makers[part](tracker, now, clouds) for part in PARTS if part in (parts or PARTS)}
     if parts:
-        return Tables(tuple(made.values()))
+        return TableGroup(tuple(made.values()))
     held = tuple(table for part, table in made.items() if table.rows)
     if not held:
-        return Tables((Table("Tracker", ("place",), (), empty=_NOTHING),))
+        return TableGroup((Table("Tracker", ("place",), (), empty=_NOTHING),))
     blocked = made["blocked"]
-    return Tables(held if blocked.rows else (blocked, *held))
+    return TableGroup(held if blocked.rows else (blocked, *held))
 
 
 def _blocked(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
@@ -160,7 +160,7 @@ def _prices(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
     wanted.sort(key=lambda pair: (-pair[1].at, str(pair[0])))
     rows = tuple(
         (str(place), format_rate(price.usd), _ago(price.at, now))
-        for place, price in wanted[:MOST_PRICES]
+        for place, price in wanted[:MAX_PRICES]
     )
     more = len(wanted) - len(rows)
     note = f"and {more:,} more: sky.tracker.current().prices(time.time())" if more else ""

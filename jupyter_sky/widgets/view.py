@@ -12,7 +12,7 @@ from typing import Any
 import anywidget
 
 from ..errors import SkyError
-from .modules import css, esm
+from .modules import bundle_module, bundle_styles
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class View(anywidget.AnyWidget):
     ) -> None:
         from traitlets import Dict
 
-        self._esm, self._css = esm(name), css(name)
+        self._esm, self._css = bundle_module(name), bundle_styles(name)
         self._name, self._answers, self._static = name, answers, static
         super().__init__()
         self.add_traits(state=Dict(state or {}).tag(sync=True))

@@ -12,7 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from jupyter_sky.optimizer.problem import Places, Problem, Table, choices, transfers
+from jupyter_sky.optimizer.problem import (
+    Places,
+    Problem,
+    TransferTable,
+    make_edges,
+    make_task_labels,
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ def _bench(data: dict, path: Path) -> Instance:
     tables, edges = _bench_edges(data, where, number)
     reference = path.with_name("optimal.json")
     known = load(reference).get(data["name"], {}) if reference.exists() else {}
-    problem = Problem(places, tuple(tasks), transfers(edges), tuple(tables))
+    problem = Problem(places, tuple(tasks), make_edges(edges), tuple(tables))
     return Instance(data["name"], problem, _bench_reference(known))
 
 
@@ -132,7 +138,7 @@ def _bench_task(data, task, candidates, index, where, stored):
             usd[k] += price
             ready[k] = max(ready[k], seconds / 3600)
     place = [index[_place(one)] for one in candidates]
-    return choices(
+    return make_task_labels(
         task["name"], place, usd, hours, ready_hours=ready, hourly_usd=prices * nodes, nodes=nodes
     )
 
@@ -160,7 +166,7 @@ class _Kinds:
         self.cloud = parts[2]
         self.clouds = list(dict.fromkeys(key[0] for key in where))
 
-    def table(self, model: str, gb: float) -> Table:
+    def table(self, model: str, gb: float) -> TransferTable:
         """The prices of a pair depend on the source's cloud and on what differs."""
         ends = (("", ""), ("", "#"), ("#", "#"))
         small = np.zeros((2, len(self.clouds), 4))
@@ -169,7 +175,7 @@ class _Kinds:
             for k in range(1, 4):
                 price, seconds = moving(model, (cloud, "", ""), there[k], gb)
                 small[:, c, k] = price, seconds / 3600
-        return Table(*(part[self.cloud[:, None], self.differ] for part in small))
+        return TransferTable(*(part[self.cloud[:, None], self.differ] for part in small))
 
 
 def _bench_reference(known: dict) -> dict:
@@ -194,7 +200,7 @@ def _opt(data: dict, path: Path) -> Instance:
         "cloud": _codes([one["cloud"] for one in where]),
     }
     places = Places(tuple(f"{one['cloud']}/{one['zone']}" for one in where), levels)
-    table = Table(np.array(catalog["usd_per_gb"]), np.array(catalog["hours_per_gb"]))
+    table = TransferTable(np.array(catalog["usd_per_gb"]), np.array(catalog["hours_per_gb"]))
     prices = np.array(
         [[np.nan if p is None else p for p in row] for row in data["price_per_hour"]], float
     )
@@ -208,7 +214,7 @@ def _opt(data: dict, path: Path) -> Instance:
         _opt_task(task, offers, clouds, table, fixed.get(k, []))
         for k, task in enumerate(data["tasks"])
     )
-    problem = Problem(places, tasks, transfers(data["edges"]), (table,))
+    problem = Problem(places, tasks, make_edges(data["edges"]), (table,))
     return Instance(data["name"], problem, _opt_reference(data.get("optimal", {})))
 
 
@@ -236,7 +242,7 @@ def _opt_task(task, offers, clouds, table, fixed):
             ready = np.maximum(ready, gb * table.hours[store, location])
         else:
             usd = usd + gb * table.usd[location, store]
-    return choices(
+    return make_task_labels(
         f"t{task['id']}", location, usd, hours, ready_hours=ready, hourly_usd=price, family=kind
     )
 

@@ -10,7 +10,7 @@ import generate
 from instances import Instance, read
 from instances import instances as found
 
-from jupyter_sky.optimizer.dual import batches
+from jupyter_sky.optimizer.dual import make_task_levels
 from jupyter_sky.optimizer.problem import Objective, Solution
 from jupyter_sky.optimizer.solve import solve
 
@@ -52,7 +52,7 @@ def measure(folder: Path, quick: bool) -> dict[str, float]:
 def shape(instance: Instance) -> str:
     """What kind of graph it is, by the graph."""
     n, edges = len(instance.problem.tasks), instance.problem.edges
-    depth = len(batches(n, edges.src, edges.dst))
+    depth = len(make_task_levels(n, edges.src, edges.dst))
     if n < 90:
         return "small"
     if depth == n:

@@ -38,7 +38,7 @@ def small_directory(shipped, tmp_path_factory) -> Path:
     here = pc.or_(pc.equal(regions, "us-east-1"), pc.equal(regions, "us-central1"))
     tables["offers"] = tables["offers"].filter(here)
     tables["interruptions"] = tables["interruptions"].slice(0, 5)
-    files.write(folder, tables, files.Meta("shipped", ("aws", "gcp", "lambda")))
+    files.write(folder, tables, files.PartMetadata("shipped", ("aws", "gcp", "lambda")))
     return folder
 
 

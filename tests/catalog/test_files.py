@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from jupyter_sky.catalog import files, loading, schema
-from jupyter_sky.catalog.files import Meta
+from jupyter_sky.catalog.files import PartMetadata
 from jupyter_sky.errors import SkyStoreError
 
 pytestmark = pytest.mark.usefixtures("small")
@@ -23,7 +23,9 @@ def offers(**columns) -> pa.Table:
 
 def test_what_is_written_is_read(tmp_path):
     given = offers(instance_type=["a", None], on_demand_usd_h=[0.1, None], vcpus=[2, 4])
-    meta = files.write(tmp_path, {"offers": given}, Meta("aws", ("aws",), sources={"s": "2026"}))
+    meta = files.write(
+        tmp_path, {"offers": given}, PartMetadata("aws", ("aws",), sources={"s": "2026"})
+    )
     assert files.parts(tmp_path) == [meta] and meta.built
     table = files.read(tmp_path, meta, "offers")
     assert table.schema == schema.schema("offers")
@@ -36,7 +38,7 @@ def test_what_is_written_is_read(tmp_path):
 
 def test_the_same_facts_make_the_same_files(tmp_path):
     for folder in ("a", "b"):
-        meta = Meta("aws", ("aws",), built="2026-01-01")
+        meta = PartMetadata("aws", ("aws",), built="2026-01-01")
         files.write(tmp_path / folder, {"offers": offers(vcpus=[2])}, meta)
     a, b = (sorted(path.name for path in (tmp_path / f).iterdir()) for f in ("a", "b"))
     assert a == b
@@ -44,9 +46,9 @@ def test_the_same_facts_make_the_same_files(tmp_path):
 
 
 def test_a_new_part_takes_the_place_of_the_old_and_of_no_other(tmp_path):
-    files.write(tmp_path, {"offers": offers(vcpus=[2])}, Meta("aws", ("aws",)))
-    files.write(tmp_path, {"offers": offers(vcpus=[3])}, Meta("aws-extra", ("aws",)))
-    files.write(tmp_path, {"offers": offers(vcpus=[4])}, Meta("aws", ("aws",)))
+    files.write(tmp_path, {"offers": offers(vcpus=[2])}, PartMetadata("aws", ("aws",)))
+    files.write(tmp_path, {"offers": offers(vcpus=[3])}, PartMetadata("aws-extra", ("aws",)))
+    files.write(tmp_path, {"offers": offers(vcpus=[4])}, PartMetadata("aws", ("aws",)))
     found = {
         m.part: files.read(tmp_path, m, "offers")["vcpus"].to_pylist()
         for m in files.parts(tmp_path)
@@ -63,9 +65,9 @@ def test_a_new_part_takes_the_place_of_the_old_and_of_no_other(tmp_path):
     ],
 )
 def test_what_does_not_fit_changes_nothing(tmp_path, tables, message):
-    before = files.write(tmp_path, {"offers": offers(vcpus=[2])}, Meta("aws", ("aws",)))
+    before = files.write(tmp_path, {"offers": offers(vcpus=[2])}, PartMetadata("aws", ("aws",)))
     with pytest.raises(ValueError, match=message):
-        files.write(tmp_path, tables, Meta("aws", ("aws",)))
+        files.write(tmp_path, tables, PartMetadata("aws", ("aws",)))
     assert files.parts(tmp_path) == [before]
 
 
@@ -83,7 +85,7 @@ def test_two_that_write_one_part_leave_it_whole(tmp_path, monkeypatch):
             first.join(5)
 
     def write(vcpus):
-        files.write(tmp_path, {"offers": offers(vcpus=[vcpus])}, Meta("aws", ("aws",)))
+        files.write(tmp_path, {"offers": offers(vcpus=[vcpus])}, PartMetadata("aws", ("aws",)))
 
     monkeypatch.setattr(files, "_replace", slow)
     first = threading.Thread(target=write, args=(2,), name="first")
@@ -96,7 +98,7 @@ def test_two_that_write_one_part_leave_it_whole(tmp_path, monkeypatch):
 
 
 def test_a_failed_write_leaves_the_old_part(tmp_path, monkeypatch):
-    before = files.write(tmp_path, {"offers": offers(vcpus=[2])}, Meta("aws", ("aws",)))
+    before = files.write(tmp_path, {"offers": offers(vcpus=[2])}, PartMetadata("aws", ("aws",)))
     replace = os.replace
 
     def full(source, target):
@@ -106,7 +108,7 @@ def test_a_failed_write_leaves_the_old_part(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="no space"):
-        files.write(tmp_path, {"offers": offers(vcpus=[9])}, Meta("aws", ("aws",)))
+        files.write(tmp_path, {"offers": offers(vcpus=[9])}, PartMetadata("aws", ("aws",)))
     (meta,) = files.parts(tmp_path)
     assert meta == before and files.read(tmp_path, meta, "offers")["vcpus"].to_pylist() == [2.0]
     assert not list(tmp_path.glob(".*"))
@@ -147,7 +149,7 @@ def damage_names(folder):
     [damage_json, damage_format, damage_kinds, damage_names, damage_table, lose_table],
 )
 def test_a_damaged_refresh_is_told_and_passed_over(data_dir, damage):
-    files.write(data_dir / "catalog", {"offers": offers(vcpus=[2])}, Meta("aws", ("aws",)))
+    files.write(data_dir / "catalog", {"offers": offers(vcpus=[2])}, PartMetadata("aws", ("aws",)))
     damage(data_dir / "catalog")
     catalog = loading.load()
     (problem,) = catalog.problems
@@ -163,7 +165,7 @@ def test_a_catalog_that_is_not_there(data_dir, tmp_path):
 def test_the_refreshed_cloud_wins_and_the_others_stay(data_dir):
     shipped = len(loading.load().filter(cloud="gcp"))
     new = offers(instance_type=["m5.large", "new"], on_demand_usd_h=[0.2, 0.1], vcpus=[2, 1])
-    files.write(data_dir / "catalog", {"offers": new}, Meta("aws", ("aws",)))
+    files.write(data_dir / "catalog", {"offers": new}, PartMetadata("aws", ("aws",)))
     catalog = loading.load()
     assert [o.instance_type for o in catalog.filter(cloud="aws")] == ["new", "m5.large"]
     assert len(catalog.filter(cloud="gcp")) == shipped
@@ -176,7 +178,7 @@ def test_the_refreshed_cloud_wins_and_the_others_stay(data_dir):
 def test_loaded_once_until_a_file_changes(data_dir):
     first = loading.load()
     assert loading.load() is first
-    files.write(data_dir / "catalog", {"offers": offers(vcpus=[2])}, Meta("aws", ("aws",)))
+    files.write(data_dir / "catalog", {"offers": offers(vcpus=[2])}, PartMetadata("aws", ("aws",)))
     second = loading.load()
     assert second is not first and loading.load() is second
     assert len(second.filter(cloud="aws")) == 1
@@ -231,7 +233,7 @@ def test_a_directory_that_cannot_be_written_costs_time_only(data_dir, monkeypatc
 
 def test_a_catalog_in_use_needs_the_files_of_an_earlier_refresh_no_longer(data_dir):
     table = {"egress": pa.table({"cloud": ["aws"], "source_region": ["*"], "usd_per_gb": [0.5]})}
-    files.write(data_dir / "catalog", table, Meta("aws", ("aws",)))
+    files.write(data_dir / "catalog", table, PartMetadata("aws", ("aws",)))
     held = loading.load()
     for path in (data_dir / "catalog").iterdir():  # as a refresh in another process does
         path.unlink()
@@ -240,13 +242,13 @@ def test_a_catalog_in_use_needs_the_files_of_an_earlier_refresh_no_longer(data_d
 
 def test_files_that_go_away_while_they_are_read(data_dir, monkeypatch):
     rows = offers(instance_type=["old"], on_demand_usd_h=[0.2])
-    files.write(data_dir / "catalog", {"offers": rows}, Meta("aws", ("aws",)))
+    files.write(data_dir / "catalog", {"offers": rows}, PartMetadata("aws", ("aws",)))
     layered, seen = loading._layered, []
 
     def refreshed_meanwhile(*arguments):
         if not seen:
             new = offers(instance_type=["new"], on_demand_usd_h=[0.2])
-            files.write(data_dir / "catalog", {"offers": new}, Meta("aws", ("aws",)))
+            files.write(data_dir / "catalog", {"offers": new}, PartMetadata("aws", ("aws",)))
             for path in (data_dir / "catalog").glob("*.arrow"):
                 seen.append(path.read_bytes())
                 path.unlink()

@@ -210,7 +210,7 @@ def test_memory_of_requests_is_bounded(catalog_of):
     catalog = catalog_of(offers=[{**row, "instance_type": str(n)} for n in range(500)])
     catalog_module = sys.modules[type(catalog).__module__]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catalog_module, "_REMEMBERED", 1200)
+        patch.setattr(catalog_module, "_MAX_CACHED_ROWS", 1200)
         kept = [catalog.filter(cpus=2, nodes=nodes) for nodes in (1, 2, 3)]
         assert [len(found) for found in kept] == [500] * 3
         assert catalog.filter(cpus=2, nodes=3) is kept[2]

@@ -5,7 +5,7 @@ from textwrap import dedent
 import pytest
 
 from jupyter_sky.catalog import loading
-from jupyter_sky.catalog.own import check, read_own
+from jupyter_sky.catalog.own import check_file, read_user_offers
 from jupyter_sky.errors import SkyUsageError
 
 pytestmark = pytest.mark.usefixtures("small")
@@ -110,7 +110,7 @@ def test_a_mistake_names_file_and_line_and_hides_nothing_else(data_dir, name, te
     path = data_dir / name
     path.write_text(text)
     with pytest.raises(SkyUsageError) as caught:
-        check(path)
+        check_file(path)
     for piece in (f"{path}, line {line}", *pieces):
         assert piece in str(caught.value)
     catalog = loading.load()
@@ -130,9 +130,9 @@ def test_the_other_lines_of_a_file_with_a_mistake_are_in_use(data_dir):
 def test_wrong_tables_and_files(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(dedent("[offer]\ncloud = 1\n"))
-    assert "did you mean offers" in read_own(path).problems[0]
-    assert "neither .csv nor .toml" in read_own(_touch(tmp_path / "mine.xlsx")).problems[0]
-    assert "mine.csv" in read_own(tmp_path / "mine.csv").problems[0]
+    assert "did you mean offers" in read_user_offers(path).problems[0]
+    assert "neither .csv nor .toml" in read_user_offers(_touch(tmp_path / "mine.xlsx")).problems[0]
+    assert "mine.csv" in read_user_offers(tmp_path / "mine.csv").problems[0]
 
 
 def _touch(path):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_sky.catalog.transfer import Place, Tiers
+from jupyter_sky.catalog.transfer import Location, Tiers
 from jupyter_sky.errors import SkyUsageError
 
 PLACES = (
@@ -105,7 +105,7 @@ def test_an_amount_that_is_none(shipped, gb):
 @pytest.mark.parametrize("text", ["", "aws/b/c/d", "/us-east-1", None, 3])
 def test_places_that_are_none(text):
     with pytest.raises(SkyUsageError, match="such as aws/us-east-1"):
-        Place.parse(text)
+        Location.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -144,4 +144,4 @@ def test_a_cloud_that_there_is_none_of_is_not_priced(shipped):
     with pytest.raises(SkyUsageError, match="no cloud is called asw") as caught:
         shipped.egress("aws/us-east-1", "asw/us-east-2", 1)
     assert "aws" in str(caught.value)
-    assert Place.parse("AWS/us-east-1") == Place("aws", "us-east-1")
+    assert Location.parse("AWS/us-east-1") == Location("aws", "us-east-1")

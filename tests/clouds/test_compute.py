@@ -70,7 +70,7 @@ def test_the_emulator_answers_what_google_answers(compute: Compute, driver: GcpD
     for held in compute.world.disks.values():
         compute_bodies.check("Disk", held)
     for held in compute.world.networks.values():
-        compute_bodies.check("Network", held)
+        compute_bodies.check("TransferNetwork", held)
     assert len(compute.world.operations) > 4
 
 

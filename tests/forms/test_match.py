@@ -9,8 +9,8 @@ import pytest
 from jupyter_sky.catalog import load
 from jupyter_sky.clouds.local import machine_size
 from jupyter_sky.config import Sky
-from jupyter_sky.forms import Fields, match, schema, whereabouts
-from jupyter_sky.forms.complete import Known, complete
+from jupyter_sky.forms import Fields, match, placement_text, schema
+from jupyter_sky.forms.complete import CompletionContext, complete
 from jupyter_sky.forms.match import summary
 from jupyter_sky.magics.options import BY_DEST, OPTIONS
 from jupyter_sky.resources import Resources
@@ -41,7 +41,7 @@ def test_every_option_is_a_field_or_a_choice_of_one():
 def test_the_cheapest_come_first_with_price_place_date_and_source():
     answer = match(Fields({"gpus": "V100:1", "cloud": "aws", "nodes": "2", "timeout": "90m"}))
     sold = load().filter(Resources.parse(gpus="V100:1", cloud="aws", on_demand=True))
-    assert answer.count == len(sold) > 3 and not answer.errors and not answer.loosen
+    assert answer.count == len(sold) > 3 and not answer.errors and not answer.suggestions
     first = answer.places[0]
     assert first.price == pytest.approx(2 * sold.offers(1)[0].price)
     assert (first.cloud, first.gpu, first.spot) == ("aws", "V100:1", False)
@@ -70,19 +70,19 @@ def test_this_machine_counts_and_is_free():
     answer = match(Fields({"timeout": "1h"}))
     assert answer.places[0].cloud == "local"
     assert answer.places[0].price == 0 and answer.places[0].estimate == 0
-    assert whereabouts(Fields()).startswith("would run here")
+    assert placement_text(Fields()).startswith("would run here")
     assert match(Fields({"region": "this-machine"})).count == 1
 
 
 def test_without_an_account_it_says_so():
-    assert "no account of a cloud" in whereabouts(Fields({"gpus": "V100:1"}))
-    assert "no account of aws" in whereabouts(Fields({"cloud": "aws"}))
-    assert whereabouts(Fields({"cpus": "many"})) == ""
+    assert "no account of a cloud" in placement_text(Fields({"gpus": "V100:1"}))
+    assert "no account of aws" in placement_text(Fields({"cloud": "aws"}))
+    assert placement_text(Fields({"cpus": "many"})) == ""
 
 
 def test_with_an_account_it_is_where_a_launch_would_go(monkeypatch):
     monkeypatch.setattr("jupyter_sky.provisioner.placement.usable", lambda need: ("aws",))
-    words = whereabouts(Fields({"gpus": "V100:1"}))
+    words = placement_text(Fields({"gpus": "V100:1"}))
     assert (
         words.startswith("would run on aws ") and "p3.2xlarge, $" in words and " spot" not in words
     )
@@ -101,7 +101,7 @@ def test_with_an_account_it_is_where_a_launch_would_go(monkeypatch):
 def test_nothing_possible_names_the_field_and_what_it_would_take(values, key, change):
     answer = match(Fields(values))
     assert answer.count == 0 and not answer.places
-    way = next(way for way in answer.loosen if way.keys == (key,))
+    way = next(way for way in answer.suggestions if way.keys == (key,))
     assert way.words
     if change:
         assert way.values == change
@@ -112,14 +112,14 @@ def test_nothing_possible_names_the_field_and_what_it_would_take(values, key, ch
 def test_this_machine_is_a_way_out_too():
     cpus, _ = machine_size()
     answer = match(Fields({"cpus": "6400", "cloud": "local"}))
-    assert {"cpus": str(cpus)} in [way.values for way in answer.loosen]
+    assert {"cpus": str(cpus)} in [way.values for way in answer.suggestions]
 
 
 def test_only_spot_is_on_sale_below_the_limit():
     both = match(Fields({"gpus": "V100:1", "cloud": "aws"}))
     limit = (both.places[0].price + both.spot.price) / 2
     answer = match(Fields({"gpus": "V100:1", "cloud": "aws", "max_hourly_cost": f"{limit:.4f}"}))
-    assert answer.count == 0 and answer.loosen[0].values == {"spot": True}
+    assert answer.count == 0 and answer.suggestions[0].values == {"spot": True}
     assert match(Fields({"gpus": "V100:1", "cloud": "aws", "spot": True})).count > 0
 
 
@@ -134,13 +134,13 @@ def test_only_spot_is_on_sale_below_the_limit():
 def test_what_does_not_exist_is_an_error_of_its_field(values, key, hint):
     answer = match(Fields(values))
     assert list(answer.errors) == [key] and hint in answer.errors[key][1]
-    assert answer.count == 0 and not answer.loosen
+    assert answer.count == 0 and not answer.suggestions
 
 
 def test_what_a_cell_may_cost_lasts_so_long():
     answer = match(Fields({"gpus": "V100:1", "max_cost": "5", "cloud": "aws"}))
-    assert answer.lasts == pytest.approx(5 / answer.places[0].price * 3600)
-    assert match(Fields({"max_cost": "5"})).lasts is None  # free
+    assert answer.seconds_to_limit == pytest.approx(5 / answer.places[0].price * 3600)
+    assert match(Fields({"max_cost": "5"})).seconds_to_limit is None  # free
 
 
 def test_the_settings_count(monkeypatch):
@@ -189,7 +189,7 @@ def test_machine_types_are_those_that_meet_the_rest():
 
 
 def test_what_else_is_known():
-    known = Known((CLUSTER,), "", ("data",), ("model",))
+    known = CompletionContext((CLUSTER,), "", ("data",), ("model",))
     assert values_of("cluster", "", known=known) == [CLUSTER.name]
     assert values_of("input", "", known=known) == ["data"]
     assert values_of("output", "", known=known) == ["model"]
@@ -213,15 +213,22 @@ NAMED = replace(UP, connection={**CLUSTER.connection, "named": True})
 def test_a_cluster_that_is_up_and_fits_comes_before_anything_new():
     words = "would run on cluster train, which is up: aws us-east-1 p3.2xlarge, $3.06/h"
     v100 = Fields({"gpus": "V100:1"})
-    assert whereabouts(v100, {}, Known((MINE,), "a.ipynb")) == words
-    assert "no account" in whereabouts(v100, {}, Known((MINE,), "b.ipynb"))  # of another notebook
-    assert "no account" in whereabouts(v100, {}, Known((NAMED,), "a.ipynb"))
-    assert whereabouts(Fields({"cluster": "train"}), {}, Known((NAMED,), "b.ipynb")) == words
-    assert "no account" in whereabouts(Fields({"gpus": "T4"}), {}, Known((MINE,), "a.ipynb"))
+    assert placement_text(v100, {}, CompletionContext((MINE,), "a.ipynb")) == words
+    assert "no account" in placement_text(
+        v100, {}, CompletionContext((MINE,), "b.ipynb")
+    )  # of another notebook
+    assert "no account" in placement_text(v100, {}, CompletionContext((NAMED,), "a.ipynb"))
+    assert (
+        placement_text(Fields({"cluster": "train"}), {}, CompletionContext((NAMED,), "b.ipynb"))
+        == words
+    )
+    assert "no account" in placement_text(
+        Fields({"gpus": "T4"}), {}, CompletionContext((MINE,), "a.ipynb")
+    )
 
 
 def test_a_named_cluster_that_lacks_something_is_said_to():
     asked = Fields({"cluster": "train", "gpus": "V100:4", "nodes": "2"})
-    assert whereabouts(asked, {}, Known((NAMED,))) == (
+    assert placement_text(asked, {}, CompletionContext((NAMED,))) == (
         "cannot run on cluster train, which is up without --gpus V100:4 and --nodes 2"
     )

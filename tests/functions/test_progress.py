@@ -15,7 +15,7 @@ from bs4 import BeautifulSoup
 from jupyter_sky.functions import progress as module
 from jupyter_sky.functions.progress import CallCounter, GatherProgress, show_progress
 from jupyter_sky.functions.tasks import RemoteFuture
-from jupyter_sky.widgets.progress import Line, to_html, to_text
+from jupyter_sky.widgets.progress import ProgressLine, to_html, to_text
 
 
 def futures_of(count: int) -> list[RemoteFuture[int]]:
@@ -159,7 +159,7 @@ def test_what_is_quick_shows_nothing(monkeypatch) -> None:
 def test_a_terminal_has_one_line_that_is_written_over(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     out = io.StringIO()
-    line = Line(out)
+    line = ProgressLine(out)
     for done in (1, 2):
         line(GatherProgress(done, 1, 0, 3, nodes=1, seconds=done, rate=1.0))
     line(GatherProgress(5, 0, 0, 0, nodes=1, seconds=5, rate=1.0, stage="done"))

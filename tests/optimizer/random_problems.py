@@ -4,17 +4,17 @@ import itertools
 
 import numpy as np
 
-from jupyter_sky.optimizer.evaluate import evaluate, meets, value
+from jupyter_sky.optimizer.evaluate import evaluate, is_within_limits, objective_value
 from jupyter_sky.optimizer.problem import (
-    Mask,
+    LabelMask,
+    LinearLimit,
     Objective,
     Places,
     Problem,
-    Row,
-    Same,
-    Table,
-    choices,
-    transfers,
+    SameConstraint,
+    TransferTable,
+    make_edges,
+    make_task_labels,
 )
 
 
@@ -49,7 +49,7 @@ def random_problem(
         if infinite and size > 1:
             usd[rng.integers(size)] = np.inf
         made.append(
-            choices(
+            make_task_labels(
                 f"task{v}",
                 np.tile(np.arange(places), per_place),
                 usd,
@@ -66,18 +66,18 @@ def random_problem(
         for u, v in itertools.combinations(range(tasks), 2)
         if rng.random() < 0.5
     ]
-    return Problem(where, tuple(made), transfers(edges), tables)
+    return Problem(where, tuple(made), make_edges(edges), tables)
 
 
-def _table(rng, region, cloud, structured, ties) -> Table:
+def _table(rng, region, cloud, structured, ties) -> TransferTable:
     size = len(region)
     if not structured:
         free = rng.integers(0, 3, (2, size, size)) / 2 if ties else rng.random((2, size, size))
-        return Table(free[0], free[1], free[0] * free[1])
+        return TransferTable(free[0], free[1], free[0] * free[1])
     level = (region[:, None] != region).astype(int) + (cloud[:, None] != cloud)
     steps = np.cumsum(rng.integers(0, 3, (2, 2, 3)) / 4, axis=2)
     by_cloud = steps[:, cloud][:, np.arange(size)[:, None], level]
-    return Table(by_cloud[0], by_cloud[1], by_cloud[0] / 2)
+    return TransferTable(by_cloud[0], by_cloud[1], by_cloud[0] / 2)
 
 
 def with_demands(problem: Problem, seed: int) -> Problem:
@@ -85,15 +85,15 @@ def with_demands(problem: Problem, seed: int) -> Problem:
     rng = np.random.default_rng(seed + 1000)
     count = len(problem.tasks)
     masks = tuple(
-        Mask(f"residency {v}", v, rng.random(len(problem.tasks[v])) < 0.7)
+        LabelMask(f"residency {v}", v, rng.random(len(problem.tasks[v])) < 0.7)
         for v in range(count)
         if rng.random() < 0.4
     )
     terms = {v: rng.integers(0, 3, len(problem.tasks[v])).astype(float) for v in range(count)}
-    rows = (Row("quota", terms, float(rng.integers(0, 2 * count))),)
+    rows = (LinearLimit("quota", terms, float(rng.integers(0, 2 * count))),)
     same = ()
     if count > 1 and rng.random() < 0.5:
-        same = (Same("together", (0, count - 1), str(rng.choice(["region", "family"]))),)
+        same = (SameConstraint("together", (0, count - 1), str(rng.choice(["region", "family"]))),)
     return Problem(problem.places, problem.tasks, problem.edges, problem.tables, masks, rows, same)
 
 
@@ -106,11 +106,12 @@ def best_by_trying(problem: Problem, objective: Objective) -> tuple[float, float
     kept = [
         outcome
         for outcome, plan in plans
-        if np.isfinite(outcome.cost + outcome.hours) and meets(problem, objective, plan, 1e-9)
+        if np.isfinite(outcome.cost + outcome.hours)
+        and is_within_limits(problem, objective, plan, 1e-9)
     ]
     if not kept:
         return np.inf, np.inf
     fastest = min(outcome.hours for outcome in kept)
     if objective.kind == "time_then_cost":
         kept = [one for one in kept if one.hours <= fastest * (1 + 1e-6) + 1e-9]
-    return min(value(objective, one) for one in kept), fastest
+    return min(objective_value(objective, one) for one in kept), fastest

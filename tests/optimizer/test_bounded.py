@@ -5,9 +5,9 @@ import pytest
 
 from jupyter_sky.optimizer import bounded
 from jupyter_sky.optimizer.evaluate import evaluate
-from jupyter_sky.optimizer.forkjoin import exact, shape
-from jupyter_sky.optimizer.labels import allowed
-from jupyter_sky.optimizer.problem import Objective, Problem, transfers
+from jupyter_sky.optimizer.forkjoin import find_fork_join, solve_fork_join
+from jupyter_sky.optimizer.labels import allowed_labels
+from jupyter_sky.optimizer.problem import Objective, Problem, make_edges
 from jupyter_sky.optimizer.solve import solve
 
 from .random_problems import best_by_trying, random_problem
@@ -23,7 +23,7 @@ CHAIN = [(0, 1, 1.0, 0), (1, 2, 0.5, 1), (2, 3, 0.4, 0)]
 
 def graph(seed: int, edges: list, **more) -> Problem:
     base = random_problem(seed, tasks=4, places=2, per_place=2, **more)
-    return Problem(base.places, base.tasks, transfers(edges), base.tables)
+    return Problem(base.places, base.tasks, make_edges(edges), base.tables)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *slow(range(3, 12))])
@@ -59,22 +59,22 @@ def test_relaxing_first_with_budgets(seed, kind, monkeypatch):
 @pytest.mark.parametrize("price", [0.0, 0.8])
 def test_branches_are_solved_exactly_at_any_price(seed, edges, price):
     problem = graph(seed, edges, ties=seed % 2 == 0)
-    kept = [np.flatnonzero(flags) for flags in allowed(problem)]
+    kept = [np.flatnonzero(flags) for flags in allowed_labels(problem)]
     fastest, _ = best_by_trying(problem, Objective("time"))
     deadline = 1.2 * fastest
     wanted, _ = best_by_trying(problem, Objective("cost", deadline_h=deadline))
     prices = np.full(len(edges), price)
     for upper in (wanted * 1.2, wanted * (1 + 1e-9)):
-        status, choice = exact(problem, kept, prices, deadline, upper)
+        status, choice = solve_fork_join(problem, kept, prices, deadline, upper)
         assert status == "optimal"
         outcome = evaluate(problem, choice)
         assert outcome.cost == pytest.approx(wanted)
         assert outcome.hours <= deadline * (1 + 1e-9)
-    assert exact(problem, kept, prices, deadline, wanted * 0.99)[0] == "infeasible"
+    assert solve_fork_join(problem, kept, prices, deadline, wanted * 0.99)[0] == "infeasible"
 
 
 def test_only_chains_and_fork_joins_have_branches():
-    assert shape(graph(0, FORK)).branches == ((1,), (2,))
-    assert shape(graph(0, CHAIN)).branches == ((1, 2),)
-    assert shape(graph(0, [*FORK, (1, 2, 1.0, 0)])) is None
-    assert shape(graph(0, CHAIN[:2])) is None
+    assert find_fork_join(graph(0, FORK)).branches == ((1,), (2,))
+    assert find_fork_join(graph(0, CHAIN)).branches == ((1, 2),)
+    assert find_fork_join(graph(0, [*FORK, (1, 2, 1.0, 0)])) is None
+    assert find_fork_join(graph(0, CHAIN[:2])) is None

@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jupyter_sky.optimizer.conflict import explain, feasible
-from jupyter_sky.optimizer.problem import Mask, Objective, Row
+from jupyter_sky.optimizer.conflict import find_conflict, is_feasible
+from jupyter_sky.optimizer.problem import LabelMask, LinearLimit, Objective
 
 from .random_problems import best_by_trying, random_problem, with_demands
 
@@ -15,7 +15,7 @@ def test_the_set_that_is_named_cannot_hold_and_all_of_it_is_needed(seed):
     fastest, _ = best_by_trying(problem, Objective("time"))
     limit = 0.8 * fastest if np.isfinite(fastest) else 1.0
     goal = Objective("cost", deadline_h=limit, budget_usd=2.0)
-    found = explain(problem, goal)
+    found = find_conflict(problem, goal)
     assert found.certain
     possible = np.isfinite(best_by_trying(problem, goal)[0])
     assert possible == (not found.names)
@@ -36,17 +36,17 @@ def test_masks_of_one_task_are_named_in_the_smallest_number():
     problem = random_problem(0, tasks=2, places=3)
     first, second = (np.arange(3) == k for k in (0, 1))
     masks = (
-        Mask("not blocked", 1, np.array([True, True, False])),
-        Mask("eu", 1, first),
-        Mask("ceiling", 1, second),
+        LabelMask("not blocked", 1, np.array([True, True, False])),
+        LabelMask("eu", 1, first),
+        LabelMask("ceiling", 1, second),
     )
-    found = explain(replace(problem, masks=masks), Objective())
+    found = find_conflict(replace(problem, masks=masks), Objective())
     assert (found.tasks, set(found.names)) == ((1,), {"eu", "ceiling"})
 
 
 def test_what_the_least_would_be_is_said():
     problem = random_problem(4, tasks=3, places=3)
-    found = explain(problem, Objective("cost", deadline_h=1e-3))
+    found = find_conflict(problem, Objective("cost", deadline_h=1e-3))
     assert found.names == ("deadline",)
     assert found.fastest_h == pytest.approx(best_by_trying(problem, Objective("time"))[0])
     assert found.cheapest_usd == pytest.approx(best_by_trying(problem, Objective())[0])
@@ -55,7 +55,7 @@ def test_what_the_least_would_be_is_said():
 
 def test_questions_without_a_demand():
     problem = random_problem(4, tasks=3, places=3)
-    row = Row("none at all", {v: np.ones(3) for v in range(3)}, 0.0)
+    row = LinearLimit("none at all", {v: np.ones(3) for v in range(3)}, 0.0)
     strict = replace(problem, rows=(row,))
-    assert feasible(strict, Objective()) is False
-    assert feasible(strict, Objective(), without=["none at all"]) is True
+    assert is_feasible(strict, Objective()) is False
+    assert is_feasible(strict, Objective(), without=["none at all"]) is True

@@ -106,12 +106,12 @@ def broken(offer: Offer) -> float:
 )
 def test_a_bad_estimator_is_named_with_its_task_and_machine(estimator, said: str) -> None:
     with pytest.raises(SkyUsageError) as caught:
-        estimators.ask(estimator, V100, "train")
+        estimators.estimate_hours(estimator, V100, "train")
     assert "task train" in caught.value.message and said in caught.value.message
     assert "aws p3.8xlarge (V100:4)" in caught.value.message
 
 
 def test_what_an_estimator_may_give() -> None:
     for value in (1.5, "90m", timedelta(minutes=90)):
-        assert estimators.ask(lambda offer, v=value: v, V100, "x") == 1.5
-    assert estimators.ask(lambda offer: math.inf, V100, "x") == math.inf
+        assert estimators.estimate_hours(lambda offer, v=value: v, V100, "x") == 1.5
+    assert estimators.estimate_hours(lambda offer: math.inf, V100, "x") == math.inf

@@ -1,16 +1,16 @@
 import numpy as np
 import pytest
 
-from jupyter_sky.optimizer.evaluate import evaluate, meets, value
+from jupyter_sky.optimizer.evaluate import evaluate, is_within_limits, objective_value
 from jupyter_sky.optimizer.problem import (
+    LinearLimit,
     Objective,
     Places,
     Problem,
-    Row,
-    Same,
-    Table,
-    choices,
-    transfers,
+    SameConstraint,
+    TransferTable,
+    make_edges,
+    make_task_labels,
 )
 
 APART = 1.0 - np.eye(2)
@@ -20,11 +20,13 @@ def diamond(**more) -> Problem:
     """By hand: two branches of 1 and 3 h between tasks of 1 h; 2 GB on each edge."""
     hours = (1.0, 1.0, 3.0, 1.0)
     tasks = tuple(
-        choices(f"t{k}", [0, 1], [1.0, 2.0], h, gco2=[5.0, 1.0], ready_hours=0.5 if k == 0 else 0)
+        make_task_labels(
+            f"t{k}", [0, 1], [1.0, 2.0], h, gco2=[5.0, 1.0], ready_hours=0.5 if k == 0 else 0
+        )
         for k, h in enumerate(hours)
     )
-    edges = transfers([(0, 1, 2.0), (0, 2, 2.0), (1, 3, 2.0), (2, 3, 2.0)])
-    table = Table(0.1 * APART, 0.25 * APART, 3.0 * APART)
+    edges = make_edges([(0, 1, 2.0), (0, 2, 2.0), (1, 3, 2.0), (2, 3, 2.0)])
+    table = TransferTable(0.1 * APART, 0.25 * APART, 3.0 * APART)
     return Problem(Places(("a", "b"), {"cloud": np.arange(2)}), tasks, edges, (table,), **more)
 
 
@@ -41,36 +43,38 @@ def test_a_graph_worked_out_by_hand():
 
 
 def test_nothing_costs_nothing_to_move_even_where_nothing_can():
-    table = Table(np.where(APART > 0, np.inf, 0), np.where(APART > 0, np.inf, 0))
-    tasks = (choices("u", [0], 1, 1), choices("v", [1], 1, 1))
-    still = Problem(Places(("a", "b")), tasks, transfers([(0, 1, 0.0)]), (table,))
+    table = TransferTable(np.where(APART > 0, np.inf, 0), np.where(APART > 0, np.inf, 0))
+    tasks = (make_task_labels("u", [0], 1, 1), make_task_labels("v", [1], 1, 1))
+    still = Problem(Places(("a", "b")), tasks, make_edges([(0, 1, 0.0)]), (table,))
     assert evaluate(still, (0, 0))[:2] == (2.0, 2.0)
 
 
 def test_limits_and_demands_are_looked_at_one_by_one():
     problem = diamond()
-    assert meets(problem, Objective(deadline_h=5.5, budget_usd=4.0, carbon_cap_g=20.0), (0,) * 4)
-    assert not meets(problem, Objective(deadline_h=5.4), (0,) * 4)
-    assert not meets(problem, Objective(budget_usd=3.9), (0,) * 4)
-    assert not meets(problem, Objective(carbon_cap_g=19.0), (0,) * 4)
-    row = Row("b only once", {v: np.array([0.0, 1.0]) for v in range(4)}, 1.0)
-    assert meets(diamond(rows=(row,)), Objective(), (0, 1, 0, 0))
-    assert not meets(diamond(rows=(row,)), Objective(), (0, 1, 1, 0))
-    same = Same("together", (0, 3), "cloud")
-    assert not meets(diamond(same=(same,)), Objective(), (0, 0, 0, 1))
+    assert is_within_limits(
+        problem, Objective(deadline_h=5.5, budget_usd=4.0, carbon_cap_g=20.0), (0,) * 4
+    )
+    assert not is_within_limits(problem, Objective(deadline_h=5.4), (0,) * 4)
+    assert not is_within_limits(problem, Objective(budget_usd=3.9), (0,) * 4)
+    assert not is_within_limits(problem, Objective(carbon_cap_g=19.0), (0,) * 4)
+    row = LinearLimit("b only once", {v: np.array([0.0, 1.0]) for v in range(4)}, 1.0)
+    assert is_within_limits(diamond(rows=(row,)), Objective(), (0, 1, 0, 0))
+    assert not is_within_limits(diamond(rows=(row,)), Objective(), (0, 1, 1, 0))
+    same = SameConstraint("together", (0, 3), "cloud")
+    assert not is_within_limits(diamond(same=(same,)), Objective(), (0, 0, 0, 1))
 
 
 def test_the_value_is_what_the_objective_names():
     outcome = evaluate(diamond(), (0,) * 4)
-    assert value(Objective("time"), outcome) == 5.5
-    assert value(Objective("carbon"), outcome) == 20.0
-    assert value(Objective("time_then_cost"), outcome) == 4.0
+    assert objective_value(Objective("time"), outcome) == 5.5
+    assert objective_value(Objective("carbon"), outcome) == 20.0
+    assert objective_value(Objective("time_then_cost"), outcome) == 4.0
     weighted = Objective("weighted", 2.0, 3.0, 0.1)
-    assert value(weighted, outcome) == pytest.approx(8 + 16.5 + 2)
+    assert objective_value(weighted, outcome) == pytest.approx(8 + 16.5 + 2)
 
 
 def test_a_chain_of_many_tasks_needs_no_deep_stack():
-    tasks = tuple(choices(f"t{k}", [0], 1, 1) for k in range(3000))
-    edges = transfers([(k + 1, k, 0.0) for k in range(2999)])
-    table = Table(np.zeros((1, 1)), np.zeros((1, 1)))
+    tasks = tuple(make_task_labels(f"t{k}", [0], 1, 1) for k in range(3000))
+    edges = make_edges([(k + 1, k, 0.0) for k in range(2999)])
+    table = TransferTable(np.zeros((1, 1)), np.zeros((1, 1)))
     assert evaluate(Problem(Places(("a",)), tasks, edges, (table,)), (0,) * 3000).hours == 3000

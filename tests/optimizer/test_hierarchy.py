@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from jupyter_sky.optimizer.hierarchy import Hierarchy, hierarchy
-from jupyter_sky.optimizer.links import tree
+from jupyter_sky.optimizer.hierarchy import Hierarchy, find_hierarchy
+from jupyter_sky.optimizer.links import find_price_tree
 
 from .random_problems import random_problem
 
@@ -24,7 +24,7 @@ def rebuilt(found: Hierarchy) -> np.ndarray:
 def test_levels_and_classes_say_the_same_as_the_tables(seed, structured):
     problem = random_problem(seed, places=7, structured=structured, ties=seed % 2 == 0)
     tables = [one.usd for one in problem.tables] + [one.hours for one in problem.tables]
-    found = hierarchy(tables, problem.places.levels)
+    found = find_hierarchy(tables, problem.places.levels)
     np.testing.assert_allclose(rebuilt(found), np.stack(tables))
 
 
@@ -32,7 +32,7 @@ def test_levels_and_classes_say_the_same_as_the_tables(seed, structured):
 def test_least_over_pairs_is_the_same_by_levels_as_by_trying_all(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     problem = random_problem(seed, places=9, structured=seed % 3 > 0)
-    found = hierarchy([one.usd for one in problem.tables], problem.places.levels)
+    found = find_hierarchy([one.usd for one in problem.tables], problem.places.levels)
     if seed % 2:
         found = found.take(np.sort(rng.choice(9, 6, replace=False)))
     h, scale = rng.random((5, found.places)), rng.random(5) * 3
@@ -48,7 +48,7 @@ def test_least_over_pairs_is_the_same_by_levels_as_by_trying_all(seed, monkeypat
 def test_a_tree_gives_every_price_back(seed):
     problem = random_problem(seed, places=8)
     tables = [one.usd for one in problem.tables]
-    found = tree(hierarchy(tables, problem.places.levels))
+    found = find_price_tree(find_hierarchy(tables, problem.places.levels))
     if found is None:
         pytest.skip("these prices are no tree")
     leaves = found.member[:, :, None] & ~found.member[:, None, :]
@@ -58,4 +58,7 @@ def test_a_tree_gives_every_price_back(seed):
 
 def test_prices_that_no_tree_has_are_refused():
     rng = np.random.default_rng(0)
-    assert tree(hierarchy([rng.random((5, 5))], {"cloud": np.array([0, 0, 1, 1, 1])})) is None
+    assert (
+        find_price_tree(find_hierarchy([rng.random((5, 5))], {"cloud": np.array([0, 0, 1, 1, 1])}))
+        is None
+    )

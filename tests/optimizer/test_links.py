@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from jupyter_sky.optimizer.hierarchy import Hierarchy
-from jupyter_sky.optimizer.links import Links, Tree
-from jupyter_sky.optimizer.model import Builder, run, structure
+from jupyter_sky.optimizer.links import PriceTree, TransferRows
+from jupyter_sky.optimizer.model import ModelBuilder, find_structure, solve_model
 from jupyter_sky.optimizer.problem import (
     Objective,
     Places,
     Problem,
-    Table,
-    choices,
-    transfers,
+    TransferTable,
+    make_edges,
+    make_task_labels,
 )
 
 from .random_problems import best_by_trying
@@ -33,25 +33,26 @@ def problem(seed: int, kind: str, tasks: int = 4) -> Problem:
         amounts = steps[:, of][:, np.arange(8)[:, None], level]
         if kind == "target":
             amounts = amounts + (level == 3) * rng.random((2, 1, 2))[:, :, region // 2 % 2]
-        tables.append(Table(*amounts))
+        tables.append(TransferTable(*amounts))
     work = tuple(
-        choices(f"t{k}", np.arange(8), rng.random(8) * 3, rng.random(8)) for k in range(tasks)
+        make_task_labels(f"t{k}", np.arange(8), rng.random(8) * 3, rng.random(8))
+        for k in range(tasks)
     )
     edges = [
         (u, v, float(rng.random()), int(rng.integers(2))) for u in range(tasks) for v in range(u)
     ]
     edges = [(v, u, *rest) for u, v, *rest in edges if rng.random() < 0.8]
     places = Places(tuple("abcdefgh"), {"region": region, "cloud": cloud})
-    return Problem(places, work, transfers(edges), tuple(tables))
+    return Problem(places, work, make_edges(edges), tuple(tables))
 
 
 def relaxed(one: Problem, goal: Objective, monkeypatch, pairs: bool):
     kept = [np.arange(8)] * len(one.tasks)
     with monkeypatch.context() as patch:
-        patch.setattr(Links, "_size", lambda *_: 10**9 if pairs else 0)
-        builder = Builder(one, goal, kept)
-        model = builder.build(structure(one, builder.kinds), relaxed=True)
-    run(model, "highs", 10.0)
+        patch.setattr(TransferRows, "_size", lambda *_: 10**9 if pairs else 0)
+        builder = ModelBuilder(one, goal, kept)
+        model = builder.build(find_structure(one, builder.kinds), relaxed=True)
+    solve_model(model, "highs", 10.0)
     return model.program.value / model.scale, model.variables
 
 
@@ -59,8 +60,8 @@ def relaxed(one: Problem, goal: Objective, monkeypatch, pairs: bool):
 @pytest.mark.parametrize("kind", ["tree", "source", "target"])
 def test_the_structure_is_found_and_the_relaxation_is_as_tight(seed, kind, monkeypatch):
     one = problem(seed, kind)
-    found = structure(one, ["usd"]).found
-    assert isinstance(found, Tree if kind == "tree" else Hierarchy)
+    found = find_structure(one, ["usd"]).found
+    assert isinstance(found, PriceTree if kind == "tree" else Hierarchy)
     goal = Objective("cost")
     ours, few = relaxed(one, goal, monkeypatch, pairs=False)
     textbook, many = relaxed(one, goal, monkeypatch, pairs=True)
@@ -74,9 +75,9 @@ def test_the_structure_is_found_and_the_relaxation_is_as_tight(seed, kind, monke
 @pytest.mark.parametrize("goal", [Objective("cost"), Objective("time")])
 def test_the_model_is_exact_however_transfers_are_written(seed, kind, goal, monkeypatch):
     one = problem(seed, kind, tasks=3)
-    monkeypatch.setattr(Links, "_size", lambda *_: 0)
-    builder = Builder(one, goal, [np.arange(8)] * 3)
-    model = builder.build(structure(one, builder.kinds))
-    assert run(model, "highs", 10.0).status == "optimal"
+    monkeypatch.setattr(TransferRows, "_size", lambda *_: 0)
+    builder = ModelBuilder(one, goal, [np.arange(8)] * 3)
+    model = builder.build(find_structure(one, builder.kinds))
+    assert solve_model(model, "highs", 10.0).status == "optimal"
     wanted, _ = best_by_trying(one, goal)
     assert model.program.value / model.scale == pytest.approx(wanted, rel=1e-6)

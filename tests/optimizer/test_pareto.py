@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jupyter_sky.optimizer.pareto import best, front
+from jupyter_sky.optimizer.pareto import find_front, first_minimum
 
 
 def plain(group: np.ndarray, criteria: list[np.ndarray]) -> list[int]:
@@ -31,7 +31,7 @@ def test_front_is_that_of_a_double_loop(count: int, values: int) -> None:
         size = int(rng.integers(0, 40))
         group = np.sort(rng.integers(0, 4, size))
         criteria = [rng.integers(0, values, size).astype(float) for _ in range(count)]
-        assert front(group, criteria).tolist() == plain(group, criteria)
+        assert find_front(group, criteria).tolist() == plain(group, criteria)
 
 
 def test_one_criterion_keeps_the_first_smallest() -> None:
@@ -39,7 +39,7 @@ def test_one_criterion_keeps_the_first_smallest() -> None:
     for _ in range(60):
         size = int(rng.integers(1, 40))
         group, value = np.sort(rng.integers(0, 5, size)), rng.integers(0, 4, size).astype(float)
-        found = best(group, value)
+        found = first_minimum(group, value)
         for one in np.unique(group):
             members = np.flatnonzero(group == one)
             assert members[np.argmin(value[members])] in found.tolist()
@@ -50,7 +50,7 @@ def test_many_incomparable_offers() -> None:
     size = 2500  # above the size at which the square of comparisons would not fit
     rng = np.random.default_rng(1)
     three = [rng.random(size) for _ in range(3)]
-    kept = front(np.zeros(size, np.int64), three)
+    kept = find_front(np.zeros(size, np.int64), three)
     points = np.stack(three)
     for i in rng.integers(0, size, 50).tolist():
         beaten = (

@@ -2,9 +2,15 @@ import numpy as np
 import pytest
 
 from jupyter_sky.optimizer.evaluate import evaluate
-from jupyter_sky.optimizer.labels import allowed, pareto
-from jupyter_sky.optimizer.paths import Walk, cheapen, fast_plan, in_time, paths
-from jupyter_sky.optimizer.problem import Mask, Objective
+from jupyter_sky.optimizer.labels import allowed_labels, pareto_labels
+from jupyter_sky.optimizer.paths import (
+    TimedPlan,
+    bound_paths,
+    find_labels_in_time,
+    make_fast_plan,
+    reduce_cost,
+)
+from jupyter_sky.optimizer.problem import LabelMask, Objective
 
 from .random_problems import best_by_trying, random_problem, with_demands
 
@@ -12,7 +18,7 @@ from .random_problems import best_by_trying, random_problem, with_demands
 def masked(problem, kept):
     """The problem with only these labels."""
     masks = tuple(
-        Mask(f"kept {v}", v, np.isin(np.arange(len(t)), k))
+        LabelMask(f"kept {v}", v, np.isin(np.arange(len(t)), k))
         for v, (t, k) in enumerate(zip(problem.tasks, kept, strict=True))
     )
     return type(problem)(
@@ -24,11 +30,11 @@ def masked(problem, kept):
 @pytest.mark.parametrize("seed", range(10))
 def test_no_plan_is_faster_than_the_bound(seed):
     problem = random_problem(seed, tasks=3, per_place=2, places=3, ties=seed % 2 == 0)
-    kept = [np.flatnonzero(flags) for flags in allowed(problem)]
+    kept = [np.flatnonzero(flags) for flags in allowed_labels(problem)]
     fastest, _ = best_by_trying(problem, Objective("time"))
-    known = paths(problem, kept)
+    known = bound_paths(problem, kept)
     assert known.bound <= fastest + 1e-12
-    plan = fast_plan(problem, kept, known)
+    plan = make_fast_plan(problem, kept, known)
     assert evaluate(problem, plan).hours >= fastest - 1e-12
 
 
@@ -36,24 +42,24 @@ def test_no_plan_is_faster_than_the_bound(seed):
 @pytest.mark.parametrize("factor", [1.0, 1.2, 2.0])
 def test_labels_that_are_too_late_are_in_no_timely_plan(seed, factor):
     problem = random_problem(seed, tasks=3, per_place=2, places=3)
-    kept = [np.flatnonzero(flags) for flags in allowed(problem)]
+    kept = [np.flatnonzero(flags) for flags in allowed_labels(problem)]
     fastest, _ = best_by_trying(problem, Objective("time"))
     goal = Objective("cost", deadline_h=factor * fastest * (1 + 1e-9))
-    left = in_time(problem, kept, paths(problem, kept), goal.deadline_h)
+    left = find_labels_in_time(problem, kept, bound_paths(problem, kept), goal.deadline_h)
     assert best_by_trying(masked(problem, left), goal)[0] == best_by_trying(problem, goal)[0]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_walk_times_plans_as_the_judge_does(seed):
     problem = random_problem(seed, tasks=6)
-    kept = [np.flatnonzero(flags) for flags in allowed(problem)]
+    kept = [np.flatnonzero(flags) for flags in allowed_labels(problem)]
     rng = np.random.default_rng(seed)
     plan = tuple(int(rng.choice(labels)) for labels in kept)
-    walk = Walk(problem, kept)
+    walk = TimedPlan(problem, kept)
     walk.take(plan)
     np.testing.assert_allclose(walk.finish, evaluate(problem, plan).finish)
     deadline = 1.3 * max(walk.finish)
-    cheaper = cheapen(problem, kept, plan, deadline)
+    cheaper = reduce_cost(problem, kept, plan, deadline)
     assert evaluate(problem, cheaper).cost <= evaluate(problem, plan).cost + 1e-12
     assert evaluate(problem, cheaper).hours <= deadline * (1 + 1e-12)
 
@@ -64,8 +70,8 @@ def test_labels_off_the_front_are_not_needed(seed, kind):
     problem = random_problem(seed, tasks=3, places=2, per_place=2, ties=seed % 2 == 0)
     problem = with_demands(problem, seed) if seed % 3 else problem
     goal = Objective(kind, hour_weight=0.5, gram_weight=0.2, budget_usd=5.0)
-    kept = [np.flatnonzero(flags) for flags in allowed(problem)]
-    left = pareto(problem, goal, kept)
+    kept = [np.flatnonzero(flags) for flags in allowed_labels(problem)]
+    left = pareto_labels(problem, goal, kept)
     assert all(set(a) <= set(b) for a, b in zip(left, kept, strict=True))
     found, wanted = best_by_trying(masked(problem, left), goal), best_by_trying(problem, goal)
     assert found[0] == wanted[0]

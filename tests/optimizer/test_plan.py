@@ -18,7 +18,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import catalog as rooms
-from jupyter_sky.catalog import Place
+from jupyter_sky.catalog import Location
 from jupyter_sky.errors import SkyError, SkyNoPlan, SkyUsageError
 from jupyter_sky.graph import Graph
 from jupyter_sky.offers import Offer
@@ -97,14 +97,14 @@ def redone(model: FloorHyperbolic, hours: float, nodes: int, spin: float) -> flo
 def moving(here: tuple, there: tuple, gb: float, store: bool) -> tuple[float, float]:
     """USD and hours of one transfer."""
     shelf = rooms.load()
-    source, target = Place(*here), Place(*there)
+    source, target = Location(*here), Location(*there)
     hours = shelf.transfer_hours(source, target, gb).hours
     if here == there or (store and here[:2] == there[:2]):
         return 0.0, hours
     usd = shelf.egress(source, target, gb).usd
-    from jupyter_sky.optimizer.moves import moves
+    from jupyter_sky.optimizer.moves import get_transfer_prices
 
-    return (gb * moves(shelf).assumed if usd is None else usd), hours
+    return (gb * get_transfer_prices(shelf).assumed_usd_per_gb if usd is None else usd), hours
 
 
 def outcome(graph: Graph, chosen: Sequence[Offer]) -> Outcome:
@@ -285,7 +285,7 @@ def not_both_spot(graph: Graph, chosen: Sequence[Offer], _: Outcome) -> bool:
     return chosen[0].spot + chosen[1].spot <= 1
 
 
-def hook(view: c.View) -> list:
+def hook(view: c.PlanVariables) -> list:
     return [view.chosen("t0", spot=True) + view.chosen("t1", spot=True) <= 1]
 
 
@@ -294,7 +294,7 @@ DEMANDS: dict[str, tuple[list, Keeps]] = {
     "same region": ([c.same_region("t0", "t1")], one_region),
     "on demand": ([c.Only(on_demand=True)], on_demand),
     "reliable": ([c.Reliable(1000)], on_demand),
-    "at once": ([c.AtOnce(2)], few_at_once),
+    "at once": ([c.NodeCeiling(2)], few_at_once),
     "quota": ([c.Quota(1, "aws")], quota_kept),
     "family": ([c.Quota(2, "aws", family="standard")], family_kept),
     "ceiling": ([c.HourlyCeiling(1.2)], ceiling_kept),
@@ -365,7 +365,7 @@ def test_a_wrong_constraint_is_refused(count: int) -> None:
     for bad, said in [
         ("eu", "is not a constraint"),
         (c.Residency("eu", tasks="t9"), "there is no task 't9'"),
-        (c.AtOnce(-1), "not a limit"),
+        (c.NodeCeiling(-1), "not a limit"),
         (c.Quota(1, "moon"), "is no cloud"),
     ]:
         with pytest.raises(SkyError) as caught:

@@ -16,7 +16,7 @@ from jupyter_sky.optimizer import constraints as c
 from jupyter_sky.optimizer.estimators import table
 from jupyter_sky.optimizer.plan import plan
 from jupyter_sky.optimizer.planned import Plan
-from jupyter_sky.optimizer.scopes import scope_of
+from jupyter_sky.optimizer.scopes import parse_scope
 from jupyter_sky.preemption import checkpointed, fresh_turnaround, posterior
 
 TIMES = {"V100": 28.2, "tpu-v3-8": 5.4, "T4": 14.8, "Inferentia": 8.2}
@@ -113,7 +113,7 @@ def test_replan_leaves_what_is_blocked(made: Plan) -> None:
     cloud = zone.replan(blocked="gcp")
     assert cloud["train"].offer.cloud != "gcp"
     assert cloud.usd == pytest.approx(
-        plan(vision(), tracked=False, constraints=[c.Avoid((scope_of("gcp"),))]).usd
+        plan(vision(), tracked=False, constraints=[c.Avoid((parse_scope("gcp"),))]).usd
     )
     offer = made.replan(blocked=[train])
     assert offer["train"].offer != train
@@ -181,7 +181,7 @@ def test_a_conflict_names_the_fewest_demands_and_a_way_out() -> None:
         c.Residency("eu", tasks="train"),
         c.same_region("train", "infer"),
         c.Residency("us", tasks="infer"),
-        c.AtOnce(50),
+        c.NodeCeiling(50),
         c.Reliable(1),
     ]
     with pytest.raises(SkyNoPlan) as caught:

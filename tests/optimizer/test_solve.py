@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.optimizer.evaluate import evaluate, meets
-from jupyter_sky.optimizer.glpk import installed
+from jupyter_sky.optimizer.evaluate import evaluate, is_within_limits
+from jupyter_sky.optimizer.glpk import is_installed
 from jupyter_sky.optimizer.problem import (
-    Mask,
+    LabelMask,
     Objective,
     Places,
     Problem,
-    Table,
-    choices,
-    different,
-    quota,
-    transfers,
+    TransferTable,
+    add_quota,
+    make_edges,
+    make_task_labels,
+    require_difference,
 )
 from jupyter_sky.optimizer.solve import resolve, solve
 
@@ -56,7 +56,7 @@ def agrees(problem: Problem, objective: Objective, **how) -> None:
     assert solution.status == "optimal"
     assert solution.value == pytest.approx(wanted, rel=2e-6, abs=2e-6)
     assert solution.bound == solution.value
-    assert meets(problem, objective, solution.choice)
+    assert is_within_limits(problem, objective, solution.choice)
     assert evaluate(problem, solution.choice)[:3] == (
         solution.cost,
         solution.hours,
@@ -116,8 +116,8 @@ def two_places(
 ) -> Problem:
     own = np.eye(2, dtype=bool)
     places = Places(("a", "b"), {"cloud": np.array([0, 1])})
-    table = Table(*(np.where(own, 0.0, amount) for amount in (usd, hours)))
-    return Problem(places, tuple(tasks), transfers(edges), (table,))
+    table = TransferTable(*(np.where(own, 0.0, amount) for amount in (usd, hours)))
+    return Problem(places, tuple(tasks), make_edges(edges), (table,))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -129,13 +129,13 @@ def test_nothing_to_place(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("presolve", [True, False])
 def test_a_task_with_no_candidates(kind, presolve):
-    problem = two_places(choices("u", [0], 1, 1), choices("v", [], [], []))
+    problem = two_places(make_task_labels("u", [0], 1, 1), make_task_labels("v", [], [], []))
     assert solve(problem, goal(kind), presolve=presolve).status == "infeasible"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_graphs_that_do_not_hang_together(kind):
-    tasks = [choices(f"t{k}", [0, 1], [1 + k, 2], [2, 1 + k]) for k in range(5)]
+    tasks = [make_task_labels(f"t{k}", [0, 1], [1 + k, 2], [2, 1 + k]) for k in range(5)]
     agrees(two_places(*tasks, edges=[(0, 1, 1.0), (2, 3, 0.0)]), goal(kind))
 
 
@@ -143,16 +143,16 @@ def test_graphs_that_do_not_hang_together(kind):
 @pytest.mark.parametrize("presolve", [True, False])
 @pytest.mark.parametrize("what", ["usd", "hours"])
 def test_data_that_must_move_where_they_cannot(kind, presolve, what):
-    tasks = (choices("u", [0, 1], [1, 9], 1), choices("v", [1], 1, 1))
+    tasks = (make_task_labels("u", [0, 1], [1, 9], 1), make_task_labels("v", [1], 1, 1))
     problem = two_places(*tasks, edges=[(0, 1, 1.0)], **{what: np.array([[1, np.inf], [1, 1]])})
     assert solve(problem, goal(kind), presolve=presolve).choice == (1, 0)
-    stuck = replace(problem, tasks=(choices("u", [0], 1, 1), tasks[1]))
+    stuck = replace(problem, tasks=(make_task_labels("u", [0], 1, 1), tasks[1]))
     assert solve(stuck, goal(kind), presolve=presolve).status == "infeasible"
 
 
 @pytest.mark.parametrize("presolve", [True, False])
 def test_among_equal_plans_the_first_places_win(presolve):
-    tasks = [choices(f"t{k}", [1, 0, 0], 1.0, 1.0) for k in range(3)]
+    tasks = [make_task_labels(f"t{k}", [1, 0, 0], 1.0, 1.0) for k in range(3)]
     solution = solve(two_places(*tasks, edges=[(0, 1, 1.0), (1, 2, 1.0)]), presolve=presolve)
     assert solution.cost == 3.0
     if presolve:
@@ -179,13 +179,15 @@ def test_certificate_of_a_large_graph_holds_at_the_time_limit():
 
 @pytest.mark.parametrize("solver", ["auto", "highs"])
 def test_a_deadline_below_the_fastest_path(solver):
-    problem = two_places(choices("u", [0], 1, 5), choices("v", [1], 1, 5), edges=[(0, 1, 1.0)])
+    problem = two_places(
+        make_task_labels("u", [0], 1, 5), make_task_labels("v", [1], 1, 5), edges=[(0, 1, 1.0)]
+    )
     assert solve(problem, Objective(deadline_h=10.9), solver=solver).status == "infeasible"
     assert solve(problem, Objective(deadline_h=11.0), solver=solver).status == "optimal"
 
 
 def test_a_hook_sees_all_labels_and_is_kept():
-    tasks = [choices(f"t{k}", [0, 1], [1, 3], [1, 1]) for k in range(3)]
+    tasks = [make_task_labels(f"t{k}", [0, 1], [1, 3], [1, 1]) for k in range(3)]
     base = two_places(*tasks)
 
     def hook(model):
@@ -202,7 +204,7 @@ def test_a_hook_sees_all_labels_and_is_kept():
 def test_another_plan_differs_as_asked():
     problem = random_problem(11, tasks=4, places=4)
     first = solve(problem)
-    apart = solve(replace(problem, rows=(different(problem, first.choice, "cloud", 2),)))
+    apart = solve(replace(problem, rows=(require_difference(problem, first.choice, "cloud", 2),)))
     tags = [problem.tag(v, "cloud") for v in range(4)]
     moved = sum(tags[v][first.choice[v]] != tags[v][apart.choice[v]] for v in range(4))
     assert moved >= 2
@@ -210,9 +212,9 @@ def test_another_plan_differs_as_asked():
 
 
 def test_a_quota_keeps_nodes_of_one_cloud_under_it():
-    tasks = [choices(f"t{k}", [0, 1], [1, 2], 1, nodes=2) for k in range(3)]
+    tasks = [make_task_labels(f"t{k}", [0, 1], [1, 2], 1, nodes=2) for k in range(3)]
     problem = two_places(*tasks)
-    row = quota(problem, "nodes of a", range(3), 4, cloud=0)
+    row = add_quota(problem, "nodes of a", range(3), 4, cloud=0)
     solution = solve(replace(problem, rows=(row,)))
     assert sorted(solution.choice) == [0, 0, 1]
 
@@ -227,7 +229,7 @@ def test_a_blocked_place_and_new_prices(shape, kind):
     place = int(problem.tasks[0].place[first.choice[0]])
     usd = {0: problem.tasks[0].usd * 1.5}
     second = resolve(first, blocked_places=[place], usd=usd)
-    left = tuple(Mask("x", v, task.place != place) for v, task in enumerate(problem.tasks))
+    left = tuple(LabelMask("x", v, task.place != place) for v, task in enumerate(problem.tasks))
     tasks = (replace(problem.tasks[0], usd=usd[0]), *problem.tasks[1:])
     wanted, _ = best_by_trying(replace(problem, tasks=tasks, masks=left), goal(kind))
     if np.isfinite(wanted):
@@ -243,7 +245,7 @@ def test_the_compiled_model_is_used_again():
     first = solve(problem, presolve=False, solver="glpk")
     models = [key for key in first.state.shapes if key[0] == "model"]
     again = solve(
-        replace(problem, masks=(Mask("blocked", 0, np.arange(4) != first.choice[0]),)),
+        replace(problem, masks=(LabelMask("blocked", 0, np.arange(4) != first.choice[0]),)),
         presolve=False,
         solver="glpk",
         warm=first,
@@ -258,21 +260,23 @@ def test_the_compiled_model_is_used_again():
     "wrong",
     [
         lambda p: replace(p, tasks=(p.tasks[0], p.tasks[0])),
-        lambda p: replace(p, edges=transfers([(0, 1, 1.0), (1, 0, 1.0)])),
-        lambda p: replace(p, edges=transfers([(0, 0, 1.0)])),
-        lambda p: replace(p, edges=transfers([(0, 1, -1.0)])),
-        lambda p: replace(p, edges=transfers([(0, 1, np.nan)])),
-        lambda p: replace(p, edges=transfers([(0, 5, 1.0)])),
+        lambda p: replace(p, edges=make_edges([(0, 1, 1.0), (1, 0, 1.0)])),
+        lambda p: replace(p, edges=make_edges([(0, 0, 1.0)])),
+        lambda p: replace(p, edges=make_edges([(0, 1, -1.0)])),
+        lambda p: replace(p, edges=make_edges([(0, 1, np.nan)])),
+        lambda p: replace(p, edges=make_edges([(0, 5, 1.0)])),
         lambda p: replace(p, tables=()),
-        lambda p: replace(p, tables=(Table(np.zeros((3, 3)), np.zeros((3, 3))),)),
-        lambda p: replace(p, tasks=(choices("w", [7], 1, 1), p.tasks[1])),
-        lambda p: replace(p, tasks=(choices("w", [0], np.nan, 1), p.tasks[1])),
-        lambda p: replace(p, tasks=(choices("w", [0], 1, -1), p.tasks[1])),
-        lambda p: replace(p, masks=(Mask("m", 0, np.ones(9, bool)),)),
+        lambda p: replace(p, tables=(TransferTable(np.zeros((3, 3)), np.zeros((3, 3))),)),
+        lambda p: replace(p, tasks=(make_task_labels("w", [7], 1, 1), p.tasks[1])),
+        lambda p: replace(p, tasks=(make_task_labels("w", [0], np.nan, 1), p.tasks[1])),
+        lambda p: replace(p, tasks=(make_task_labels("w", [0], 1, -1), p.tasks[1])),
+        lambda p: replace(p, masks=(LabelMask("m", 0, np.ones(9, bool)),)),
     ],
 )
 def test_numbers_that_are_no_problem(wrong):
-    base = two_places(choices("u", [0], 1, 1), choices("v", [1], 1, 1), edges=[(0, 1, 1.0)])
+    base = two_places(
+        make_task_labels("u", [0], 1, 1), make_task_labels("v", [1], 1, 1), edges=[(0, 1, 1.0)]
+    )
     with pytest.raises(SkyUsageError):
         solve(wrong(base))
 
@@ -289,7 +293,7 @@ def test_numbers_that_are_no_problem(wrong):
 )
 def test_objectives_that_mean_nothing(objective):
     with pytest.raises(SkyUsageError):
-        solve(two_places(choices("u", [0], 1, 1)), objective)
+        solve(two_places(make_task_labels("u", [0], 1, 1)), objective)
 
 
 def test_what_presolve_proves_needs_no_cvxpy():
@@ -307,8 +311,8 @@ def test_what_presolve_proves_needs_no_cvxpy():
 
 def test_without_swiglpk_highs_does_all(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert not installed()
-    problem = two_places(*(choices(f"t{k}", [0, 1], [1, 2], 1) for k in range(3)))
+    assert not is_installed()
+    problem = two_places(*(make_task_labels(f"t{k}", [0, 1], [1, 2], 1) for k in range(3)))
     solution = solve(problem, presolve=False)
     assert (solution.solver, solution.cost) == ("highs", 3.0)
     with pytest.raises(SkyUsageError, match="swiglpk is not installed"):

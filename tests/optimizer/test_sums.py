@@ -5,28 +5,28 @@ import time
 import numpy as np
 import pytest
 
-from jupyter_sky.optimizer.additive import TIE, additive
-from jupyter_sky.optimizer.dominance import undominated
-from jupyter_sky.optimizer.dual import Dual
+from jupyter_sky.optimizer.additive import TIE, make_additive
+from jupyter_sky.optimizer.dominance import find_undominated
+from jupyter_sky.optimizer.dual import DualBound
 from jupyter_sky.optimizer.elimination import eliminate, elimination_order
-from jupyter_sky.optimizer.expansion import expand
-from jupyter_sky.optimizer.labels import allowed
+from jupyter_sky.optimizer.expansion import expand_plan
+from jupyter_sky.optimizer.labels import allowed_labels
 from jupyter_sky.optimizer.problem import (
     Objective,
     Places,
     Problem,
-    Table,
-    choices,
-    transfers,
+    TransferTable,
+    make_edges,
+    make_task_labels,
 )
-from jupyter_sky.optimizer.sums import reduce
+from jupyter_sky.optimizer.sums import reduce_problem
 
 from .random_problems import best_by_trying, random_problem
 
 
 def a_sum(seed: int, **shape):
     problem = random_problem(seed, **shape)
-    return problem, additive(problem, allowed(problem), (1.0, 0.0))
+    return problem, make_additive(problem, allowed_labels(problem), (1.0, 0.0))
 
 
 def referee(sums) -> tuple[float, np.ndarray]:
@@ -56,7 +56,7 @@ def test_bounds_stay_below_the_best_and_no_best_label_goes(seed):
     """On graphs with cycles: where a careless bound has claimed more than there is."""
     _, sums = a_sum(seed, tasks=7, places=5, structured=seed % 3 > 0)
     best, x = referee(sums)
-    dual = Dual(sums)
+    dual = DualBound(sums)
     for _ in range(12):
         dual.sweep()
         low, rise = dual.edge_bound()
@@ -65,13 +65,13 @@ def test_bounds_stay_below_the_best_and_no_best_label_goes(seed):
         assert dual.best >= best - 1e-9
         rows = np.arange(len(x))
         assert (low + rise[rows, x] <= best + 1e-9).all()
-        assert not dual.fixable(1e-9)[rows, x].any() or dual.best > best
+        assert not dual.find_removable(1e-9)[rows, x].any() or dual.best > best
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_rise_of_a_label_is_a_bound_on_plans_with_it(seed):
     _, sums = a_sum(seed, tasks=4, places=4)
-    dual = Dual(sums)
+    dual = DualBound(sums)
     for _ in range(5):
         dual.sweep()
     low, rise = dual.edge_bound()
@@ -91,15 +91,17 @@ def test_the_rise_of_a_label_is_a_bound_on_plans_with_it(seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_dominated_places_are_not_needed(seed):
     _, sums = a_sum(seed, tasks=5, places=7, ties=True, structured=seed % 4 > 0)
-    kept = undominated(sums)
+    kept = find_undominated(sums)
     assert referee(sums.take(kept))[0] == pytest.approx(referee(sums)[0], abs=1e-12)
 
 
 def test_equal_places_leave_only_the_first():
     zeros = np.zeros((3, 3))
-    tasks = tuple(choices(f"t{k}", [0, 1, 2], 1.0, 1.0) for k in range(2))
-    same = Problem(Places(("a", "b", "c")), tasks, transfers([(0, 1, 1.0)]), (Table(zeros, zeros),))
-    assert undominated(additive(same, allowed(same), (1.0, 0.0))).tolist() == [0]
+    tasks = tuple(make_task_labels(f"t{k}", [0, 1, 2], 1.0, 1.0) for k in range(2))
+    same = Problem(
+        Places(("a", "b", "c")), tasks, make_edges([(0, 1, 1.0)]), (TransferTable(zeros, zeros),)
+    )
+    assert find_undominated(make_additive(same, allowed_labels(same), (1.0, 0.0))).tolist() == [0]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -107,7 +109,7 @@ def test_equal_places_leave_only_the_first():
 def test_reduced_sums_keep_the_best(seed, exact):
     _, sums = a_sum(seed, tasks=9, places=6, ties=seed % 2 == 0)
     best, _ = referee(sums)
-    found = reduce(sums, time.process_time() + 10, exact=exact)
+    found = reduce_problem(sums, time.process_time() + 10, exact=exact)
     assert found.bound <= best * (1 + 3 * TIE) + 1e-12
     assert found.best >= best * (1 - 3 * TIE)
     if found.proof:
@@ -121,14 +123,14 @@ def test_reduced_sums_keep_the_best(seed, exact):
 def test_expansion_never_makes_a_plan_worse(seed):
     _, sums = a_sum(seed, tasks=12, places=6, infinite=True)
     start = sums.unary.argmin(1)
-    after = expand(sums, start, time.process_time() + 5)
+    after = expand_plan(sums, start, time.process_time() + 5)
     assert sums.value(after) <= sums.value(start)
     assert np.isfinite(sums.unary[np.arange(12), after]).all()
 
 
 def test_one_expansion_is_the_best_of_its_kind():
     """Between two places with symmetric prices, stay or go is solved exactly by one cut."""
-    from jupyter_sky.optimizer.expansion import _move
+    from jupyter_sky.optimizer.expansion import _find_best_move
 
     rng = np.random.default_rng(1)
     for seed in range(20):
@@ -142,5 +144,5 @@ def test_one_expansion_is_the_best_of_its_kind():
         metric = type(sums)(
             sums.unary, sums.label, sums.src, sums.dst, sums.scale, sums.table, hier
         )
-        moved = _move(metric, np.zeros(6, np.int64), 1)
+        moved = _find_best_move(metric, np.zeros(6, np.int64), 1)
         assert metric.value(moved) == pytest.approx(referee(metric)[0], abs=1e-6)

@@ -13,13 +13,13 @@ from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.offers import Offer
 from jupyter_sky.optimizer import constraints as c
 from jupyter_sky.optimizer import facts
-from jupyter_sky.optimizer.concurrency import concurrent
+from jupyter_sky.optimizer.concurrency import find_concurrent_sets
 from jupyter_sky.optimizer.estimators import amdahl
 from jupyter_sky.optimizer.market import Market
 from jupyter_sky.optimizer.plan import plan
 from jupyter_sky.optimizer.problem import Objective
-from jupyter_sky.optimizer.scopes import scope_of
-from jupyter_sky.optimizer.tables import Builder
+from jupyter_sky.optimizer.scopes import parse_scope
+from jupyter_sky.optimizer.tables import ProblemBuilder
 from jupyter_sky.preemption import Beliefs
 from jupyter_sky.resources import Resources
 from jupyter_sky.tracker import Knowledge, Observation, Place
@@ -66,8 +66,8 @@ def test_classes_put_together_only_what_is_alike(market: Market) -> None:
 def test_each_place_keeps_the_cheapest_for_cost(market: Market) -> None:
     with sky.Dag() as dag:
         sky.Task("x").set_resources(NEED[0]).set_time_estimator(amdahl(20))
-    builder = Builder(dag.freeze(), market)
-    whole = builder.pricer.priced(builder.graph.tasks[0])
+    builder = ProblemBuilder(dag.freeze(), market)
+    whole = builder.pricer.price_task(builder.graph.tasks[0])
     (left,) = builder.build(Objective("cost")).labels
     assert len(left) == len(np.unique(whole.pool.site)) < len(whole)
     for site, usd in zip(left.pool.site, left.usd(), strict=True):
@@ -77,8 +77,8 @@ def test_each_place_keeps_the_cheapest_for_cost(market: Market) -> None:
 def test_a_deadline_keeps_all_that_is_not_beaten(market: Market) -> None:
     with sky.Dag() as dag:
         sky.Task("x").set_resources(NEED[0]).set_time_estimator(amdahl(20))
-    builder = Builder(dag.freeze(), market)
-    whole = builder.pricer.priced(builder.graph.tasks[0])
+    builder = ProblemBuilder(dag.freeze(), market)
+    whole = builder.pricer.price_task(builder.graph.tasks[0])
     (left,) = builder.build(Objective("cost", deadline_h=10.0)).labels
     kept = set(zip(left.pool.row.tolist(), left.pool.spot.tolist(), strict=True))
     usd, hours = whole.usd(), whole.hours()
@@ -139,11 +139,11 @@ def test_lifetimes_of_the_tracker_and_launch_times_are_used(market: Market) -> N
     again = other.pool(NEED)
     model = beliefs.posterior(offer).model
     lived, lost = model.expected_lifetime(24.0), 1 - model.survival(24.0)
-    assert again.life[0] == pytest.approx(lived / lost)
-    assert again.life[0] < pool.life[0]
+    assert again.mean_life_hours[0] == pytest.approx(lived / lost)
+    assert again.mean_life_hours[0] < pool.mean_life_hours[0]
     with sky.Dag() as dag:
         sky.Task("x").set_resources(NEED[0])
-    spin = Builder(dag.freeze(), other).pricer.priced(dag.freeze().tasks[0])
+    spin = ProblemBuilder(dag.freeze(), other).pricer.price_task(dag.freeze().tasks[0])
     cloud = np.array([other.sites[s][0] for s in again.site])
     hours = spin.spin_hours[spin.at]
     assert set(hours[cloud == offer.cloud].round(6)) == {0.1}
@@ -172,19 +172,19 @@ def test_sets_of_tasks_that_run_at_once_are_counted_or_widened() -> None:
         chains = [[sky.Task(f"{a}{b}") for b in range(3)] for a in range(4)]
         for chain in chains:
             first >> chain[0] >> chain[1] >> chain[2]
-    sets, exact = concurrent(dag.freeze())
+    sets, exact = find_concurrent_sets(dag.freeze())
     assert exact and len(sets) == 3**4 + 1
     with sky.Dag() as wide:
         for a in range(6):
             one, two, three = (sky.Task(f"{a}{b}") for b in range(3))
             one >> two >> three
-    sets, exact = concurrent(wide.freeze())
+    sets, exact = find_concurrent_sets(wide.freeze())
     assert not exact and len(sets) <= 18
     made = plan(
         wide,
         tracked=False,
         offers=[Offer("aws", "us-east-1", "m5", 2, 8, price=1.0)],
-        constraints=[c.AtOnce(100)],
+        constraints=[c.NodeCeiling(100)],
     )
     assert any("more tasks than can run at once" in note for note in made.notes)
 
@@ -199,7 +199,7 @@ def test_sets_of_tasks_that_run_at_once_are_counted_or_widened() -> None:
     ],
 )
 def test_places_in_words(market: Market, text: str, expected: tuple) -> None:
-    found = scope_of(text, market)
+    found = parse_scope(text, market)
     assert (found.cloud, found.region, found.zone, found.instance_type, found.spot) == expected
 
 

@@ -26,7 +26,7 @@ from jupyter_sky.preemption import (
     google_2019,
     reference,
 )
-from jupyter_sky.preemption.fitting import NOTHING_HOURS
+from jupyter_sky.preemption.fitting import MIN_HOURS
 
 
 def drawn(model: Model, size: int = 4000, seed: int = 0, stopped: float = 0.3) -> Lifetimes:
@@ -180,7 +180,7 @@ def test_any_lifetimes_are_fitted_or_refused(rows: list[tuple[float, bool]], nam
     try:
         model = fit(name, seen)
     except SkyUsageError:
-        assert seen.events.sum() < 3 or seen.hours.sum() < NOTHING_HOURS
+        assert seen.events.sum() < 3 or seen.hours.sum() < MIN_HOURS
         return
     alive = np.asarray(model.survival(np.linspace(0, 24, 50)))
     assert (np.diff(alive) <= 1e-12).all() and np.isfinite(alive).all()

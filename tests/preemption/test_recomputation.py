@@ -26,7 +26,7 @@ from jupyter_sky.preemption import (
     reference,
     turnaround,
 )
-from jupyter_sky.preemption.priors import spot_lives
+from jupyter_sky.preemption.priors import spot_lifetimes
 from jupyter_sky.tracker import Place
 
 YOUNG = FloorHyperbolic(0.005, 0.41, 0.3)
@@ -122,9 +122,9 @@ def test_lifetimes_of_several_scales_are_no_columns() -> None:
 
 def test_priors_in_columns_are_those_of_single_places() -> None:
     there = Place("aws", "us-east-1", "us-east-1a", "m5.large", spot=True)
-    rate = 1 / spot_lives(np.array([0.075]), np.array([8.0])).floor[0]
+    rate = 1 / spot_lifetimes(np.array([0.075]), np.array([8.0])).floor[0]
     assert rate == pytest.approx(346.65, rel=1e-4), "a band of 5 to 10 %"
-    unbanded = spot_lives(np.full(3, np.nan), np.array([np.nan, 32.0, 500.0]))
+    unbanded = spot_lifetimes(np.full(3, np.nan), np.array([np.nan, 32.0, 500.0]))
     assert posterior(there).model == FloorHyperbolic(
         unbanded.floor[0], unbanded.early[0], unbanded.scale
     )

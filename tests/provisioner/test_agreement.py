@@ -18,7 +18,7 @@ from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyError, SkyNoCapacity, SkyNoOffer
 from jupyter_sky.executor import launching
 from jupyter_sky.executor import session as sessions
-from jupyter_sky.forms import Fields, whereabouts
+from jupyter_sky.forms import Fields, placement_text
 from jupyter_sky.forms.line import read
 from jupyter_sky.functions.starting import ClusterLauncher
 from jupyter_sky.ledger import format_rate
@@ -139,7 +139,7 @@ def agree(words: dict[str, Any]) -> str:
     """Check one request; return the cloud that it goes to, empty where it cannot be launched."""
     line = line_of(words)
     options = parse_cell_line(line, {})
-    told = whereabouts(read(f"%%sky {line}\npass").fields or Fields(), {})
+    told = placement_text(read(f"%%sky {line}\npass").fields or Fields(), {})
     try:
         place, price = launched(line)
     except SkyError as refusal:

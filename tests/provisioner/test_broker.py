@@ -64,7 +64,7 @@ def test_a_quota_blocks_the_family_in_its_region_and_market(aws: tuple[Ec2, Clou
     account, _ = aws
     account.refuse("VcpuLimitExceeded")
     (offer, _), (attempt,) = bring(NEED)
-    family = tracker.observations.family
+    family = tracker.observations.quota_family
     before = (attempt.offer.region, family("aws", attempt.offer.instance_type))
     assert attempt.cause == "quota"
     assert (offer.region, family("aws", offer.instance_type)) != before

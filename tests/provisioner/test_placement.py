@@ -27,8 +27,8 @@ from jupyter_sky.errors import (
 )
 from jupyter_sky.executor import launching
 from jupyter_sky.executor import session as sessions
-from jupyter_sky.forms import Fields, whereabouts
-from jupyter_sky.forms.complete import Known
+from jupyter_sky.forms import Fields, placement_text
+from jupyter_sky.forms.complete import CompletionContext
 from jupyter_sky.functions.specs import Nodes, Spec
 from jupyter_sky.functions.starting import choose_offer
 from jupyter_sky.ledger import format_rate
@@ -343,7 +343,9 @@ def test_the_dry_run_on_a_cluster_that_is_up_shows_what_all_of_it_costs(accounts
         shown = dry_run("1", parse_cell_line("--cpus 4 --max-hourly-cost 0.2", {}))
         assert "--nodes" not in shown.sentence, "as it was written"
         assert "on cluster train, which is up" in str(shown) and "at $0.80/h" in shown.sentence
-        words = whereabouts(Fields({"cpus": "4"}), {}, Known((row,), session.notebook))
+        words = placement_text(
+            Fields({"cpus": "4"}), {}, CompletionContext((row,), session.notebook)
+        )
         assert "$0.80/h" in words
         session.store.end_cluster(row.id, "down", 2000.0, "it was ended")
     finally:

@@ -7,8 +7,8 @@ import pytest
 
 from jupyter_sky.errors import SkyNoOffer, SkyUsageError
 from jupyter_sky.search import Point, Space, on_sale
-from jupyter_sky.search.kernels import Likeness, Setting
-from jupyter_sky.search.offers import family
+from jupyter_sky.search.kernels import KernelSettings, SpaceKernel
+from jupyter_sky.search.offers import product_family
 
 ARMS = {
     "A": {"family": ["x", "y"], "size": [1, 2], "nodes": [1, 2, 4]},
@@ -57,7 +57,7 @@ def test_coordinates_put_different_categories_one_apart_and_numbers_between_0_an
 
 def test_a_covariance_is_symmetric_positive_and_knows_of_arms() -> None:
     space = Space.of(ARMS)
-    like, setting = Likeness(space), Setting()
+    like, setting = SpaceKernel(space), KernelSettings()
     matrix = like.columns(np.arange(len(space)), setting)
     assert np.allclose(matrix, matrix.T)
     assert np.allclose(np.diag(matrix), setting.variance)
@@ -80,7 +80,7 @@ def test_a_covariance_is_symmetric_positive_and_knows_of_arms() -> None:
     ],
 )
 def test_the_family_of_an_instance_type(cloud: str, name: str, expected: str) -> None:
-    assert family(cloud, name) == expected
+    assert product_family(cloud, name) == expected
 
 
 def test_a_space_of_the_catalog_has_clouds_as_arms_and_prices_of_all_nodes() -> None:

@@ -12,7 +12,7 @@ import pytest
 from jupyter_sky.executor.session import FOLLOW_SECONDS
 from jupyter_sky.server.follow import LEASE_SECONDS, PageClaims
 from jupyter_sky.store import RunRow, Store
-from jupyter_sky.widgets.statusline import CARD
+from jupyter_sky.widgets.statusline import CARD_MIME
 from tests.server.conftest import Refused
 from tests.test_store import CLUSTER, GONE, MINE, RUN
 
@@ -70,7 +70,7 @@ async def test_a_run_that_goes_on_is_a_card_and_at_its_end_plain_html(
     output = told["output"]
     assert output["output_type"] == "display_data"
     assert output["metadata"] == {"jupyter_sky": {"run_id": "r1"}}
-    card = output["data"][CARD]
+    card = output["data"][CARD_MIME]
     assert card["stage"] == "running" and card["cluster"] == CLUSTER.name
     assert 59 <= card["seconds"] <= 65 and 0.05 < card["cell_usd"] < 0.08
     assert card["price_from"] == f"{CLUSTER.price_source} {CLUSTER.price_date}".strip()

@@ -18,7 +18,7 @@ from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.magics import verbs
 from jupyter_sky.offers import Offer
 from jupyter_sky.tracker import Observation, Place
-from jupyter_sky.widgets.tracked import MOST_PRICES, format_hours, tracked
+from jupyter_sky.widgets.tracked import MAX_PRICES, format_hours, tracker_tables
 
 SPOT = Offer(
     "aws",
@@ -152,11 +152,11 @@ def test_it_shows_in_a_notebook() -> None:
 
 def test_many_prices_are_cut_short_and_counted() -> None:
     tracker = sky.tracker.current()
-    for number in range(MOST_PRICES + 7):
+    for number in range(MAX_PRICES + 7):
         place = Place("aws", "us-east-1", f"zone-{number}", "g5.xlarge", True)
         tracker.record(Observation("price", place, 1e9 + number, usd=0.3))
-    (table,) = tracked(tracker, 1e9 + 99, ["prices"])
-    assert len(table) == MOST_PRICES and table.rows[0][0] == "aws us-east-1 zone-46 g5.xlarge spot"
+    (table,) = tracker_tables(tracker, 1e9 + 99, ["prices"])
+    assert len(table) == MAX_PRICES and table.rows[0][0] == "aws us-east-1 zone-46 g5.xlarge spot"
     assert "and 7 more" in table.note
 
 

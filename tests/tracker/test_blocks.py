@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from jupyter_sky.tracker.blocks import (
     FIRST_SECONDS,
-    MEMORY,
-    MOST_SECONDS,
-    SAME_SECONDS,
+    MAX_SECONDS,
+    SAME_REFUSAL_SECONDS,
+    STREAK_MEMORY,
     block_seconds,
     blocked,
-    scope,
+    make_scope,
 )
 from jupyter_sky.tracker.observations import CAUSES, Observation, Place
 
@@ -59,8 +59,8 @@ def test_first_block_and_longest(cause: str, first: float, most: float) -> None:
 @given(causes, st.integers(1, 1000))
 def test_time_grows_with_repeats_up_to_its_cap(cause: str, repeats: int) -> None:
     one, next_one = block_seconds(cause, repeats), block_seconds(cause, repeats + 1)
-    assert FIRST_SECONDS[cause] <= one <= next_one <= MOST_SECONDS[cause]
-    assert next_one == MOST_SECONDS[cause] or next_one == 2 * one
+    assert FIRST_SECONDS[cause] <= one <= next_one <= MAX_SECONDS[cause]
+    assert next_one == MAX_SECONDS[cause] or next_one == 2 * one
 
 
 @given(causes, st.integers(1, 40), st.floats(1, 5))
@@ -77,17 +77,17 @@ def test_a_row_of_refusals_counts_each(cause: str, repeats: int, patience: float
 
 
 def test_a_row_ends_when_the_last_refusal_is_long_ago() -> None:
-    later = 300 + MEMORY * MOST_SECONDS["capacity"] + 1
+    later = 300 + STREAK_MEMORY * MAX_SECONDS["capacity"] + 1
     (block,) = blocked([refused(0), refused(300), refused(later)], later)
     assert (block.times, block.since, block.until) == (1, later, later + 300)
 
 
 def test_refusals_at_the_same_time_are_one_event() -> None:
     """Four kernels that ask together must not lengthen the block eightfold."""
-    burst = [refused(at) for at in (0.0, 0.1, 3.0, SAME_SECONDS)]
-    (block,) = blocked(burst, SAME_SECONDS)
-    assert block.times == 1 and block.until == SAME_SECONDS + 300
-    (block,) = blocked([*burst, refused(SAME_SECONDS + 1)], SAME_SECONDS + 1)
+    burst = [refused(at) for at in (0.0, 0.1, 3.0, SAME_REFUSAL_SECONDS)]
+    (block,) = blocked(burst, SAME_REFUSAL_SECONDS)
+    assert block.times == 1 and block.until == SAME_REFUSAL_SECONDS + 300
+    (block,) = blocked([*burst, refused(SAME_REFUSAL_SECONDS + 1)], SAME_REFUSAL_SECONDS + 1)
     assert block.times == 2, "a slow drip is not one endless event"
 
 
@@ -97,9 +97,9 @@ def test_blocks_are_sound(seen: list[Observation], now: float) -> None:
     assert blocks == blocked(list(reversed(seen)), now) or len({o.at for o in seen}) < len(seen)
     refusals = [one for one in seen if one.kind == "refused" and one.at <= now]
     for block in blocks:
-        assert now < block.until <= now + MOST_SECONDS[block.cause]
+        assert now < block.until <= now + MAX_SECONDS[block.cause]
         assert block.since <= now and 1 <= block.times <= len(refusals)
-        assert block.scope in {scope(one.cause, one.place) for one in refusals}
+        assert block.scope in {make_scope(one.cause, one.place) for one in refusals}
         assert block.scope.covers(block.place)
     assert len({block.scope for block in blocks}) == len(blocks)
 
@@ -164,14 +164,14 @@ def test_after_a_success_a_row_begins_anew() -> None:
     ],
 )
 def test_scope_is_as_wide_as_its_cause(cause: str, covered: list, free: list) -> None:
-    found = scope(cause, HERE)
+    found = make_scope(cause, HERE)
     assert [found.covers(place) for place in covered] == [True] * len(covered)
     assert [found.covers(place) for place in free] == [False] * len(free)
 
 
 def test_a_wide_refusal_blocks_all_within() -> None:
     """A region that refuses as a whole, as Azure does, blocks its zones and types."""
-    found = scope("capacity", Place("azure", "westeurope", spot=True))
+    found = make_scope("capacity", Place("azure", "westeurope", spot=True))
     assert found.covers(Place("azure", "westeurope", "westeurope-az1", "Standard_D4s_v5", True))
     assert not found.covers(Place("azure", "northeurope", "", "Standard_D4s_v5", True))
 

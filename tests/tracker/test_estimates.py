@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_sky.tracker import estimates
-from jupyter_sky.tracker.estimates import Tally, chance, lifetime, prior_chance, prior_hours, tally
+from jupyter_sky.tracker.estimates import (
+    DecayedCounts,
+    count_decayed,
+    estimate_chance,
+    estimate_lifetime,
+    prior_chance,
+    prior_hours,
+)
 from jupyter_sky.tracker.knowledge import Knowledge
 from jupyter_sky.tracker.observations import DAY, Observation, Place
 
@@ -34,7 +41,7 @@ priors = st.floats(0.01, 0.99)
 
 @given(priors, counts, counts)
 def test_chance_is_a_chance_within_its_interval(prior: float, worked: float, failed: float) -> None:
-    found = chance(prior, Tally(worked=worked, failed=failed))
+    found = estimate_chance(prior, DecayedCounts(worked=worked, failed=failed))
     low, high = found.interval()
     assert 0 < found.mean < 1
     assert 0 <= low <= found.mean <= high <= 1 and low < high
@@ -46,8 +53,10 @@ def test_more_of_the_same_narrows_the_interval(
 ) -> None:
     """From a sizeable sample on, since one surprise may rightly widen a confident prior."""
     worked, failed = worked + 20, failed + 20
-    few = chance(prior, Tally(worked=worked, failed=failed)).interval()
-    many = chance(prior, Tally(worked=worked * times, failed=failed * times)).interval()
+    few = estimate_chance(prior, DecayedCounts(worked=worked, failed=failed)).interval()
+    many = estimate_chance(
+        prior, DecayedCounts(worked=worked * times, failed=failed * times)
+    ).interval()
     assert many[1] - many[0] < few[1] - few[0]
 
 
@@ -55,20 +64,20 @@ def test_more_of_the_same_narrows_the_interval(
 def test_chance_moves_with_the_evidence(
     prior: float, worked: float, failed: float, more: float
 ) -> None:
-    now = chance(prior, Tally(worked=worked, failed=failed)).mean
-    assert chance(prior, Tally(worked=worked + more, failed=failed)).mean > now
-    assert chance(prior, Tally(worked=worked, failed=failed + more)).mean < now
+    now = estimate_chance(prior, DecayedCounts(worked=worked, failed=failed)).mean
+    assert estimate_chance(prior, DecayedCounts(worked=worked + more, failed=failed)).mean > now
+    assert estimate_chance(prior, DecayedCounts(worked=worked, failed=failed + more)).mean < now
 
 
 @given(st.floats(1, 1e4), counts, st.floats(0, 1e6), st.floats(0.1, 1e3))
 def test_lifetime_moves_with_the_evidence(
     prior: float, preempted: float, hours: float, more: float
 ) -> None:
-    now = lifetime(prior, Tally(preempted=preempted, hours=hours))
+    now = estimate_lifetime(prior, DecayedCounts(preempted=preempted, hours=hours))
     low, high = now.interval()
     assert 0 < low <= now.hours <= high
-    longer = lifetime(prior, Tally(preempted=preempted, hours=hours + more))
-    shorter = lifetime(prior, Tally(preempted=preempted + more, hours=hours))
+    longer = estimate_lifetime(prior, DecayedCounts(preempted=preempted, hours=hours + more))
+    shorter = estimate_lifetime(prior, DecayedCounts(preempted=preempted + more, hours=hours))
     assert shorter.hours < now.hours < longer.hours
     assert shorter.survival(10) <= now.survival(10) <= longer.survival(10)
 
@@ -77,14 +86,14 @@ def test_lifetime_moves_with_the_evidence(
 def test_survival_falls_from_one(
     prior: float, preempted: float, hours: float, early: float, late: float
 ) -> None:
-    found = lifetime(prior, Tally(preempted=preempted, hours=hours))
+    found = estimate_lifetime(prior, DecayedCounts(preempted=preempted, hours=hours))
     early, late = sorted((early, late))
     assert found.survival(0) == 1
     assert 0 <= found.survival(late) <= found.survival(early) <= 1
 
 
 def test_survival_is_the_mean_over_all_rates() -> None:
-    found = lifetime(20, Tally(preempted=2, hours=40))
+    found = estimate_lifetime(20, DecayedCounts(preempted=2, hours=40))
     rates = np.random.default_rng(0).gamma(found.preemptions, 1 / found.exposure, 200_000)
     assert np.exp(-rates * 12).mean() == pytest.approx(found.survival(12), abs=0.003)
 
@@ -136,8 +145,8 @@ def test_chance_intervals_hold_the_truth_as_often_as_they_say(launches: int, lev
         worked = int((generator.random(launches) < truth).sum())
         seen = [Observation("launched", HERE, 0.0)] * worked
         seen += [Observation("refused", HERE, 0.0, "capacity")] * (launches - worked)
-        own = tally(seen, 0.0).get(HERE, Tally())
-        low, high = chance(prior, own).interval(level)
+        own = count_decayed(seen, 0.0).get(HERE, DecayedCounts())
+        low, high = estimate_chance(prior, own).interval(level)
         held += low <= truth <= high
     assert held / trials == pytest.approx(level, abs=0.03)
 
@@ -162,7 +171,9 @@ def test_lifetime_intervals_hold_the_truth_as_often_as_they_say(machines: int) -
             )
             for life, keep in zip(lives, kept, strict=True)
         ]
-        low, high = lifetime(prior, tally(seen, 0.0).get(HERE, Tally())).interval()
+        low, high = estimate_lifetime(
+            prior, count_decayed(seen, 0.0).get(HERE, DecayedCounts())
+        ).interval()
         held += low <= 1 / rate <= high
     assert held / trials == pytest.approx(0.8, abs=0.03)
 
@@ -187,7 +198,7 @@ def test_machines_given_back_alive_keep_lifetimes_from_coming_out_short() -> Non
 def test_observations_fade() -> None:
     seen = [Observation("launched", HERE, 0.0, seconds=40)] * 8
     seen += [Observation("preempted", HERE, 0.0, seconds=HOUR)] * 8
-    day, fortnight = tally(seen, DAY)[HERE], tally(seen, 14 * DAY)[HERE]
+    day, fortnight = count_decayed(seen, DAY)[HERE], count_decayed(seen, 14 * DAY)[HERE]
     assert day.worked == pytest.approx(4) and day.tried == 8
     assert fortnight.preempted == pytest.approx(4) and fortnight.hours == pytest.approx(4)
     fresh, old = Knowledge.of(seen, 0.0), Knowledge.of(seen, 365 * DAY)
@@ -200,9 +211,9 @@ def test_observations_fade() -> None:
 
 def test_quota_and_permission_say_nothing_about_the_place() -> None:
     seen = [Observation("refused", HERE, 0.0, cause) for cause in ("quota", "permission")]
-    assert tally(seen, 0.0) == {}
+    assert count_decayed(seen, 0.0) == {}
     passing = [Observation("refused", HERE, 0.0, "transient")]
-    assert tally(passing, 0.0)[HERE].failed == 1
+    assert count_decayed(passing, 0.0)[HERE].failed == 1
 
 
 def test_neighbours_lend_the_more_the_nearer_they_are() -> None:

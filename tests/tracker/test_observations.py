@@ -9,7 +9,13 @@ import pytest
 
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.offers import Offer
-from jupyter_sky.tracker.observations import Observation, Place, age_weight, check, family
+from jupyter_sky.tracker.observations import (
+    Observation,
+    Place,
+    age_weight,
+    check_observation,
+    quota_family,
+)
 
 HERE = Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", True)
 
@@ -49,7 +55,7 @@ def test_place_of_an_offer() -> None:
     ],
 )
 def test_family(cloud: str, instance_type: str, expected: str) -> None:
-    assert family(cloud, instance_type) == expected
+    assert quota_family(cloud, instance_type) == expected
 
 
 @pytest.mark.parametrize(
@@ -66,7 +72,7 @@ def test_family(cloud: str, instance_type: str, expected: str) -> None:
     ],
 )
 def test_sensible_observations(seen: Observation) -> None:
-    assert check(seen) is seen
+    assert check_observation(seen) is seen
 
 
 @pytest.mark.parametrize(
@@ -92,7 +98,7 @@ def test_sensible_observations(seen: Observation) -> None:
 def test_senseless_observations(kind: str, fields: dict[str, Any], pieces: list[str]) -> None:
     values = {"place": HERE, "at": 0.0, **fields}
     with pytest.raises(SkyUsageError) as caught:
-        check(Observation(kind, **values))
+        check_observation(Observation(kind, **values))
     for piece in pieces:
         assert piece in str(caught.value)
 

@@ -9,7 +9,7 @@ import pytest
 from nbconvert import HTMLExporter
 
 from jupyter_sky.executor.display import RunStatus
-from jupyter_sky.widgets.statusline import CARD, marks, mimebundle
+from jupyter_sky.widgets.statusline import CARD_MIME, mimebundle, output_metadata
 from tests.conftest import Notebook
 
 STATUS = RunStatus("running", 41, "train", "aws g5", 1.0, 0.1, 0.4, run_id="17-ab")
@@ -17,7 +17,7 @@ STATUS = RunStatus("running", 41, "train", "aws g5", 1.0, 0.1, 0.4, run_id="17-a
 
 def test_where_nobody_draws_cards_its_line_is_seen() -> None:
     cell = nbformat.v4.new_code_cell("%%sky\n1")
-    shown = {"data": mimebundle(STATUS), "metadata": marks(STATUS)}
+    shown = {"data": mimebundle(STATUS), "metadata": output_metadata(STATUS)}
     cell.outputs = [nbformat.v4.new_output("display_data", **shown)]
     notebook = nbformat.v4.new_notebook(cells=[cell])
     nbformat.validate(notebook)
@@ -34,7 +34,7 @@ def test_a_cell_shows_its_card_until_it_is_over(notebook: Notebook) -> None:
     names = {one["metadata"]["jupyter_sky"]["run_id"] for one in lines}
     assert len(names) == 1 and len({one["transient"]["display_id"] for one in lines}) == 1
     *live, last = lines
-    cards = [one["data"][CARD] for one in live]
+    cards = [one["data"][CARD_MIME] for one in live]
     assert {card["run_id"] for card in cards} == names
     running = [card for card in cards if card["stage"] == "running"]
     assert len(running) >= 2 and running[-1]["seconds"] > running[0]["seconds"]

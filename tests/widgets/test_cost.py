@@ -106,7 +106,7 @@ def test_in_a_notebook_it_is_live_and_can_be_read_where_nothing_is(
     made: Callable[..., Cost], store: Store, shown: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PERIOD_SECONDS", 0.02)
-    monkeypatch.setattr(module, "MOST_OF_A_CORE", 1.0)
+    monkeypatch.setattr(module, "MAX_CPU_SHARE", 1.0)
     cost = made()
     cost._ipython_display_()
     bundle, how = shown[0]
@@ -147,7 +147,7 @@ def test_it_is_told_what_is_new_and_the_rest_now_and_then(
 def test_only_the_latest_views_are_kept_up_to_date(
     made: Callable[..., Cost], shown: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_LIVE", 2)
+    monkeypatch.setattr(module, "MAX_LIVE_VIEWS", 2)
     many = [made() for _ in range(4)]
     for one in many:
         one._ipython_display_()
@@ -160,7 +160,7 @@ def test_a_store_that_is_locked_for_a_moment_ends_nothing(
     made: Callable[..., Cost], shown: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PERIOD_SECONDS", 0.01)
-    monkeypatch.setattr(module, "MOST_OF_A_CORE", 1.0)
+    monkeypatch.setattr(module, "MAX_CPU_SHARE", 1.0)
     monkeypatch.setattr(module, "REFRESH_SECONDS", 0.0)
     cost, calls = made(), []
     read = cost._read

@@ -15,7 +15,7 @@ from jupyter_sky.offers import Offer
 from jupyter_sky.optimizer.plan import plan
 from jupyter_sky.optimizer.planned import Plan
 from jupyter_sky.optimizer.timeline import critical_path, timeline
-from jupyter_sky.widgets.gantt import COLUMNS, MOST_BARS, gantt, ticks, to_text
+from jupyter_sky.widgets.gantt import COLUMNS, MAX_BARS, draw_gantt, ticks, to_text
 
 OFFERS = [
     Offer("aws", "us-east-1", "m5.large", 2, 8, zone="us-east-1a", price=0.1),
@@ -77,7 +77,7 @@ def _in_letters(made: Plan) -> None:
 
 
 def _svg(made: Plan) -> str:
-    found = re.search(r"<svg.*</svg>", gantt(made), re.DOTALL)
+    found = re.search(r"<svg.*</svg>", draw_gantt(made), re.DOTALL)
     assert found
     return found[0]
 
@@ -114,19 +114,19 @@ def test_a_deadline_far_away_is_only_told() -> None:
     made = plan(fork(), offers=OFFERS, tracked=False, deadline="100h")
     assert made.deadline_h == 100
     assert "deadline 100:00:00 (later)" in to_text(made)
-    assert "deadline 100:00:00 →" in gantt(made)
+    assert "deadline 100:00:00 →" in draw_gantt(made)
 
 
 def test_of_very_many_tasks_those_that_decide_are_drawn() -> None:
     with sky.Dag() as dag:
-        for number in range(MOST_BARS + 20):
+        for number in range(MAX_BARS + 20):
             sky.Task(f"t{number}").set_time_estimator(1)
         last = sky.Task("slow").set_time_estimator(2)
         last >> sky.Task("slower").set_time_estimator(3)
     made = plan(dag, offers=OFFERS, tracked=False)
     text = to_text(made)
     assert "* slow " in text and "* slower" in text and "22 of 62 tasks are not drawn" in text
-    assert gantt(made).count("<g>") == MOST_BARS
+    assert draw_gantt(made).count("<g>") == MAX_BARS
 
 
 @given(st.floats(1e-4, 1e5), st.integers(3, 9))

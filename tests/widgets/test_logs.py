@@ -15,7 +15,7 @@ from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.executor.session import Session
 from jupyter_sky.magics import verbs
 from jupyter_sky.store import RunRow
-from jupyter_sky.widgets.logs import SHOWN_LINES, Log, printed, static_html
+from jupyter_sky.widgets.logs import SHOWN_LINES, Log, format_entries, static_html
 
 
 def message(kind: str, **content: Any) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def test_everything_printed_has_its_stream() -> None:
             ("clear_output", {"wait": True}),
         ]
     ]
-    assert [(line["stream"], line["text"]) for line in printed(entries)] == [
+    assert [(line["stream"], line["text"]) for line in format_entries(entries)] == [
         ("stderr", "careful"),
         ("error", "a\nb\n"),
         ("stdout", "41\n"),

@@ -26,9 +26,9 @@ FILES = {
 @pytest.fixture
 def joined(monkeypatch):
     monkeypatch.setattr(modules, "_read", FILES.__getitem__)
-    modules.esm.cache_clear()
-    yield modules.esm
-    modules.esm.cache_clear()
+    modules.bundle_module.cache_clear()
+    yield modules.bundle_module
+    modules.bundle_module.cache_clear()
 
 
 def test_each_module_comes_once_and_before_those_that_need_it(joined):
@@ -51,11 +51,14 @@ def test_the_joined_text_runs_and_names_of_modules_do_not_meet(joined, tmp_path)
 
 def test_what_ships_is_joined_whole_and_exports_nothing_but_its_default():
     for name in ("base", "form"):
-        text = modules.esm(name)
+        text = modules.bundle_module(name)
         assert "\nfunction combobox" in text
         exports = [line for line in text.splitlines() if line.startswith(("export", "import"))]
         assert exports == ([] if name == "base" else ["export default widget(render);"])
-    assert ".jsky-View {" in modules.css() and ".jsky-Needs-grid {" in modules.css("form")
+    assert (
+        ".jsky-View {" in modules.bundle_styles()
+        and ".jsky-Needs-grid {" in modules.bundle_styles("form")
+    )
 
 
 @pytest.mark.parametrize("name", ["cost", "form", "logs"])
@@ -63,7 +66,7 @@ def test_what_ships_is_what_anywidget_takes(name, tmp_path):
     node = shutil.which("node")
     if not node:
         pytest.skip("no node on PATH")
-    (tmp_path / "view.mjs").write_text(modules.esm(name))
+    (tmp_path / "view.mjs").write_text(modules.bundle_module(name))
     script = "import('./view.mjs').then(m => console.log(Object.keys(m), typeof m.default.render))"
     done = subprocess.run([node, "-e", script], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == "[ 'default' ] function\n", done.stderr

@@ -14,14 +14,14 @@ from jupyter_sky.offers import Offer
 from jupyter_sky.optimizer.plan import plan
 from jupyter_sky.optimizer.planned import Plan
 from jupyter_sky.widgets.plan import (
-    MOST_ROWS,
+    MAX_ROWS,
     alternatives_table,
     compared_table,
     moves_table,
     request_table,
     tasks_table,
 )
-from jupyter_sky.widgets.plangraph import MOST_TASKS, graph
+from jupyter_sky.widgets.plangraph import MAX_TASKS, draw_graph
 
 OFFERS = [
     Offer(
@@ -90,7 +90,7 @@ def test_html_is_whole_escaped_and_asks_no_network(made: Plan) -> None:
 
 
 def test_the_graph_is_an_image_with_words(made: Plan) -> None:
-    svg = re.search(r"<svg.*</svg>", graph(made), re.DOTALL)
+    svg = re.search(r"<svg.*</svg>", draw_graph(made), re.DOTALL)
     assert svg
     root = ElementTree.fromstring(svg[0])
     assert root.get("role") == "img"
@@ -112,7 +112,7 @@ def test_boxes_do_not_overlap(made: Plan) -> None:
         first, last = sky.Task("first").set_output("?:/x", size=1), sky.Task("last")
         middle = [sky.Task(f"middle {n}").set_output("?:/y", size=1) for n in range(5)]
         first >> middle >> last
-    svg = re.search(r"<svg.*</svg>", graph(plan(dag, offers=OFFERS, tracked=False)), re.DOTALL)
+    svg = re.search(r"<svg.*</svg>", draw_graph(plan(dag, offers=OFFERS, tracked=False)), re.DOTALL)
     assert svg
     boxes = [
         tuple(float(rect.get(key, "0")) for key in ("x", "y", "width", "height"))
@@ -128,10 +128,10 @@ def test_boxes_do_not_overlap(made: Plan) -> None:
 
 def test_a_graph_of_too_many_tasks_is_not_drawn() -> None:
     with sky.Dag() as dag:
-        for number in range(MOST_TASKS + 1):
+        for number in range(MAX_TASKS + 1):
             sky.Task(f"t{number}").set_time_estimator(1)
     made = plan(dag, offers=OFFERS, tracked=False)
-    assert "<svg" not in graph(made) and f"{MOST_TASKS + 1} tasks" in made._repr_html_()
+    assert "<svg" not in draw_graph(made) and f"{MAX_TASKS + 1} tasks" in made._repr_html_()
     assert "time chart of the plan" in made._repr_html_()
 
 
@@ -176,11 +176,11 @@ def test_no_question_is_put_to_a_large_graph(monkeypatch) -> None:
 
 def test_of_very_many_tasks_the_tables_are_cut_and_say_so() -> None:
     with sky.Dag() as dag:
-        for number in range(MOST_ROWS + 7):
+        for number in range(MAX_ROWS + 7):
             task = sky.Task(f"t{number}").set_time_estimator(1)
             task.set_output("gs://out", size=1, region="us-central1")
     made = plan(dag, offers=OFFERS, tracked=False)
-    assert len(tasks_table(made)) == len(moves_table(made)) == MOST_ROWS
+    assert len(tasks_table(made)) == len(moves_table(made)) == MAX_ROWS
     assert "and 7 more: plan.tasks" in str(made) and "and 7 more: plan.moves" in str(made)
 
 

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from jupyter_sky.executor.display import FINAL, RunStatus, Stage
-from jupyter_sky.widgets.statusline import CARD, marks, mimebundle, to_html, to_text
+from jupyter_sky.widgets.statusline import CARD_MIME, mimebundle, output_metadata, to_html, to_text
 
 DONE = RunStatus(
     "done", 72.4, "train-3f2a", "aws us-east-1 g5.xlarge spot", 1.006, 0.0604, 0.4142, notes=()
@@ -115,15 +115,15 @@ def test_bundle_has_both_forms() -> None:
 def test_a_run_has_a_card_until_it_is_over(stage: Stage) -> None:
     status = replace(DONE, stage=stage, run_id="17-ab", price_from="aws 2026-11-01")
     bundle = mimebundle(status)
-    assert (CARD in bundle) == (stage not in FINAL)
+    assert (CARD_MIME in bundle) == (stage not in FINAL)
     assert bundle["text/plain"] == to_text(status) and bundle["text/html"] == to_html(status)
-    assert marks(status) == {"jupyter_sky": {"run_id": "17-ab"}}
+    assert output_metadata(status) == {"jupyter_sky": {"run_id": "17-ab"}}
 
 
 def test_the_card_says_what_the_line_says_and_when() -> None:
     before = time.time() - 0.1
     status = replace(DONE, stage="running", run_id="17-ab", detail="12 MB", notes=("one",))
-    card = json.loads(json.dumps(mimebundle(replace(status, price_from="aws"))[CARD]))
+    card = json.loads(json.dumps(mimebundle(replace(status, price_from="aws"))[CARD_MIME]))
     assert before <= card.pop("at") <= time.time() + 0.1
     assert card == {
         **{"version": 1, "run_id": "17-ab", "stage": "running", "seconds": 72.4},
@@ -134,7 +134,9 @@ def test_the_card_says_what_the_line_says_and_when() -> None:
 
 
 def test_what_is_no_run_has_no_card() -> None:
-    assert CARD not in mimebundle(replace(DONE, stage="running")) and marks(DONE) == {}
+    assert (
+        CARD_MIME not in mimebundle(replace(DONE, stage="running")) and output_metadata(DONE) == {}
+    )
 
 
 def test_html_says_where_the_price_comes_from() -> None:

@@ -7,6 +7,6 @@ what users call.
 """
 
 from .commands import command, show
-from .run import Outcome, refresh, sources
+from .run import RefreshOutcome, refresh, sources
 
-__all__ = ["Outcome", "command", "refresh", "show", "sources"]
+__all__ = ["RefreshOutcome", "command", "refresh", "show", "sources"]

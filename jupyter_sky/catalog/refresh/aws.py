@@ -15,9 +15,9 @@ from typing import Any
 from ...errors import SkyError, SkyRefreshError
 from . import aws_prices as read
 from . import web
-from .entries import offer, read_all, table
-from .fetch import Fetch, today
-from .source import LATER, Fault, Found, Known, Page, missing
+from .entries import make_offer, make_table, read_entries
+from .fetch import Fetcher, today
+from .source import TRY_LATER_HINT, KnownOffers, Page, Recovery, SourceData, missing_sdk
 
 _ADVISOR = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
 _PRICES = "us-east-1"  # one of the few regions that have an endpoint of the price list
@@ -30,7 +30,7 @@ _MACHINES = {
     "capacitystatus": "Used",
     "marketoption": "OnDemand",
 }
-_REFUSALS = {
+_DENIED_CODES = {
     "AccessDenied",
     "AccessDeniedException",
     "UnauthorizedOperation",
@@ -43,12 +43,12 @@ _ACTIONS = (
 )
 
 
-class _Refused(SkyRefreshError):
+class _RegionDenied(SkyRefreshError):
     """EC2 lets us not look at a region."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Region:
+class _RegionData:
     """What was found of one region."""
 
     name: str
@@ -63,7 +63,7 @@ class _Region:
 
 
 @dataclass(frozen=True)
-class Aws:
+class AwsPrices:
     """Prices of AWS, with boto3.
 
     Parameters
@@ -90,28 +90,28 @@ class Aws:
         try:
             from boto3.session import Session
         except ImportError:
-            raise missing("aws", "boto3", "aws") from None
+            raise missing_sdk("aws", "boto3", "aws") from None
         if Session().get_credentials() is None:
             raise SkyRefreshError(
                 "aws: no credentials were found: the price list and EC2 answer to accounts only",
                 hint="aws configure, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
             )
 
-    def fetch(self, fetch: Fetch, known: Known) -> Found:
+    def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
         """Read everything; about six hundred requests for all regions."""
         client = self._clients()
         regions = _regions(client("ec2", _PRICES), fetch)
         pricing = client("pricing", _PRICES)
 
-        def region(pair: tuple[str, bool]) -> _Region:
+        def region(pair: tuple[str, bool]) -> _RegionData:
             return _region(client, pricing, fetch, *pair)
 
-        found = fetch.each([_Pair(pair) for pair in sorted(regions.items())], region)
+        found = fetch.map([_Pair(pair) for pair in sorted(regions.items())], region)
         if regions and all(each.refused for each in found):
             raise SkyRefreshError(f"aws: EC2 refuses us: {found[0].refused}", hint=_ACTIONS)
         local = [
             price
-            for prices in fetch.each(_PLACES, partial(_prices, pricing, fetch))
+            for prices in fetch.map(_PLACES, partial(_prices, pricing, fetch))
             for price in prices
         ]
         notes = [
@@ -119,15 +119,15 @@ class Aws:
             for each in found
             if each.refused
         ]
-        tables = {"offers": table("offers", _rows(found, local, known))}
+        tables = {"offers": make_table("offers", _rows(found, local, known))}
         sources = {"aws-price-list": today(), "ec2-offerings": today(), "ec2-spot": today()}
-        self._rest(pricing, fetch, tables, sources, notes)
-        return Found(tables, sources, tuple(notes))
+        self._fetch_extras(pricing, fetch, tables, sources, notes)
+        return SourceData(tables, sources, tuple(notes))
 
-    def _rest(
+    def _fetch_extras(
         self,
         pricing: Any,
-        fetch: Fetch,
+        fetch: Fetcher,
         tables: dict[str, Any],
         sources: dict[str, str],
         notes: list[str],
@@ -136,27 +136,27 @@ class Aws:
         try:
             egress = read.egress_rows(_transfers(pricing, fetch), "aws-price-list")
             if egress:
-                tables["egress"] = table("egress", egress)
+                tables["egress"] = make_table("egress", egress)
         except SkyError as error:
             notes.append(f"prices of data that leave stay as they were: {error.message}")
         try:
             if bands := self._bands(fetch):
-                tables["interruptions"] = table("interruptions", bands)
+                tables["interruptions"] = make_table("interruptions", bands)
                 sources["aws-spot-advisor"] = today()
         except SkyError as error:
             notes.append(f"interruption bands stay as they were: {error.message}")
 
-    def _bands(self, fetch: Fetch) -> list[dict[str, Any]]:
-        session = web.Web()
+    def _bands(self, fetch: Fetcher) -> list[dict[str, Any]]:
+        session = web.HttpSession()
 
         def get(_: str | None) -> Page:
             advisor = session.json(self.advisor)
             for name, kind in (("ranges", list), ("spot_advisor", dict)):
-                web.member(advisor, name, kind)
+                web.get_member(advisor, name, kind)
             try:
                 rows = read.interruption_rows(advisor, today())
             except (LookupError, TypeError, AttributeError) as error:
-                raise web.Damaged(f"not the advisor's format: {error!r}") from error
+                raise web.InvalidResponse(f"not the advisor's format: {error!r}") from error
             return Page(rows)
 
         return fetch.pages("advisor", get)
@@ -177,7 +177,7 @@ class Aws:
             service, region_name=region, endpoint_url=self.endpoint, config=config
         )
 
-    def explain(self, error: Exception) -> Fault | SkyError:
+    def explain(self, error: Exception) -> Recovery | SkyError:
         """What an exception of botocore, or of the advisor's download, means."""
         from botocore import exceptions as boto
         from botocore.parsers import ResponseParserError
@@ -186,17 +186,17 @@ class Aws:
             answer: dict[str, Any] = getattr(error, "response", {})
             code = answer.get("Error", {}).get("Code", "")
             if "NextToken" in code:
-                return Fault.RESTART
-            if code in _REFUSALS:
-                return _Refused(f"aws: {error}", hint=_ACTIONS)
-            return SkyRefreshError(f"aws: {error}", hint=LATER)
+                return Recovery.RESTART
+            if code in _DENIED_CODES:
+                return _RegionDenied(f"aws: {error}", hint=_ACTIONS)
+            return SkyRefreshError(f"aws: {error}", hint=TRY_LATER_HINT)
         if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
             return SkyRefreshError(f"aws: {error}", hint="aws configure")
         if isinstance(error, ResponseParserError):
-            return Fault.AGAIN
+            return Recovery.RETRY
         if isinstance(error, boto.BotoCoreError):
             return SkyRefreshError(f"aws: cannot be reached: {error}", hint="check the network")
-        return web.explain(error, "aws")
+        return web.explain_failure(error, "aws")
 
 
 class _Pair(tuple):
@@ -206,42 +206,44 @@ class _Pair(tuple):
         return self[0]
 
 
-def _listed(call: Callable[..., Any], member: str, reader: Any, **asked: Any) -> Any:
+def _make_page_reader(call: Callable[..., Any], member: str, reader: Any, **asked: Any) -> Any:
     """A function that gets one page of a list of AWS."""
 
     def get(token: str | None) -> Page:
         answer = call(**asked, **({"NextToken": token} if token else {}))
         # Of a body that was cut short botocore makes an empty answer when the body is JSON.
-        entries = web.member(answer, member, list)
-        records, skipped = read_all(entries, reader)
+        entries = web.get_member(answer, member, list)
+        records, skipped = read_entries(entries, reader)
         return Page(records, answer.get("NextToken") or None, skipped)
 
     return get
 
 
-def _regions(ec2: Any, fetch: Fetch) -> dict[str, bool]:
+def _regions(ec2: Any, fetch: Fetcher) -> dict[str, bool]:
     """Names of all regions, each with whether the account has it enabled."""
 
     def reader(entry: Mapping[str, Any]) -> list[Any]:
         return [entry["RegionName"], entry.get("OptInStatus") != "not-opted-in"]
 
-    get = _listed(ec2.describe_regions, "Regions", reader, AllRegions=True)
+    get = _make_page_reader(ec2.describe_regions, "Regions", reader, AllRegions=True)
     return dict(fetch.pages("regions", get))
 
 
-def _region(client: Any, pricing: Any, fetch: Fetch, name: str, enabled: bool) -> _Region:
+def _region(client: Any, pricing: Any, fetch: Fetcher, name: str, enabled: bool) -> _RegionData:
     prices = _prices(pricing, fetch, name)
     if not enabled:
-        return _Region(name, prices, {}, {}, {}, "not enabled for this account")
+        return _RegionData(name, prices, {}, {}, {}, "not enabled for this account")
     ec2 = client("ec2", name)
     try:
         machines = fetch.pages(
             f"{name}/types",
-            _listed(ec2.describe_instance_types, "InstanceTypes", read.machine, MaxResults=100),
+            _make_page_reader(
+                ec2.describe_instance_types, "InstanceTypes", read.machine, MaxResults=100
+            ),
         )
         offerings = fetch.pages(
             f"{name}/offerings",
-            _listed(
+            _make_page_reader(
                 ec2.describe_instance_type_offerings,
                 "InstanceTypeOfferings",
                 lambda entry: [entry["InstanceType"], entry["Location"]],
@@ -251,7 +253,7 @@ def _region(client: Any, pricing: Any, fetch: Fetch, name: str, enabled: bool) -
         )
         spot = fetch.pages(
             f"{name}/spot",
-            _listed(
+            _make_page_reader(
                 ec2.describe_spot_price_history,
                 "SpotPriceHistory",
                 read.spot_price,
@@ -260,23 +262,23 @@ def _region(client: Any, pricing: Any, fetch: Fetch, name: str, enabled: bool) -
                 MaxResults=1000,
             ),
         )
-    except _Refused as error:
-        return _Region(name, prices, {}, {}, {}, error.message)
+    except _RegionDenied as error:
+        return _RegionData(name, prices, {}, {}, {}, error.message)
     zones: dict[str, list[str]] = {}
     for machine, zone in offerings:
         zones.setdefault(machine, []).append(zone)
     latest = {(e["type"], e["zone"]): e["usd"] for e in sorted(spot, key=lambda e: e["at"])}
-    return _Region(name, prices, {m["type"]: m for m in machines}, zones, latest)
+    return _RegionData(name, prices, {m["type"]: m for m in machines}, zones, latest)
 
 
-def _prices(pricing: Any, fetch: Fetch, where: str) -> list[dict[str, Any]]:
+def _prices(pricing: Any, fetch: Fetcher, where: str) -> list[dict[str, Any]]:
     """On-demand prices of a region, or of all places of a kind outside the regions."""
     place = {"locationType": where} if where in _PLACES else {"regionCode": where}
     get = _products(pricing, "AmazonEC2", read.machine_price, {**_MACHINES, **place})
     return fetch.pages(f"{where}/prices", get)
 
 
-def _transfers(pricing: Any, fetch: Fetch) -> list[dict[str, Any]]:
+def _transfers(pricing: Any, fetch: Fetcher) -> list[dict[str, Any]]:
     found = []
     for kind in ("AWS Outbound", "InterRegion Outbound", "IntraRegion"):
         wanted = {"transferType": kind}
@@ -290,14 +292,14 @@ def _products(pricing: Any, service: str, reader: Any, wanted: Mapping[str, str]
         {"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()
     ]
     asked = {"ServiceCode": service, "Filters": filters, "FormatVersion": "aws_v1"}
-    return _listed(pricing.get_products, "PriceList", reader, MaxResults=100, **asked)
+    return _make_page_reader(pricing.get_products, "PriceList", reader, MaxResults=100, **asked)
 
 
 # -- rows ----------------------------------------------------------------------------------
 
 
 def _rows(
-    regions: list[_Region], local: list[dict[str, Any]], known: Known
+    regions: list[_RegionData], local: list[dict[str, Any]], known: KnownOffers
 ) -> Iterator[dict[str, Any]]:
     described = {name: facts for region in regions for name, facts in region.machines.items()}
     nearby = {(price["code"], price["type"]): price for price in local}
@@ -311,7 +313,7 @@ def _rows(
                 yield _row(region, machine, zone, basis, facts, here)
 
 
-def _zones(region: _Region, machine: str, known: Known) -> list[tuple[str, str]]:
+def _zones(region: _RegionData, machine: str, known: KnownOffers) -> list[tuple[str, str]]:
     """Zones of a machine in a region, each with how sure it is."""
     if region.refused:
         return known.zones.get((region.name, machine)) or [("", "region")]
@@ -329,7 +331,7 @@ def _local_price(nearby: Mapping[Any, Any], zone: str, machine: str) -> Any:
 
 
 def _facts(
-    machine: str, described: Mapping[str, Any], price: Mapping[str, Any] | None, known: Known
+    machine: str, described: Mapping[str, Any], price: Mapping[str, Any] | None, known: KnownOffers
 ) -> dict[str, Any]:
     """What a machine is: as EC2 describes it anywhere, else as known, else as in its price."""
     if machine in described:
@@ -347,7 +349,7 @@ def _facts(
 
 
 def _row(
-    region: _Region,
+    region: _RegionData,
     machine: str,
     zone: str,
     basis: str,
@@ -358,7 +360,7 @@ def _row(
     source = "aws-price-list" if price else ""
     if basis in ("zone", "local-zone") and not region.refused:
         source = "+".join(filter(None, [source, "ec2-offerings"]))
-    return offer(
+    return make_offer(
         **facts,
         cloud="aws",
         region=region.name,

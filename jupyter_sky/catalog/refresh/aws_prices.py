@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .entries import Bad, accelerator, expect, memory, usd
+from .entries import InvalidEntry, canonical_accelerator, expect, nominal_memory, usd
 
 _BOX = re.compile(r"(?:^|-)BoxUsage(?::|$)")  # not UnusedBox, DedicatedUsage, Reservation
 _MEMORY = re.compile(r"([\d.,]+)\s*GiB", re.IGNORECASE)
@@ -62,13 +62,13 @@ def _tiers(item: Mapping[str, Any], unit: str, *, free: bool = False) -> list[tu
     terms = item["terms"].get("OnDemand") or {}
     dimensions = [d for term in terms.values() for d in term["priceDimensions"].values()]
     if not dimensions:
-        raise Bad("no price")
+        raise InvalidEntry("no price")
     found = []
     for dimension in dimensions:
         expect(dimension["unit"], unit, f"unit is not {unit}")
         prices = dimension["pricePerUnit"]
         if prices and "USD" not in prices:
-            raise Bad("currency is not USD")
+            raise InvalidEntry("currency is not USD")
         found.append((float(dimension.get("beginRange") or 0), usd(prices.get("USD"), free=free)))
     return sorted(found)
 
@@ -125,8 +125,8 @@ def _devices(described: Mapping[str, Any]) -> tuple[str, float | None, float | N
             count = (device.get("LogicalGpuCount") or device["Count"]) * share
             reported = device.get("MemoryInfo", {}).get("SizeInMiB", 0) / 1024 / share or None
             written: str = device["Name"]
-            name = accelerator(_NAMES.get(written, written), reported)
-            gib = memory(name, reported)
+            name = canonical_accelerator(_NAMES.get(written, written), reported)
+            gib = nominal_memory(name, reported)
             return name, count, gib * share if gib else None
     return "", None, None
 

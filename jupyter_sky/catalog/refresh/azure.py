@@ -15,9 +15,17 @@ from urllib.parse import urlsplit
 
 from ...errors import SkyError, SkyRefreshError
 from . import web
-from .entries import Bad, accelerator, expect, offer, read_all, table, usd
-from .fetch import Fetch, today
-from .source import LATER, Fault, Found, Known, Page, missing
+from .entries import (
+    InvalidEntry,
+    canonical_accelerator,
+    expect,
+    make_offer,
+    make_table,
+    read_entries,
+    usd,
+)
+from .fetch import Fetcher, today
+from .source import TRY_LATER_HINT, KnownOffers, Page, Recovery, SourceData, missing_sdk
 
 _PRICES = "https://prices.azure.com/api/retail/prices"
 _VERSION = "2023-01-01-preview"
@@ -42,7 +50,7 @@ _GPUS = (
 
 
 @dataclass(frozen=True)
-class Azure:
+class AzurePrices:
     """Prices of Azure, with azure-mgmt-compute where an account is there.
 
     Parameters
@@ -73,7 +81,7 @@ class Azure:
     def check(self) -> None:
         """Nothing is needed for prices; what an account adds is tried on the way."""
 
-    def fetch(self, fetch: Fetch, known: Known) -> Found:
+    def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
         """Read the sizes, then the prices of each region."""
         notes, sources = [], {"azure-retail-prices": today()}
         sizes: list[dict[str, Any]] = []
@@ -88,13 +96,15 @@ class Azure:
                 "azure: no region is known to ask prices for",
                 hint="az login, and set AZURE_SUBSCRIPTION_ID",
             )
-        session = web.Web()
-        lists = fetch.each(regions, partial(self._prices, session, fetch))
+        session = web.HttpSession()
+        lists = fetch.map(regions, partial(self._prices, session, fetch))
         prices = _by_machine(entry for entries in lists for entry in entries)
         rows = list(_rows(prices, sizes, known))
-        return Found({"offers": table("offers", rows)}, sources, tuple(notes))
+        return SourceData({"offers": make_table("offers", rows)}, sources, tuple(notes))
 
-    def _prices(self, session: web.Web, fetch: Fetch, region: str) -> list[dict[str, Any]]:
+    def _prices(
+        self, session: web.HttpSession, fetch: Fetcher, region: str
+    ) -> list[dict[str, Any]]:
         wanted = (
             "serviceName eq 'Virtual Machines' and priceType eq 'Consumption' "
             f"and armRegionName eq '{region}'"
@@ -103,7 +113,7 @@ class Azure:
 
         def get(link: str | None) -> Page:
             answer = session.json(link or self.prices, None if link else first)
-            records, skipped = read_all(web.member(answer, "Items", list), _price)
+            records, skipped = read_entries(web.get_member(answer, "Items", list), _price)
             following = answer.get("NextPageLink") or None
             if following and urlsplit(following).hostname != urlsplit(self.prices).hostname:
                 raise SkyRefreshError(f"azure: the next page is elsewhere: {following}")
@@ -111,12 +121,12 @@ class Azure:
 
         return fetch.pages(f"{region}/prices", get)
 
-    def _sizes(self, fetch: Fetch) -> list[dict[str, Any]]:
+    def _sizes(self, fetch: Fetcher) -> list[dict[str, Any]]:
         client = self._client()
 
         def get(token: str | None) -> Page:
             pages = client.resource_skus.list().by_page(continuation_token=token)
-            records, skipped = read_all(next(pages, ()), _sizes_of)
+            records, skipped = read_entries(next(pages, ()), _sizes_of)
             sizes = [size for listed in records for size in listed]
             return Page(sizes, pages.continuation_token or None, skipped)
 
@@ -127,7 +137,7 @@ class Azure:
             from azure.identity import DefaultAzureCredential
             from azure.mgmt.compute import ComputeManagementClient
         except ImportError:
-            raise missing("azure", "azure-mgmt-compute", "azure") from None
+            raise missing_sdk("azure", "azure-mgmt-compute", "azure") from None
         subscription = self.subscription or os.environ.get("AZURE_SUBSCRIPTION_ID", "")
         if not subscription:
             raise SkyRefreshError(
@@ -140,28 +150,28 @@ class Azure:
             where["credential_scopes"] = [f"{self.manager}/.default"]  # type: ignore[assignment]
         return ComputeManagementClient(credential, subscription, **where)  # type: ignore[arg-type]
 
-    def explain(self, error: Exception) -> Fault | SkyError:
+    def explain(self, error: Exception) -> Recovery | SkyError:
         """What an exception of azure-core, or of a download, means."""
         try:
             from azure.core import exceptions as azure
         except ImportError:
-            return web.explain(error, "azure")
+            return web.explain_failure(error, "azure")
         if isinstance(error, azure.ClientAuthenticationError):
-            return SkyRefreshError(f"azure: {_first(error)}", hint="az login")
+            return SkyRefreshError(f"azure: {_first_line(error)}", hint="az login")
         if isinstance(error, azure.DecodeError | azure.IncompleteReadError):
-            return Fault.AGAIN
+            return Recovery.RETRY
         if isinstance(error, azure.HttpResponseError):
             if getattr(error, "status_code", None) in (401, 403):
                 hint = "the account needs to read Microsoft.Compute/skus in the subscription"
-                return SkyRefreshError(f"azure: {_first(error)}", hint=hint)
-            return SkyRefreshError(f"azure: {_first(error)}", hint=LATER)
+                return SkyRefreshError(f"azure: {_first_line(error)}", hint=hint)
+            return SkyRefreshError(f"azure: {_first_line(error)}", hint=TRY_LATER_HINT)
         if isinstance(error, azure.AzureError):
             hint = "check the network"
-            return SkyRefreshError(f"azure: cannot be reached: {_first(error)}", hint=hint)
-        return web.explain(error, "azure")
+            return SkyRefreshError(f"azure: cannot be reached: {_first_line(error)}", hint=hint)
+        return web.explain_failure(error, "azure")
 
 
-def _first(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -194,7 +204,7 @@ def _sizes_of(sku: Any) -> list[dict[str, Any]] | None:
     able = {each.name: each.value for each in sku.capabilities or ()}
     vcpus = able.get("vCPUsAvailable") or able.get("vCPUs")
     if not sku.name or vcpus is None:
-        raise Bad("a field is missing")
+        raise InvalidEntry("a field is missing")
     facts = {
         "type": sku.name,
         "vcpus": float(vcpus),
@@ -235,7 +245,7 @@ def _by_machine(entries: Iterable[dict[str, Any]]) -> dict[tuple[str, str, bool]
 def _rows(
     prices: Mapping[tuple[str, str, bool], float],
     sizes: Iterable[Mapping[str, Any]],
-    known: Known,
+    known: KnownOffers,
 ) -> Iterator[dict[str, Any]]:
     listed = {(size["region"], size["type"]): size for size in sizes}
     sold = {(region, machine) for region, machine, _ in prices}
@@ -244,7 +254,7 @@ def _rows(
         facts = _facts(machine, size, known)
         price, spot = prices.get((region, machine, False)), prices.get((region, machine, True))
         for zone, basis in _zones(region, machine, size, known):
-            yield offer(
+            yield make_offer(
                 **facts,
                 cloud="azure",
                 region=region,
@@ -261,7 +271,7 @@ def _rows(
 
 
 def _zones(
-    region: str, machine: str, size: Mapping[str, Any] | None, known: Known
+    region: str, machine: str, size: Mapping[str, Any] | None, known: KnownOffers
 ) -> list[tuple[str, str]]:
     """Zones by the numbers that this subscription gives them, as in ``eastus-1``."""
     if size is None:
@@ -270,7 +280,7 @@ def _zones(
     return zones or [("", "region")]
 
 
-def _facts(machine: str, size: Mapping[str, Any] | None, known: Known) -> dict[str, Any]:
+def _facts(machine: str, size: Mapping[str, Any] | None, known: KnownOffers) -> dict[str, Any]:
     """What a size is. Of its accelerators the API gives no name, so what is known goes first."""
     before = known.machines.get(machine, {})
     if size is None:
@@ -287,6 +297,6 @@ def _facts(machine: str, size: Mapping[str, Any] | None, known: Known) -> dict[s
         return facts | {name: before[name] for name in names}
     for pattern, gpu, memory in _GPUS if size["gpus"] else ():
         if re.search(pattern, machine):
-            values = (accelerator(gpu), size["gpus"], float(memory))
+            values = (canonical_accelerator(gpu), size["gpus"], float(memory))
             return facts | dict(zip(names, values, strict=True))
     return facts

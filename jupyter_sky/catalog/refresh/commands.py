@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import SkyError, SkyRefreshError, SkyUsageError, suggest
-from ..facts import OLD_DAYS
-from .run import STATES, Outcome, refresh, sources
+from ..facts import STALE_DAYS
+from .run import STATES, RefreshOutcome, refresh, sources
 from .shelf import KEEP_HOURS
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ USAGE = "catalog refresh [CLOUD ...] [--dry-run] [--force]"
 OPTIONS = ("--dry-run", "--force")
 
 
-class Report:
+class RefreshReport:
     """What a refresh has done: a table of the clouds, and one of what is worth knowing.
 
     Parameters
@@ -32,7 +32,7 @@ class Report:
     nothing to do
     """
 
-    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, outcomes: Sequence[RefreshOutcome]) -> None:
         self.outcomes = tuple(outcomes)
 
     @property
@@ -63,7 +63,7 @@ class Report:
         return "".join(table._repr_html_() for table in self.tables)
 
 
-def _row(outcome: Outcome) -> tuple[object, ...]:
+def _row(outcome: RefreshOutcome) -> tuple[object, ...]:
     diff = outcome.diff
     if diff is None:
         return (outcome.cloud, outcome.state, *[""] * 6)
@@ -72,7 +72,7 @@ def _row(outcome: Outcome) -> tuple[object, ...]:
     return (outcome.cloud, outcome.state, diff.after, *counts, skipped)
 
 
-def _details(outcome: Outcome) -> Iterable[tuple[str, str]]:
+def _details(outcome: RefreshOutcome) -> Iterable[tuple[str, str]]:
     if outcome.error is not None:
         yield "why", outcome.error.message
         if outcome.error.hint:
@@ -86,7 +86,7 @@ def _details(outcome: Outcome) -> Iterable[tuple[str, str]]:
     yield from (("note", note) for note in outcome.notes)
 
 
-def command(words: Sequence[str]) -> Report:
+def command(words: Sequence[str]) -> RefreshReport:
     """Carry out ``catalog refresh``.
 
     Without names, every cloud is tried and those that cannot be read are reported. A cloud that
@@ -119,7 +119,7 @@ def command(words: Sequence[str]) -> Report:
         print(f"interrupted: the catalog is as it was; pages are kept for {KEEP_HOURS:g} hours")
         raise
     failed = [outcome.error for outcome in outcomes if outcome.error is not None]
-    report = Report(outcomes)
+    report = RefreshReport(outcomes)
     if len(failed) == len(outcomes) == 1:
         raise failed[0]
     if failed and (names or len(failed) == len(outcomes)):
@@ -128,7 +128,7 @@ def command(words: Sequence[str]) -> Report:
     return report
 
 
-def _together(outcomes: Sequence[Outcome], failed: Sequence[SkyError]) -> SkyError:
+def _together(outcomes: Sequence[RefreshOutcome], failed: Sequence[SkyError]) -> SkyError:
     names = ", ".join(outcome.cloud for outcome in outcomes if outcome.state == STATES[2])
     return SkyRefreshError(f"{len(failed)} of {len(outcomes)} clouds not refreshed: {names}")
 
@@ -143,16 +143,16 @@ def show() -> Table:
     from ...widgets.table import Table
     from .. import load
     from ..loading import user_directory
-    from .held import held
+    from .held import find_coverage
 
     catalog = load()
-    rows = held(catalog, user_directory())
-    old = [row for row in rows if row.days is not None and row.days > OLD_DAYS]
+    rows = find_coverage(catalog, user_directory())
+    old = [row for row in rows if row.days is not None and row.days > STALE_DAYS]
     readable = [row.cloud for row in old if row.cloud in sources()]
     notes = list(catalog.problems)
     if old:
         names = ", ".join(row.cloud for row in old)
-        notes.append(f"prices older than {OLD_DAYS} days: {names}")
+        notes.append(f"prices older than {STALE_DAYS} days: {names}")
     if readable:
         notes.append(f"fetch them anew: jupyter sky catalog refresh {' '.join(readable)}")
     columns = ("cloud", "offers", "priced", "regions", "types", "yours", "days old", "from")

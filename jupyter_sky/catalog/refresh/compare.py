@@ -16,7 +16,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PriceChange:
     """A price before and after."""
 
     region: str
@@ -36,7 +36,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Diff:
+class OfferDiff:
     """Differences between two lists of offers of one cloud.
 
     Offers are counted once for each instance type and region, whatever the number of zones, and
@@ -71,7 +71,7 @@ class Diff:
     repriced: int
     spot_repriced: int
     far: int
-    largest: tuple[Change, ...]
+    largest: tuple[PriceChange, ...]
 
     @property
     def common(self) -> int:
@@ -79,7 +79,7 @@ class Diff:
         return self.before - self.gone
 
 
-def compare(old: pa.Table, new: pa.Table) -> Diff:
+def compare(old: pa.Table, new: pa.Table) -> OfferDiff:
     """Compare two tables of offers.
 
     Parameters
@@ -91,7 +91,7 @@ def compare(old: pa.Table, new: pa.Table) -> Diff:
     changes = list(_changes(before, after, spot=False))
     spot = list(_changes(_prices(old, "spot_usd_h"), _prices(new, "spot_usd_h"), spot=True))
     ranked = sorted(changes, key=_weight) or sorted(spot, key=_weight)
-    return Diff(
+    return OfferDiff(
         before=len(before),
         after=len(after),
         new=len(after.keys() - before.keys()),
@@ -103,7 +103,7 @@ def compare(old: pa.Table, new: pa.Table) -> Diff:
     )
 
 
-def _weight(change: Change) -> tuple[float, str, str]:
+def _weight(change: PriceChange) -> tuple[float, str, str]:
     return -abs(change.percent), change.region, change.instance_type
 
 
@@ -119,8 +119,8 @@ def _prices(rows: pa.Table, column: str) -> dict[Key, float]:
 
 def _changes(
     before: Mapping[Key, float], after: Mapping[Key, float], *, spot: bool
-) -> Iterator[Change]:
+) -> Iterator[PriceChange]:
     for key, price in after.items():
         old = before.get(key)
         if old is not None and abs(price - old) > _TOLERANCE * old:
-            yield Change(*key, spot, old, price)
+            yield PriceChange(*key, spot, old, price)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Bad(ValueError):
+class InvalidEntry(ValueError):
     """An entry that makes no sense; the message is the reason that is counted."""
 
 
-def read_all(
+def read_entries(
     entries: Iterable[Any], read: Callable[[Any], Any]
 ) -> tuple[list[Any], dict[str, int]]:
     """Records of the entries that make sense, and how many do not, by reason.
@@ -28,18 +28,18 @@ def read_all(
     entries
         What the cloud has sent.
     read
-        Turns one entry into a record, into None when it is not wanted, or raises `Bad`.
+        Turns one entry into a record, into None when it is not wanted, or raises `InvalidEntry`.
 
     Examples
     --------
-    >>> read_all([{"usd": "0.1"}, {"usd": "-1"}, {}], lambda entry: usd(entry["usd"]))
+    >>> read_entries([{"usd": "0.1"}, {"usd": "-1"}, {}], lambda entry: usd(entry["usd"]))
     ([0.1], {'negative price': 1, 'a field is missing': 1})
     """
     records, skipped = [], Counter[str]()
     for entry in entries:
         try:
             record = read(entry)
-        except Bad as bad:
+        except InvalidEntry as bad:
             skipped[str(bad)] += 1
         except (LookupError, AttributeError):
             skipped["a field is missing"] += 1
@@ -60,17 +60,17 @@ def usd(value: Any, *, free: bool = False) -> float:
         For a price that is missing, not a number, negative or zero.
     """
     if value is None or value == "":
-        raise Bad("no price")
+        raise InvalidEntry("no price")
     try:
         price = float(value)
     except (TypeError, ValueError):
-        raise Bad("price is not a number") from None
+        raise InvalidEntry("price is not a number") from None
     if not math.isfinite(price):
-        raise Bad("price is not a number")
+        raise InvalidEntry("price is not a number")
     if price < 0:
-        raise Bad("negative price")
+        raise InvalidEntry("negative price")
     if price == 0 and not free:
-        raise Bad("no price")
+        raise InvalidEntry("no price")
     return price
 
 
@@ -78,10 +78,10 @@ def expect(value: Any, wanted: str | tuple[str, ...], reason: str) -> None:
     """Refuse an entry whose unit or currency is not the one that we reckon in."""
     allowed = (wanted,) if isinstance(wanted, str) else wanted
     if value not in allowed:
-        raise Bad(reason)
+        raise InvalidEntry(reason)
 
 
-def accelerator(name: str, memory_gib: float | None = None) -> str:
+def canonical_accelerator(name: str, memory_gib: float | None = None) -> str:
     """Canonical name of an accelerator, told from its sisters by its memory.
 
     A name that the registry does not have is kept as the cloud writes it: a new machine must not
@@ -105,7 +105,7 @@ def accelerator(name: str, memory_gib: float | None = None) -> str:
     return found.name
 
 
-def memory(name: str, otherwise: float | None = None) -> float | None:
+def nominal_memory(name: str, otherwise: float | None = None) -> float | None:
     """Nominal GiB of one accelerator; what a cloud reports is what its driver leaves of that.
 
     Examples
@@ -119,14 +119,14 @@ def memory(name: str, otherwise: float | None = None) -> float | None:
         return otherwise
 
 
-def offer(**facts: Any) -> dict[str, Any]:
+def make_offer(**facts: Any) -> dict[str, Any]:
     """One row of offers, with a flag when spot costs more than on demand."""
     spot, price = facts.get("spot_usd_h"), facts.get("on_demand_usd_h")
     above = spot is not None and price is not None and spot > price
     return {"kind": "vm", **facts, "spot_above_on_demand": above}
 
 
-def table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+def make_table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Rows as a table of the catalog."""
     import pyarrow as pa
 

@@ -10,9 +10,9 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from ...errors import SkyError, SkyRefreshError
-from .progress import Progress
-from .shelf import Shelf
-from .source import LATER, Fault, Page
+from .progress import RefreshProgress
+from .shelf import PageCache
+from .source import TRY_LATER_HINT, Page, Recovery
 
 _TRIES = 4  # of one page whose body is damaged; refusals and throttling are the SDKs' to retry
 _PAUSE = 1.0  # seconds before the second try; each further pause is twice as long
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Fetch:
+class Fetcher:
     """Reads lists to their end, wherever an earlier run has left off.
 
     Parameters
@@ -47,17 +47,17 @@ class Fetch:
 
     def __init__(
         self,
-        shelf: Shelf,
-        explain: Callable[[Exception], Fault | SkyError],
-        progress: Progress | None = None,
+        shelf: PageCache,
+        explain: Callable[[Exception], Recovery | SkyError],
+        progress: RefreshProgress | None = None,
         *,
         workers: int = 4,
         pause: float = _PAUSE,
     ) -> None:
         self.skipped: Counter[str] = Counter()
         self.resumed = 0
-        self.progress = progress or Progress("", quiet=True)
-        self._shelf, self._explain = shelf, explain
+        self.progress = progress or RefreshProgress("", quiet=True)
+        self._cache, self._explain = shelf, explain
         self._workers, self._pause = workers, pause
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -77,25 +77,25 @@ class Fetch:
         SkyError
             For a request that fails for good. Pages that came before it stay on the shelf.
         """
-        have = self._shelf.pages(name)
+        have = self._cache.pages(name)
         with self._lock:
             self.resumed += len(have)
         restarts = 0
         while not have or have[-1].next is not None:
             try:
-                page = self._one(get, have[-1].next if have else None)
+                page = self._fetch_page(get, have[-1].next if have else None)
             except _Restart as restart:
                 if restarts or not have:
                     raise SkyRefreshError(
-                        f"{name}: the list ended half-way: {restart}", hint=LATER
+                        f"{name}: the list ended half-way: {restart}", hint=TRY_LATER_HINT
                     ) from restart
                 restarts += 1
-                self._shelf.drop(name)
+                self._cache.drop(name)
                 have = []
                 continue
             if page.next is not None and page.next in {earlier.next for earlier in have}:
-                raise SkyRefreshError(f"{name}: its pages go round in circles", hint=LATER)
-            self._shelf.put(name, len(have), page)
+                raise SkyRefreshError(f"{name}: its pages go round in circles", hint=TRY_LATER_HINT)
+            self._cache.put(name, len(have), page)
             have.append(page)
         for page in have:
             self.skip(page.skipped)
@@ -106,7 +106,7 @@ class Fetch:
         with self._lock:
             self.skipped.update(counts)
 
-    def each(self, items: Iterable[Item], work: Callable[[Item], Result]) -> list[Result]:
+    def map(self, items: Iterable[Item], work: Callable[[Item], Result]) -> list[Result]:
         """Results of `work` for each item, in order; several at a time, shown as progress.
 
         The first failure, or an interrupt, stops the others after the page they are at.
@@ -133,7 +133,7 @@ class Fetch:
         self.progress.step(str(item))
         return result
 
-    def _one(self, get: Callable[[str | None], Page], token: str | None) -> Page:
+    def _fetch_page(self, get: Callable[[str | None], Page], token: str | None) -> Page:
         for attempt in range(1, _TRIES + 1):
             if self._stop.is_set():
                 raise SkyRefreshError("stopped")
@@ -143,13 +143,14 @@ class Fetch:
                 raise
             except Exception as error:
                 meaning = self._explain(error)
-                if meaning is Fault.RESTART:
+                if meaning is Recovery.RESTART:
                     raise _Restart(str(error)) from error
                 if isinstance(meaning, SkyError):
                     raise meaning from error
                 if attempt == _TRIES:
                     raise SkyRefreshError(
-                        f"the answer was damaged {_TRIES} times: {_brief(error)}", hint=LATER
+                        f"the answer was damaged {_TRIES} times: {_format_error(error)}",
+                        hint=TRY_LATER_HINT,
                     ) from error
                 self._stop.wait(self._pause * 2 ** (attempt - 1))
         raise AssertionError("every try returns or raises")
@@ -159,7 +160,7 @@ class _Restart(Exception):
     """The token is no longer good."""
 
 
-def _brief(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:200]}"
 

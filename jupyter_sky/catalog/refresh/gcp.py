@@ -15,12 +15,12 @@ from typing import Any
 from ...errors import SkyError, SkyRefreshError
 from . import gcp_skus as skus
 from . import web
-from .entries import accelerator, memory, offer, read_all, table
-from .fetch import Fetch, today
-from .source import LATER, Fault, Found, Known, Page, missing
+from .entries import canonical_accelerator, make_offer, make_table, nominal_memory, read_entries
+from .fetch import Fetcher, today
+from .source import TRY_LATER_HINT, KnownOffers, Page, Recovery, SourceData, missing_sdk
 
 _COMPUTE_ENGINE = "services/6F81-5844-456A"
-_PATIENCE = 300.0  # seconds that one page may take with its retries
+_TIMEOUT_SECONDS = 300.0  # seconds that one page may take with its retries
 _SOURCES = ("gcp-billing-catalog", "gcp-machine-types")
 _VENDORS = {  # by series; where one series has machines of several vendors it is not here
     "a2": "Intel", "a3": "Intel", "a4": "Intel", "c2": "Intel", "c3": "Intel", "c4": "Intel",
@@ -32,7 +32,7 @@ _VENDORS = {  # by series; where one series has machines of several vendors it i
 
 
 @dataclass(frozen=True)
-class Gcp:
+class GcpPrices:
     """Prices of Google Cloud, with google-cloud-billing and google-cloud-compute.
 
     Parameters
@@ -65,7 +65,7 @@ class Gcp:
             import google.cloud.compute_v1  # noqa: F401
         except ImportError:
             packages = "google-cloud-billing and google-cloud-compute"
-            raise missing("gcp", packages, "gcp") from None
+            raise missing_sdk("gcp", packages, "gcp") from None
         self._identity()
 
     def _identity(self) -> tuple[Any, str]:
@@ -92,9 +92,9 @@ class Gcp:
             )
         return credentials, project
 
-    def fetch(self, fetch: Fetch, known: Known) -> Found:
+    def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
         """Read the four lists and add up what each machine costs."""
-        lists = fetch.each(("SKUs", "machine types", "accelerators", "zones"), self._reader(fetch))
+        lists = fetch.map(("SKUs", "machine types", "accelerators", "zones"), self._reader(fetch))
         priced, machines, gpus, zones = lists
         prices = skus.index(priced)
         up = {zone["name"] for zone in zones}
@@ -105,9 +105,9 @@ class Gcp:
         if unpriced:
             notes.append(f"{unpriced} rows without a price: a part of the machine has no SKU")
         dates: dict[str, str] = {name: today() for name in _SOURCES}
-        return Found({"offers": table("offers", rows)}, dates, tuple(notes))
+        return SourceData({"offers": make_table("offers", rows)}, dates, tuple(notes))
 
-    def _reader(self, fetch: Fetch) -> Any:
+    def _reader(self, fetch: Fetcher) -> Any:
         from google.cloud import billing_v1, compute_v1  # type: ignore[attr-defined]
 
         credentials, project = self._identity()
@@ -127,19 +127,19 @@ class Gcp:
             "accelerators": (accelerators.aggregated_list, place, _accelerators),
             "zones": (zones.list, place, _zone),
         }
-        return lambda name: fetch.pages(name, _listed(*calls[name]))
+        return lambda name: fetch.pages(name, _make_page_reader(*calls[name]))
 
-    def explain(self, error: Exception) -> Fault | SkyError:
+    def explain(self, error: Exception) -> Recovery | SkyError:
         """What an exception of google-api-core or google-auth means."""
         from google.api_core import exceptions as api
         from google.auth.exceptions import GoogleAuthError
         from google.protobuf.json_format import ParseError
 
         error = getattr(error, "cause", None) or error  # a RetryError wraps the last failure
-        if isinstance(error, (ParseError, *web.DAMAGED)):
-            return Fault.AGAIN
+        if isinstance(error, (ParseError, *web.INVALID_RESPONSES)):
+            return Recovery.RETRY
         if isinstance(error, api.BadRequest) and "token" in str(error).lower():
-            return Fault.RESTART
+            return Recovery.RESTART
         if isinstance(error, api.Unauthorized | api.Forbidden | GoogleAuthError):
             hint = (
                 "gcloud auth application-default login; the account needs compute.viewer and the "
@@ -147,22 +147,22 @@ class Gcp:
             )
             return SkyRefreshError(f"gcp: {error}", hint=hint)
         if isinstance(error, api.GoogleAPICallError):
-            return SkyRefreshError(f"gcp: {error}", hint=LATER)
+            return SkyRefreshError(f"gcp: {error}", hint=TRY_LATER_HINT)
         return SkyRefreshError(f"gcp: cannot be reached: {error}", hint="check the network")
 
 
-def _listed(call: Any, asked: Mapping[str, Any], reader: Any) -> Any:
+def _make_page_reader(call: Any, asked: Mapping[str, Any], reader: Any) -> Any:
     """A function that gets one page of a list of Google's."""
     from google.api_core.retry import Retry, if_transient_error
 
-    patience = Retry(if_transient_error, initial=1.0, maximum=60.0, timeout=_PATIENCE)
+    patience = Retry(if_transient_error, initial=1.0, maximum=60.0, timeout=_TIMEOUT_SECONDS)
 
     def get(token: str | None) -> Page:
         request = {**asked, "page_token": token or ""}
         answer = next(iter(call(request=request, retry=patience).pages))
         entries = getattr(answer, "skus", None) or answer.items
         listed = entries.items() if hasattr(entries, "items") else entries
-        records, skipped = read_all(listed, reader)
+        records, skipped = read_entries(listed, reader)
         flat = [each for record in records for each in record]
         return Page(flat, answer.next_page_token or None, skipped)
 
@@ -220,13 +220,13 @@ def _zone(zone: Any) -> list[dict[str, Any]] | None:
 
 
 def _rows(
-    prices: skus.Prices, machines: Iterable[Mapping[str, Any]], known: Known
+    prices: skus.Prices, machines: Iterable[Mapping[str, Any]], known: KnownOffers
 ) -> Iterator[dict[str, Any]]:
     for machine in machines:
         region = machine["zone"].rpartition("-")[0]
         name, before = machine["name"], known.machines.get(machine["name"], {})
-        gpu = accelerator(machine["gpu"]) if machine["gpu"] else ""
-        yield offer(
+        gpu = canonical_accelerator(machine["gpu"]) if machine["gpu"] else ""
+        yield make_offer(
             **_priced(partial(_sum, prices, region, machine)),
             region=region,
             zone=machine["zone"],
@@ -237,7 +237,7 @@ def _rows(
             cpu_vendor=before.get("cpu_vendor") or _VENDORS.get(name.partition("-")[0], ""),
             accelerator=gpu,
             accelerator_count=machine["gpu_count"],
-            accelerator_memory_gib=memory(gpu) if gpu else None,
+            accelerator_memory_gib=nominal_memory(gpu) if gpu else None,
             source="+".join(_SOURCES),
         )
 
@@ -250,20 +250,20 @@ def _attached(
     for gpu in gpus:
         if gpu["name"] not in _ATTACHED:
             continue
-        alone = _alone(prices, gpu)
+        alone = _make_gpu_row(prices, gpu)
         yield alone
         count = 1
         while count <= max(1, gpu["most"]):
             host = carriers.get((gpu["zone"], f"n1-standard-{8 * count}"))
             if host is not None:
-                yield _carried(alone, host, count)
+                yield _make_hosted_gpu_row(alone, host, count)
             count *= 2
 
 
-def _alone(prices: skus.Prices, gpu: Mapping[str, Any]) -> dict[str, Any]:
+def _make_gpu_row(prices: skus.Prices, gpu: Mapping[str, Any]) -> dict[str, Any]:
     name, region = gpu["name"], gpu["zone"].rpartition("-")[0]
-    canonical = accelerator(name)
-    return offer(
+    canonical = canonical_accelerator(name)
+    return make_offer(
         **_priced(lambda usage: prices.get((region, usage, f"gpu/{name}"))),
         region=region,
         zone=gpu["zone"],
@@ -273,12 +273,14 @@ def _alone(prices: skus.Prices, gpu: Mapping[str, Any]) -> dict[str, Any]:
         cpu_vendor="Intel",
         accelerator=canonical,
         accelerator_count=1.0,
-        accelerator_memory_gib=memory(canonical),
+        accelerator_memory_gib=nominal_memory(canonical),
         source="gcp-billing-catalog",
     )
 
 
-def _carried(gpu: Mapping[str, Any], host: Mapping[str, Any], count: int) -> dict[str, Any]:
+def _make_hosted_gpu_row(
+    gpu: Mapping[str, Any], host: Mapping[str, Any], count: int
+) -> dict[str, Any]:
     """An N1 machine with GPUs, under the name that the catalog gives it."""
 
     def both(column: str) -> float | None:
@@ -288,7 +290,7 @@ def _carried(gpu: Mapping[str, Any], host: Mapping[str, Any], count: int) -> dic
 
     names = ("accelerator", "accelerator_memory_gib", "price_date", "spot_scope", "spot_date")
     facts = {**host, **{name: gpu[name] for name in names}}
-    return offer(
+    return make_offer(
         **facts
         | {
             "instance_type": f"{host['instance_type']}+{gpu['accelerator']}:{count}",

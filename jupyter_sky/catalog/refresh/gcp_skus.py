@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from .entries import Bad, expect, usd
+from .entries import InvalidEntry, expect, usd
 
 _SPOT = re.compile(r"^(?:Spot )?Preemptible ")
 _ON_SPOT = re.compile(r" attached to (?:Spot )?Preemptible VMs")
@@ -117,7 +117,7 @@ def _hourly(sku: Mapping[str, Any], what: str) -> float:
     expression = sku["pricingInfo"][-1]["pricingExpression"]
     rates = expression["tieredRates"]
     if not rates:
-        raise Bad("no price")
+        raise InvalidEntry("no price")
     money = rates[-1]["unitPrice"]
     expect(money.get("currencyCode", "USD"), "USD", "currency is not USD")
     price = usd(int(money.get("units") or 0) + (money.get("nanos") or 0) / 1e9)

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..catalog import Catalog
-    from ..files import Meta
+    from ..files import PartMetadata
 
 _COUNTS = ("offers", "priced", "regions", "types", "yours")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Coverage:
     """What the catalog holds of one cloud.
 
     Attributes
@@ -47,7 +47,7 @@ class Held:
     origin: str
 
 
-def refreshed(folder: Path) -> Iterator[Meta]:
+def read_refreshed(folder: Path) -> Iterator[PartMetadata]:
     """Parts of what was refreshed. A damaged one is passed over: a refresh writes it anew."""
     from .. import files
 
@@ -58,7 +58,7 @@ def refreshed(folder: Path) -> Iterator[Meta]:
             continue
 
 
-def readable(folder: Path, meta: Meta, table: str) -> pa.Table | None:
+def read_if_valid(folder: Path, meta: PartMetadata, table: str) -> pa.Table | None:
     """A table of a part of what was refreshed; None also when it is damaged."""
     from .. import files
 
@@ -68,7 +68,7 @@ def readable(folder: Path, meta: Meta, table: str) -> pa.Table | None:
         return None
 
 
-def present(folder: Path, base: Path | None, cloud: str, table: str) -> pa.Table:
+def read_current(folder: Path, base: Path | None, cloud: str, table: str) -> pa.Table:
     """Rows of a table that the catalog holds now of a cloud: refreshed before, else shipped.
 
     The user's own offers and discounts are not among them: a refresh compares list prices.
@@ -86,7 +86,11 @@ def present(folder: Path, base: Path | None, cloud: str, table: str) -> pa.Table
     from ..schema import schema
 
     shipped = base or loading.shipped_directory()
-    layers = [readable(folder, meta, table) for meta in refreshed(folder) if cloud in meta.clouds]
+    layers = [
+        read_if_valid(folder, meta, table)
+        for meta in read_refreshed(folder)
+        if cloud in meta.clouds
+    ]
     layers += [files.read(shipped, m, table) for m in files.parts(shipped) if cloud in m.clouds]
     for rows in layers:
         if rows is not None:
@@ -95,7 +99,7 @@ def present(folder: Path, base: Path | None, cloud: str, table: str) -> pa.Table
     return schema(table).empty_table()
 
 
-def held(catalog: Catalog, folder: Path) -> list[Held]:
+def find_coverage(catalog: Catalog, folder: Path) -> list[Coverage]:
     """What a catalog holds, cloud by cloud.
 
     Parameters
@@ -107,7 +111,7 @@ def held(catalog: Catalog, folder: Path) -> list[Held]:
     """
 
     rows = catalog.table("offers")
-    fresh = {cloud for meta in refreshed(folder) for cloud in meta.clouds}
+    fresh = {cloud for meta in read_refreshed(folder) for cloud in meta.clouds}
     counts: dict[str, dict[str, int]] = {}
     seen: set[tuple[str, str, str]] = set()
     names = ("cloud", "region", "instance_type", "source", "on_demand_usd_h")
@@ -126,5 +130,5 @@ def held(catalog: Catalog, folder: Path) -> list[Held]:
     for cloud, count in sorted(counts.items()):
         origin = "refreshed" if cloud in fresh else "shipped"
         origin = "yours" if count["yours"] == count["offers"] else origin
-        found.append(Held(cloud=cloud, days=catalog.age(cloud), origin=origin, **count))
+        found.append(Coverage(cloud=cloud, days=catalog.age(cloud), origin=origin, **count))
     return found

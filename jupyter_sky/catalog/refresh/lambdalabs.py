@@ -10,9 +10,17 @@ from typing import Any
 
 from ...errors import SkyError, SkyRefreshError
 from . import web
-from .entries import Bad, accelerator, memory, offer, read_all, table, usd
-from .fetch import Fetch, today
-from .source import Fault, Found, Known, Page
+from .entries import (
+    InvalidEntry,
+    canonical_accelerator,
+    make_offer,
+    make_table,
+    nominal_memory,
+    read_entries,
+    usd,
+)
+from .fetch import Fetcher, today
+from .source import KnownOffers, Page, Recovery, SourceData
 
 _TYPES = "https://cloud.lambda.ai/api/v1/instance-types"
 _GPU = re.compile(r"(?P<name>.+?) \((?P<memory>\d+) GB(?P<form> [^)]*)?\)")
@@ -20,7 +28,7 @@ _NO_GPU = {"", "N/A"}
 
 
 @dataclass(frozen=True)
-class Lambda:
+class LambdaPrices:
     """Prices of Lambda, by its public API.
 
     Parameters
@@ -50,22 +58,22 @@ class Lambda:
     def _key(self) -> str:
         return self.key or os.environ.get("LAMBDA_API_KEY", "")
 
-    def fetch(self, fetch: Fetch, known: Known) -> Found:
+    def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
         """Read the one list that there is."""
-        session = web.Web({"Authorization": f"Bearer {self._key()}"})
+        session = web.HttpSession({"Authorization": f"Bearer {self._key()}"})
 
         def get(_: str | None) -> Page:
-            listed = web.member(session.json(self.types), "data", dict)
-            return Page(*_split(read_all(listed.values(), _read)))
+            listed = web.get_member(session.json(self.types), "data", dict)
+            return Page(*_split(read_entries(listed.values(), _read)))
 
-        types = fetch.each(["types"], lambda name: fetch.pages(name, get))[0]
+        types = fetch.map(["types"], lambda name: fetch.pages(name, get))[0]
         rows = [row for each in types for row in _rows(each, known)]
         note = "regions are those with free machines now, and those known before"
-        return Found({"offers": table("offers", rows)}, {"lambda-api": today()}, (note,))
+        return SourceData({"offers": make_table("offers", rows)}, {"lambda-api": today()}, (note,))
 
-    def explain(self, error: Exception) -> Fault | SkyError:
+    def explain(self, error: Exception) -> Recovery | SkyError:
         """What a failed request means."""
-        return web.explain(error, "lambda")
+        return web.explain_failure(error, "lambda")
 
 
 def _split(read: tuple[list[Any], dict[str, int]]) -> tuple[list[Any], None, dict[str, int]]:
@@ -77,7 +85,7 @@ def _read(entry: Mapping[str, Any]) -> dict[str, Any]:
     able = described["specs"]
     cents = described["price_cents_per_hour"]
     if not isinstance(cents, int | float):
-        raise Bad("price is not a number")
+        raise InvalidEntry("price is not a number")
     label = described.get("gpu_description", "")
     name, gib = _gpu(label) if label not in _NO_GPU else ("", None)
     return {
@@ -96,20 +104,20 @@ def _gpu(label: str) -> tuple[str, float | None]:
     """Canonical name and GiB of ``H100 (80 GB PCIe)``; the form tells some models apart."""
     match = _GPU.fullmatch(label)
     if match is None:
-        return accelerator(label), None
+        return canonical_accelerator(label), None
     gib = float(match["memory"])
     for name in (f"{match['name']}{match['form'] or ''}", match["name"]):
-        found = accelerator(name, gib)
-        if memory(found) is not None:
-            return found, memory(found)
+        found = canonical_accelerator(name, gib)
+        if nominal_memory(found) is not None:
+            return found, nominal_memory(found)
     return match["name"], gib
 
 
-def _rows(record: Mapping[str, Any], known: Known) -> Iterator[dict[str, Any]]:
+def _rows(record: Mapping[str, Any], known: KnownOffers) -> Iterator[dict[str, Any]]:
     before = {region for region, machine in known.zones if machine == record["type"]}
     gpu = record["gpu"] if record["gpus"] else ""
     for region in sorted(before | set(record["regions"])) or [""]:
-        yield offer(
+        yield make_offer(
             cloud="lambda",
             region=region,
             instance_type=record["type"],

@@ -10,7 +10,7 @@ from typing import Any
 _EVERY = 2.0  # seconds between plain lines
 
 
-class Progress:
+class RefreshProgress:
     """A bar whose length grows as more to do is found.
 
     Parameters
@@ -34,7 +34,7 @@ class Progress:
         self._shown = 0.0
         self._lock = threading.Lock()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> RefreshProgress:
         if not self.quiet:
             self._bar = _bar(self.label)
         return self

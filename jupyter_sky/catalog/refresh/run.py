@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 
 from ...errors import SkyError, SkyRefreshError, SkyUsageError, suggest
 from . import held
-from .compare import Diff, compare
-from .fetch import Fetch
-from .progress import Progress
-from .shelf import Shelf
-from .source import LATER, Found, Known, Source
+from .compare import OfferDiff, compare
+from .fetch import Fetcher
+from .progress import RefreshProgress
+from .shelf import PageCache
+from .source import TRY_LATER_HINT, KnownOffers, PriceSource, SourceData
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FEWEST = 0.7  # of the offers before; fewer and something has gone wrong
-_FARTHEST = 0.3  # of the offers may cost thrice or a third of what they did
+_MIN_SHARE_LEFT = 0.7  # of the offers before; fewer and something has gone wrong
+_MAX_SHARE_FAR = 0.3  # of the offers may cost thrice or a third of what they did
 
 STATES = ("refreshed", "dry run", "not refreshed")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RefreshOutcome:
     """What became of one cloud.
 
     Attributes
@@ -49,7 +49,7 @@ class Outcome:
 
     cloud: str
     state: str
-    diff: Diff | None = None
+    diff: OfferDiff | None = None
     rows: int = 0
     skipped: Mapping[str, int] | None = None
     resumed: int = 0
@@ -57,14 +57,14 @@ class Outcome:
     error: SkyError | None = None
 
 
-def sources() -> dict[str, Source]:
+def sources() -> dict[str, PriceSource]:
     """All sources by cloud; no SDK is imported."""
-    from .aws import Aws
-    from .azure import Azure
-    from .gcp import Gcp
-    from .lambdalabs import Lambda
+    from .aws import AwsPrices
+    from .azure import AzurePrices
+    from .gcp import GcpPrices
+    from .lambdalabs import LambdaPrices
 
-    known: tuple[Source, ...] = (Aws(), Azure(), Gcp(), Lambda())
+    known: tuple[PriceSource, ...] = (AwsPrices(), AzurePrices(), GcpPrices(), LambdaPrices())
     return {source.cloud: source for source in known}
 
 
@@ -75,10 +75,10 @@ def refresh(
     force: bool = False,
     directory: Path | str | None = None,
     base: Path | None = None,
-    known: Mapping[str, Source] | None = None,
+    known: Mapping[str, PriceSource] | None = None,
     quiet: bool = False,
     pause: float = 1.0,
-) -> list[Outcome]:
+) -> list[RefreshOutcome]:
     """Fetch what clouds sell and put it in place of what the catalog holds of them.
 
     A cloud that fails stays as it is; the others go on. What was fetched of it is kept for some
@@ -132,12 +132,12 @@ def refresh(
         source = all_sources[name]
         try:
             source.check()
-            with Progress(name, quiet=quiet) as progress:
-                shelf = Shelf(data / "catalog-fetched" / name)
-                fetch = Fetch(shelf, source.explain, progress, pause=pause)
-                outcome = _one(source, fetch, (data / "catalog", base), dry_run, force)
+            with RefreshProgress(name, quiet=quiet) as progress:
+                shelf = PageCache(data / "catalog-fetched" / name)
+                fetch = Fetcher(shelf, source.explain, progress, pause=pause)
+                outcome = _refresh_cloud(source, fetch, (data / "catalog", base), dry_run, force)
         except SkyError as error:
-            outcome = Outcome(name, STATES[2], error=error)
+            outcome = RefreshOutcome(name, STATES[2], error=error)
         else:
             if outcome.state == STATES[0]:
                 shelf.clear()
@@ -145,17 +145,23 @@ def refresh(
     return outcomes
 
 
-def _one(
-    source: Source, fetch: Fetch, folders: tuple[Path, Path | None], dry_run: bool, force: bool
-) -> Outcome:
+def _refresh_cloud(
+    source: PriceSource,
+    fetch: Fetcher,
+    folders: tuple[Path, Path | None],
+    dry_run: bool,
+    force: bool,
+) -> RefreshOutcome:
     from .. import files
 
     folder, _ = folders
-    known = Known(*(held.present(*folders, source.cloud, name) for name in ("offers", "egress")))
+    known = KnownOffers(
+        *(held.read_current(*folders, source.cloud, name) for name in ("offers", "egress"))
+    )
     found = source.fetch(fetch, known)
     mine = _of_kinds(known.offers, source.kinds)
     diff = compare(mine, found.tables["offers"])
-    outcome = Outcome(
+    outcome = RefreshOutcome(
         source.cloud,
         STATES[1] if dry_run else STATES[0],
         diff,
@@ -165,20 +171,20 @@ def _one(
         found.notes,
     )
     if not dry_run:
-        _sane(source.cloud, diff, force)
-        meta = files.Meta(source.cloud, (source.cloud,), sources=found.sources)
+        _check_plausible(source.cloud, diff, force)
+        meta = files.PartMetadata(source.cloud, (source.cloud,), sources=found.sources)
         try:
-            files.write(folder, _whole(found, known, source, folder), meta)
+            files.write(folder, _complete_tables(found, known, source, folder), meta)
         except OSError as error:
             raise SkyRefreshError(
                 f"{source.cloud}: {folder} cannot be written ({error.strerror or error}); "
                 "the catalog is as it was",
-                hint=LATER,
+                hint=TRY_LATER_HINT,
             ) from error
     return outcome
 
 
-def _sane(cloud: str, diff: Diff, force: bool) -> None:
+def _check_plausible(cloud: str, diff: OfferDiff, force: bool) -> None:
     """Refuse to replace a catalog by what cannot be one."""
     kept = "the catalog is as it was"
     if not diff.after:
@@ -186,12 +192,12 @@ def _sane(cloud: str, diff: Diff, force: bool) -> None:
     if force:
         return
     hint = f"if that is right: jupyter sky catalog refresh {cloud} --force"
-    if diff.after < _FEWEST * diff.before:
+    if diff.after < _MIN_SHARE_LEFT * diff.before:
         raise SkyRefreshError(
             f"{cloud}: {diff.after} priced offers came back where there were {diff.before}; {kept}",
             hint=hint,
         )
-    if diff.far > _FARTHEST * diff.common:
+    if diff.far > _MAX_SHARE_FAR * diff.common:
         raise SkyRefreshError(
             f"{cloud}: {diff.far} of {diff.common} prices are now more than three times or less "
             f"than a third of what they were; {kept}",
@@ -206,23 +212,27 @@ def _of_kinds(offers: pa.Table, kinds: frozenset[str], *, others: bool = False) 
     return offers.filter(pa.array(wanted, pa.bool_()))
 
 
-def _whole(found: Found, known: Known, source: Source, folder: Path) -> dict[str, pa.Table]:
+def _complete_tables(
+    found: SourceData, known: KnownOffers, source: PriceSource, folder: Path
+) -> dict[str, pa.Table]:
     """Tables to write: what was found, with what the source does not see as it was."""
     tables = dict(found.tables)
     rest = _of_kinds(known.offers, source.kinds, others=True)
-    tables["offers"] = _joined([tables["offers"], rest])
+    tables["offers"] = _join_tables([tables["offers"], rest])
     if "egress" in tables:
-        tables["egress"] = _joined([tables["egress"], _unseen(known.egress, tables["egress"])])
+        tables["egress"] = _join_tables(
+            [tables["egress"], _unlisted_egress(known.egress, tables["egress"])]
+        )
     # Only of an earlier refresh: a table that ships must be free to be renewed by an upgrade.
-    for meta in held.refreshed(folder):
+    for meta in held.read_refreshed(folder):
         for name in meta.tables if meta.part == source.cloud else ():
-            rows = None if name in tables else held.readable(folder, meta, name)
+            rows = None if name in tables else held.read_if_valid(folder, meta, name)
             if rows is not None:
                 tables[name] = rows
     return tables
 
 
-def _unseen(old: pa.Table, new: pa.Table) -> pa.Table:
+def _unlisted_egress(old: pa.Table, new: pa.Table) -> pa.Table:
     """Prices of data that leave, for the ways that the new table says nothing of."""
     import pyarrow as pa
 
@@ -232,7 +242,7 @@ def _unseen(old: pa.Table, new: pa.Table) -> pa.Table:
     return old.filter(pa.array([way not in seen for way in before], pa.bool_()))
 
 
-def _joined(tables: list[pa.Table]) -> pa.Table:
+def _join_tables(tables: list[pa.Table]) -> pa.Table:
     import pyarrow as pa
 
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()

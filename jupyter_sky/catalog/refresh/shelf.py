@@ -18,7 +18,7 @@ _FORMAT = 1  # raised when what the sources keep changes its meaning
 KEEP_HOURS = 6.0
 
 
-class Shelf:
+class PageCache:
     """Pages by the name of their list.
 
     Two processes may use one shelf: each page is put in place in one step, and both would write

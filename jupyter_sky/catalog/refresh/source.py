@@ -13,21 +13,21 @@ from ...errors import SkyError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .fetch import Fetch
+    from .fetch import Fetcher
 
 
-LATER = "try again later: what was fetched is kept for some hours"
+TRY_LATER_HINT = "try again later: what was fetched is kept for some hours"
 
 
-class Fault(Enum):
+class Recovery(Enum):
     """What to do about a request that failed, when it is not the end."""
 
-    AGAIN = "the answer was damaged: ask for the same page again"
+    RETRY = "the answer was damaged: ask for the same page again"
     RESTART = "the place to continue from is no longer known: begin the list anew"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SourceData:
     """What a source has found.
 
     Attributes
@@ -46,7 +46,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownOffers:
     """What the catalog holds of one cloud now: a source may not see all that is known.
 
     Attributes
@@ -108,11 +108,11 @@ class Page:
     skipped: dict[str, int] = field(default_factory=dict)
 
 
-class Source(Protocol):
+class PriceSource(Protocol):
     """One cloud's price lists. Reading them is all that an implementation does.
 
     Paging, what is kept between runs, retries of damaged pages, workers and progress belong to
-    `Fetch`; comparison and replacement belong to `run`.
+    `Fetcher`; comparison and replacement belong to `run`.
     """
 
     @property
@@ -129,16 +129,16 @@ class Source(Protocol):
         """Raise a SkyError that names the remedy when an SDK or credentials are missing."""
         ...
 
-    def fetch(self, fetch: Fetch, known: Known) -> Found:
+    def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
         """Read all that the cloud tells."""
         ...
 
-    def explain(self, error: Exception) -> Fault | SkyError:
+    def explain(self, error: Exception) -> Recovery | SkyError:
         """Say what a failed request means, once the SDK itself has given up retrying."""
         ...
 
 
-def missing(cloud: str, package: str, extra: str) -> SkyError:
+def missing_sdk(cloud: str, package: str, extra: str) -> SkyError:
     """The error for an SDK that is not installed.
 
     Examples

@@ -7,7 +7,7 @@ from json import JSONDecodeError
 from typing import Any
 
 from ...errors import SkyError, SkyRefreshError
-from .source import LATER, Fault
+from .source import TRY_LATER_HINT, Recovery
 
 _TIMEOUT = (10, 120)  # seconds to connect, and between two pieces of an answer
 _RETRIES = 8  # of a busy server; of one that cannot be reached fewer:
@@ -15,14 +15,14 @@ _CONNECTS = 2
 _BACKOFF = 0.5  # seconds; doubled at each retry, at most two minutes
 
 
-class Damaged(ValueError):
+class InvalidResponse(ValueError):
     """An answer that is not what it should be, though its parts may be."""
 
 
-DAMAGED = (Damaged, JSONDecodeError, UnicodeDecodeError)
+INVALID_RESPONSES = (InvalidResponse, JSONDecodeError, UnicodeDecodeError)
 
 
-class Web:
+class HttpSession:
     """A session that waits as long as a busy server asks it to.
 
     429 and 5xx are retried with growing pauses, or after what ``Retry-After`` says. A body that
@@ -67,8 +67,8 @@ class Web:
         return answer.json()
 
 
-def explain(error: Exception, cloud: str) -> Fault | SkyError:
-    """What a failed request of `Web` means."""
+def explain_failure(error: Exception, cloud: str) -> Recovery | SkyError:
+    """What a failed request of `HttpSession` means."""
     import requests
 
     if isinstance(error, requests.HTTPError) and error.response is not None:
@@ -78,21 +78,21 @@ def explain(error: Exception, cloud: str) -> Fault | SkyError:
                 f"{cloud}: {address} refuses us ({code})", hint="check the credentials"
             )
         busy = "is too busy" if code == 429 else "answers"
-        return SkyRefreshError(f"{cloud}: {address} {busy} ({code})", hint=LATER)
+        return SkyRefreshError(f"{cloud}: {address} {busy} ({code})", hint=TRY_LATER_HINT)
     damaged = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
-    if isinstance(error, (*damaged, *DAMAGED)):
-        return Fault.AGAIN
+    if isinstance(error, (*damaged, *INVALID_RESPONSES)):
+        return Recovery.RETRY
     if isinstance(error, requests.RequestException):
         asked = getattr(error.request, "url", None) or "its address"
         return SkyRefreshError(
             f"{cloud}: {asked.partition('?')[0]} cannot be reached ({type(error).__name__})",
             hint="check the network, and HTTPS_PROXY where a proxy is in the way",
         )
-    return SkyRefreshError(f"{cloud}: {type(error).__name__}: {error}", hint=LATER)
+    return SkyRefreshError(f"{cloud}: {type(error).__name__}: {error}", hint=TRY_LATER_HINT)
 
 
-def member(answer: Any, name: str, kind: type) -> Any:
-    """A member of an answer; `Damaged` when it is not there or something else.
+def get_member(answer: Any, name: str, kind: type) -> Any:
+    """A member of an answer; `InvalidResponse` when it is not there or something else.
 
     Examples
     --------
@@ -100,5 +100,5 @@ def member(answer: Any, name: str, kind: type) -> Any:
     [1]
     """
     if not isinstance(answer, dict) or not isinstance(answer.get(name), kind):
-        raise Damaged(f"the answer has no {name}")
+        raise InvalidResponse(f"the answer has no {name}")
     return answer[name]

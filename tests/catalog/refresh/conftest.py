@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.catalog import files
-from jupyter_sky.catalog.refresh.entries import table
+from jupyter_sky.catalog.refresh.entries import make_table
 from tests.emulators.server import trusted
 
 
@@ -46,9 +46,11 @@ def ship(base: Path) -> Callable[..., None]:
     """Writes the catalog that ships: rows by table."""
 
     def write(**rows: list[dict[str, Any]]) -> None:
-        tables = {name: table(name, listed) for name, listed in rows.items()}
+        tables = {name: make_table(name, listed) for name, listed in rows.items()}
         clouds = sorted({row["cloud"] for listed in rows.values() for row in listed})
-        meta = files.Meta("shipped", tuple(clouds), sources={"a list of 2026": "2026-07-05"})
+        meta = files.PartMetadata(
+            "shipped", tuple(clouds), sources={"a list of 2026": "2026-07-05"}
+        )
         files.write(base, tables, meta)
 
     return write

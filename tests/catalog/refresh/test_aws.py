@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.catalog.refresh.aws import Aws
-from jupyter_sky.catalog.refresh.run import Outcome, refresh
+from jupyter_sky.catalog.refresh.aws import AwsPrices
+from jupyter_sky.catalog.refresh.run import RefreshOutcome, refresh
 from tests.catalog.refresh.conftest import rows_of
 from tests.emulators.aws import AwsEmulator, product, transfer
 
@@ -135,15 +135,15 @@ def cloud() -> Iterator[AwsEmulator]:
 
 
 @pytest.fixture
-def source(cloud: AwsEmulator) -> Aws:
+def source(cloud: AwsEmulator) -> AwsPrices:
     return at(cloud)
 
 
-def at(cloud: AwsEmulator) -> Aws:
-    return Aws(endpoint=cloud.url, advisor=f"{cloud.url}/spot-advisor-data.json")
+def at(cloud: AwsEmulator) -> AwsPrices:
+    return AwsPrices(endpoint=cloud.url, advisor=f"{cloud.url}/spot-advisor-data.json")
 
 
-def run(source: Aws, data: Path, base: Path, **options: Any) -> Outcome:
+def run(source: AwsPrices, data: Path, base: Path, **options: Any) -> RefreshOutcome:
     (outcome,) = refresh(
         ["aws"], directory=data, base=base, known={"aws": source}, quiet=True, pause=0, **options
     )

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.catalog.refresh.azure import Azure
-from jupyter_sky.catalog.refresh.run import Outcome, refresh
+from jupyter_sky.catalog.refresh.azure import AzurePrices
+from jupyter_sky.catalog.refresh.run import RefreshOutcome, refresh
 from tests.emulators.azure import AzureEmulator, meter, size
 
 D2 = {"vCPUs": "2", "MemoryGB": "8", "CpuArchitectureType": "x64"}
@@ -53,11 +53,11 @@ def cloud() -> Iterator[AzureEmulator]:
 
 
 @pytest.fixture
-def source(cloud: AzureEmulator) -> Azure:
-    return Azure(f"{cloud.url}/api/retail/prices", cloud.url, "subscription", Credential())
+def source(cloud: AzureEmulator) -> AzurePrices:
+    return AzurePrices(f"{cloud.url}/api/retail/prices", cloud.url, "subscription", Credential())
 
 
-def run(source: Azure, data: Path, base: Path, **options: Any) -> Outcome:
+def run(source: AzurePrices, data: Path, base: Path, **options: Any) -> RefreshOutcome:
     (outcome,) = refresh(
         ["azure"],
         directory=data,
@@ -105,7 +105,7 @@ def test_without_an_account_known_sizes_get_new_prices(cloud, data, base, ship, 
         "zone_basis": "region",
     }
     ship(offers=[{**row, "region": "westeurope", "vcpus": 2, "on_demand_usd_h": 0.1}])
-    outcome = run(Azure(f"{cloud.url}/api/retail/prices"), data, base)
+    outcome = run(AzurePrices(f"{cloud.url}/api/retail/prices"), data, base)
     assert outcome.state == "refreshed", outcome.error
     assert "AZURE_SUBSCRIPTION_ID" in outcome.notes[0]
     rows = by_place(stored("azure"))
@@ -126,7 +126,7 @@ def test_an_account_without_the_right_to_read_sizes_is_a_note(cloud, source, dat
 
 
 def test_with_neither_account_nor_known_regions_it_says_what_to_do(cloud, data, base):
-    outcome = run(Azure(f"{cloud.url}/api/retail/prices"), data, base)
+    outcome = run(AzurePrices(f"{cloud.url}/api/retail/prices"), data, base)
     assert "az login" in str(outcome.error)
 
 

@@ -10,25 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.catalog.refresh.commands import Report, command
-from jupyter_sky.catalog.refresh.compare import Change, Diff
-from jupyter_sky.catalog.refresh.run import Outcome
+from jupyter_sky.catalog.refresh.commands import RefreshReport, command
+from jupyter_sky.catalog.refresh.compare import OfferDiff, PriceChange
+from jupyter_sky.catalog.refresh.run import RefreshOutcome
 from jupyter_sky.errors import SkyRefreshError, SkyUsageError
 from tests.catalog.refresh.test_aws import world
 
 
-def outcomes() -> list[Outcome]:
-    change = Change("eastus", "Standard_D2s_v5", False, 0.1, 0.12)
-    diff = Diff(10, 11, 2, 1, 1, 4, 0, (change,))
+def outcomes() -> list[RefreshOutcome]:
+    change = PriceChange("eastus", "Standard_D2s_v5", False, 0.1, 0.12)
+    diff = OfferDiff(10, 11, 2, 1, 1, 4, 0, (change,))
     error = SkyRefreshError("gcp: no credentials were found", hint="gcloud auth login")
     return [
-        Outcome("azure", "refreshed", diff, 11, {"no price": 3}, 7, ("sizes as they were",)),
-        Outcome("gcp", "not refreshed", error=error),
+        RefreshOutcome("azure", "refreshed", diff, 11, {"no price": 3}, 7, ("sizes as they were",)),
+        RefreshOutcome("gcp", "not refreshed", error=error),
     ]
 
 
 def test_a_report_says_what_changed_and_why_not():
-    text = str(Report(outcomes()))
+    text = str(RefreshReport(outcomes()))
     clouds, details = text.split("\n\n")
     assert clouds.splitlines()[3].split() == ["azure", "refreshed", *"11 2 1 1 4 3".split()]
     assert clouds.splitlines()[4].split() == ["gcp", "not", "refreshed"]
@@ -43,7 +43,7 @@ def test_a_report_says_what_changed_and_why_not():
 
 
 def test_a_report_is_a_table_in_a_notebook():
-    html = Report(outcomes())._repr_html_()
+    html = RefreshReport(outcomes())._repr_html_()
     assert html.count("<table") == 2
     assert "3 × no price" in html
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jupyter_sky.catalog.refresh import gcp_skus as skus
-from jupyter_sky.catalog.refresh.gcp import Gcp
-from jupyter_sky.catalog.refresh.run import Outcome, refresh
+from jupyter_sky.catalog.refresh.gcp import GcpPrices
+from jupyter_sky.catalog.refresh.run import RefreshOutcome, refresh
 from tests.emulators.gcp import GcpEmulator, machine, sku
 
 ZONE = "us-central1-a"
@@ -69,13 +69,13 @@ def cloud() -> Iterator[GcpEmulator]:
 
 
 @pytest.fixture
-def source(cloud: GcpEmulator) -> Gcp:
+def source(cloud: GcpEmulator) -> GcpPrices:
     from google.oauth2.credentials import Credentials
 
-    return Gcp(cloud.url, cloud.url, "project", Credentials("token"))
+    return GcpPrices(cloud.url, cloud.url, "project", Credentials("token"))
 
 
-def run(source: Gcp, data: Path, base: Path, **options: Any) -> Outcome:
+def run(source: GcpPrices, data: Path, base: Path, **options: Any) -> RefreshOutcome:
     (outcome,) = refresh(
         ["gcp"], directory=data, base=base, known={"gcp": source}, quiet=True, pause=0, **options
     )
@@ -233,6 +233,6 @@ def test_without_credentials_it_says_how_to_get_some(cloud, data, base, tmp_path
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "none"))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
-    outcome = run(Gcp(cloud.url, cloud.url), data, base)
+    outcome = run(GcpPrices(cloud.url, cloud.url), data, base)
     assert "gcloud auth application-default login" in str(outcome.error)
     assert cloud.requests == []

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_sky.catalog.refresh.lambdalabs import Lambda
+from jupyter_sky.catalog.refresh.lambdalabs import LambdaPrices
 from jupyter_sky.catalog.refresh.run import refresh
 from tests.emulators.lambdalabs import LambdaEmulator, kind
 
@@ -26,7 +26,7 @@ def cloud() -> Iterator[LambdaEmulator]:
 
 
 def run(cloud, data, base, key="secret"):
-    source = Lambda(f"{cloud.url}/api/v1/instance-types", key)
+    source = LambdaPrices(f"{cloud.url}/api/v1/instance-types", key)
     (outcome,) = refresh(
         ["lambda"], directory=data, base=base, known={"lambda": source}, quiet=True, pause=0
     )

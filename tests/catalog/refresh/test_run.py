@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from jupyter_sky.catalog import load
-from jupyter_sky.catalog.refresh.azure import Azure
-from jupyter_sky.catalog.refresh.lambdalabs import Lambda
-from jupyter_sky.catalog.refresh.run import Outcome, refresh, sources
-from jupyter_sky.catalog.refresh.shelf import Shelf
+from jupyter_sky.catalog.refresh.azure import AzurePrices
+from jupyter_sky.catalog.refresh.lambdalabs import LambdaPrices
+from jupyter_sky.catalog.refresh.run import RefreshOutcome, refresh, sources
+from jupyter_sky.catalog.refresh.shelf import PageCache
 from jupyter_sky.catalog.refresh.source import Page
 from jupyter_sky.errors import SkyUsageError
 from tests.emulators.azure import AzureEmulator, meter
@@ -45,11 +45,11 @@ def cloud(ship) -> Iterator[AzureEmulator]:
 
 
 @pytest.fixture
-def source(cloud: AzureEmulator) -> Azure:
-    return Azure(f"{cloud.url}/api/retail/prices")
+def source(cloud: AzureEmulator) -> AzurePrices:
+    return AzurePrices(f"{cloud.url}/api/retail/prices")
 
 
-def run(source: Azure, data: Path, base: Path, **options: Any) -> Outcome:
+def run(source: AzurePrices, data: Path, base: Path, **options: Any) -> RefreshOutcome:
     options = {"quiet": True, "pause": 0, **options}
     (outcome,) = refresh(["azure"], directory=data, base=base, known={"azure": source}, **options)
     return outcome
@@ -182,7 +182,7 @@ def test_ctrl_c_keeps_the_catalog_and_what_was_fetched(cloud, source, data, base
 
 def test_pages_are_kept_for_some_hours_only(tmp_path):
     clock = [1000.0]
-    shelf = Shelf(tmp_path, keep_hours=6, now=lambda: clock[0])
+    shelf = PageCache(tmp_path, keep_hours=6, now=lambda: clock[0])
     shelf.put("eastus/prices", 0, Page([{"usd": 1.0}], "token", {"no price": 2}))
     shelf.put("eastus/prices", 1, Page([{"usd": 2.0}]))
     clock[0] += 6 * 3600
@@ -195,7 +195,7 @@ def test_pages_are_kept_for_some_hours_only(tmp_path):
 
 
 def test_a_page_that_was_not_written_to_its_end_is_fetched_again(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = PageCache(tmp_path)
     for number in range(3):
         shelf.put("a", number, Page([number], str(number)))
     (page,) = tmp_path.glob("a/00001*")
@@ -204,7 +204,7 @@ def test_a_page_that_was_not_written_to_its_end_is_fetched_again(tmp_path):
 
 
 def test_a_list_cannot_leave_the_shelf(tmp_path):
-    shelf = Shelf(tmp_path / "shelf")
+    shelf = PageCache(tmp_path / "shelf")
     shelf.put("..%2f/up", 0, Page([1]))
     assert shelf.pages("..%2f/up")[0].records == [1]
     assert [path.name for path in tmp_path.iterdir()] == ["shelf"]
@@ -271,7 +271,7 @@ def test_without_names_each_cloud_that_can_is_refreshed(cloud, source, data, bas
     outcomes = refresh(
         directory=data,
         base=base,
-        known={"lambda": Lambda(), "azure": source},
+        known={"lambda": LambdaPrices(), "azure": source},
         quiet=True,
     )
     states = {outcome.cloud: outcome.state for outcome in outcomes}
@@ -282,7 +282,10 @@ def test_without_names_each_cloud_that_can_is_refreshed(cloud, source, data, bas
 def test_one_cloud_leaves_the_others_alone(cloud, source, data, base, stored):
     lambdas = LambdaEmulator()
     lambdas.kinds = [kind("gpu_1x_a10", 75, "A10 (24 GB PCIe)", 1, ("us-west-1",))]
-    known = {"azure": source, "lambda": Lambda(f"{lambdas.url}/api/v1/instance-types", "secret")}
+    known = {
+        "azure": source,
+        "lambda": LambdaPrices(f"{lambdas.url}/api/v1/instance-types", "secret"),
+    }
     refresh(["azure"], directory=data, base=base, known=known, quiet=True)
     before = stored("azure")
     refresh(["lambda"], directory=data, base=base, known=known, quiet=True)
