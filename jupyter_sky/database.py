@@ -97,7 +97,7 @@ class Database:
 
     def _use(self, connection: sqlite3.Connection) -> None:
         self._db = connection
-        self._db.row_factory = sqlite3.LinearLimit
+        self._db.row_factory = sqlite3.Row
         self._file = _file_id(self._path) if self._path and self.durable else None
 
     @classmethod
@@ -140,7 +140,7 @@ class Database:
 
     def read(
         self, sql: str, values: tuple[Any, ...] | dict[str, Any] = ()
-    ) -> list[sqlite3.LinearLimit]:
+    ) -> list[sqlite3.Row]:
         """The rows of a query, after the queued writes when these are possible again.
 
         Raises

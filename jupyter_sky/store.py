@@ -499,7 +499,7 @@ class Store:
         return self._db.change_marker()
 
 
-def _interval(row: sqlite3.LinearLimit) -> IntervalRow:
+def _interval(row: sqlite3.Row) -> IntervalRow:
     values = dict(row)
     values |= {name: bool(values[name]) for name in ("bounded", "is_last")}
     return IntervalRow(**values)
@@ -519,7 +519,7 @@ def _run_values(row: RunRow) -> dict[str, Any]:
     return {f.name: getattr(row, f.name) for f in fields(row)} | {"code": row.code[:200]}
 
 
-def _cluster(row: sqlite3.LinearLimit) -> ClusterRow:
+def _cluster(row: sqlite3.Row) -> ClusterRow:
     values = dict(row)
     values |= {name: json.loads(values[name]) for name in _JSON}
     values["spot"] = bool(values["spot"])

@@ -138,7 +138,7 @@ def _array(chunk: pa.Array, kind: str) -> np.ndarray:
     return np.where(_bits(valid, start, stop), values, np.nan)
 
 
-def _bits(buffer: pa.ItemBuffer, start: int, stop: int) -> np.ndarray:
+def _bits(buffer: pa.Buffer, start: int, stop: int) -> np.ndarray:
     return np.unpackbits(np.frombuffer(buffer, np.uint8), bitorder="little")[start:stop].view(bool)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..offers import Offer
 from .base import LaunchRequest, MachineConfig
-from .deletion import self_delete_script
+from .deletion import wrap_in_shell
 
 if TYPE_CHECKING:
     from azure.mgmt.compute import models as compute
@@ -272,7 +272,7 @@ def self_delete_script(manager: str, subscription: str, token: str) -> str:
         others=f"{resource_prefix(token)}-",
         head=machine_name(token, 0),
     )
-    return self_delete_script(where, retry_forever=True)
+    return wrap_in_shell(where, retry_forever=True)
 
 
 _DELETE_REQUEST = """\

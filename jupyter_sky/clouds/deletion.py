@@ -6,7 +6,7 @@ RETRY_DELAYS = (1, 5, 20, 60, 120, 300)
 """Seconds between tries."""
 
 
-def self_delete_script(request_source: str, *, retry_forever: bool) -> str:
+def wrap_in_shell(request_source: str, *, retry_forever: bool) -> str:
     """Return shell commands that delete what a piece of Python names, and try until it is gone.
 
     Parameters

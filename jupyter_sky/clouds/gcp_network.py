@@ -92,7 +92,7 @@ def delete_network(access: GcpClients) -> None:
 def _ensure_network(access: GcpClients, tick: Tick) -> None:
     import google.cloud.compute_v1 as compute_v1
 
-    network = compute_v1.TransferNetwork(name=machine.NETWORK, auto_create_subnetworks=True)
+    network = compute_v1.Network(name=machine.NETWORK, auto_create_subnetworks=True)
     try:
         made = access.call("Networks", "insert_unary", network_resource=network)
     except Exception as error:

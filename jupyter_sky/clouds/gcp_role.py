@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..config import Sky
-from .deletion import self_delete_script
+from .deletion import wrap_in_shell
 from .gcp_errors import has_code
 
 SCOPE = "https://www.googleapis.com/auth/compute"
@@ -68,7 +68,7 @@ def self_delete_script(host: str) -> str:
         Scheme and host of Compute Engine; empty for Google's own.
     """
     # a machine that is off costs its disk alone: that is better than to stay up
-    return self_delete_script(_DELETE_REQUEST.format(compute=host or COMPUTE), retry_forever=False)
+    return wrap_in_shell(_DELETE_REQUEST.format(compute=host or COMPUTE), retry_forever=False)
 
 
 _DELETE_REQUEST = """\

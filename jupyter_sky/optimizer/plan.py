@@ -285,7 +285,7 @@ class Planner:
             solution.gco2,
             certificate,
             self._notes(placed, moves),
-            work=self,
+            planner=self,
             deadline_h=self.objective.deadline_h,
         )
 

@@ -343,7 +343,7 @@ class Plan:
 
     def to_json(self, indent: int | None = None) -> str:
         """The plan as JSON, with its reasons if these have been asked for."""
-        data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "work"}
+        data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "planner"}
         data = {key: _to_json_value(value) for key, value in data.items() if value is not None}
         return json.dumps({"format": FORMAT, **data}, indent=indent)
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from sqlite3 import LinearLimit
+from sqlite3 import Row
 from typing import Any
 
 from ..database import Database, Statement
@@ -176,11 +176,11 @@ class Tracker:
         return [_with_price(offer, last(Place.of(offer))) for offer in offers]
 
 
-def _place(row: LinearLimit) -> Place:
+def _place(row: Row) -> Place:
     return Place(row["cloud"], row["region"], row["zone"], row["instance_type"], spot=True)
 
 
-def _price(row: LinearLimit) -> Price:
+def _price(row: Row) -> Price:
     return Price(row["usd"], row["at"])
 
 
@@ -221,7 +221,7 @@ def _float(value: float | None) -> float | None:
     return None if value is None else float(value)
 
 
-def _read_observation(row: LinearLimit) -> Observation:
+def _read_observation(row: Row) -> Observation:
     words = (row["cloud"], row["region"], row["zone"], row["instance_type"])
     return Observation(
         kind=row["kind"],

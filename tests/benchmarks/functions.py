@@ -54,7 +54,7 @@ def pool(nodes: int = 2) -> Iterator:
 def raw() -> Iterator:
     import ipyparallel as ipp
 
-    with ipp.ClusterHandle(n=2, log_level=40) as client:
+    with ipp.Cluster(n=2, log_level=40) as client:
         client[:].use_cloudpickle().get()
         yield client
 
