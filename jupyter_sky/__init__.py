@@ -14,7 +14,7 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from . import accelerators, catalog, preemption, tracker
-    from .api import (
+    from .api.clusters import (
         cancel,
         check,
         cost,
@@ -31,15 +31,16 @@ if TYPE_CHECKING:
         vars,
         wait,
     )
-    from .choices import form, offers, plan, search
-    from .dag import Dag, Task
+    from .api.planning import form, offers, plan, search
+    from .api.settings import alias, config
+    from .dag.dag import Dag, Task
+    from .engines.node.instance import InstanceInfo, instance_info, is_head
     from .errors import SkyError
     from .functions import plugins
     from .functions.compute import Compute
     from .functions.image import Image
-    from .functions.instance import InstanceInfo, instance_info, is_head
+    from .functions.lazy_calls import PendingFunction, function, gather
     from .functions.output import silent, stderr, stdout
-    from .functions.pending import PendingFunction, function, gather
     from .functions.pool import Pool
     from .functions.providers import (
         AWS,
@@ -59,46 +60,45 @@ if TYPE_CHECKING:
     from .functions.specs import Nodes, Options, Spec, Worker
     from .offers import InstanceType, Offer
     from .resources import Resources
-    from .settings import alias, config
 
 _VERBS = {
     **dict.fromkeys(
         "cancel check cost down extend get handle logs meter put run status up vars wait".split(),
-        "api",
+        "api.clusters",
     ),
-    **dict.fromkeys("form offers plan search".split(), "choices"),
-    **dict.fromkeys("alias config".split(), "settings"),
+    **dict.fromkeys("form offers plan search".split(), "api.planning"),
+    **dict.fromkeys("alias config".split(), "api.settings"),
 }
 _ROOMS = ("accelerators", "catalog", "preemption", "tracker")
 _PROVIDERS = (
     "AWS Azure Container GCP Hyperstack Lambda Local Nebius RunPod SSH VastAI Verda".split()
 )
 _NAMES = {
-    "Dag": "dag",
+    "Dag": "dag.dag",
     "Resources": "resources",
-    "Task": "dag",
+    "Task": "dag.dag",
     "Compute": "functions.compute",
     "Image": "functions.image",
     "InstanceType": "offers",
-    "InstanceInfo": "functions.instance",
+    "InstanceInfo": "engines.node.instance",
     "Nodes": "functions.specs",
     "Offer": "offers",
     "Options": "functions.specs",
-    "PendingFunction": "functions.pending",
+    "PendingFunction": "functions.lazy_calls",
     "Pool": "functions.pool",
     "Spec": "functions.specs",
     "Worker": "functions.specs",
     **dict.fromkeys(_PROVIDERS, "functions.providers"),
-    "barrier": "functions.collections",
-    "counter": "functions.collections",
-    "dict": "functions.collections",
-    "function": "functions.pending",
-    "gather": "functions.pending",
-    "instance_info": "functions.instance",
-    "is_head": "functions.instance",
-    "lock": "functions.collections",
-    "queue": "functions.collections",
-    "set": "functions.collections",
+    "barrier": "functions.shared.collections",
+    "counter": "functions.shared.collections",
+    "dict": "functions.shared.collections",
+    "function": "functions.lazy_calls",
+    "gather": "functions.lazy_calls",
+    "instance_info": "engines.node.instance",
+    "is_head": "engines.node.instance",
+    "lock": "functions.shared.collections",
+    "queue": "functions.shared.collections",
+    "set": "functions.shared.collections",
     "shard": "functions.shard",
     "silent": "functions.output",
     "stderr": "functions.output",

@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _call_verb(words: list[str]) -> int:
-    from .config import Sky
+    from .config.settings import Sky
     from .executor import session as sessions
     from .magics import verbs
 

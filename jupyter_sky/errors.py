@@ -62,7 +62,7 @@ class SkyNoCapacity(SkyError):
 
     Attributes
     ----------
-    cause, width : str
+    cause, scope : str
         What it says of the place and how much around it: see `jupyter_sky.clouds.base.Trouble`.
     """
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from jupyter_sky import accelerators, labels
+from jupyter_sky import accelerators, geography
 from jupyter_sky.errors import SkyUsageError, suggest
-from jupyter_sky.labels import CLOUDS, in_area, is_area, parse_clouds, parse_gpus
+from jupyter_sky.geography import CLOUDS, in_area, is_area, parse_clouds, parse_gpus
 from jupyter_sky.offers import Offer
 from jupyter_sky.quantities import (
     Amount,
@@ -69,16 +69,16 @@ _PARSERS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "gpu_memory": lambda text, label: {"gpu_memory": parse_amount(text, label)},
     "nodes": lambda text, label: {"nodes": parse_count(text, label)},
     "disk": lambda text, label: {"disk": parse_amount(text, label)},
-    "arch": lambda text, label: {"arch": labels.parse_arch(text, label)},
-    "cpu_vendor": lambda text, label: {"cpu_vendor": labels.parse_vendor(text, label)},
+    "arch": lambda text, label: {"arch": geography.parse_arch(text, label)},
+    "cpu_vendor": lambda text, label: {"cpu_vendor": geography.parse_vendor(text, label)},
     "cloud": lambda text, label: {"clouds": parse_clouds(text, label)},
-    "region": lambda text, label: {"region": labels.parse_cloud_name(text, label)},
-    "zone": lambda text, label: {"zone": labels.parse_cloud_name(text, label)},
-    "country": lambda text, label: {"country": labels.parse_area(text, label)},
-    "jurisdiction": lambda text, label: {"jurisdiction": labels.parse_area(text, label)},
-    "instance_type": lambda text, label: {"instance_type": labels.parse_cloud_name(text, label)},
+    "region": lambda text, label: {"region": geography.parse_cloud_name(text, label)},
+    "zone": lambda text, label: {"zone": geography.parse_cloud_name(text, label)},
+    "country": lambda text, label: {"country": geography.parse_area(text, label)},
+    "jurisdiction": lambda text, label: {"jurisdiction": geography.parse_area(text, label)},
+    "instance_type": lambda text, label: {"instance_type": geography.parse_cloud_name(text, label)},
     "intel_sgx": lambda text, label: {"intel_sgx": True},
-    "service": lambda text, label: {"service": labels.parse_service(text, label)},
+    "service": lambda text, label: {"service": geography.parse_service(text, label)},
     "spot": lambda text, label: {"spot": True},
     "on_demand": lambda text, label: {"spot": False},
     "max_hourly_cost": lambda text, label: {"max_hourly_cost": parse_usd(text, label)},
@@ -287,7 +287,7 @@ _PREDICATES: dict[str, Callable[[Resources, Offer], bool]] = {
     ),
     "instance_type": lambda need, offer: need.instance_type in (None, offer.instance_type),
     "intel_sgx": lambda need, offer: offer.intel_sgx or not need.intel_sgx,
-    "service": lambda need, offer: labels.provides_packages(need.service, offer.packages),
+    "service": lambda need, offer: geography.provides_packages(need.service, offer.packages),
     "max_hourly_cost": lambda need, offer: (
         # A limit on an unknown price cannot be shown to be kept.
         need.max_hourly_cost is None

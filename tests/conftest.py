@@ -16,8 +16,8 @@ import psutil
 import pytest
 from jupyter_client.manager import KernelManager
 
-from jupyter_sky.config import Sky
-from jupyter_sky.store import Store
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.store.store import Store
 from tests.leaks import nothing_left as nothing_left_of
 
 WAIT = 60.0
@@ -65,7 +65,9 @@ class Notebook:
 
     def __init__(self, directory: Path, env: dict[str, str], name: str | None = None) -> None:
         self.directory = directory
-        self.strays: list[dict[str, Any]] = []  # messages of other cells than the one waited for
+        self.other_messages: list[
+            dict[str, Any]
+        ] = []  # messages of other cells than the one waited for
         self.env = {**os.environ, **env}
         if name is not None:
             self.env["JPY_SESSION_NAME"] = str(directory / name)
@@ -94,7 +96,7 @@ class Notebook:
             except Exception:
                 continue
             if message["parent_header"].get("msg_id") != msg_id:
-                self.strays.append(message)
+                self.other_messages.append(message)
                 continue
             ran.messages.append(message)
             if message["header"]["msg_type"] == "status":
@@ -110,7 +112,7 @@ class Notebook:
 
     def run(self, code: str, timeout: float = WAIT) -> Ran:
         """Run a cell to its end."""
-        self.strays = []
+        self.other_messages = []
         return self.collect(self.send(code), timeout)
 
     def wait_output(self, text: str, timeout: float = WAIT) -> str:
@@ -181,8 +183,8 @@ def processes_of(data: Path) -> list[psutil.Process]:
 
 
 def part(data: Path, name: str) -> list[psutil.Process]:
-    """Live processes of one part: ``guardian``, ``head`` or ``engine``."""
-    sign = {"guardian": "guardian.py", "head": ".head", "engine": ".engine"}[name]
+    """Live processes of one part: ``supervisor``, ``controller`` or ``engine``."""
+    sign = {"supervisor": "supervisor.py", "controller": ".controller", "engine": ".engine"}[name]
     found = []
     for process in processes_of(data):
         words = process.cmdline()

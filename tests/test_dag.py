@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 import jupyter_sky as sky
+from jupyter_sky.dag.graph import Data, parse_size
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.graph import Data, parse_size
 from jupyter_sky.resources import Resources
 
 

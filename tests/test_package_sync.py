@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.platforms import Platform
+from jupyter_sky.engines.node.platforms import Platform
 from jupyter_sky.errors import SkyTransferError
 from jupyter_sky.package_sync import plan
 from jupyter_sky.package_sync.contents import SentPackage, is_supported

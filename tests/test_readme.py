@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from jupyter_sky.optimizer.planned import Plan
+from jupyter_sky.optimizer.plan import Plan
 
 README = Path(__file__).parents[1] / "README.md"
 

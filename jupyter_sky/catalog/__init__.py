@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .catalog import Catalog
-    from .facts import Band, Region
-    from .loading import load
+    from .loader import load
+    from .regions import Band, Region
     from .selection import Selection
     from .transfer import Duration, Egress, Location, Storage
 
@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Band": "facts",
+    "Band": "regions",
     "Catalog": "catalog",
     "Duration": "transfer",
     "Egress": "transfer",
-    "Place": "transfer",
-    "Region": "facts",
+    "Location": "transfer",
+    "Region": "regions",
     "Selection": "selection",
     "Storage": "transfer",
-    "load": "loading",
+    "load": "loader",
 }
 
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..errors import SkyUsageError, suggest
-from ..labels import is_area, parse_area
+from ..geography import is_area, parse_area
 from ..resources import format_option
 from .columns import Columns
-from .facts import Band, Region, days_since
+from .regions import Band, Region, days_since
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..resources import Label, Resources
-    from . import managed, transfer
+    from . import managed_services, transfer
     from .selection import By, Selection
 
 # Offers in the selections that are kept, some 30 bytes each: the tasks of a graph ask for the same
@@ -96,11 +96,11 @@ class Catalog:
         return self._managed
 
     @cached_property
-    def services(self) -> list[managed.ManagedService]:
+    def services(self) -> list[managed_services.ManagedService]:
         """Managed services that run on machines, every version."""
-        from . import managed
+        from . import managed_services
 
-        return managed.services(self._managed)
+        return managed_services.services(self._managed)
 
     @cached_property
     def sold(self) -> np.ndarray:

@@ -41,8 +41,8 @@ def _refresh(words: list[str]) -> Any:
 
 
 def _check(words: list[str]) -> None:
-    from .loading import user_offer_files
-    from .own import check_file
+    from .loader import user_offer_files
+    from .user_offers import check_file
 
     if len(words) > 1:
         raise SkyUsageError(f"catalog check: one file at most, not {' '.join(words)}")
@@ -55,7 +55,7 @@ def _check(words: list[str]) -> None:
 
 
 def _build(words: list[str]) -> None:
-    from .loading import shipped_directory
+    from .loader import shipped_directory
 
     target = shipped_directory()
     if "-o" in words:
@@ -72,7 +72,7 @@ def _build(words: list[str]) -> None:
     if not source.is_dir():
         raise SkyUsageError(f"catalog build: {source} is not a directory")
     try:
-        from .build import build
+        from .builder import build
 
         print(build(source, target))
     except ImportError as error:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..labels import in_area, is_area
+from ..geography import in_area, is_area
 from ..quantities import Amount
 from ..resources import Label, Resources
-from . import managed
+from . import managed_services
 from .selection import By, Selection
 
 if TYPE_CHECKING:
@@ -157,15 +157,15 @@ def _with_service(
 ) -> Selection:
     """The machines of clouds whose service brings what is asked, with its surcharge."""
     offers, parts, left_out = catalog.offers, [], 0
-    services = managed.newest_versions(catalog.services, need.service)
+    services = managed_services.newest_versions(catalog.services, need.service)
     for one in services:
         clouds, kinds = offers.values("cloud")[rows], offers.values("kind")[rows]
         mine = (clouds == offers.code("cloud", one.cloud)) & (kinds == offers.code("kind", "vm"))
         found = _sold(catalog, need, rows[mine], by, flagged, None)
         left_out += found.flagged
-        price = managed.prices(catalog, one, found.rows, found.price)
+        price = managed_services.prices(catalog, one, found.rows, found.price)
         kept = _affordable(price, need.nodes, need.max_hourly_cost)
-        if one.name not in managed.SURCHARGED:  # sold on the machines that are listed only
+        if one.name not in managed_services.SURCHARGED:  # sold on the machines that are listed only
             kept &= ~np.isnan(price) & ~found.spot
         parts.append((found.rows[kept], found.spot[kept], price[kept]))
     if not parts:

@@ -11,13 +11,13 @@ import numpy as np
 
 from ..errors import SkyUsageError
 from ..offers import Offer
-from .facts import days_since
+from .regions import days_since
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from .catalog import Catalog
-    from .managed import ManagedService
+    from .managed_services import ManagedService
 
 By = Literal["price", "gpu_price"]
 

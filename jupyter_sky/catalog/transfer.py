@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import SkyUsageError, suggest
-from ..labels import CLOUDS
+from ..geography import CLOUDS
 
 if TYPE_CHECKING:
-    from .facts import Region
+    from .regions import Region
 
 Relation = Literal[
     "same place", "same zone", "other zone", "other region", "other cloud", "internet"

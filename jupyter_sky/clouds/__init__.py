@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from ..errors import SkyUsageError, suggest
-from ..labels import ON_PREMISES
+from ..geography import ON_PREMISES
 from .base import Cloud, ControllerHost, Credentials, LaunchRequest, Machine, OnPremisesCloud
-from .support import PROVIDERS, launch_obstacle, launchable, permanent_obstacle
+from .launch_support import PROVIDERS, launch_obstacle, launchable, permanent_obstacle
 
 if TYPE_CHECKING:
-    from .rented import CloudProvider
+    from .provider import CloudProvider
 
 __all__ = [
     "ON_PREMISES",
@@ -59,4 +59,4 @@ def get(name: str) -> Cloud:
     if name not in launchable():
         hint = suggest(name, launchable())
         raise SkyUsageError(f"cloud {name!r} cannot launch machines yet", hint=hint)
-    return import_module(f".{name}", __name__).cloud
+    return import_module(f".{name}.driver" if name in PROVIDERS else f".{name}", __name__).cloud

@@ -1,4 +1,4 @@
-"""What every cloud can do, and the values that pass between clouds and the rest."""
+"""Protocols of clouds and the values that they exchange with other packages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..offers import Offer
 from ..resources import Resources
 
 if TYPE_CHECKING:
-    from .keeper import Slot
+    from .ssh_slot import Slot
 
 Tick = Callable[[], None]
 StatusCallback = Callable[[str], None]
@@ -23,7 +23,7 @@ RefusalScope = Literal["zone", "region", "family", "market"]
 
 
 def no_tick(_: str = "") -> None:
-    """Wait on, whatever is said."""
+    """Do nothing and go on waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """An order for the machines of one cluster.
+    """Request for the machines of one cluster.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class LaunchRequest:
         long.
     owner, notebook : str
         Written on the machines, so that what is left can be traced. The owner is one user of one
-        installation: what another installation launched is not taken for a stray.
+        installation: what another installation launched is not taken for an orphan.
     lease : float
         Seconds after which the machines end at the latest, in use or not.
     """
@@ -96,7 +96,7 @@ class LaunchRequest:
 
 @dataclass(frozen=True, slots=True)
 class MachineConfig:
-    """What the machines of an order are born with, the same on every cloud.
+    """Initial configuration of the machines of a launch, the same on every cloud.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ TAGS = (
 
 @dataclass(frozen=True, slots=True)
 class CloudError:
-    """What an error of a cloud's SDK means.
+    """Classified error of a cloud's SDK.
 
     Attributes
     ----------
@@ -193,7 +193,7 @@ class ControllerHost(Protocol):
 
 
 class Cloud(Protocol):
-    """A cloud: launch, describe, terminate, what is mine?"""
+    """Operations of a cloud: launch, describe, terminate and list machines."""
 
     name: str
 
@@ -251,11 +251,11 @@ OnCreated = Callable[[Sequence[Machine]], None]
 
 
 def ignore(machines: Sequence[Machine]) -> None:
-    """Nobody keeps an account of machines that came up in vain."""
+    """Ignore machines that came up and were removed."""
 
 
 class Driver(Protocol):
-    """What differs between clouds that rent machines; `rented.CloudProvider` does the rest.
+    """Provider-specific operations of a cloud that rents machines; `rented.CloudProvider` does the rest.
 
     Methods raise what their SDK raises, and ModuleNotFoundError where it is not installed.
     """
@@ -283,16 +283,16 @@ class Driver(Protocol):
     def create(
         self,
         order: LaunchRequest,
-        birth: MachineConfig,
+        machine_config: MachineConfig,
         tick: Callable[[], None],
-        made: OnCreated = ignore,
+        on_created: OnCreated = ignore,
     ) -> list[Machine]:
         """Create all machines of an order in one zone, or none; also network and firewall.
 
         The same order sent again gives the same machines. What it needs around them is made when
         missing. It returns when the cloud has accepted them all, and calls `tick` about ten times
         a second while it waits; when `tick` raises, it stops and lets that through, and what has
-        been made is removed by its token. `made` is called with machines that have come up before
+        been made is removed by its token. `on_created` is called with machines that have come up before
         others were refused: they are removed, and billed for the moment all the same.
         """
         ...

@@ -1,4 +1,4 @@
-"""Bring home what cells have printed on a machine that is about to end.
+"""Copies of the journals of machines that are about to end.
 
 The machine may be broken, out of reach or in the wrong hands: what comes from it is limited in
 seconds and bytes, is never held in memory, and only plain files are taken out of it.
@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from .. import ssh
 from ..errors import SkyError
-from ..ssh import Address
-from .keeper import Slot
+from ..remote import ssh
+from ..remote.ssh import Address
+from .ssh_slot import Slot
 
 TRANSFER_SECONDS = 60.0
 """Longest time that the end of a machine waits for its journal."""
@@ -61,7 +61,7 @@ class FetchResult:
 
 
 def collect_journals(nodes: Sequence[Slot], into: Path) -> str:
-    """Bring home the journal of a cluster; return in words what of it is missing, or nothing.
+    """Copy the journal of a cluster to this machine; return what is missing, in words.
 
     Nothing that goes wrong here is raised, as a machine must end all the same; what could be read
     of a journal that is damaged is kept.
@@ -78,9 +78,9 @@ def collect_journals(nodes: Sequence[Slot], into: Path) -> str:
     try:
         missing = _collect_journal(nodes[0], into)
     except SkyError as error:
-        missing = f"it could not be brought home: {error.message}"
+        missing = f"it could not be copied: {error.message}"
     except Exception as error:  # also MemoryError: whatever it is, the machine must end
-        missing = f"it could not be brought home: {type(error).__name__}: {error}"
+        missing = f"it could not be copied: {type(error).__name__}: {error}"
     if missing:
         log.warning("The log of %s is not complete: %s", nodes[0].host, missing)
         with suppress(OSError):  # the disk is full, say

@@ -3,7 +3,7 @@
 #
 # Within a boot only the clock since boot counts, whatever is done to the time of day. The time of
 # day carries what is left of the lease over a restart, and is written anew again and again.
-user=@USER@ lease_duration=@LEASE@ silence=@SILENCE@ boot_seconds=@BOOT@
+user=@USER@ lease_duration=@LEASE@ heartbeat_timeout=@HEARTBEAT_TIMEOUT@ boot_seconds=@BOOT@
 pause=2
 lease=/run/jupyter-sky            # the cluster's, who renews it there
 boot=/run/jupyter-sky-boot        # root's, of this boot
@@ -39,8 +39,8 @@ note() { # where nothing can be written the old note stays
     mv "$kept/lease.partial" "$kept/lease"
 }
 
-# The host key that this machine was born with can be read by whoever may read its user data. The
-# one that follows it came by SSH.
+# The first host key of this machine is part of its user data and readable with it. The next
+# one came by SSH.
 change_host_key() {
   key=/etc/ssh/ssh_host_ed25519_key
   if (umask 077 && head -c 4096 "$handed" >"$boot/host_key") &&
@@ -53,9 +53,9 @@ change_host_key() {
 } >/dev/null 2>&1
 
 [ -s "$boot/times" ] || begin
-read -r born last <"$boot/times"
-if ! number "$born" || ! number "$last"; then # what is in memory is full, say
-  born=$(up) last=$((born + lease_duration))
+read -r boot_time last <"$boot/times"
+if ! number "$boot_time" || ! number "$last"; then # what is in memory is full, say
+  boot_time=$(up) last=$((boot_time + lease_duration))
 fi
 heard='' noted=-60
 while sleep "$pause"; do
@@ -72,10 +72,10 @@ while sleep "$pause"; do
     [ -e "$kept/begun" ] || : >"$kept/begun"
   fi
   if [ -n "$heard" ]; then
-    [ $((now - heard)) -gt "$silence" ] && break
+    [ $((now - heard)) -gt "$heartbeat_timeout" ] && break
   elif [ -e "$kept/begun" ]; then # a cluster ended with the boot before
-    [ $((now - born)) -gt "$silence" ] && break
-  elif [ $((now - born)) -gt "$boot_seconds" ]; then
+    [ $((now - boot_time)) -gt "$heartbeat_timeout" ] && break
+  elif [ $((now - boot_time)) -gt "$boot_seconds" ]; then
     break
   fi
   [ -e "$lease/end" ] && break

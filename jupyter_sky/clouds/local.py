@@ -1,6 +1,6 @@
 """The `local` cloud: this machine, with real processes, at 0 USD/h.
 
-A cluster is a directory below the data directory with one guardian process, below which
+A cluster is a directory below the data directory with one supervisor process, below which
 everything of the cluster runs. Its nodes are engines held to the vCPUs and the memory asked for.
 """
 
@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import processes
-from ..config import Sky
-from ..engines import guardian
-from ..engines.guardian import write_private
+from ..config.settings import Sky
 from ..errors import SkyClusterLost, SkyNoCapacity, SkyUnreachable
 from ..offers import Offer
+from ..remote import processes, supervisor
+from ..remote.supervisor import write_private
 from ..resources import Amount, Resources
 from .base import Credentials, LaunchRequest, Machine, Tick, no_tick
 
@@ -68,11 +67,13 @@ class LocalHost:
     python: str = sys.executable
 
     def start(self, module: str, config: dict[str, object]) -> None:
-        """Start `module` below a guardian of its own, apart from this process."""
+        """Start `module` below a supervisor of its own, apart from this process."""
         path = self.directory / "config.json"
         write_private(path, config | {"directory": str(self.directory)})
-        log = os.open(self.directory / "head.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        command = [self.python, "-I", "-S", guardian.__file__, str(self.directory)]
+        log = os.open(
+            self.directory / "controller.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+        )
+        command = [self.python, "-I", "-S", supervisor.__file__, str(self.directory)]
         process = subprocess.Popen(
             [*command, self.python, "-m", module, str(path)],
             cwd=self.directory,
@@ -84,7 +85,7 @@ class LocalHost:
         )
         os.close(log)
         _reap_child(process)
-        write_private(self.directory / "guardian.json", processes.identity(process.pid))
+        write_private(self.directory / "supervisor.json", processes.identity(process.pid))
 
     def await_connection(self, timeout: float, alive: Callable[[], None]) -> Path:
         """Wait for the controller's client file."""
@@ -133,7 +134,7 @@ class LocalCloud:
         return None
 
     def launch(self, order: LaunchRequest, tick: Tick = no_tick) -> list[Machine]:
-        """Make the cluster's directory; its processes start with its head."""
+        """Make the cluster's directory; its processes start with its controller."""
         root = _root()
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove_old_folders(root)
@@ -166,7 +167,7 @@ class LocalCloud:
         return LocalHost(directory, {"cpus": slices, "memory": record.get("memory")})
 
     def describe(self, ids: Sequence[str]) -> list[Machine]:
-        """Say how machines are, from their guardians."""
+        """Say how machines are, from their supervisors."""
         found: list[Machine] = []
         for token in dict.fromkeys(identity.partition("/")[0] for identity in ids):
             directory = _root() / token
@@ -177,17 +178,17 @@ class LocalCloud:
         return found
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Tell the guardians to end, and wait until they have.
+        """Tell the supervisors to end, and wait until they have.
 
         Raises
         ------
         SkyUnreachable
             A cluster runs on another machine or in another container, which shares this folder.
         """
-        guardians, elsewhere = [], list[str]()
+        supervisors, elsewhere = [], list[str]()
         for token in dict.fromkeys(identity.partition("/")[0] for identity in ids):
             directory = _root() / token
-            identity = _read(directory / "guardian.json")
+            identity = _read(directory / "supervisor.json")
             if processes.liveness(identity) == "foreign" and _is_cluster_running(directory):
                 elsewhere.append(f"{token} on {identity.get('host') or 'another machine'}")
             elif _is_supervisor_alive(
@@ -195,15 +196,15 @@ class LocalCloud:
             ):  # only this process may be signalled: PIDs are used again
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(identity["pid"], signal.SIGTERM)
-                    guardians.append(identity)
-        deadline = time.monotonic() + guardian.GRACE_SECONDS + 5.0
+                    supervisors.append(identity)
+        deadline = time.monotonic() + supervisor.GRACE_SECONDS + 5.0
         while (
-            any(_is_supervisor_alive(identity) for identity in guardians)
+            any(_is_supervisor_alive(identity) for identity in supervisors)
             and time.monotonic() < deadline
         ):
             time.sleep(0.02)
-        for identity in filter(_is_supervisor_alive, guardians):  # it is frozen, perhaps
-            guardian.kill_all([*guardian.descendants(identity["pid"]), identity["pid"]])
+        for identity in filter(_is_supervisor_alive, supervisors):  # it is frozen, perhaps
+            supervisor.kill_all([*supervisor.descendants(identity["pid"]), identity["pid"]])
         if elsewhere:
             raise SkyUnreachable(
                 f"what runs in another machine or container cannot be ended from here: "
@@ -212,7 +213,7 @@ class LocalCloud:
             )
 
     def list_mine(self, everywhere: bool = False) -> list[Machine]:
-        """List the machines whose guardians live."""
+        """List the machines whose supervisors live."""
         root = _root()
         directories = sorted(root.iterdir()) if root.is_dir() else []
         return [
@@ -248,7 +249,7 @@ _child_processes: list[subprocess.Popen] = []
 
 
 def _reap_child(process: subprocess.Popen) -> None:
-    """Keep the handle: a guardian that ends while we live must not stay as a zombie."""
+    """Keep the handle: a supervisor that ends while we live must not stay as a zombie."""
     _child_processes[:] = [child for child in _child_processes if child.poll() is None]
     _child_processes.append(process)
 
@@ -285,7 +286,7 @@ def _environment(directory: Path) -> dict[str, str]:
 
 
 def _is_supervisor_alive(identity: dict[str, Any]) -> bool:
-    """Whether a guardian lives on this machine."""
+    """Whether a supervisor lives on this machine."""
     for child in _child_processes:
         child.poll()  # no zombies
     return processes.liveness(identity) == "alive"
@@ -293,12 +294,14 @@ def _is_supervisor_alive(identity: dict[str, Any]) -> bool:
 
 def _is_cluster_running(directory: Path) -> bool:
     """Whether a cluster runs, here or on another machine that shares its folder."""
-    path = directory / "guardian.json"
+    path = directory / "supervisor.json"
     identity = _read(path)
     if processes.liveness(identity) != "foreign":
         return _is_supervisor_alive(identity)
     try:
-        seen = path.stat().st_mtime  # its head touches it: see `jupyter_sky.engines.lease`
+        seen = (
+            path.stat().st_mtime
+        )  # its controller touches it: see `jupyter_sky.engines.node.keepalive`
     except OSError:
         return False
     return processes.is_alive(identity, seen)
@@ -316,7 +319,7 @@ def _remove_old_folders(root: Path) -> None:
 
     for directory in root.iterdir():
         ended = _read(directory / "ended.json").get("time")
-        # one whose guardian was killed, or whose machine lost its power, has not said when
+        # one whose supervisor was killed, or whose machine lost its power, has not said when
         ended = ended or _read(directory / "machine.json").get("started") or time.time()
         old = time.time() - ended > KEEP_DAYS * 86400
         if old and not _is_cluster_running(directory):

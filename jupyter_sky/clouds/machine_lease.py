@@ -9,12 +9,12 @@ boot, and started again if it is killed. A machine ends
   from there. Where the time of day is wrong at such a moment the machine may end early, which costs
   nothing, as no cluster outlives a restart; it never lives longer than ``lease`` seconds since
   that boot. The clock of the notebook takes no part: it may be wrong by hours;
-- when it is not renewed for ``silence`` seconds: see `jupyter_sky.engines.lease`;
-- ``silence`` seconds after a restart, if a cluster had begun on it;
+- when it is not renewed for ``heartbeat_timeout`` seconds: see `jupyter_sky.engines.node.keepalive`;
+- ``heartbeat_timeout`` seconds after a restart, if a cluster had begun on it;
 - half an hour after a boot, if none had ever begun;
 - when ``/run/jupyter-sky/end`` is made, as its cluster has ended.
 
-The same script installs the host key that follows the one of its birth: see `birth`.
+The same script installs the host key that replaces the first one: see `cloud_init`.
 """
 
 from __future__ import annotations
@@ -58,14 +58,16 @@ def _script() -> str:
     return Path(__file__).with_name("lease.sh").read_text()
 
 
-def lease_files(user: str, *, lease: float, silence: float, ending: str) -> list[dict[str, Any]]:
+def lease_files(
+    user: str, *, lease: float, heartbeat_timeout: float, ending: str
+) -> list[dict[str, Any]]:
     """Return the files of a machine's lease, for cloud-init's ``write_files``.
 
     Parameters
     ----------
     user
         Runs the cluster, and renews the lease.
-    lease, silence
+    lease, heartbeat_timeout
         Seconds: of the machine's life at most, and after which it ends when nobody renews it.
     ending
         Shell commands by which it ends itself, run before it is powered off.
@@ -74,7 +76,7 @@ def lease_files(user: str, *, lease: float, silence: float, ending: str) -> list
         "@USER@": shlex.quote(user),
         "@HOME@": shlex.quote("/root" if user == "root" else f"/home/{user}"),
         "@LEASE@": str(math.ceil(lease)),
-        "@SILENCE@": str(math.ceil(silence)),
+        "@HEARTBEAT_TIMEOUT@": str(math.ceil(heartbeat_timeout)),
         "@BOOT@": str(BOOT_SECONDS),
         "@ENDING@": ending,
     }

@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .. import ssh
-from ..config import Sky
+from ..concurrency import run_parallel
+from ..config.settings import Sky
 from ..errors import SkyError, SkyNoCapacity, SkyUnreachable, SkyUsageError
 from ..offers import Offer
+from ..remote import ssh
 from ..resources import Resources, plain_number
-from ..together import run_parallel
-from . import journals, keeper
+from . import journals, ssh_slot
 from .base import Credentials, LaunchRequest, Machine, StatusCallback, Tick, no_tick
-from .keeper import Slot
-from .pool import SshHost, read_hosts
-from .records import LaunchRecords
+from .hosts import SshHost, read_hosts
+from .launch_records import LaunchRecords
+from .ssh_slot import Slot
 
 
 class SshCloud:
@@ -82,7 +82,7 @@ class SshCloud:
                 taken.append(node)
                 record = records.write(token, record | {"nodes": [asdict(each) for each in taken]})
         except BaseException:
-            keeper.release_slots(taken)
+            ssh_slot.release_slots(taken)
             records.mark_ended(token, {"time": time.time()})
             raise
         return [_make_machine(token, record, node, "starting") for node in taken]
@@ -123,7 +123,7 @@ class SshCloud:
         return found
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Give slots back, with what cells there have printed brought home before."""
+        """Give slots back, after their journals were copied."""
         records = _records()
         for token in dict.fromkeys(map(_token, ids)):
             record = records.read(token)
@@ -134,7 +134,7 @@ class SshCloud:
             try:
                 missing = journals.collect_journals(nodes, records.folder(token) / "journal")
             finally:  # whatever is in the way of a log, an interrupt too, the slots are given back
-                keeper.release_slots(nodes)
+                ssh_slot.release_slots(nodes)
             end = {"time": time.time(), "reason": "stopped", "missing": missing}
             records.mark_ended(token, end)
 
@@ -195,11 +195,11 @@ def _address(host: SshHost) -> ssh.Address:
 
 def _host_problem(host: SshHost) -> SkyError | None:
     try:
-        answer = ssh.run(_address(host), keeper.TOOL_CHECK_SCRIPT, timeout=30)
+        answer = ssh.run(_address(host), ssh_slot.TOOL_CHECK_SCRIPT, timeout=30)
     except SkyError as error:
         return error
     if answer.code:
-        return SkyError(answer.err, hint=keeper.REQUIREMENTS_HINT)
+        return SkyError(answer.err, hint=ssh_slot.REQUIREMENTS_HINT)
     return None
 
 
@@ -277,7 +277,7 @@ def _acquire_slots(hosts: Sequence[SshHost], order: LaunchRequest, note: Any) ->
             env=host.env,
         )
         try:
-            return keeper.acquire_slot(node, note)
+            return ssh_slot.acquire_slot(node, note)
         except SkyError as error:
             left[host] = 0
             return error
@@ -319,7 +319,7 @@ def _load_slots(record: dict[str, Any]) -> list[Slot]:
 def _slot_states(nodes: Sequence[Slot]) -> list[dict[str, Any] | None]:
     def one(node: Slot) -> dict[str, Any] | None:
         try:
-            return keeper.slot_state(node)
+            return ssh_slot.slot_state(node)
         except SkyUnreachable as error:
             return {"unknown": error.message}
 

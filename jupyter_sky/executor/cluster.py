@@ -1,4 +1,4 @@
-"""A live cluster as a notebook sees it: watched, healed, let go of."""
+"""Connection of a notebook to a live cluster: heartbeat, recovery, disconnection."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 from .. import clouds
 from ..clouds import Machine
 from ..clouds.base import SshAccessibleCloud
-from ..engines.wards import GIVEN_UP
+from ..concurrency import run_parallel
+from ..engines.controller.agent_server import GIVEN_UP
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost
 from ..provisioner import check_alive
 from ..provisioner.bootstrap import ensure_uv
-from ..provisioner.remote import open_tunnel
+from ..provisioner.ssh_launch import open_tunnel
 from ..resources import format_duration
-from ..store import ClusterRow, Store
-from ..together import run_parallel
+from ..store.store import ClusterRow, Store
 from .egress import EgressMeter
-from .idleness import IdleWarning
+from .idle_warning import IdleWarning
 
 if TYPE_CHECKING:
-    from ..engines.link import ClusterConnection
-    from ..engines.tunnel import Tunnel
+    from ..engines.client.connection import ClusterConnection
+    from ..engines.client.tunnel import Tunnel
 
 HEARTBEAT_SECONDS = 2.0
 SHOWN_DELAY_SECONDS = 0.2
@@ -44,16 +44,16 @@ NEXT_CLUSTER_HINT = "its variables are gone; the next cell starts another"
 
 
 class ClusterHandle:
-    """A live cluster with a connection to it, whose heart this process hears.
+    """Live cluster whose heartbeat this process monitors.
 
     Examples
     --------
-    >>> cluster.row.name, cluster.link.ranks()  # doctest: +SKIP
+    >>> cluster.row.name, cluster.connection.ranks()  # doctest: +SKIP
     ('quickstart-3f2a', [0])
     """
 
     def __init__(self, row: ClusterRow, store: Store, notebook: str) -> None:
-        from ..engines.link import ClusterConnection
+        from ..engines.client.connection import ClusterConnection
 
         self.row, self.store, self.notebook = row, store, notebook
         self.idleness = IdleWarning(row.name)
@@ -99,7 +99,7 @@ class ClusterHandle:
         self._has_installer.set()
 
     def _monitor(self) -> None:
-        """Hear the cluster's heart, and record what is shown, until it is lost or let go of."""
+        """Monitor the cluster's heartbeat and record shown output until it is lost or closed."""
         heard = beat = time.monotonic()
         suspect = 0.0
         while not self._closed.wait(SHOWN_DELAY_SECONDS):
@@ -129,7 +129,7 @@ class ClusterHandle:
         self.connection.stop_monitor()
 
     def send_heartbeat(self, **more: Any) -> None:
-        """Tell the head that this notebook is there, and what it does with the cluster."""
+        """Send a heartbeat to the controller: this notebook is connected, and what it runs."""
         use = self.connection.describe_use()
         if self.row.price:
             with contextlib.suppress(SkyError):  # a store that is locked: the old deadline stays
@@ -141,7 +141,7 @@ class ClusterHandle:
         """Return how long after the last heartbeat the next is due."""
         used = self.connection.used_at
         if used is not None and used > last and self.idleness.ends_soon(time.time()):
-            return 0.0  # the head must know before it is too late
+            return 0.0  # the controller must know before it is too late
         return min(HEARTBEAT_SECONDS, self.row.idle / 4)
 
     def _is_unrecoverable(self, tunnel: Tunnel, now: float) -> bool:
@@ -280,7 +280,7 @@ class ClusterHandle:
         return "the reason is not known"
 
     def close(self) -> None:
-        """Let go of the cluster; it goes on without this process."""
+        """Close the connection; the cluster goes on without this process."""
         self._closed.set()
         self.connection.close()
         if self.tunnel:

@@ -1,4 +1,4 @@
-"""Clusters as a notebook sees them: found, started, given back."""
+"""Registry of a user's clusters: find, start and end them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from pathlib import Path
 
 from .. import clouds, tracker
 from ..clouds import Machine
-from ..engines.activity import notebook_name
+from ..engines.controller.activity import notebook_name
 from ..errors import SkyClusterLost, SkyError, SkyStoreError, SkyUsageError
 from ..offers import Offer
 from ..provisioner import Report, record_observation
 from ..resources import Resources
-from ..store import ClusterId, ClusterRow, RunRow, Store
-from ..tracker.ends import observed_ends
+from ..store.store import ClusterId, ClusterRow, RunRow, Store
+from ..tracker.cluster_ends import observed_ends
+from .budget_monitor import BudgetMonitor
 from .cluster import ENDED_HINT, NEXT_CLUSTER_HINT, ClusterHandle
-from .guard import BudgetMonitor
-from .launching import await_other_launch, describe_launcher, end_abandoned_launch, launch_cluster
+from .cluster_launch import (
+    await_other_launch,
+    describe_launcher,
+    end_abandoned_launch,
+    launch_cluster,
+)
 
 EXPECTED_ERRORS = ("idle", "stopped", "the day's budget is spent")
 """Reasons for an end that somebody wanted, as machines say them."""
@@ -351,10 +356,10 @@ class ClusterRegistry:
                 self.store.change_price(row.id, seen.usd * row.nodes + disks, now)
 
     def live_identities(self) -> tuple[set[str], set[str]]:
-        """Return the machines of clusters that are up, and the orders that somebody launches.
+        """Return the IDs of machines in live clusters and the tokens of launches in progress.
 
         Whoever compares this with a listing of a cloud reads it after the listing: a cluster is
-        noted before it is launched, so that a machine that was listed is needed, or a stray.
+        noted before it is launched, so that a machine that was listed is needed, or a orphan.
         """
         rows = self.store.live_clusters()
         machines = {machine["id"] for row in rows for machine in row.machines}

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..budget import BudgetStatus, depletion_time
-from ..store import ClusterId, ClusterRow
+from ..ledger.budget import BudgetStatus, depletion_time
+from ..store.store import ClusterId, ClusterRow
 
 if TYPE_CHECKING:
     from .clusters import ClusterRegistry
@@ -74,9 +74,9 @@ def _is_unchanged(old: float | None, new: float | None) -> bool:
 
 def _send_once(row: ClusterRow, left: float | None) -> None:
     """Tell the controller of a cluster over a connection for this alone."""
-    from ..engines import connection_file
-    from ..engines.observer import Observer
-    from ..provisioner.remote import open_tunnel
+    from ..engines.client.observer import Observer
+    from ..engines.wire import connection_file
+    from ..provisioner.ssh_launch import open_tunnel
 
     path = Path(row.connection["file"])
     tunnel = open_tunnel(path)

@@ -1,4 +1,4 @@
-"""What the executor asks of whoever shows a cell's outputs."""
+"""Display protocol for the outputs of a cell."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ import logging
 import threading
 import time
 
-from ..labels import ON_PREMISES
-from ..store import ClusterRow, Store
+from ..geography import ON_PREMISES
+from ..store.store import ClusterRow, Store
 
 _log = logging.getLogger(__name__)
 

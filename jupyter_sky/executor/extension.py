@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import SkyUsageError
 from ..resources import format_duration
-from ..store import ClusterRow, Store
+from ..store.store import ClusterRow, Store
 
 
 def extend_cluster(
@@ -22,7 +22,7 @@ def extend_cluster(
     Parameters
     ----------
     ask
-        Asks its head: called with ``"extend"`` and ``seconds``.
+        Asks its controller: called with ``"extend"`` and ``seconds``.
 
     Returns
     -------

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..engines.described import MAX_NESTED, decode_attributes
+from ..engines.wire.error_serialization import MAX_NESTED, decode_attributes
 
 
 class RemoteFailure:

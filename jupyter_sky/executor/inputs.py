@@ -1,4 +1,4 @@
-"""What a cell takes along: named with ``-i``, or found by reading the cell (``--auto``)."""
+"""Inputs of a cell: named with ``-i``, or found by reading the cell (``--auto``)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..config import Sky
-from ..engines.values import Parcel
+from ..config.settings import Sky
+from ..engines.wire.values import Parcel
 from ..errors import SkyUsageError, suggest
 from .request import CellInput, CellOptions
 from .transfer import RemoteValue, is_inline

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from ..engines.file_cache import FileTree
-from ..engines.platforms import Platform
-from ..engines.values import CHUNK_BYTES
+from ..engines.node.file_cache import FileTree
+from ..engines.node.platforms import Platform
+from ..engines.wire.values import CHUNK_BYTES
 from ..errors import SkyError
 from ..package_sync.contents import SentPackage, is_supported
 from ..package_sync.indexes import IndexSettings
@@ -26,8 +26,8 @@ from ..package_sync.plan import (
     plan_packages,
     split_requirements,
 )
-from .progress import announce_transfer, format_size, progress_callback
 from .transfer import WINDOW_CHUNKS
+from .transfer_progress import announce_transfer, format_size, progress_callback
 
 if TYPE_CHECKING:
     from .run import SkyRun

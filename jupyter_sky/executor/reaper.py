@@ -1,7 +1,7 @@
-"""The reaper: compares what each cloud says is ours with what is remembered, and ends strays.
+"""The reaper: compares what each cloud says is ours with what is remembered, and ends orphans.
 
 Nothing is forgotten here before a cloud has said that it is gone. A machine is kept when a cluster
-that is up has it, or when the process that launches it lives; any other is a stray, and one that is
+that is up has it, or when the process that launches it lives; any other is a orphan, and one that is
 past its lease is ended whoever has it.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .. import clouds
 from ..clouds import Machine
 from ..errors import SkyError
-from .launching import ABANDONED_NOTE, end_abandoned_launch
+from .cluster_launch import ABANDONED_NOTE, end_abandoned_launch
 from .recovery import recover_rows
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def reap_machines(known: ClusterRegistry, everywhere: bool = True) -> list[ReapF
         if not row.is_being_launched():
             why = ABANDONED_NOTE
             try:
-                strays = end_abandoned_launch(known, row)
-                found += [_ended_finding(machine, why) for machine in strays]
+                orphans = end_abandoned_launch(known, row)
+                found += [_ended_finding(machine, why) for machine in orphans]
             except SkyError as error:
                 found.append(ReapFinding(row.cloud, row.name, row.name, why, False, error.message))
     known.close_unsent_runs()

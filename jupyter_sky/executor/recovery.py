@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..clouds.records import is_launching
-from ..clouds.rented import launch_records
+from ..clouds.launch_records import is_launching
+from ..clouds.provider import launch_records
 from ..errors import SkyStoreError
 from ..offers import Offer
-from ..store import ClusterRow
+from ..store.store import ClusterRow
 
 if TYPE_CHECKING:
     from .clusters import ClusterRegistry

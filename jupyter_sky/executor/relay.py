@@ -1,7 +1,7 @@
 """Outputs on their way from engines to the cell: in order, at linear cost, capped on screen.
 
 Native messages are passed on one by one. Consecutive pieces of text are joined for at most
-`GATHER_SECONDS`, so that four thousand flushed lines are a hundred messages, not four thousand.
+`BATCH_SECONDS`, so that four thousand flushed lines are a hundred messages, not four thousand.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one cell asks for."""
+"""Options and position of one cell."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..config import Sky
+from ..config.settings import Sky
 from ..errors import SkyUsageError
 from ..resources import Resources, parse_clouds
 

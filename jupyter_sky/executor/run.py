@@ -1,4 +1,4 @@
-"""One cell on its way: placed, sent, run, watched, brought home, billed."""
+"""Life of one cell: placement, sending, execution, monitoring, results, billing."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..engines.link import wait_callback
+from ..engines.client.connection import wait_callback
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyTimeout
 from ..resources import format_duration
 from .display import Display, RunStatus, Stage
-from .entry import RunRecord
 from .inputs import PackedInputs, collect_inputs
-from .outcome import collect_results
-from .prepare import check_input_sizes, prepare_engines
+from .preparation import check_input_sizes, prepare_engines
 from .relay import Relay
 from .request import CellOptions, CellPosition, parse_ranks
-from .untrusted import InertDisplay, mark_untrusted
-from .watch import TICK_SECONDS, RunMonitor
+from .results import collect_results
+from .run_monitor import TICK_SECONDS, RunMonitor
+from .run_record import RunRecord
+from .untrusted_output import InertDisplay, mark_untrusted
 
 if TYPE_CHECKING:
-    from ..engines.link import CellExecution
+    from ..engines.client.connection import CellExecution
     from .clusters import ClusterHandle
     from .session import Session
 
@@ -251,7 +251,7 @@ class SkyRun:
             self.notes.append(note)
 
     def time_limit(self) -> float | None:
-        """Return the seconds that the cell may take by time and money, for the head to enforce."""
+        """Return the seconds that the cell may take by time and money, for the controller to enforce."""
         assert self.cluster is not None
         price, most = self.cluster.row.price, self.options.max_cost
         by_money = most / price * 3600 if most is not None and price else None
@@ -262,7 +262,7 @@ class SkyRun:
         """End here and now; on its cluster the cell goes on, for the next session to follow."""
         self.record.detach()
         error = SkyError(
-            f"{self.label} goes on, but this notebook has let go of its cluster",
+            f"{self.label} goes on, but this notebook has closed its connection to the cluster",
             hint="%load_ext jupyter_sky: the next %%sky cell shows the rest",
         )
         for future in [f for cell in self.cells for f in (cell.reply, cell.output)]:

@@ -18,24 +18,24 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from .. import budget
-from ..config import Sky
-from ..engines.journal import Journal
+from ..config.settings import Sky
+from ..engines.controller.journal import Journal
 from ..errors import SkyClusterLost, SkyError, SkyUsageError, suggest
-from ..ledger import Ledger
+from ..ledger import budget
+from ..ledger.ledger import Ledger
 from ..offers import Offer
 from ..resources import Resources
-from ..store import ClusterRow, RunRow, Store
+from ..store.store import ClusterRow, RunRow, Store
 from . import transfer
 from .clusters import ClusterHandle, ClusterRegistry
 from .display import Display, NoDisplay
-from .ending import EndCandidate, EndResult, end_clusters, list_candidates
 from .inputs import assigned_names
 from .reaper import ReapFinding, reap_machines
 from .relay import Relay
 from .request import CellOptions, CellPosition
 from .run import SkyRun
-from .untrusted import InertDisplay, is_untrusted
+from .termination import EndCandidate, EndResult, end_clusters, list_candidates
+from .untrusted_output import InertDisplay, is_untrusted
 
 USD_SECONDS = 1.0
 KEPT_RUNS = 10
@@ -242,7 +242,7 @@ class Session:
         return [(row, sum(run.cluster == row.name for run in running)) for row in rows]
 
     def read_activity(self, row: ClusterRow) -> dict[str, Any] | None:
-        """Ask the head of a cluster how it is used: see `jupyter_sky.engines.activity`.
+        """Ask the controller of a cluster how it is used: see `jupyter_sky.engines.controller.activity`.
 
         Returns
         -------
@@ -438,7 +438,7 @@ class Session:
     # -- the end ---------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of every cluster; end those that nobody would come back to."""
+        """Close all connections; end the clusters that nobody would come back to."""
         self.clusters.budget_monitor.close()
         self.config.on_budget = self.config._ask
         keep = self.lasting or (self.config.keep and self.store.durable)
@@ -460,8 +460,8 @@ class Session:
 
 
 def _ask_controller(row: ClusterRow, op: str) -> dict[str, Any]:
-    """Ask the head of a cluster on this machine, without a notebook's connection to it."""
-    from ..engines.observer import Observer
+    """Ask the controller of a cluster on this machine, without a notebook's connection to it."""
+    from ..engines.client.observer import Observer
 
     observer = Observer(row.name, json.loads(Path(row.connection["file"]).read_text()))
     try:

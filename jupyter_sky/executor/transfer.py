@@ -9,10 +9,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config import Sky
-from ..engines.data_values import KINDS, decode
-from ..engines.files import build_manifest
-from ..engines.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
+from ..config.settings import Sky
+from ..engines.node.files import build_manifest
+from ..engines.wire.data_values import KINDS, decode
+from ..engines.wire.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
 from ..errors import SkyTransferError
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class RemoteValue:
 
 
 def _release(link: Any, rank: int, ref: str) -> None:
-    if not link.lost and not link.client._closed and rank in link.client._engines:
-        link.value(rank, "packed", ref=ref)
+    if not link.is_lost and not link.client._closed and rank in link.client._engines:
+        link.send_value_request(rank, "packed", ref=ref)
 
 
 def is_inline(parcel: Parcel) -> bool:
@@ -134,7 +134,7 @@ def receive_value(
     ----------
     trusted
         Whether a pickle may be opened. Else only JSON, Arrow and NumPy data are: see
-        `jupyter_sky.engines.data_values`.
+        `jupyter_sky.engines.wire.data_values`.
 
     Raises
     ------

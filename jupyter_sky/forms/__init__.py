@@ -4,9 +4,9 @@ Everything here is a function of what is given: a cell's text, the catalog, the 
 in JupyterLab and in ``sky.form()`` ask it and add nothing of their own.
 """
 
+from .cell_line import Fields, ParsedCell, check, read, write
 from .fields import Field, schema
-from .line import Fields, ParsedCell, check, read, write
-from .match import MatchResult, match, placement_text
+from .matching import MatchResult, match, placement_text
 
 __all__ = [
     "Field",

@@ -2,6 +2,6 @@
 
 The notebook's side: `pending` (what a call is before it runs), `pool` and `compute` (where it
 goes), `dispatch` (which node, in what pieces), `streaming`, `output`. The node's side: `site`
-(takes orders in the engine), `lanes` and `child` (threads and processes that calls run in),
+(takes commands in the engine), `executors` and `call_process` (threads and processes that calls run in),
 `calls` (one call). Nothing here is imported before it is used.
 """

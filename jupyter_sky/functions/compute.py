@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SkyNoOffer, SkyUsageError, suggest
 from ..executor import session as sessions
 from ..resources import Resources
-from .lines import STANDALONE
+from .launch import ClusterLauncher, choose_offer
 from .pool import Pool, refuse_untrusted
+from .shared.shared_client import STANDALONE
 from .specs import SELECTIONS, Allocation, Nodes, Options, Selection, Spec, Worker
-from .starting import ClusterLauncher, choose_offer
 
 if TYPE_CHECKING:
     from ..accelerators import Accelerator
@@ -180,7 +180,7 @@ class Compute:
         try:
             self._set_up_pool(pool)
             if nodes is not None and nodes.limit > nodes.ready:
-                from .elastic import Autoscaler
+                from .autoscaler import Autoscaler
 
                 Autoscaler(pool, nodes, start, self.options, self._prepare_nodes).begin()
         except BaseException:

@@ -1,4 +1,4 @@
-"""Which call goes to which node, and what becomes of it.
+"""Dispatcher: assigns calls to nodes and handles their loss.
 
 Calls wait here, not on nodes: each node has as many as it has slots. Quick calls travel together,
 as many as take `BATCH_SECONDS`; what has not begun soon comes back and goes elsewhere.
@@ -15,14 +15,14 @@ from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyClusterLost, SkyError, SkyTaskLost
-from .clock import TimeoutMonitor
-from .hearing import ResultHandler
 from .nodes import PoolNode, SentBatch
 from .payload import wrap
+from .results import ResultHandler
 from .tasks import CallTask, remote_exception
+from .timeouts import TimeoutMonitor
 
 if TYPE_CHECKING:
-    from ..engines.link import ClusterConnection
+    from ..engines.client.connection import ClusterConnection
 
 BATCH_SECONDS = 0.05
 BATCH_CALLS = 1000
@@ -200,21 +200,21 @@ class Dispatcher:
     def _send_batch(self, node: PoolNode, tasks: list[CallTask]) -> None:
         batch = SentBatch(node, {task.key: task for task in tasks})
         told = self.describe(node)
-        orders: list[tuple] = []
+        commands: list[tuple] = []
         if node.sent_context != (node.engine, told):
             node.sent_context = (node.engine, told)
-            orders.append(("open", told))
+            commands.append(("open", told))
         calls = [
             (t.key, t.function, t.arguments, t.timeout, t.stream_inputs, t.broadcast) for t in tasks
         ]
-        orders.append(("calls", told["pool"], calls))
+        commands.append(("calls", told["pool"], calls))
         for task in tasks:
             task.attempts += 1
             self._bind_future(task, batch)
         client = node.connection.client
         batch.id = client.send_command(
             node.engine,
-            wrap(orders),
+            wrap(commands),
             lambda said: self.results.handle(batch, said),
             lambda message: self.results.show_output(batch, message),
         )
@@ -222,8 +222,10 @@ class Dispatcher:
         if any(task.timeout is not None for task in tasks):
             self.timeouts.watch(batch)
         for task in tasks:
-            for feeder in task.stream_senders:
-                feeder.join((batch.id, task.key), self._feed(batch, task, feeder.number))
+            for stream_sender in task.stream_senders:
+                stream_sender.join(
+                    (batch.id, task.key), self._feed(batch, task, stream_sender.number)
+                )
 
     def _bind_future(self, task: CallTask, batch: SentBatch) -> None:
         """Let a task's future stop it where it runs."""
@@ -258,8 +260,8 @@ class Dispatcher:
         batch.node.reserved = False
         self._recent.append((batch.node.connection, batch.id))
         while len(self._recent) > 100:  # what a call's threads print later is shown, too
-            link, old = self._recent.popleft()
-            link.client.sinks.pop(old, None)
+            connection, old = self._recent.popleft()
+            connection.client.sinks.pop(old, None)
 
     def finish_task(
         self, batch: SentBatch, key: int, seconds: float | None = None
@@ -268,8 +270,8 @@ class Dispatcher:
             task = batch.tasks.pop(key, None)
         if task is None:
             return None
-        for feeder in task.stream_senders:
-            feeder.leave((batch.id, key))
+        for stream_sender in task.stream_senders:
+            stream_sender.leave((batch.id, key))
         if seconds is not None:
             name = task.call.function.name
             before = self._mean_seconds.get(name, seconds)
@@ -295,18 +297,18 @@ class Dispatcher:
         gone = isinstance(error, SkyClusterLost)
         elsewhere = any(other.connection is not node.connection for other in self.nodes.values())
         for task in reversed(tasks):
-            for feeder in task.stream_senders:
-                feeder.leave((batch.id, task.key))
+            for stream_sender in task.stream_senders:
+                stream_sender.leave((batch.id, task.key))
             if gone and not elsewhere:
                 self._fail(task, error)
             else:
                 self.on_task_lost(task, node, "its engine died", at_fault and not gone)
 
-    def remove_cluster(self, link: ClusterConnection) -> None:
+    def remove_cluster(self, connection: ClusterConnection) -> None:
         """Forget the nodes of a cluster; what waits for one of them waits in vain."""
         with self.lock:
             for node in list(self.nodes.values()):
-                if node.connection is link:
+                if node.connection is connection:
                     self.remove_node(node)
             self._dispatch()
 
@@ -369,7 +371,7 @@ class Dispatcher:
                 self.requeue([task])
 
     def kill_engine(self, batch: SentBatch, why: str) -> None:
-        """Let the head kill the engine of a batch, which does not listen."""
+        """Let the controller kill the engine of a batch, which does not listen."""
         node = batch.node
         with self.lock:
             engine, node.engine, node.sent_context = node.engine, "", None

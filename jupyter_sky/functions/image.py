@@ -14,18 +14,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..engines import file_cache
-from ..engines.file_cache import FileTree
-from ..engines.package import python_minor_version
-from ..engines.platforms import Platform
+from ..engines.node import file_cache
+from ..engines.node.file_cache import FileTree
+from ..engines.node.platforms import Platform
 from ..errors import SkyBootstrapError, SkyError, SkyUsageError, SkyVersionError
-from ..package_names import check_package
-from . import grounds
-from .grounds import ProcessSetup
+from ..package_sync.package_names import check_package
+from ..remote.environment_spec import python_minor_version
 from .image_packages import ImagePackages, image_packages
+from .node import image_install
+from .node.image_install import ProcessSetup
 
 if TYPE_CHECKING:
-    from ..clouds.keeper import Slot
+    from ..clouds.ssh_slot import Slot
     from .pool import Pool
 
 HEAD_START_SECONDS = 15.0
@@ -100,7 +100,7 @@ class Image:
     @property
     def digest(self) -> str:
         """Sixteen digits that tell it from every other image; files count by their names."""
-        return grounds.digest(
+        return image_install.digest(
             [_version(self.python), *(f"{n}={getattr(self, n)}" for n in ("pip", "apt"))]
             + [f"{name}={value}" for name, value in sorted(self.env.items())]
             + [f"{n}={getattr(self, n)}" for n in ("includes", "excludes")]
@@ -127,14 +127,16 @@ class Image:
             )
         self._layout()
         asking = image_packages(self.pip).request
-        if asking.packages and (why := grounds.resolution_error(asking.packages, asking.without)):
+        if asking.packages and (
+            why := image_install.resolution_error(asking.packages, asking.without)
+        ):
             raise SkyBootstrapError(
                 f"image: {' '.join(asking.packages)} cannot be installed anywhere:\n{why}",
                 hint="no machine was asked for",
             )
 
     def _layout(self) -> FileTree:
-        return grounds.included_files(Path.cwd(), self.includes, self.excludes)
+        return image_install.included_files(Path.cwd(), self.includes, self.excludes)
 
     def setup(self) -> ProcessSetup:
         """Return what every new process of a node runs before its first call."""
@@ -187,11 +189,11 @@ class Image:
             _send(pool, rank, package.tree)
         node = _offline(pool, rank) if packages.requirements else None
         if node is not None:
-            with grounds.install_for_platform(node, packages.requirements) as tree:
+            with image_install.install_for_platform(node, packages.requirements) as tree:
                 _send(pool, rank, tree, packages.requirements)
         limit = self.bootstrap_timeout
         return pool.call_on(
-            rank, grounds.install_image, tuple(self.apt), packages.request, timeout=limit
+            rank, image_install.install_image, tuple(self.apt), packages.request, timeout=limit
         )
 
     def _settle(self, pool: Pool, rank: int, future: Future[Any]) -> None:
@@ -219,7 +221,7 @@ def _send(pool: Pool, rank: int, layout: FileTree, pip: tuple[str, ...] = ()) ->
             batch = {}
     if batch:
         pool.call_on(rank, file_cache.store_contents, batch).result()
-    pool.call_on(rank, grounds.build_folder, layout.entries, pip).result()
+    pool.call_on(rank, image_install.build_folder, layout.entries, pip).result()
 
 
 def _offline(pool: Pool, rank: int) -> Slot | None:

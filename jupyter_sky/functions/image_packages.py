@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..engines.platforms import Platform
+from ..engines.node.platforms import Platform
 from ..errors import SkyBootstrapError
-from ..package_names import without_credentials
 from ..package_sync.contents import SentPackage, is_supported
-from .grounds import PackageRequest
+from ..package_sync.package_names import without_credentials
+from .node.image_install import PackageRequest
 
 HINT = "bring a wheel that fits by its path there, or its modules: Image(includes=[...])"
 

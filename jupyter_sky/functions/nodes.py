@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..engines.link import ClusterConnection
+    from ..engines.client.connection import ClusterConnection
     from .tasks import CallTask
 
 
@@ -19,7 +19,7 @@ class PoolNode:
     Attributes
     ----------
     rank : int
-        Its place in the pool; `place` is its rank in the cluster of `link`.
+        Its place in the pool; `keepalive_folder` is its rank in the cluster of `link`.
     engine : str
         The process there now; empty while there is none.
     """

@@ -81,7 +81,7 @@ def stdout(function: Any = None, /, *, only: Only = "head") -> Any:
 
     Examples
     --------
-    >>> from jupyter_sky.functions.pending import function
+    >>> from jupyter_sky.functions.lazy_calls import function
     >>> @stdout(only="head")
     ... @function
     ... def train() -> None:
@@ -105,7 +105,7 @@ def silent(function: Any) -> Any:
 def _filtered(function: Any, shown: dict[str, Any]) -> Any:
     if function is None:
         return lambda function: _filtered(function, shown)
-    from .pending import Function
+    from .lazy_calls import Function
 
     if isinstance(function, Function):
         more = {**function.shown, **shown}

@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..engines.values import Parcel, _pickler
+from ..engines.wire.values import Parcel, _pickler
 from ..errors import SkyTransferError
 
 BLOB_BYTES = 2**20
@@ -92,10 +92,10 @@ def blobs_of(payload: Payload) -> Iterator[Blob]:
     return (segment for segment in payload if isinstance(segment, Blob))
 
 
-def wrap(orders: Any) -> list[Any]:
+def wrap(commands: Any) -> list[Any]:
     """Return the buffers of a message: its pickle, then what travels apart."""
     apart: list[pickle.PickleBuffer] = []
-    first = pickle.dumps(orders, protocol=5, buffer_callback=apart.append)
+    first = pickle.dumps(commands, protocol=5, buffer_callback=apart.append)
     return [first, *(buffer.raw() for buffer in apart)]
 
 

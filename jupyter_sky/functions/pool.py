@@ -10,21 +10,21 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..config import Sky
-from ..engines.values import Parcel
+from ..config.settings import Sky
+from ..engines.node import instance
+from ..engines.wire.values import Parcel
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
-from . import instance
+from .blob_transfer import BlobTransfer
 from .dispatch import Dispatcher
+from .lazy_calls import Function, PendingFunction
 from .nodes import PoolNode
 from .output import OutputSink
 from .payload import split
-from .pending import Function, PendingFunction
-from .ships import BlobTransfer
 from .specs import Worker
 from .tasks import CallPickler, CallTask, RemoteFuture, results_of, streamed_results
 
 if TYPE_CHECKING:
-    from ..engines.link import ClusterConnection
+    from ..engines.client.connection import ClusterConnection
     from ..executor.cluster import ClusterHandle
 
 T = TypeVar("T")
@@ -151,7 +151,7 @@ class Pool:
 
     @property
     def clusters(self) -> list[ClusterHandle]:
-        """The clusters whose nodes these are; the first one's head is the pool's."""
+        """The clusters whose nodes these are; the first one's controller is the pool's."""
         return list(self._clusters)
 
     @property
@@ -181,14 +181,14 @@ class Pool:
             first = max(self._dispatcher.nodes, default=-1) + 1
             ranks = [first + place for place in range(cluster.row.nodes)]
             engines = cluster.connection.client._engines
-            slots, lane = self.worker.concurrency, self.worker.executor_kind
+            slots, executor = self.worker.concurrency, self.worker.executor_kind
             for place, rank in enumerate(ranks):
                 self._dispatcher.nodes[rank] = PoolNode(
                     rank,
                     cluster.connection,
                     place,
                     slots,
-                    lane,
+                    executor,
                     engines[place],
                     joining=bool(prepare),
                 )
@@ -384,13 +384,15 @@ class Pool:
         for call, rank in wanted:
             if id(call) not in packed:
                 packed[id(call)] = packer.pack(call)
-            function, arguments, inlets, feeders = packed[id(call)]
+            function, arguments, stream_inputs, stream_senders = packed[id(call)]
             future: Any = RemoteFuture()
-            task = CallTask(call, function, arguments, inlets, future, sink, packer.blobs, rank)
-            task.stream_senders, task.broadcast = feeders, broadcast
+            task = CallTask(
+                call, function, arguments, stream_inputs, future, sink, packer.blobs, rank
+            )
+            task.stream_senders, task.broadcast = stream_senders, broadcast
             task.timeout = call.timeout if call.timeout is not None else self.limit
-            for feeder in feeders:
-                feeder.expected += 1
+            for stream_sender in stream_senders:
+                stream_sender.expected += 1
             tasks.append(task)
         self._blobs.upload(packer.blobs)
         futures = [] if futures is None else futures

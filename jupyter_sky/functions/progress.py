@@ -43,7 +43,7 @@ class GatherProgress:
 
     Examples
     --------
-    >>> now = Progress(done=3, running=2, failed=1, left=4, nodes=2, seconds=8, rate=0.5)
+    >>> now = GatherProgress(done=3, running=2, failed=1, left=4, nodes=2, seconds=8, rate=0.5)
     >>> now.total, now.ended, now.seconds_left
     (10, 4, 12.0)
     """

@@ -23,7 +23,7 @@ class ProviderSpec:
     Examples
     --------
     >>> AWS(region="eu-west-1")
-    Provider(name='aws', region='eu-west-1')
+    ProviderSpec(name='aws', region='eu-west-1')
     """
 
     name: str

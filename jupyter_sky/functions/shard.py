@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any, TypeVar, overload
 
+from ..engines.node.instance import InstanceInfo, instance_info
 from ..errors import SkyUsageError
-from .instance import InstanceInfo, instance_info
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -104,7 +104,7 @@ class Worker:
 
     Examples
     --------
-    >>> Worker(concurrency=2, executor="process").lane
+    >>> Worker(concurrency=2, executor="process").executor
     'process'
     """
 

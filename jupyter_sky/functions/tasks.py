@@ -20,9 +20,9 @@ from ..resources import format_elapsed
 from .payload import Blobs, Payload, blobs_of, pack_arguments, pack_function, pickled_by_value
 
 if TYPE_CHECKING:
+    from .lazy_calls import Function, PendingFunction
     from .output import OutputSink
-    from .pending import Function, PendingFunction
-    from .streaming import ItemBuffer, StreamSender
+    from .streams import ItemBuffer, StreamSender
 
 T = TypeVar("T")
 
@@ -132,15 +132,15 @@ class CallPickler:
         SkyTransferError
             A part of it cannot be pickled.
         """
-        from .streaming import streamed
+        from .streams import streamed
 
         local = call.function.local
-        args, kwargs, inlets, feeders = streamed(local, call)
+        args, kwargs, stream_inputs, stream_senders = streamed(local, call)
         with pickled_by_value(getattr(local, "__module__", None)):
             function = self.function(call.function)
             name = call.function.name
             arguments = pack_arguments(local, name, args, kwargs, self.blobs)
-        return function, arguments, inlets, feeders
+        return function, arguments, stream_inputs, stream_senders
 
 
 def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseException:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from jupyter_sky import accelerators
-from jupyter_sky.labels import ARCHES, CLOUDS, SERVICES, VENDORS
+from jupyter_sky.geography import ARCHES, CLOUDS, SERVICES, VENDORS
 from jupyter_sky.magics.options import BY_FLAG, OPTIONS, Option
 
 _PATHS = 200  # entries of a directory that are offered; a menu of more helps nobody
@@ -258,7 +258,7 @@ def _price_sources() -> Iterable[str]:
 
 
 def _settings() -> list[str]:
-    from jupyter_sky.config import Sky
+    from jupyter_sky.config.settings import Sky
 
     return [f"{name}=" for name in sorted(Sky.class_own_traits(config=True))]
 

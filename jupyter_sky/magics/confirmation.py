@@ -9,7 +9,7 @@ from ..errors import SkyCancelled, SkyUsageError
 from ..executor import session as sessions
 
 if TYPE_CHECKING:
-    from ..executor.ending import EndCandidate, EndResult
+    from ..executor.termination import EndCandidate, EndResult
 
 
 def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: str) -> EndResult:

@@ -9,10 +9,10 @@ from ..executor import session as sessions
 from ..executor.inputs import collect_inputs
 from ..executor.request import CellOptions
 from ..offers import Offer
-from ..optimizer.plan import plan
-from ..optimizer.planned import Plan
+from ..optimizer.plan import Plan
+from ..optimizer.planner import plan
 from ..provisioner.preview import preview_plan, with_alternatives
-from ..widgets.dryrun import DryRun
+from ..widgets.dry_run import DryRun
 
 
 def dry_run(code: str, options: CellOptions) -> DryRun:

@@ -8,7 +8,7 @@ from typing import Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
-from ..config import Sky
+from ..config.settings import Sky
 from ..errors import SkyError, SkyUsageError
 from . import verbs
 from .completer import make_matcher
@@ -42,7 +42,7 @@ class SkyMagics(Magics):
 
             return dry_run(cell, options)
         from ..executor import session as sessions
-        from ..widgets.display import for_cell
+        from ..widgets.cell_display import for_cell
 
         session, value, failure = sessions.current(), None, None
         try:
@@ -178,7 +178,7 @@ def _reap_in_background(settings: Sky) -> None:
     notes = Path(settings.data_dir) / "machines"
     if not notes.is_dir():
         return
-    from ..clouds.records import LaunchRecords
+    from ..clouds.launch_records import LaunchRecords
 
     if any(LaunchRecords(notes).list_unfinished()):
         quiet = subprocess.DEVNULL

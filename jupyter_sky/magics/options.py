@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from jupyter_sky.errors import SkyUsageError, suggest
 from jupyter_sky.executor.request import CellInput, CellOptions, CellOutput
-from jupyter_sky.package_names import check_package
+from jupyter_sky.package_sync.package_names import check_package
 from jupyter_sky.resources import Resources, parse_duration, parse_usd
 
 Kind = Literal["value", "names", "flag", "optional"]

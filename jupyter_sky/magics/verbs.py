@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from ..engines.activity import notebook_name
+from ..engines.controller.activity import notebook_name
 from ..errors import SkyUsageError, suggest
 
 
@@ -51,21 +51,21 @@ def _single_name(names: Sequence[str], verb: str) -> str | None:
 
 
 def _status(words: list[str]) -> Any:
-    from .. import api
+    from ..api import clusters
 
-    return api.status(_single_name(words, "status"))
+    return clusters.status(_single_name(words, "status"))
 
 
 def _up(words: list[str]) -> Any:
     import shlex
 
-    from .. import api
-    from ..config import Sky
+    from ..api import clusters
+    from ..config.settings import Sky
     from .options import parse_cell_line
 
     options = parse_cell_line(shlex.join(words), Sky.load().aliases)
-    cluster = api.up(options.cluster, idle=options.idle, **options.resources.labels())
-    return api.status(cluster.row.name)
+    cluster = clusters.up(options.cluster, idle=options.idle, **options.resources.labels())
+    return clusters.status(cluster.row.name)
 
 
 def _down(words: list[str]) -> Any:
@@ -101,33 +101,33 @@ def _no_clusters_text(everything: bool) -> str:
 
 
 def _extend(words: list[str]) -> Any:
-    from .. import api
+    from ..api import clusters
     from ..resources import format_duration
 
     names, _ = _flags(words, {}, "extend")
     if len(names) not in (1, 2):
         raise SkyUsageError("%sky extend: for how long?", hint="%sky extend train 1h")
-    left = api.extend(names[0] if len(names) == 2 else None, names[-1])
+    left = clusters.extend(names[0] if len(names) == 2 else None, names[-1])
     which = names[0] if len(names) == 2 else "the cluster"
     print(f"{which} stays up for {format_duration(left)}, used or not")
 
 
 def _reap(words: list[str]) -> Any:
-    from .. import api
+    from ..api import clusters
 
     names, given = _flags(words, {"--here": False}, "reap")
     if names:
         raise SkyUsageError(f"%sky reap: {names[0]} is not understood", hint="%sky reap")
-    return api.reap(everywhere="--here" not in given)
+    return clusters.reap(everywhere="--here" not in given)
 
 
 def _cost(words: list[str]) -> Any:
-    from .. import api
-    from ..bill import parse_by
+    from ..api import clusters
+    from ..ledger.report import parse_by
 
     names, given = _flags(words, {"--since": True, "--by": True, "--csv": True}, "cost")
     by = parse_by(given.get("--by") or _single_name(names, "cost") or "cell")
-    cost = api.cost(by, given.get("--since"))
+    cost = clusters.cost(by, given.get("--since"))
     if "--csv" not in given:
         return cost
     cost.to_csv(given["--csv"])
@@ -136,23 +136,23 @@ def _cost(words: list[str]) -> Any:
 
 
 def _logs(words: list[str]) -> Any:
-    from .. import api
+    from ..api import clusters
 
     names, given = _flags(words, {"-f": False, "--provision": False}, "logs")
     if "--provision" in given:
-        print(api.provision_log(_single_name(names, "logs")), end="")
+        print(clusters.provision_log(_single_name(names, "logs")), end="")
         return None
     if given:
         _follow(_single_name(names, "logs"))
         return None
-    print(api.logs(_single_name(names, "logs")), end="")
+    print(clusters.logs(_single_name(names, "logs")), end="")
     return None
 
 
 def _ssh(words: list[str]) -> Any:
-    from .. import api
+    from ..api import clusters
 
-    print(api.ssh_command(_single_name(words, "ssh")))
+    print(clusters.ssh_command(_single_name(words, "ssh")))
 
 
 def _follow(which: str | None) -> None:
@@ -176,9 +176,9 @@ def _follow(which: str | None) -> None:
 
 
 def _vars(words: list[str]) -> Any:
-    from .. import api
+    from ..api import clusters
 
-    return api.vars(_single_name(words, "vars"))
+    return clusters.vars(_single_name(words, "vars"))
 
 
 def _names(words: list[str], verb: str) -> tuple[list[str], str | None]:
@@ -190,44 +190,44 @@ def _names(words: list[str], verb: str) -> tuple[list[str], str | None]:
 
 
 def _put(words: list[str]) -> Any:
-    from .. import api
+    from ..api import clusters
 
     names, cluster = _names(words, "put")
-    api.put(*names, cluster=cluster)
+    clusters.put(*names, cluster=cluster)
 
 
 def _get(words: list[str]) -> Any:
-    from .. import api
+    from ..api import clusters
 
     names, cluster = _names(words, "get")
-    api.get(*names, cluster=cluster)
+    clusters.get(*names, cluster=cluster)
 
 
 def _wait(words: list[str]) -> Any:
-    from .. import api
+    from ..api import clusters
 
-    return api.wait(_single_name(words, "wait"))
+    return clusters.wait(_single_name(words, "wait"))
 
 
 def _cancel(words: list[str]) -> Any:
-    from .. import api
+    from ..api import clusters
 
     which = _single_name(words, "cancel")
     if which is None:
         raise SkyUsageError("%sky cancel: which cell?", hint="its name or its number")
-    api.cancel(which)
+    clusters.cancel(which)
 
 
 def _alias(words: list[str]) -> Any:
     import shlex
 
-    from ..settings import alias
+    from ..api.settings import alias
 
     return alias(words[0], shlex.join(words[1:])) if words else alias()
 
 
 def _config(words: list[str]) -> Any:
-    from ..settings import config
+    from ..api.settings import config
 
     text = _single_name(words, "config")
     if text is None:
@@ -237,9 +237,9 @@ def _config(words: list[str]) -> Any:
 
 
 def _check(words: list[str]) -> Any:
-    from .. import api
+    from ..api import clusters
 
-    return api.check()
+    return clusters.check()
 
 
 def _tracker(words: list[str]) -> Any:
@@ -247,7 +247,7 @@ def _tracker(words: list[str]) -> Any:
 
     from .. import tracker
     from ..resources import parse_clouds
-    from ..widgets.tracked import PARTS, tracker_tables
+    from ..widgets.tracker import PARTS, tracker_tables
 
     if words[:1] == ["clear"]:
         cleared = tracker.clear(*words[1:])
@@ -266,7 +266,7 @@ def _tracker(words: list[str]) -> Any:
 
 
 def _offers(words: list[str]) -> Any:
-    from ..choices import offers
+    from ..api.planning import offers
     from ..resources import parse_count
     from .options import parse_request
 
@@ -287,7 +287,7 @@ _PLAN = ("--minimize", "--deadline", "--budget", "--carbon-cap", "--solver")
 
 
 def _plan(words: list[str]) -> Any:
-    from ..choices import plan
+    from ..api.planning import plan
     from .options import parse_request
 
     rest: list[str] = []
@@ -323,7 +323,7 @@ def _number(text: str, flag: str) -> float:
 
 def _variable(name: str) -> Any:
     """A graph or a task of the notebook, by the name of its variable."""
-    from ..dag import Dag, Task
+    from ..dag.dag import Dag, Task
     from ..executor import session as sessions
     from ..resources import Resources
 

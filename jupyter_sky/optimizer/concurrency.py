@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..graph import Graph
+from ..dag.graph import Graph
 
 MAX_SETS = 256
 """Sets of tasks that are told apart; with more, quotas are kept in a stricter way."""
@@ -28,7 +28,7 @@ def find_concurrent_sets(graph: Graph) -> tuple[list[tuple[int, ...]], bool]:
 
     Examples
     --------
-    >>> from jupyter_sky.graph import Edge, Spec
+    >>> from jupyter_sky.dag.graph import Edge, Spec
     >>> fork = Graph("", tuple(Spec(n, ()) for n in "abc"), (Edge(0, 1, 0), Edge(0, 2, 0)))
     >>> concurrent(fork)
     ([(0,), (1, 2)], True)

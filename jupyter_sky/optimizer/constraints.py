@@ -18,15 +18,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..dag.graph import Graph
 from ..errors import SkyUsageError, suggest
-from ..graph import Graph
-from ..labels import CLOUDS, in_area, parse_area
+from ..geography import CLOUDS, in_area, parse_area
 from ..offers import Offer
 from ..resources import Resources, format_option
 from ..tracker.blocks import Scope
 from . import scopes
 from .market import Market, OfferPool
-from .problem import Flags
+from .solver.problem import Flags
 
 
 class Demand(Protocol):

@@ -17,12 +17,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from .. import accelerators
+from ..dag.graph import Estimate, parse_hours
 from ..errors import SkyUsageError
-from ..graph import Estimate, parse_hours
 from ..offers import Offer
 
 if TYPE_CHECKING:
-    from ..store import Store
+    from ..store.store import Store
 
 DEFAULT_HOURS = 1.0
 """What a task without an estimator is assumed to take."""
@@ -205,8 +205,8 @@ def measured(name: str, store: Store | None = None, otherwise: Estimate | None =
     if store is None:
         from pathlib import Path
 
-        from ..config import Sky
-        from ..store import Store as Kept
+        from ..config.settings import Sky
+        from ..store.store import Store as Kept
 
         store = Kept.open(Path(Sky.load().data_dir))
     clusters = {row.name: row for row in store.clusters(live_only=False)}

@@ -19,8 +19,8 @@ from ..preemption.recomputation import Lives
 from ..resources import Resources
 from ..tracker.estimates import preempted_share
 from ..tracker.observations import quota_family
-from .moves import Site
-from .problem import Flags, Floats, Ints
+from .solver.problem import Flags, Floats, Ints
+from .transfers import Site
 
 if TYPE_CHECKING:
     from ..catalog import Catalog

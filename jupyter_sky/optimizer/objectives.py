@@ -1,128 +1,137 @@
-"""What a plan is asked to be, and what is said of the one that was found."""
+"""What was asked of `plan`, as a graph and an objective."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+import math
+from collections.abc import Mapping
+from typing import Any
 
-Kind = Literal["cost", "time", "time_then_cost", "weighted", "carbon"]
-Status = Literal["optimal", "feasible", "infeasible", "unknown"]
-Solver = Literal["auto", "glpk", "highs"]
+from ..dag.dag import Dag, Task
+from ..dag.graph import Graph, TaskSpec
+from ..errors import SkyUsageError, suggest
+from ..quantities import format_duration, parse_duration, parse_usd
+from ..resources import Resources
+from .solver.problem import Objective
+
+_KINDS = ("cost", "time", "time_then_cost", "carbon")
+OBJECTIVE_WEIGHTS = {"usd": "usd_weight", "hours": "hour_weight", "grams": "gram_weight"}
+
+OBJECTIVE_SETTINGS = frozenset(
+    {"minimize", "deadline", "budget", "carbon_cap", "constraints", "recompute"}
+)
+"""Settings of `plan` that say which plan is the best one."""
+MARKET_SETTINGS = frozenset({"catalog", "offers", "own", "warm"})
+"""Settings of `plan` that say what can be had."""
+SETTINGS = (
+    OBJECTIVE_SETTINGS | MARKET_SETTINGS | {"solver", "presolve", "time_limit", "gap", "tracked"}
+)
 
 
-@dataclass(frozen=True)
-class Objective:
-    """What to make small, and what to keep under a limit.
-
-    Attributes
-    ----------
-    kind : str
-        ``cost`` (eq. 1), ``time`` (eqs. 2 and 3: the longest path), ``time_then_cost`` (the
-        cheapest of the fastest plans), ``carbon``, or ``weighted``.
-    usd_weight, hour_weight, gram_weight : float
-        With ``weighted``: what is made small is usd_weight x USD + hour_weight x makespan (h) +
-        gram_weight x g.
-    deadline_h, budget_usd, carbon_cap_g : float, optional
-        Limits: h of makespan, USD, g.
+def parse_request(
+    what: Any, settings: Mapping[str, Any]
+) -> tuple[Resources | None, dict[str, Any]]:
+    """The single request of what was given to `plan`, if it is one, and the settings without it.
 
     Examples
     --------
-    >>> Objective("cost", deadline_h=4.0).timed
-    True
+    >>> parse_request(None, {"cpus": "4", "deadline": "3h"})[1]
+    {'deadline': '3h'}
     """
-
-    kind: Kind = "cost"
-    usd_weight: float = 1.0
-    hour_weight: float = 0.0
-    gram_weight: float = 0.0
-    deadline_h: float | None = None
-    budget_usd: float | None = None
-    carbon_cap_g: float | None = None
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether the longest path matters."""
-        weighs = self.kind == "weighted" and self.hour_weight > 0
-        return self.kind in ("time", "time_then_cost") or weighs or self.deadline_h is not None
-
-    def limits(self) -> dict[str, float]:
-        """The limits that are set, by the names `explain` gives them."""
-        named = {
-            "deadline": self.deadline_h,
-            "budget": self.budget_usd,
-            "carbon cap": self.carbon_cap_g,
-        }
-        return {name: value for name, value in named.items() if value is not None}
-
-    def without(self, names: Iterable[str]) -> Objective:
-        """The objective relieved of the limits of these names."""
-        gone, new = set(names), self
-        if "deadline" in gone:
-            new = replace(new, deadline_h=None)
-        if "budget" in gone:
-            new = replace(new, budget_usd=None)
-        return replace(new, carbon_cap_g=None) if "carbon cap" in gone else new
+    limits = {key: value for key, value in settings.items() if key in SETTINGS}
+    labels = {key: value for key, value in settings.items() if key not in SETTINGS}
+    if isinstance(what, Mapping) and not labels:
+        return Resources.parse(**what), limits
+    if isinstance(what, Resources) and not labels:
+        return what, limits
+    if what is None and labels:
+        return Resources.parse(**labels), limits
+    return None, dict(settings)
 
 
-@dataclass(frozen=True)
-class ProblemSizes:
-    """Labels and model before and after reduction; the model's are 0 where none was built."""
+def build_graph(what: Any, labels: Mapping[str, Any]) -> Graph:
+    """The graph of what was given to `plan`."""
+    if isinstance(what, Mapping):
+        what = Resources.parse(**what)
+    if what is None or (isinstance(what, Resources) and not labels):
+        need = Resources.parse(**labels) if what is None else what
+        if what is None and not labels:
+            raise SkyUsageError(
+                "what is to be planned?", hint='a Dag, or a request: sky.plan(gpus="A100:8")'
+            )
+        return Graph(need.command_line(), (TaskSpec("task", (need,)),))
+    if labels:
+        raise SkyUsageError(
+            f"plan() has no {', '.join(labels)}", hint="labels belong to a task: set_resources(...)"
+        )
+    if isinstance(what, Task):
+        if what.dag is not None and len(what.dag) > 1:
+            raise SkyUsageError(
+                f"task {what.name!r} is one of {len(what.dag)} in its Dag", hint="plan the Dag"
+            )
+        alone = what.dag or Dag(what.name)
+        alone.add(what)
+        what = alone
+    if isinstance(what, Dag):
+        return what.freeze()
+    if isinstance(what, Graph):
+        return what
+    raise SkyUsageError(f"{what!r} cannot be planned", hint="give a Dag, a Task or Resources")
 
-    tasks: int = 0
-    edges: int = 0
-    labels: int = 0
-    labels_kept: int = 0
-    open_tasks: int = 0
-    variables: int = 0
-    rows: int = 0
 
+def build_objective(
+    minimize: Any, deadline: Any = None, budget: Any = None, carbon_cap: Any = None
+) -> Objective:
+    """What was asked, as numbers.
 
-@dataclass(frozen=True, eq=False)
-class Solution:
-    """A plan and its certificate.
-
-    Attributes
-    ----------
-    status : str
-        ``optimal`` (proven), ``feasible`` (the best known at the time limit), ``infeasible``
-        (proven), ``unknown`` (no plan found in time, none excluded).
-    choice : tuple of int, optional
-        Index of the label of each task; None without a plan.
-    cost, hours, gco2 : float
-        USD, h, g, computed anew by `evaluate`; nan without a plan.
-    value : float
-        The objective (USD, h, g, or the weighted sum); with ``time_then_cost`` the cost.
-    bound : float
-        No plan has a smaller value; with ``time_then_cost`` none among the fastest.
-    gap : float
-        (value - bound) / max(\\|value\\|, 1e-9); 0 when proven.
-    proof : str
-        ``dual`` (message bound), ``paths`` (longest-path bound), ``elimination``,
-        ``lp`` (the relaxation was integral), ``branch-and-bound``, ``limit`` (none: see `gap`),
-        ``trivial`` or ``presolve`` (for infeasible: no label left).
-    solver : str
-        ``none``, ``glpk`` or ``highs``.
-    seconds : mapping of str to float
-        CPU s by stage: reduce, build, solve, check.
-    sizes : Sizes
-    fastest_h : float
-        With ``time_then_cost`` the proven bound on the makespan, h; else nan.
-    state : object
-        What `resolve` goes on from; opaque.
+    Examples
+    --------
+    >>> build_objective("cost", deadline="90m").deadline_h
+    1.5
     """
+    weights: dict[str, float] = {}
+    if isinstance(minimize, Mapping):
+        for key, value in minimize.items():
+            good = isinstance(value, int | float) and 0 <= value < math.inf
+            if key not in OBJECTIVE_WEIGHTS or not good:
+                raise SkyUsageError(
+                    f"minimize={{{key!r}: {value!r}}} is not understood",
+                    hint='weights from 0: {"usd": 1, "hours": 0.5, "grams": 0}',
+                )
+            weights[OBJECTIVE_WEIGHTS[key]] = float(value)
+        weights = dict.fromkeys(OBJECTIVE_WEIGHTS.values(), 0.0) | weights
+        if not any(weights.values()):
+            raise SkyUsageError("all weights are 0", hint='such as {"usd": 1, "hours": 0.5}')
+    kind: Any = "weighted" if weights else str(minimize)
+    if not weights and kind not in _KINDS:
+        raise SkyUsageError(f"minimize={minimize!r}: not known", hint=suggest(kind, _KINDS))
+    hours = parse_duration(deadline, "deadline") / 3600 if isinstance(deadline, str) else deadline
+    usd = parse_usd(budget, "budget") if isinstance(budget, str) else budget
+    for name, value in (("deadline", hours), ("budget", usd), ("carbon_cap", carbon_cap)):
+        if value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
+            raise SkyUsageError(f"{name}={value!r}: not a limit", hint="a number from 0")
+    return Objective(kind, **weights, deadline_h=hours, budget_usd=usd, carbon_cap_g=carbon_cap)
 
-    status: Status
-    choice: tuple[int, ...] | None = None
-    cost: float = float("nan")
-    hours: float = float("nan")
-    gco2: float = float("nan")
-    value: float = float("nan")
-    bound: float = float("-inf")
-    gap: float = float("inf")
-    proof: str = ""
-    solver: str = "none"
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    sizes: ProblemSizes = field(default_factory=ProblemSizes)
-    fastest_h: float = float("nan")
-    state: Any = field(default=None, repr=False)
+
+def describe_objective(objective: Objective) -> str:
+    """An objective as a sentence shows it.
+
+    Examples
+    --------
+    >>> describe_objective(Objective("cost", deadline_h=3.0))
+    'least cost, within 3:00:00'
+    """
+    words = {
+        "cost": "least cost",
+        "time": "least time",
+        "time_then_cost": "least time, then least cost",
+        "carbon": "least carbon",
+        "weighted": f"least {objective.usd_weight:g} x USD + {objective.hour_weight:g} x hours"
+        f" + {objective.gram_weight:g} x grams of CO2",
+    }[objective.kind]
+    if objective.deadline_h is not None:
+        words += f", within {format_duration(round(objective.deadline_h * 3600))}"
+    if objective.budget_usd is not None:
+        words += f", for ${objective.budget_usd:g} at most"
+    if objective.carbon_cap_g is not None:
+        words += f", with {objective.carbon_cap_g:g} g of CO2 at most"
+    return words

@@ -1,378 +1,418 @@
-"""`plan`: the one function that decides where tasks run.
-
-Costs are USD, times hours, emissions grams of CO2; all are estimates from list prices, tracked
-prices and time estimators. What is made small:
-
-* ``cost``: equation 1 of section 4.3 of the SkyPilot paper (NSDI 2023), with transfers from and to
-  stores, spin-up, disks and billing units;
-* ``time``: equations 2 and 3, the longest path through the graph, whatever it costs;
-* ``time_then_cost``: the cheapest among the fastest;
-* ``carbon``: grams of CO2;
-* weights: ``{"usd": 1, "hours": 0.5, "grams": 0.001}``.
-"""
+"""A plan, as values: where each task goes, what moves, what it comes to, and how sure that is."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from ..dag import Dag, Task
-from ..errors import SkyError, SkyNoPlan, SkyStoreError, SkyTimeout, SkyUsageError
-from ..graph import Data, Graph
+from ..errors import SkyUsageError, suggest
 from ..offers import Offer
-from ..preemption.priors import Beliefs
-from ..preemption.recomputation import Recompute, expected_runs
-from ..resources import Resources
-from .asked import OBJECTIVE_WEIGHTS, build_graph, build_objective, describe_objective
-from .constraints import Avoid
-from .market import Market
-from .planned import Certificate, Plan, PlannedTask, PlannedTransfer
-from .problem import LabelMask, Objective, Problem, Solution, Solver, require_difference
-from .tables import BuiltProblem, ProblemBuilder
 
 if TYPE_CHECKING:
-    from ..catalog import Catalog
+    from .planner import Planner
+
+FORMAT = "jupyter-sky-plan/1"
 
 
-def plan(
-    what: Dag | Graph | Task | Resources | Mapping[str, Any] | None = None,
-    minimize: str | Mapping[str, float] = "cost",
-    *,
-    deadline: str | float | None = None,
-    budget: str | float | None = None,
-    carbon_cap: float | None = None,
-    constraints: Sequence[Any] = (),
-    solver: Solver = "auto",
-    presolve: bool = True,
-    time_limit: float = 5.0,
-    gap: float = 0.0,
-    catalog: Catalog | None = None,
-    offers: Sequence[Offer] | None = None,
-    own: Sequence[Offer] = (),
-    warm: Sequence[Offer] = (),
-    tracked: bool = True,
-    recompute: Recompute = expected_runs,
-    **labels: Any,
-) -> Plan:
-    """Decide where each task of a graph runs.
+@dataclass(frozen=True)
+class PlannedTask:
+    """Where one task goes.
 
-    Parameters
+    Attributes
     ----------
-    what
-        A graph, a task, or a request; or give the labels of one request: ``gpus="A100:8"``.
-    minimize
-        ``cost``, ``time``, ``time_then_cost``, ``carbon``, or weights of usd, hours and grams.
-    deadline
-        Most time from start to end: a duration, or hours.
-    budget
-        Most USD in all.
-    carbon_cap
-        Most grams of CO2 in all.
-    constraints
-        See `jupyter_sky.optimizer.constraints`.
-    solver
-        ``glpk``, ``highs``, or ``auto``.
-    presolve
-        Whether to reduce the problem before the model; the answer is the same without, later.
-    time_limit
-        Seconds for the solver; after that the best plan so far, with its gap.
-    gap
-        Share of the value within which a plan is good enough.
-    catalog
-        Where prices come from; what is installed unless given.
-    offers
-        Only these offers, in place of the catalog's.
-    own
-        Offers beside the catalog's: machines of one's own.
-    warm
-        Clusters that are up: offers without spin-up.
-    tracked
-        Whether what the tracker knows counts: spot prices, blocked places, lifetimes, launches.
-    recompute
-        How many times over the work on a spot machine is paid for, by the lifetimes of
-        `jupyter_sky.preemption`. By default all of it is done again after each loss
-        (`preemption.expected_runs`); `preemption.checkpointed(0.5)` saves every half hour.
+    offer : Offer
+        The machine, its place, market, price, and where and when that was read.
+    nodes : int
+        How many of it.
+    hours, spin_up_hours, store_hours : float
+        Work, with what is expected to be done again on spot machines; until a machine is ready;
+        writing to stores, and reading what others have stored.
+    start_h, finish_h : float
+        Hours from the start of the plan.
+    usd, machine_usd, disk_usd : float
+        All but transfers, and its parts.
+    gco2 : float
+        Grams of CO2.
+    redone : float
+        How many times over the work is expected to be done.
+    assumed : bool
+        Whether the time is the default of an hour.
+    """
 
-    Raises
-    ------
-    SkyNoOffer
-        Nothing on sale meets what a task asks for; says which label stands in the way.
-    SkyNoPlan
-        The demands cannot all be kept; names the fewest that conflict and the nearest way out.
-    SkyUsageError
-        What was asked makes no sense.
+    task: str
+    offer: Offer
+    nodes: int
+    hours: float
+    spin_up_hours: float
+    store_hours: float
+    start_h: float
+    finish_h: float
+    usd: float
+    machine_usd: float
+    disk_usd: float
+    gco2: float
+    redone: float = 1.0
+    assumed: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedTransfer:
+    """Data that moves: from task to task, from a store to a task, or from a task to a store.
+
+    Attributes
+    ----------
+    source, target : str
+        Names of tasks, or the URI of a store.
+    kind : str
+        ``edge``, ``input`` or ``output``.
+    gb, usd, hours : float
+        How much, for how much, for how long.
+    basis : str
+        How the price is known: ``listed``, ``estimate``, ``not known`` (then it is assumed), or
+        ``free``.
+    """
+
+    source: str
+    target: str
+    kind: str
+    gb: float
+    usd: float
+    hours: float
+    basis: str = "listed"
+    rate_basis: str = ""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How good the plan is, and who says so.
+
+    Attributes
+    ----------
+    status : str
+        ``optimal`` (proven) or ``feasible`` (the best found in the time given).
+    value, bound, gap : float
+        The objective, what no plan can be below, and the distance as a share of the value.
+    proof, solver : str
+        By what, see `problem.Solution`.
+    offers, labels, labels_kept, tasks, edges, variables, rows : int
+        Sizes before and after reduction.
+    checked : bool
+        Whether an evaluator that shares no code with the model came to the same cost and time.
+    seconds : dict
+        CPU s by stage.
+    """
+
+    status: str
+    value: float
+    bound: float
+    gap: float
+    proof: str
+    solver: str
+    offers: int
+    labels: int
+    labels_kept: int
+    tasks: int
+    edges: int
+    variables: int
+    rows: int
+    checked: bool
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
+
+    def __str__(self) -> str:
+        by = {"none": "without a solver"}.get(self.solver, f"by {self.solver.upper()}")
+        took = f"{sum(self.seconds.values()):.2f} CPU s"
+        if self.status == "optimal":
+            how = f"proven best of {self.offers:,} offers {by} ({self.proof}), {took}"
+        else:
+            how = f"the best found {by} in {took}: at most {100 * self.gap:.2g} % from the best"
+        return how + ("; re-checked" if self.checked else "; THE RE-CHECK DISAGREES")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a task goes where it goes: the next best offer, all other tasks as they are.
+
+    Attributes
+    ----------
+    offer : Offer, optional
+        The nearest other one; None when there is no other.
+    usd, hours, gco2 : float
+        What the whole plan would come to with it, more than it does.
+    text : str
+        The same in words.
+    """
+
+    task: str
+    offer: Offer | None
+    usd: float
+    hours: float
+    gco2: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """What a task could take instead, all other tasks as they are.
+
+    Attributes
+    ----------
+    kind : str
+        ``next best``, ``other cloud``, ``spot`` or ``on demand``, or several of them; a market
+        that the request rules out says so.
+    usd, hours, gco2 : float
+        What the whole plan would come to with it, more than it does.
+    """
+
+    task: str
+    kind: str
+    offer: Offer
+    nodes: int
+    usd: float
+    hours: float
+    gco2: float
+
+
+@dataclass(frozen=True)
+class PlanComparison:
+    """What the plan would come to under one more condition.
+
+    Attributes
+    ----------
+    where : str
+        The clouds that it would use.
+    error : str
+        Why there is none.
+    """
+
+    condition: str
+    usd: float | None = None
+    hours: float | None = None
+    gco2: float | None = None
+    error: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One offer for each task, with what it comes to.
+
+    Shows itself as a table and a graph in a notebook, and as text elsewhere.
+
+    Attributes
+    ----------
+    name : str
+        Of the graph.
+    objective : str
+        What was made small under which limits, in words.
+    tasks : tuple of Placed
+    moves : tuple of Moved
+    usd, hours, gco2 : float
+        Cost with all transfers; time from start to end; grams of CO2. All are estimates.
+    certificate : Certificate
+    notes : tuple of str
+        What it rests on.
+    deadline_h : float, optional
+        Most hours that it may take, where that was asked.
 
     Examples
     --------
-    >>> plan(dag, deadline="3h", constraints=[Residency("eu")])  # doctest: +SKIP
+    >>> sky.plan(dag, deadline="3h")["train"].offer.place  # doctest: +SKIP
+    'gcp us-central1-a tpu-v3-8'
     """
-    graph = build_graph(what, labels)
-    objective = build_objective(minimize, deadline, budget, carbon_cap)
-    market, blocks = _build_market(catalog, offers, (*own, *warm), tracked)
-    first = len(market.own) - len(warm)
-    demands = (*constraints, *([Avoid(blocks)] if blocks else ()))
-    indices = frozenset(range(first, len(market.own)))
-    builder = ProblemBuilder(graph, market, demands, recompute, indices)
-    settings = {"solver": solver, "presolve": presolve, "time_limit": time_limit, "gap": gap}
-    return Planner(builder, objective, settings).plan()
 
+    name: str
+    objective: str
+    tasks: tuple[PlannedTask, ...]
+    moves: tuple[PlannedTransfer, ...]
+    usd: float
+    hours: float
+    gco2: float
+    certificate: Certificate
+    notes: tuple[str, ...] = ()
+    reasons_: tuple[Reason, ...] | None = field(default=None, compare=False, repr=False)
+    compared_: tuple[PlanComparison, ...] | None = field(default=None, compare=False, repr=False)
+    alternatives_: tuple[Alternative, ...] | None = field(default=None, compare=False, repr=False)
+    deadline_h: float | None = None
+    planner: Planner | None = field(default=None, compare=False, repr=False)
 
-def _build_market(
-    catalog: Catalog | None,
-    offers: Sequence[Offer] | None,
-    beside: Sequence[Offer],
-    tracked: bool,
-) -> tuple[Market, tuple]:
-    """What can be had, and which places are blocked."""
-    from .. import catalog as rooms
+    def __len__(self) -> int:
+        return len(self.tasks)
 
-    shelf = rooms.load() if catalog is None else catalog
-    known, beliefs, prices = None, None, {}
-    if tracked:
-        from .. import tracker
+    def __getitem__(self, task: str) -> PlannedTask:
+        found = {placed.task: placed for placed in self.tasks}
+        if task not in found:
+            raise SkyUsageError(f"there is no task {task!r}", hint=suggest(task, found))
+        return found[task]
 
-        with suppress(SkyStoreError):  # what is remembered helps; it is not needed
-            now = time.time()
-            seen = tracker.current()
-            known, prices = tracker.knowledge(now), seen.prices(now)
-            beliefs = Beliefs.of(seen.observations(), now, shelf.interruption)
-    own = tuple(offers or ()) + tuple(beside)
-    market = Market(shelf, own, offers is None, known, beliefs, prices)
-    return market, tuple(block.scope for block in known.blocks) if known else ()
+    @property
+    def clouds(self) -> tuple[str, ...]:
+        """Clouds that it uses, sorted."""
+        return tuple(sorted({placed.offer.cloud for placed in self.tasks}))
 
+    # -- questions to the plan -------------------------------------------------------------------
 
-@dataclass(eq=False)
-class Planner:
-    """What a plan is made from, kept for the questions that follow."""
+    def reasons(self) -> tuple[Reason, ...]:
+        """For each task why this offer, and what the next best one would cost more."""
+        if self.reasons_ is None:
+            from .explain.reasons import find_reasons
 
-    builder: ProblemBuilder
-    objective: Objective
-    settings: dict[str, Any]
-    tables: BuiltProblem | None = None
-    solution: Solution | None = None
-    _rows: tuple = field(default=(), repr=False)
+            object.__setattr__(self, "reasons_", find_reasons(self, self._require_planner()))
+        return self.reasons_ or ()
 
-    def plan(self) -> Plan:
-        """Build, solve, check, and put into words."""
-        begun = time.process_time()
-        self.tables = tables = self.builder.build(self.objective)
-        if any(not len(one) for one in tables.labels):
-            raise self._explain_infeasible()
-        problem = replace(tables.problem, rows=(*tables.problem.rows, *self._rows))
-        built = time.process_time() - begun
-        self.solution = solution = self._solve(problem, self.objective)
-        if solution.choice is None:
-            raise self._explain_infeasible()
-        return self._make_plan(problem, solution, built)
+    def explain(self) -> str:
+        """The reasons as text, a line for each task."""
+        return "\n".join(reason.text for reason in self.reasons())
 
-    def _solve(self, problem: Problem, objective: Objective, **other: Any) -> Solution:
-        from .solve import solve
+    def what_if(self, *constraints: Any, **labels: Any) -> Plan:
+        """The best plan under more constraints: ``what_if(cloud="aws")``, ``what_if(spot=True)``.
 
-        try:
-            return solve(problem, objective, **(self.settings | other))
-        except ModuleNotFoundError as error:
+        Raises
+        ------
+        SkyNoPlan
+            There is none; says what stands in the way.
+        """
+        from .constraints import Only
+
+        more = (*constraints, *([Only(**labels)] if labels else []))
+        return self._require_planner().replan(*more)
+
+    def compared(self) -> tuple[PlanComparison, ...]:
+        """What it would come to on each cloud alone, on demand, on spot, and with other aims."""
+        if self.compared_ is None:
+            from .explain.reasons import compare_conditions
+
+            object.__setattr__(self, "compared_", compare_conditions(self, self._require_planner()))
+        return self.compared_ or ()
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """What each task could take instead: the next best, another cloud, spot or on demand."""
+        if self.alternatives_ is None:
+            from .explain.alternatives import find_alternatives
+
+            # a request by itself has room for more
+            found = find_alternatives(self, self._require_planner(), 3 if len(self) == 1 else 1)
+            object.__setattr__(self, "alternatives_", found)
+        return self.alternatives_ or ()
+
+    def next_best(self, count: int = 2, by: str = "region", least: int = 1) -> tuple[Plan, ...]:
+        """The next best plans, each with tasks elsewhere than in all before it.
+
+        Parameters
+        ----------
+        by
+            What must differ: ``region``, ``cloud`` or ``place``.
+        least
+            For how many tasks.
+        """
+        return self._require_planner().next_best(count, by, least)
+
+    def replan(self, blocked: Iterable[Any] = (), **settings: Any) -> Plan:
+        """A new plan that avoids places, or under other settings of `plan`.
+
+        Parameters
+        ----------
+        blocked
+            Offers, places of the tracker, or words: ``"aws us-east-1a"``, ``"gcp"``.
+        **settings
+            Such as ``deadline="2h"``.
+        """
+        from .constraints import Avoid
+        from .scopes import parse_scope
+
+        work = self._require_planner()
+        given = [blocked] if isinstance(blocked, str | Offer) else list(blocked)
+        scopes = tuple(parse_scope(where, work.builder.market) for where in given)
+        avoid = Avoid(scopes, "what is blocked now")
+        if not settings and not any(
+            s.instance_type or s.family or s.spot is not None for s in scopes
+        ):
+            return work.avoid_places(avoid)
+        return work.replan(*([avoid] if scopes else []), **settings)
+
+    def _require_planner(self) -> Planner:
+        if self.planner is None:
             raise SkyUsageError(
-                f"this graph needs the model, and {error.name} is not installed",
-                hint="pip install cvxpy highspy",
+                "this plan was read from a file: what it was made from is not there",
+                hint="make it anew: sky.plan(dag, ...)",
+            )
+        return self.planner
+
+    # -- as data -----------------------------------------------------------------------------
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The plan as JSON, with its reasons if these have been asked for."""
+        data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "planner"}
+        data = {key: _to_json_value(value) for key, value in data.items() if value is not None}
+        return json.dumps({"format": FORMAT, **data}, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """A plan from what `to_json` wrote; equal to it."""
+        try:
+            data = json.loads(text)
+            if data.pop("format") != FORMAT:
+                raise KeyError("format")
+            data["tasks"] = tuple(_read_task(one) for one in data["tasks"])
+            data["moves"] = tuple(PlannedTransfer(**one) for one in data["moves"])
+            data["certificate"] = Certificate(**data["certificate"])
+            data["notes"] = tuple(data["notes"])
+            if "reasons_" in data:
+                data["reasons_"] = tuple(_read_reason(one) for one in data["reasons_"])
+            if "alternatives_" in data:
+                known = data["alternatives_"]
+                data["alternatives_"] = tuple(_read_alternative(one) for one in known)
+            if "compared_" in data:
+                data["compared_"] = tuple(PlanComparison(**one) for one in data["compared_"])
+            return cls(**data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SkyUsageError(
+                f"this is not a plan: {type(error).__name__} {error}",
+                hint="give what plan.to_json() wrote",
             ) from None
 
-    def _explain_infeasible(self) -> SkyError:
-        from .whynot import explain_infeasible
+    # -- shown -------------------------------------------------------------------------------
 
-        if self.solution is not None and self.solution.status == "unknown":
-            return SkyTimeout(
-                f"no plan was found in {self.settings['time_limit']:g} s, and none is excluded",
-                hint="give it longer: time_limit=60",
-            )
-        return explain_infeasible(self.builder, self.objective, self._solve)
+    def __str__(self) -> str:
+        from ..widgets.plan import to_text
 
-    # -- further questions -----------------------------------------------------------------------
+        return to_text(self)
 
-    def replan(self, *demands: Any, **settings: Any) -> Plan:
-        """Another plan of the same graph, under more demands or another objective."""
-        asked = dict(settings)
-        objective = self.objective
-        if asked.keys() & {"minimize", "deadline", "budget", "carbon_cap"}:
-            known = {
-                "minimize": objective.kind,
-                "deadline": objective.deadline_h,
-                "budget": objective.budget_usd,
-                "carbon_cap": objective.carbon_cap_g,
-            }
-            if objective.kind == "weighted" and "minimize" not in asked:
-                known["minimize"] = {k: getattr(objective, f) for k, f in OBJECTIVE_WEIGHTS.items()}
-            given = {key: asked.pop(key, value) for key, value in known.items()}
-            objective = build_objective(**given)
-        unknown = asked.keys() - self.settings.keys()
-        if unknown:
-            raise SkyUsageError(f"a plan has no setting {', '.join(sorted(unknown))}")
-        builder = self.builder.with_demands(*demands) if demands else self.builder
-        return Planner(builder, objective, self.settings | asked).plan()
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
 
-    def avoid_places(self, avoid: Avoid) -> Plan:
-        """The plan without whole places: their labels go, the rest is known already."""
-        assert self.tables is not None
-        begun, problem = time.process_time(), self.tables.problem
-        kept = [avoid.allowed(self.builder.market, one.pool) for one in self.tables.labels]
-        masks = tuple(
-            LabelMask(avoid.name, v, mask) for v, mask in enumerate(kept) if not mask.all()
-        )
-        other = Planner(self.builder.with_demands(avoid), self.objective, self.settings)
-        problem = replace(problem, masks=(*problem.masks, *masks))
-        other.tables = replace(self.tables, problem=problem)
-        problem = replace(problem, rows=(*problem.rows, *self._rows))
-        built = time.process_time() - begun
-        solution = self._solve(problem, self.objective, warm=self.solution)
-        other.solution = solution
-        if solution.choice is None:
-            raise other._explain_infeasible()
-        return other._make_plan(problem, solution, built)
+    def _repr_html_(self) -> str:
+        from ..widgets.plan import to_html
 
-    def next_best(self, count: int, by: str, least: int) -> tuple[Plan, ...]:
-        """The next best plans, each different from all before it."""
-        if by not in ("region", "cloud", "place"):
-            raise SkyUsageError(f"by={by!r}", hint="region, cloud or place")
-        assert self.tables is not None and self.solution is not None
-        assert self.solution.choice is not None
-        problem, rows, found = self.tables.problem, list(self._rows), []
-        choice = self.solution.choice
-        for _ in range(count):
-            rows.append(require_difference(problem, choice, by, least))
-            other = Planner(self.builder, self.objective, self.settings, _rows=tuple(rows))
-            try:
-                found.append(other.plan())
-            except SkyNoPlan:
-                break
-            assert other.solution is not None and other.solution.choice is not None
-            choice = other.solution.choice
-        return tuple(found)
+        return to_html(self)
 
-    # -- the answer ------------------------------------------------------------------------------
-
-    def _make_plan(self, problem: Problem, solution: Solution, built: float) -> Plan:
-        from .evaluate import evaluate
-
-        assert self.tables is not None and solution.choice is not None
-        outcome = evaluate(problem, solution.choice)
-        finish = outcome.finish
-        placed = tuple(
-            self._make_planned_task(task, label, finish[task])
-            for task, label in enumerate(solution.choice)
-        )
-        moves = self._list_transfers(placed)
-        usd = math.fsum([one.usd for one in placed] + [move.usd for move in moves])
-        checked = math.isclose(usd, solution.cost, rel_tol=1e-6, abs_tol=1e-6)
-        checked &= math.isclose(outcome.hours, solution.hours, rel_tol=1e-6, abs_tol=1e-6)
-        sizes = solution.sizes
-        certificate = Certificate(
-            *(solution.status, solution.value, solution.bound, solution.gap),
-            *(solution.proof, solution.solver, self.tables.offer_count, sizes.labels),
-            *(sizes.labels_kept, len(placed), len(problem.edges), sizes.variables, sizes.rows),
-            checked,
-            {"tables": built, **solution.seconds},
-        )
-        return Plan(
-            self.builder.graph.name,
-            describe_objective(self.objective),
-            placed,
-            moves,
-            solution.cost,
-            solution.hours,
-            solution.gco2,
-            certificate,
-            self._notes(placed, moves),
-            planner=self,
-            deadline_h=self.objective.deadline_h,
-        )
-
-    def _make_planned_task(self, task: int, label: int, finish: float) -> PlannedTask:
-        assert self.tables is not None
-        one = self.tables.labels[task]
-        kind, site = int(one.at[label]), int(one.pool.site[label])
-        hours = float(one.hours()[label])
-        return PlannedTask(
-            task=one.spec.name,
-            offer=self.tables.offer(task, label),
-            nodes=int(one.nodes[kind]),
-            hours=float(one.run_hours[kind]),
-            spin_up_hours=float(one.spin_hours[kind]),
-            store_hours=float(one.store_hours[site]),
-            start_h=finish - hours,
-            finish_h=finish,
-            usd=float(one.own_usd()[label]),
-            machine_usd=float(one.machine_usd()[label]),
-            disk_usd=float(one.disk_usd[kind]),
-            gco2=float(one.grams()[label]),
-            redone=float(one.redone[kind]),
-            assumed=one.spec.estimator is None,
-        )
-
-    def _list_transfers(self, placed: Sequence[PlannedTask]) -> tuple[PlannedTransfer, ...]:
-        """Every transfer with its price, asked of the catalog one by one: a second opinion."""
-        graph, found = self.builder.graph, []
-        for spec, one in zip(graph.tasks, placed, strict=True):
-            for data in (*spec.inputs, *spec.stored):
-                if not data.is_anywhere:
-                    found.append(self._make_store_transfer(data, one, "input"))
-            for data in spec.outputs:
-                if not data.is_anywhere:
-                    found.append(self._make_store_transfer(data, one, "output"))
-        for edge in graph.edges:
-            here, there = placed[edge.src], placed[edge.dst]
-            sites = _location(here.offer), _location(there.offer)
-            found.append(self._make_transfer(here.task, there.task, "edge", edge.gb, *sites))
-        return tuple(found)
-
-    def _make_store_transfer(self, data: Data, one: PlannedTask, kind: str) -> PlannedTransfer:
-        pricer = self.builder.pricer
-        place, gb = pricer.moves.place(int(pricer.store(data)[0])), data.gb or 0.0
-        store, machine = (place.cloud, place.region, ""), (one.offer.cloud, one.offer.region, "")
-        if kind == "output":
-            return self._make_transfer(one.task, data.uri, kind, gb, machine, store)
-        return self._make_transfer(data.uri, one.task, kind, gb, store, machine)
-
-    def _make_transfer(
-        self, source: str, target: str, kind: str, gb: float, here: tuple, there: tuple
-    ) -> PlannedTransfer:
-        from ..catalog import Location
-
-        catalog = self.builder.market.catalog
-        took = catalog.transfer_hours(Location(*here), Location(*there), gb)
-        if here == there and (kind == "edge" or here[0] not in ("internet",)):
-            return PlannedTransfer(source, target, kind, gb, 0.0, took.hours, "free", took.basis)
-        price = catalog.egress(Location(*here), Location(*there), gb)
-        usd = gb * self.builder.pricer.moves.assumed_usd_per_gb if price.usd is None else price.usd
-        return PlannedTransfer(source, target, kind, gb, usd, took.hours, price.basis, took.basis)
-
-    def _notes(
-        self, placed: Sequence[PlannedTask], moves: Sequence[PlannedTransfer]
-    ) -> tuple[str, ...]:
-        assert self.tables is not None
-        notes = list(self.tables.notes)
-        if any(one.assumed for one in placed):
-            notes = [note for note in notes if not note.startswith("run times")]
-            names = [one.task for one in placed if one.assumed]
-            which = f"{', '.join(names[:3])}{'...' if len(names) > 3 else ''}"
-            notes.insert(0, f"assumed: 1 h for {which} (no time estimator)")
-        if any(move.basis == "not known" and move.usd for move in moves):
-            rate = self.builder.pricer.moves.assumed_usd_per_gb
-            notes.append(f"assumed: ${rate:.2f}/GB out of clouds whose price is not known")
-        if any(move.basis == "estimate" and move.usd for move in moves):
-            notes.append("some prices of transfers are estimates: see plan.moves")
-        if any(one.redone > 1.0005 for one in placed):
-            plain = self.builder.recompute is expected_runs
-            notes.append(
-                "spot machines: the work lost to interruptions is counted, by the interruption "
-                "bands, Google's machines of 2019 where there is none, and the tracker"
-                + (", with nothing saved in between" if plain else "")
-            )
-        notes += sorted({one.offer.note for one in placed if one.offer.note})
-        return tuple(dict.fromkeys(notes))
+    def with_notes(self, *notes: str) -> Plan:
+        """The plan with more said about it."""
+        return replace(self, notes=tuple(dict.fromkeys([*self.notes, *notes])))
 
 
-def _location(offer: Offer) -> tuple[str, str, str]:
-    return (offer.cloud, offer.region, offer.zone or "")
+def _to_json_value(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_to_json_value(one) for one in value]
+    return asdict(value) if hasattr(value, "__dataclass_fields__") else value
+
+
+def _read_offer(data: dict[str, Any]) -> Offer:
+    data["packages"] = tuple(data["packages"])
+    return Offer(**data)
+
+
+def _read_task(data: dict[str, Any]) -> PlannedTask:
+    data["offer"] = _read_offer(data["offer"])
+    return PlannedTask(**data)
+
+
+def _read_reason(data: dict[str, Any]) -> Reason:
+    data["offer"] = data["offer"] and _read_offer(data["offer"])
+    return Reason(**data)
+
+
+def _read_alternative(data: dict[str, Any]) -> Alternative:
+    data["offer"] = _read_offer(data["offer"])
+    return Alternative(**data)

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..billing import DISK_USD_PER_GIB_MONTH, disk_usd_h
+from ..dag.graph import Constant, Data, TaskSpec
 from ..errors import SkyUsageError, suggest
-from ..graph import Constant, Data, TaskSpec
-from ..labels import ON_PREMISES
+from ..geography import ON_PREMISES
+from ..ledger.billing import DISK_USD_PER_GIB_MONTH, disk_usd_h
 from ..offers import Offer
 from ..preemption.recomputation import Recompute, expected_runs
-from . import estimators, facts
+from . import assumptions, estimators
 from .market import Market, OfferPool
-from .moves import TransferPrices, get_transfer_prices
-from .problem import Floats, Ints
+from .solver.problem import Floats, Ints
+from .transfers import TransferPrices, get_transfer_prices
 
 STORE_REGION = {"aws": "us-east-1", "azure": "eastus", "gcp": "us-central1"}
 """Where a store is taken to be whose region nobody has said."""
@@ -219,13 +219,13 @@ class Pricer:
         if timed > 0:
             return sum(tally.launch_seconds for tally in tallies) / timed / 3600
         self.notes["a spin-up of 2 min is assumed where no launch has been timed"] = None
-        return facts.SPIN_UP_HOURS
+        return assumptions.SPIN_UP_HOURS
 
     def _billed_hours(self, pool: OfferPool, first: Ints, hours: Floats) -> Floats:
         billed, cloud = hours.copy(), self.cloud_of[pool.site[first]]
         for number in np.unique(cloud).tolist():
             mine = cloud == number
-            billed[mine] = facts.billed_hours(self.clouds[number], hours[mine])
+            billed[mine] = assumptions.billed_hours(self.clouds[number], hours[mine])
         return billed
 
     def _disk(self, spec: TaskSpec, pool: OfferPool, first: Ints) -> Floats:
@@ -245,7 +245,7 @@ class Pricer:
         if key not in self._watts:
             kinds = pool.machine[first]
             known, back = np.unique(kinds, return_inverse=True)
-            draw = np.array([facts.watts(self.market.machine(int(kind))) for kind in known])
+            draw = np.array([assumptions.watts(self.market.machine(int(kind))) for kind in known])
             self._watts[key] = draw[back.reshape(-1)] if len(known) else np.zeros(0)
         return self._watts[key]
 

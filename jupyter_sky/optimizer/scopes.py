@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SkyUsageError, suggest
-from ..labels import CLOUDS
+from ..geography import CLOUDS
 from ..offers import Offer
 from ..tracker.blocks import Scope
 from ..tracker.observations import Place

@@ -12,9 +12,9 @@ from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from ..engines.file_cache import FileTree
-from ..engines.files import SKIPPED, is_secret, points_inside
-from ..engines.platforms import Platform, parse_version
+from ..engines.node.file_cache import FileTree
+from ..engines.node.files import SKIPPED, is_secret, points_inside
+from ..engines.node.platforms import Platform, parse_version
 from ..errors import SkyTransferError
 from .origins import InstallRecord
 

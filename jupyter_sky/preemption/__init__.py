@@ -22,18 +22,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .assumed import reference
     from .bags import Bag, Event, Fleet, Outcome, Policy, never
     from .checkpoints import best_interval, evaluate, next_checkpoint, plan_checkpoints, young_daly
-    from .constrained import Constrained, NormalisedConstrained
-    from .empirical import KaplanMeier
-    from .expected import expected_lifetime
-    from .fitting import MODELS, Interval, bootstrap, fit, fit_least_squares, fit_proportional
+    from .estimation import MODELS, Interval, bootstrap, fit, fit_least_squares, fit_proportional
+    from .kaplan_meier import KaplanMeier
     from .lifetimes import Lifetimes, google_2019
+    from .mean_lifetime import expected_lifetime
     from .models import Exponential, FloorHyperbolic, Model, Scaled, Weibull
     from .priors import Beliefs, Posterior, current, posterior
-    from .proportional import Proportional
+    from .proportional_hazards import Proportional
     from .recomputation import Lives, checkpointed, expected_runs
+    from .reference_model import reference
     from .renewals import (
         Turnaround,
         fresh_turnaround,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
         turnaround,
     )
     from .schedules import Schedule
+    from .scispot_model import Constrained, NormalisedConstrained
     from .servers import (
         FORMULAS,
         Choice,
@@ -54,17 +54,17 @@ if TYPE_CHECKING:
     from .simulator import average, simulate, simulate_turnaround
 
 _NAMES = {
-    "assumed": "reference",
+    "reference_model": "reference",
     "bags": "Bag Event Fleet Outcome Policy never",
     "checkpoints": "best_interval evaluate next_checkpoint plan_checkpoints young_daly",
-    "constrained": "Constrained NormalisedConstrained",
-    "empirical": "KaplanMeier",
-    "expected": "expected_lifetime",
-    "fitting": "Interval MODELS bootstrap fit fit_least_squares fit_proportional",
+    "scispot_model": "Constrained NormalisedConstrained",
+    "kaplan_meier": "KaplanMeier",
+    "mean_lifetime": "expected_lifetime",
+    "estimation": "Interval MODELS bootstrap fit fit_least_squares fit_proportional",
     "lifetimes": "Lifetimes google_2019",
     "models": "Exponential FloorHyperbolic Model Scaled Weibull",
     "priors": "Beliefs Posterior current posterior",
-    "proportional": "Proportional",
+    "proportional_hazards": "Proportional",
     "recomputation": "Lives checkpointed expected_runs",
     "renewals": "Turnaround fresh_turnaround paper_turnaround preemption_chance_paper turnaround",
     "schedules": "Schedule",

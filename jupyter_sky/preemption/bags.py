@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..errors import SkyUsageError
-from . import checks
+from . import validation
 from .models import Model
 
 
@@ -36,8 +36,10 @@ class Bag:
         if not self.hours:
             raise SkyUsageError("a bag without jobs", hint="give the run time of each job, hours")
         for hours in self.hours:
-            checks.check_number(hours, "run time of a job (hours)", above=0)
-        if self.needed is not None and checks.check_count(self.needed, "needed") > len(self.hours):
+            validation.check_number(hours, "run time of a job (hours)", above=0)
+        if self.needed is not None and validation.check_count(self.needed, "needed") > len(
+            self.hours
+        ):
             raise SkyUsageError(
                 f"{self.needed} of {len(self.hours)} jobs cannot finish", hint="need fewer"
             )
@@ -79,9 +81,9 @@ class Fleet:
 
     def __post_init__(self) -> None:
         for name in ("groups", "nodes"):
-            checks.check_count(getattr(self, name), name)
+            validation.check_count(getattr(self, name), name)
         for name in ("price", "boot", "shared_fate"):
-            checks.check_number(getattr(self, name), name)
+            validation.check_number(getattr(self, name), name)
 
 
 def _always(age: float, hours: float) -> bool:

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..errors import SkyUsageError
-from . import checks
+from . import validation
 from .models import Model
 from .schedules import Schedule, make_grid, solve_schedule, tabulate_policy
 
@@ -97,8 +97,8 @@ def young_daly(cost: float, lifetime: float) -> float:
     >>> round(60 * young_daly(1 / 60, 5.5))
     26
     """
-    cost = checks.check_number(cost, "checkpoint cost (hours)", above=0)
-    return math.sqrt(2 * cost * checks.check_number(lifetime, "mean lifetime (hours)", above=0))
+    cost = validation.check_number(cost, "checkpoint cost (hours)", above=0)
+    return math.sqrt(2 * cost * validation.check_number(lifetime, "mean lifetime (hours)", above=0))
 
 
 def best_interval(
@@ -152,10 +152,10 @@ def next_checkpoint(
     >>> next_checkpoint(remaining=0.0, age=3.0, cost=1 / 60)
     0.0
     """
-    from .assumed import reference
+    from .reference_model import reference
 
-    left = checks.check_number(remaining, "remaining (hours)")
-    checks.check_number(age, "age (hours)")
+    left = validation.check_number(remaining, "remaining (hours)")
+    validation.check_number(age, "age (hours)")
     if left == 0:
         return 0.0
     step = MINUTE
@@ -169,10 +169,10 @@ def next_checkpoint(
 def _checked(
     work: float, cost: float, restart: float, step: float
 ) -> tuple[float, float, float, float]:
-    work = checks.check_number(work, "work (hours)", above=0)
-    cost = checks.check_number(cost, "checkpoint cost (hours)", above=0)
-    restart = checks.check_number(restart, "restart (hours)")
-    step = checks.check_number(step, "step (hours)", above=0)
+    work = validation.check_number(work, "work (hours)", above=0)
+    cost = validation.check_number(cost, "checkpoint cost (hours)", above=0)
+    restart = validation.check_number(restart, "restart (hours)")
+    step = validation.check_number(step, "step (hours)", above=0)
     if work / step > MAX_STEPS:
         raise SkyUsageError(
             f"a job of {work:g} h in steps of {60 * step:g} min has {work / step:.0f} steps",

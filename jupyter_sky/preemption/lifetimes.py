@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import SkyUsageError
-from . import checks
+from . import validation
 
 if TYPE_CHECKING:
     from ..tracker import Observation
@@ -96,7 +96,7 @@ class Lifetimes:
             lengths, or no lifetime at all.
         """
         if cap != math.inf:
-            checks.check_number(cap, "cap (hours)", above=0)
+            validation.check_number(cap, "cap (hours)", above=0)
         lived = np.array(list(hours), float)
         size = len(lived)
         batches = [str(i) for i in range(size)] if batch is None else batch

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import SkyUsageError
-from . import checks
+from . import validation
 
 if TYPE_CHECKING:
     from .lifetimes import Lifetimes
@@ -37,7 +37,7 @@ class Model:
     def __post_init__(self) -> None:
         cap: float = getattr(self, "cap", math.inf)
         if cap != math.inf:
-            checks.check_number(cap, "cap (hours)", above=0)
+            validation.check_number(cap, "cap (hours)", above=0)
 
     @property
     def _cap(self) -> float:
@@ -76,7 +76,7 @@ class Model:
         >>> [round(float(1 - model.outlives(1.0, age)), 3) for age in (0, 5, 23)]
         [0.169, 0.026, 1.0]
         """
-        alive = float(self.survival(checks.check_number(age, "age (hours)"))) if age else 1.0
+        alive = float(self.survival(validation.check_number(age, "age (hours)"))) if age else 1.0
         if alive <= 0:
             raise SkyUsageError(
                 f"no machine is alive at an age of {age:g} h", hint=f"give one below {self._cap:g}"
@@ -149,7 +149,7 @@ class Model:
         >>> round(Exponential(0.1, cap=24.0).expected_lifetime(), 3)
         9.093
         """
-        age = checks.check_number(age, "age (hours)")
+        age = validation.check_number(age, "age (hours)")
         end = self._cap if upto is None else min(float(upto), self._cap)
         alive = float(self.survival(age))
         if alive <= 0:
@@ -171,7 +171,7 @@ class Model:
 
         With a whole number *n* this is the first end among *n* machines.
         """
-        return Scaled(self, checks.check_number(ratio, "hazard ratio"), self._cap)
+        return Scaled(self, validation.check_number(ratio, "hazard ratio"), self._cap)
 
     def log_likelihood(self, seen: Lifetimes) -> float:
         """Sum over machines of the log of what was seen of each (natural logs, hours).
@@ -219,7 +219,7 @@ class Exponential(Model):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.check_number(self.rate, "rate (per hour)")
+        validation.check_number(self.rate, "rate (per hour)")
 
     def hazard_below(self, ages: np.ndarray) -> np.ndarray:
         """The rate, at any age."""
@@ -257,8 +257,8 @@ class Weibull(Model):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.check_number(self.rate, "rate (per hour)", above=0)
-        checks.check_number(self.shape, "shape", above=0)
+        validation.check_number(self.rate, "rate (per hour)", above=0)
+        validation.check_number(self.shape, "shape", above=0)
 
     def hazard_below(self, ages: np.ndarray) -> np.ndarray:
         """Infinite at 0 where the shape is below 1."""
@@ -298,9 +298,9 @@ class FloorHyperbolic(Model):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.check_number(self.floor, "floor (per hour)")
-        checks.check_number(self.early, "early (per hour)")
-        checks.check_number(self.scale, "scale (hours)", above=0)
+        validation.check_number(self.floor, "floor (per hour)")
+        validation.check_number(self.early, "early (per hour)")
+        validation.check_number(self.scale, "scale (hours)", above=0)
 
     def hazard_below(self, ages: np.ndarray) -> np.ndarray:
         """``c + a / (1 + t / s)``."""

@@ -39,10 +39,10 @@ from ..tracker.estimates import (
 )
 from ..tracker.knowledge import Bands, neighbour_keys, neighbour_weight, no_bands
 from ..tracker.observations import Observation, Place, age_weight
-from .assumed import reference
 from .models import Exponential, FloorHyperbolic, Model
-from .proportional import VCPUS
+from .proportional_hazards import VCPUS
 from .recomputation import Lives
+from .reference_model import reference
 
 SIZES = (1.0, 64.0)
 """vCPUs of the machines that `reference` was fitted on; others count as the nearest of these."""

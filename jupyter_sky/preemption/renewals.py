@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..errors import SkyUsageError
-from . import checks
+from . import validation
 from .models import Exponential, Model
 
 STEPS = 120
@@ -62,7 +62,10 @@ def preemption_chance_paper(work: float, nodes: int, lifetime: float) -> float:
     >>> preemption_chance_paper(1.0, 2, 5.0)
     0.3599999999999999
     """
-    work, lifetime = _job(work, nodes), checks.check_number(lifetime, "lifetime (hours)", above=0)
+    work, lifetime = (
+        _job(work, nodes),
+        validation.check_number(lifetime, "lifetime (hours)", above=0),
+    )
     return 1 - (1 - min(work / lifetime, 1.0)) ** nodes
 
 
@@ -100,7 +103,7 @@ def fresh_turnaround(
     >>> round(fresh_turnaround(Exponential(0.1), 2.0).hours, 4)  # (exp(0.2) - 1) / 0.1
     2.214
     """
-    work, restart = _job(work, nodes), checks.check_number(restart, "restart (hours)")
+    work, restart = _job(work, nodes), validation.check_number(restart, "restart (hours)")
     lived, through = _attempt(model, work, nodes, 0.0)
     first_lived, first_through = (lived, through) if not age else _attempt(model, work, nodes, age)
     if first_through >= 1:
@@ -133,15 +136,15 @@ def turnaround(
     >>> round(turnaround(Exponential(0.05), 2.0, nodes=2).hours, 4)
     2.214
     """
-    work, restart = _job(work, nodes), checks.check_number(restart, "restart (hours)")
+    work, restart = _job(work, nodes), validation.check_number(restart, "restart (hours)")
     if nodes == 1 or (isinstance(model, Exponential) and model.cap == math.inf):
         return fresh_turnaround(model, work, nodes, age, restart)
     return _replaced(model, float(work), int(nodes), float(age), float(restart))
 
 
 def _job(work: float, nodes: int) -> float:
-    checks.check_count(nodes, "nodes")
-    return checks.check_number(work, "work (hours)", above=0)
+    validation.check_count(nodes, "nodes")
+    return validation.check_number(work, "work (hours)", above=0)
 
 
 def _attempt(model: Model, work: float, nodes: int, age: float) -> tuple[float, float]:

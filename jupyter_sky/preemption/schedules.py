@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import SkyUsageError
-from . import checks
+from . import validation
 from .models import Model
 
 UNCAPPED_AGES = 24.0
@@ -82,8 +82,8 @@ class Schedule:
 
     def _state(self, remaining: float, age: float) -> tuple[int, int]:
         remaining, age = (
-            checks.check_number(remaining, "remaining (hours)"),
-            checks.check_number(age, "age"),
+            validation.check_number(remaining, "remaining (hours)"),
+            validation.check_number(age, "age"),
         )
         work = math.ceil(remaining / self.step - 1e-6)
         if work >= len(self.hours):
@@ -245,6 +245,6 @@ def tabulate_policy(
         remaining, age = np.meshgrid(work * grid.step, ages * grid.step, indexing="ij")
         found = np.rint(np.asarray(policy(remaining, age)) / grid.step)
     else:
-        checks.check_number(policy, "interval (hours)", above=0)
+        validation.check_number(policy, "interval (hours)", above=0)
         found = np.full((len(work), len(ages)), max(1.0, np.rint(policy / grid.step)))
     return np.clip(found, 1, np.maximum(work, 1)[:, None]).astype(int)

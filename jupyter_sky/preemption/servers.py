@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from ..errors import SkyNoOffer, SkyUsageError, suggest
 from ..offers import Offer
-from . import checks
-from .constrained import Constrained
+from . import validation
 from .models import Model
 from .renewals import (
     Turnaround,
@@ -23,6 +22,7 @@ from .renewals import (
     preemption_chance_paper,
     turnaround,
 )
+from .scispot_model import Constrained
 
 FORMULAS = ("replaced", "fresh", "paper", "paper-survival")
 """How the turnaround is expected: only lost machines replaced, all of them replaced (exact),
@@ -157,7 +157,7 @@ def cluster_shapes(offers: Iterable[Offer], total: float, resource: str = "vcpus
     known = ("vcpus", "memory", "gpu_count")
     if resource not in known:
         raise SkyUsageError(f"no resource {resource!r}", hint=suggest(resource, known))
-    total = checks.check_number(total, f"total {resource}", above=0)
+    total = validation.check_number(total, f"total {resource}", above=0)
     shapes = []
     for offer in offers:
         size = float(getattr(offer, resource) or 0)
@@ -187,8 +187,8 @@ def expected_cost(
         Hours that the machines have lived, and from a failure to the next attempt; the paper's
         formulas know neither.
     """
-    price = checks.check_number(shape.offer.price, f"price of {shape.offer.place} (USD/h)")
-    base_hours = checks.check_number(base_hours, f"run time on {shape} (hours)", above=0)
+    price = validation.check_number(shape.offer.price, f"price of {shape.offer.place} (USD/h)")
+    base_hours = validation.check_number(base_hours, f"run time on {shape} (hours)", above=0)
     took, lifetime = _expected(shape.nodes, base_hours, model, formula, age, restart)
     usd = shape.nodes * price * took.hours if price else 0.0
     return Expectation(shape, base_hours, took.hours, usd, took.chance, lifetime)
@@ -310,7 +310,7 @@ def _base_hours(run_hours: Hours, shape: Shape) -> tuple[float | None, str]:
             return None, "it was not measured"
     else:
         hours = run_hours(shape.offer, shape.nodes) if callable(run_hours) else run_hours
-    return checks.check_number(hours, f"run time on {shape} (hours)", above=0), ""
+    return validation.check_number(hours, f"run time on {shape} (hours)", above=0), ""
 
 
 def _model(lifetimes: LifetimesBy | None, offer: Offer) -> Model | None:

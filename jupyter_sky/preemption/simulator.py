@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from . import checks
+from . import validation
 from .bags import Bag, Event, Fleet, Outcome, Policy
 from .models import Model
 
@@ -42,7 +42,9 @@ def simulate(
     2.0
     """
     jobs = bag if isinstance(bag, Bag) else Bag(tuple(bag))
-    run = _Run(jobs, fleet, policy or Policy(), seed, checks.check_number(limit, "limit", above=0))
+    run = _Run(
+        jobs, fleet, policy or Policy(), seed, validation.check_number(limit, "limit", above=0)
+    )
     return run.outcome()
 
 
@@ -211,7 +213,7 @@ class _Run:
         if self.policy.checkpoint is None:
             return group.remaining
         age = max(self.now - machine.born for machine in group.machines)
-        work = checks.check_number(
+        work = validation.check_number(
             self.policy.checkpoint(group.remaining, age), "work to the next checkpoint", above=0
         )
         # what a broken number leaves over is no work
@@ -245,7 +247,7 @@ def simulate_turnaround(
     The same as `simulate` with one job and no boot time, a hundred times faster. Runs that fail a
     thousand times are given up: the mean is then infinite.
     """
-    checks.check_number(work, "work (hours)", above=0)
+    validation.check_number(work, "work (hours)", above=0)
     rng = np.random.default_rng(seed)
     ends = model.sample(runs * nodes, rng).reshape(runs, nodes)
     began, ended, open_runs = np.zeros(runs), np.full(runs, math.inf), np.arange(runs)

@@ -1,4 +1,4 @@
-"""The provisioner makes a plan real: it launches machines and starts the head on them.
+"""The provisioner makes a plan real: it launches machines and starts the controller on them.
 
 Everything that can be launched can be given back: an interrupt or an error on the way takes down
 what has come up so far.
@@ -31,9 +31,9 @@ from ..errors import (
 from ..offers import Offer
 from ..resources import format_duration
 from ..tracker import Place
-from .packed import prebuild
-from .remote import STAGES, start_cluster
-from .stages import LaunchStages
+from .launch_stages import LaunchStages
+from .package_archive import prebuild
+from .ssh_launch import STAGES, start_cluster
 
 START_SECONDS = 120.0
 TICK_SECONDS = 0.1
@@ -61,7 +61,7 @@ class Lease:
 
 
 def provision(order: LaunchRequest, report: Report, launched: OnLaunched = lambda _: None) -> Lease:
-    """Launch the machines of an order, start the head there, wait for its controller.
+    """Launch the machines of an order, start the controller there, wait for its controller.
 
     The tracker is told how it went, and a place that it knows to be blocked is not asked.
 
@@ -109,11 +109,11 @@ def refusal_scope(offer: Offer, error: SkyError) -> Place:
     --------
     >>> offer = Offer("aws", "us-east-1", "g5.xlarge", 4, 16, zone="us-east-1a", spot=True)
     >>> error = SkyNoCapacity("no more spot machines")
-    >>> error.width = "market"
+    >>> error.scope = "market"
     >>> str(refused(offer, error))
     'aws us-east-1 spot'
     """
-    place, width = Place.of(offer), getattr(error, "width", "zone")
+    place, width = Place.of(offer), getattr(error, "scope", "zone")
     if width == "zone":
         return place
     kind = "" if width == "market" else place.instance_type
@@ -188,9 +188,11 @@ def _bring_up(order: LaunchRequest, report: Report, launched: OnLaunched) -> Lea
 def _start_locally(
     cloud: Any, machines: list[Machine], config: dict[str, Any], report: Report
 ) -> Path:
-    """Start the head on this machine and wait for its controller."""
+    """Start the controller on this machine and wait for its controller."""
     host = cloud.host(machines)
-    uninterruptible(lambda: host.start("jupyter_sky.engines.head", config | host.limits))
+    uninterruptible(
+        lambda: host.start("jupyter_sky.engines.controller.controller", config | host.limits)
+    )
 
     def alive() -> None:
         report("booting", "")

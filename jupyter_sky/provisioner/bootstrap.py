@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from .. import ssh
-from ..clouds.keeper import Slot, slot_error
-from ..engines.package import EnvironmentSpec, environment_spec, package_archive
+from ..clouds.ssh_slot import Slot, slot_error
+from ..concurrency import run_parallel
 from ..errors import SkyBootstrapError, SkyClusterLost
-from ..together import run_parallel
-from .packed import build_archive, tar_option
+from ..remote import ssh
+from ..remote.environment_spec import EnvironmentSpec, environment_spec, package_archive
+from .package_archive import build_archive, tar_option
 from .uv import uv_for_slot
 
 NEEDED_KB = 300_000

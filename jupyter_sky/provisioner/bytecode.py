@@ -19,9 +19,9 @@ from pathlib import Path
 
 ROOTS = (
     "IPython.core.magics IPython.core.payloadpage IPython.core.pylabtools ipyparallel.engine.app "
-    "ipyparallel.controller.app jupyter_sky.engines.controller jupyter_sky.engines.engine "
-    "jupyter_sky.engines.gate jupyter_sky.engines.head jupyter_sky.engines.kernel "
-    "jupyter_sky.engines.nurse jupyter_sky.engines.streams jupyter_sky.functions.site"
+    "ipyparallel.controller.app jupyter_sky.engines.controller.hub jupyter_sky.engines.node.engine "
+    "jupyter_sky.engines.controller.tunnel_server jupyter_sky.engines.controller.controller jupyter_sky.engines.node.kernel "
+    "jupyter_sky.engines.node.node_agent jupyter_sky.engines.node.streams jupyter_sky.functions.node.node_worker"
 ).split()
 """What processes on machines begin with; what these import in turn is seen here."""
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .. import clouds
 from ..errors import SkyNoOffer, SkyPermission
-from ..ledger import format_rate
+from ..ledger.ledger import format_rate
 from ..offers import Offer
 from ..optimizer.candidates import candidates, no_offer
 from ..resources import Resources
 
 if TYPE_CHECKING:
-    from ..optimizer.planned import Plan
+    from ..optimizer.plan import Plan
     from ..tracker.blocks import Scope
 
 
@@ -89,9 +89,9 @@ class PlacementStage:
             raise SkyNoOffer(words, hint=_placement_hint(self.need))
 
     def plan(self, **settings: Any) -> Plan:
-        """Return the plan of this stage, by settings of `jupyter_sky.optimizer.plan.plan`."""
-        from ..optimizer.launchable import Launchable
-        from ..optimizer.plan import plan
+        """Return the plan of this stage, by settings of `jupyter_sky.optimizer.planner.plan`."""
+        from ..optimizer.launchability import Launchable
+        from ..optimizer.planner import plan
 
         if self.kind == "own":
             return plan(self.need, offers=self.on_premises, **settings)
@@ -139,7 +139,7 @@ class Decision:
 
     def plan(self) -> Plan:
         """Return the plan that it is of."""
-        from ..optimizer.plan import plan
+        from ..optimizer.planner import plan
 
         return self.planned or plan(self.need, offers=[self.offer])
 
@@ -190,7 +190,7 @@ def decide_placement(
     without
         Kinds of stages to leave out.
     **settings
-        Of `jupyter_sky.optimizer.plan.plan`.
+        Of `jupyter_sky.optimizer.planner.plan`.
 
     Raises
     ------

@@ -20,7 +20,7 @@ from .placement import (
 )
 
 if TYPE_CHECKING:
-    from ..optimizer.planned import Alternative, Plan
+    from ..optimizer.plan import Alternative, Plan
 
 _NEXT = 3  # places beside the one that would be taken
 
@@ -33,7 +33,7 @@ def preview_plan(need: Resources, **settings: Any) -> tuple[Plan, tuple[str, ...
     Parameters
     ----------
     **settings
-        Of `jupyter_sky.optimizer.plan.plan`. With an aim or limits of its own, a plan weighs one's
+        Of `jupyter_sky.optimizer.planner.plan`. With an aim or limits of its own, a plan weighs one's
         own machines and those that can be rented against each other.
     """
     found, notes = _preview_plan(need, settings)
@@ -41,7 +41,7 @@ def preview_plan(need: Resources, **settings: Any) -> tuple[Plan, tuple[str, ...
 
 
 def _preview_plan(need: Resources, settings: dict[str, Any]) -> tuple[Plan, tuple[str, ...]]:
-    from ..optimizer.asked import OBJECTIVE_SETTINGS
+    from ..optimizer.objectives import OBJECTIVE_SETTINGS
 
     try:
         if not settings.keys() & OBJECTIVE_SETTINGS:
@@ -76,7 +76,7 @@ def with_alternatives(found: Plan, need: Resources) -> Plan:
 
 def _with_catalog_plan(found: Plan, need: Resources) -> list[Alternative]:
     """Return what the clouds would ask, beside a plan of what can be launched from here."""
-    from ..optimizer.planned import Alternative
+    from ..optimizer.plan import Alternative
 
     try:
         best = _catalog_plan(need)
@@ -97,7 +97,7 @@ def _with_catalog_plan(found: Plan, need: Resources) -> list[Alternative]:
 
 def _catalog_plan(need: Resources, **settings: Any) -> Plan:
     """Return the plan for all that the catalog has, whether it can be launched or not."""
-    from ..optimizer.plan import plan
+    from ..optimizer.planner import plan
 
     return plan(replace(need, spot=wants_spot(need)), **settings)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..clouds.keeper import Slot
+from ..clouds.ssh_slot import Slot
 from ..errors import SkyBootstrapError
 
 VERSION = "0.13.9"

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
         RandomWithRepeats,
         component,
     )
-    from .flat import FlatGP
-    from .measure import Measurement
+    from .gaussian_process import FlatGP
+    from .measurement import Measurement
     from .methods import METHODS, method
     from .offers import on_sale
     from .optimizer import STATISTICS, Optimizer, Remembering
     from .result import SearchResult, Try
-    from .run import Search, Stop
+    from .runner import Search, Stop
     from .smac import SMAC
     from .space import Point, Space
     from .tpe import TPE
@@ -39,13 +39,13 @@ _NAMES = {
     "components": (
         "COMPONENTS RBF BayesianForest BayesianGP Cheapest RandomSearch RandomWithRepeats component"
     ),
-    "flat": "FlatGP",
-    "measure": "Measurement",
+    "gaussian_process": "FlatGP",
+    "measurement": "Measurement",
     "methods": "METHODS method",
     "offers": "on_sale",
     "optimizer": "STATISTICS Optimizer Remembering",
     "result": "SearchResult Try",
-    "run": "Search Stop",
+    "runner": "Search Stop",
     "smac": "SMAC",
     "space": "Point Space",
     "tpe": "TPE",

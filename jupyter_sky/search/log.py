@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SkyUsageError
-from .measure import Measurement
+from .measurement import Measurement
 
 _VERSION = 1
 

@@ -9,7 +9,7 @@ from ..errors import SkyUsageError, suggest
 from .bandit import CloudBandit
 from .baselines import Independent, RisingBandits
 from .components import COMPONENTS, component
-from .flat import FlatGP, Target
+from .gaussian_process import FlatGP, Target
 from .optimizer import Optimizer, Seed, Statistic
 from .smac import SMAC
 from .space import Space

@@ -103,7 +103,7 @@ def _counts(nodes: int | Iterable[int]) -> list[int]:
 def _cheapest(catalog: Catalog | None, labels: dict[str, Label], types: int) -> list[Offer]:
     """The cheapest offer of each instance type, cloud by cloud."""
     from ..catalog import load
-    from ..catalog.explain import find_nearest
+    from ..catalog.nearest_offers import find_nearest
     from ..optimizer import no_offer
     from ..resources import Resources
 

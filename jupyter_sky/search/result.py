@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from .measure import Measurement
+from .measurement import Measurement
 from .space import Point, Space
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from ..widgets.table import Table
+    from ..tables import Table
 
 Target = Literal["cost", "time"]
 
@@ -141,7 +141,7 @@ class SearchResult:
 
     def table(self) -> Table:
         """Every try with what it gave and what it cost, the best one marked."""
-        from ..widgets.table import Table
+        from ..tables import Table
 
         best, rows = self.best, []
         for one in self.tries:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .needs import import_optional
 from .optimizer import Remembering, Seed, Statistic, fill_failures
+from .optional_dependencies import import_optional
 from .space import Space
 
 _TRIES = 20

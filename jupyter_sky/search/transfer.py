@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SkyUsageError
-from .flat import FlatGP, Target, average_gains, predict
+from .gaussian_process import FlatGP, Target, average_gains, predict
 from .kernels import KernelSettings
 from .optimizer import Seed, Statistic, expected_improvement, log_values
 from .space import Space

@@ -16,22 +16,22 @@ def load(server_app: Any) -> None:
     """Add the handlers to a Jupyter server."""
     from jupyter_server.utils import url_path_join
 
-    from . import clusters, cost, follow, form, offers, overview, runs
-    from .desk import SkyService
-    from .news import SCHEMA
+    from . import clusters, cost, form, notebook_runs, offers, overview, runs
+    from .poller import SCHEMA
+    from .service import SkyService
 
     web = server_app.web_app
     logger = server_app.event_logger
     if SCHEMA["$id"] not in logger.schemas:
         logger.register_event_schema(SCHEMA)
-    web.settings["jupyter_sky"] = desk = SkyService(server_app, logger)
-    cost.enforce_budget(desk)
+    web.settings["jupyter_sky"] = service = SkyService(server_app, logger)
+    cost.enforce_budget(service)
     base = web.settings["base_url"]
     web.add_handlers(
         ".*$",
         [
             (url_path_join(base, PREFIX, path), handler)
-            for module in (overview, clusters, runs, follow, offers, form, cost)
+            for module in (overview, clusters, runs, notebook_runs, offers, form, cost)
             for path, handler in module.HANDLERS
         ],
     )

@@ -9,28 +9,28 @@ from ..errors import SkyError, SkyUsageError
 from .handler import SkyHandler, StateConflict, authorized
 
 if TYPE_CHECKING:
-    from .desk import SkyService
+    from .service import SkyService
 
 _NAME = r"clusters/([^/]+)"
 
 
-def get_metrics(desk: SkyService, name: str) -> dict[str, Any]:
+def get_metrics(service: SkyService, name: str) -> dict[str, Any]:
     """Say how busy the nodes of a cluster are, and when it ends if nobody comes."""
-    return desk.ask(desk.live_cluster(name), "vitals")
+    return service.ask(service.live_cluster(name), "metrics")
 
 
-def end_cluster(desk: SkyService, name: str) -> dict[str, Any]:
+def end_cluster(service: SkyService, name: str) -> dict[str, Any]:
     """End a cluster; returns when its cloud has confirmed."""
     from ..executor.clusters import ClusterRegistry
 
-    session = desk.session
-    with desk.ending(name):
-        if any(found["name"] == name for found in desk.snapshot.orphans):
-            _end_orphaned_machines(desk, name)
+    session = service.session
+    with service.ending(name):
+        if any(found["name"] == name for found in service.snapshot.orphans):
+            _end_orphaned_machines(service, name)
             return {"ended": name, "place": "not in the store"}
-        row = desk.cluster(name)
+        row = service.cluster(name)
         if row.state not in ("up", "starting"):
-            desk.live_cluster(name)  # says why it is not
+            service.live_cluster(name)  # says why it is not
         # one of its own: several may be ended at once
         known = ClusterRegistry(session.store, session.notebook, session.id)
         known.end_initiator = "in the panel"
@@ -44,18 +44,18 @@ def end_cluster(desk: SkyService, name: str) -> dict[str, Any]:
         return {"ended": name, "place": session.describe_place(ended)}
 
 
-def _end_orphaned_machines(desk: SkyService, name: str) -> None:
+def _end_orphaned_machines(service: SkyService, name: str) -> None:
     from .. import clouds
-    from .patrol import orphaned_machines
+    from .reconciliation import orphaned_machines
 
-    machines = orphaned_machines(desk.session).get(name, [])
+    machines = orphaned_machines(service.session).get(name, [])
     for cloud in {machine.cloud for machine in machines}:
         clouds.get(cloud).terminate([m.id for m in machines if m.cloud == cloud])
-    left = tuple(found for found in desk.snapshot.orphans if found["name"] != name)
-    desk.update_snapshot(orphans=left)
+    left = tuple(found for found in service.snapshot.orphans if found["name"] != name)
+    service.update_snapshot(orphans=left)
 
 
-def extend_cluster(desk: SkyService, name: str, time: Any) -> dict[str, Any]:
+def extend_cluster(service: SkyService, name: str, time: Any) -> dict[str, Any]:
     """Keep a cluster for some time from now on, be it used or not."""
     from ..executor.extension import extend_cluster
     from ..resources import parse_duration
@@ -63,18 +63,18 @@ def extend_cluster(desk: SkyService, name: str, time: Any) -> dict[str, Any]:
     if not isinstance(time, str):
         raise SkyUsageError(f"time {time!r} is not understood", hint='such as {"time": "1h"}')
     seconds = parse_duration(time, "time")
-    row = desk.live_cluster(name)
+    row = service.live_cluster(name)
     left = extend_cluster(
-        desk.session.store, row, seconds, lambda op, **more: desk.ask(row, op, **more)
+        service.session.store, row, seconds, lambda op, **more: service.ask(row, op, **more)
     )
     return {"idle_left": left}
 
 
-def get_ssh_command(desk: SkyService, name: str) -> dict[str, Any]:
+def get_ssh_command(service: SkyService, name: str) -> dict[str, Any]:
     """Return the command that opens a shell on the head node of a cluster."""
-    from ..provisioner.remote import shell_command
+    from ..provisioner.ssh_launch import shell_command
 
-    row = desk.live_cluster(name)
+    row = service.live_cluster(name)
     path = Path(row.connection["file"])
     if row.cloud == "local":
         folder = path.parents[1]
@@ -87,13 +87,13 @@ def get_ssh_command(desk: SkyService, name: str) -> dict[str, Any]:
         raise SkyError(f"what is noted of cluster {name} cannot be read: {path}") from None
 
 
-def get_launch_log(desk: SkyService, name: str) -> dict[str, Any]:
+def get_launch_log(service: SkyService, name: str) -> dict[str, Any]:
     """Return the stages of the launch of a cluster, each with its seconds, as text."""
-    from ..clouds.rented import launch_records
-    from ..provisioner.remote import STAGES
-    from ..provisioner.stages import format_stages
+    from ..clouds.provider import launch_records
+    from ..provisioner.launch_stages import format_stages
+    from ..provisioner.ssh_launch import STAGES
 
-    row = desk.cluster(name)
+    row = service.cluster(name)
     if file := row.connection.get("file"):
         folder = Path(file).parent
     else:
@@ -105,13 +105,13 @@ def get_launch_log(desk: SkyService, name: str) -> dict[str, Any]:
 
 
 class MetricsHandler(SkyHandler):
-    """How busy its nodes are."""
+    """Metrics of its nodes."""
 
     @authorized
     async def get(self, name: str) -> None:
-        """Ask its head, which goes by nobody's looking."""
-        self.desk.poller.touch()
-        await self.answer(get_metrics, self.desk, name)
+        """Ask its controller; this does not count as use."""
+        self.service.poller.touch()
+        await self.answer(get_metrics, self.service, name)
 
 
 class DownHandler(SkyHandler):
@@ -120,7 +120,7 @@ class DownHandler(SkyHandler):
     @authorized
     async def post(self, name: str) -> None:
         """End it, and answer when it is gone."""
-        await self.answer(end_cluster, self.desk, name)
+        await self.answer(end_cluster, self.service, name)
 
 
 class ExtendHandler(SkyHandler):
@@ -129,7 +129,7 @@ class ExtendHandler(SkyHandler):
     @authorized
     async def post(self, name: str) -> None:
         """Keep it: ``{"time": "1h"}``."""
-        await self.answer(lambda: extend_cluster(self.desk, name, self.body().get("time")))
+        await self.answer(lambda: extend_cluster(self.service, name, self.body().get("time")))
 
 
 class SshHandler(SkyHandler):
@@ -138,7 +138,7 @@ class SshHandler(SkyHandler):
     @authorized
     async def get(self, name: str) -> None:
         """Return the command."""
-        await self.answer(get_ssh_command, self.desk, name)
+        await self.answer(get_ssh_command, self.service, name)
 
 
 class LaunchLogHandler(SkyHandler):
@@ -147,11 +147,11 @@ class LaunchLogHandler(SkyHandler):
     @authorized
     async def get(self, name: str) -> None:
         """Return its stages."""
-        await self.answer(get_launch_log, self.desk, name)
+        await self.answer(get_launch_log, self.service, name)
 
 
 HANDLERS = [
-    (rf"{_NAME}/vitals", MetricsHandler),
+    (rf"{_NAME}/metrics", MetricsHandler),
     (rf"{_NAME}/down", DownHandler),
     (rf"{_NAME}/extend", ExtendHandler),
     (rf"{_NAME}/ssh", SshHandler),

@@ -11,27 +11,27 @@ from ..errors import SkyError
 from .handler import SkyHandler, authorized
 
 if TYPE_CHECKING:
-    from ..bill import CostReport
-    from .desk import SkyService
+    from ..ledger.report import CostReport
+    from .service import SkyService
 
 RETRY_SECONDS = 10.0
 """How soon after its start, and how often until there is one, the server looks for a store."""
 
 
-def enforce_budget(desk: SkyService) -> None:
+def enforce_budget(service: SkyService) -> None:
     """Let this server keep the day's budget as notebooks do, as soon as there is a store.
 
-    Its session has a guard. Nobody need have the panel open, and no kernel need live.
+    Its session has a budget monitor. Nobody need have the panel open, and no kernel need live.
     """
 
     def wait() -> None:
-        from ..config import Sky
+        from ..config.settings import Sky
 
-        while not desk.closed.wait(RETRY_SECONDS):
+        while not service.closed.wait(RETRY_SECONDS):
             with suppress(SkyError):
-                desk.configure()
+                service.configure()
                 if (Path(Sky.load().data_dir) / "sky.db").exists():
-                    assert desk.session
+                    assert service.session
                     return
 
     threading.Thread(target=wait, name="sky-budget", daemon=True).start()
@@ -48,12 +48,12 @@ class _CostHandler(SkyHandler):
         SkyUsageError
             There is no such grouping, or no such time.
         """
-        from ..bill import make_report, parse_by, parse_since
+        from ..ledger.report import make_report, parse_by, parse_since
 
         by = parse_by(self.get_query_argument("by", "cell"))
         since = parse_since(self.get_query_argument("since", "all"))
         notebook = self.get_query_argument("notebook", "") or None
-        return make_report(self.desk.session.store, notebook, by, since)
+        return make_report(self.service.session.store, notebook, by, since)
 
 
 class CostHandler(_CostHandler):
@@ -66,13 +66,13 @@ class CostHandler(_CostHandler):
 
 
 class CsvHandler(_CostHandler):
-    """The bill as a file."""
+    """The cost report as a file."""
 
     @authorized
     async def get(self) -> None:
         """Answer all lines."""
         try:
-            bill = await self.desk.run_in_thread(self.bill)
+            bill = await self.service.run_in_thread(self.bill)
         except SkyError as error:
             self.refuse(error)
             return
@@ -94,17 +94,17 @@ class BudgetHandler(SkyHandler):
         await self.answer(self._set)
 
     def _set(self) -> dict[str, Any]:
-        from .. import budget
+        from ..ledger import budget
 
         usd = budget.parse_budget(self.body())
-        self.desk.session.clusters.budget_monitor.set_budget(usd, "the Cost panel")
+        self.service.session.clusters.budget_monitor.set_budget(usd, "the Cost panel")
         return self._found()
 
     def _found(self) -> dict[str, Any]:
-        from .. import budget
-        from ..bill import budget_dict
+        from ..ledger import budget
+        from ..ledger.report import budget_dict
 
-        return budget_dict(budget.assess(self.desk.session.store))
+        return budget_dict(budget.assess(self.service.session.store))
 
 
 HANDLERS = [("cost", CostHandler), (r"cost\.csv", CsvHandler), ("budget", BudgetHandler)]

@@ -11,7 +11,7 @@ from ..errors import SkyStoreError, SkyUsageError, suggest
 from .handler import NotFound, SkyHandler, authorized
 
 if TYPE_CHECKING:
-    from ..forms.complete import CompletionContext
+    from ..forms.completion import CompletionContext
 
 
 class FormHandler(SkyHandler):
@@ -19,7 +19,7 @@ class FormHandler(SkyHandler):
 
     @authorized
     async def post(self, kind: str) -> None:
-        """Answer a question of the form, see `jupyter_sky.forms.asking.answers`."""
+        """Answer a question of the form, see `jupyter_sky.forms.rpc.answers`."""
         await self.answer(self._answered, kind, self.body)
 
     @authorized
@@ -39,7 +39,7 @@ class FormHandler(SkyHandler):
         return asked
 
     def _answered(self, kind: str, asked: Any) -> dict[str, Any]:
-        from ..forms.asking import make_handlers
+        from ..forms.rpc import make_handlers
 
         known = make_handlers(self._known)
         if kind not in known:
@@ -48,10 +48,10 @@ class FormHandler(SkyHandler):
 
     def _known(self, asked: dict[str, Any]) -> CompletionContext:
         """The clusters that are up, and the notebook by its path as its kernel knows it."""
-        from ..forms.complete import CompletionContext
+        from ..forms.completion import CompletionContext
 
         try:
-            up = tuple(self.desk.session.store.clusters())
+            up = tuple(self.service.session.store.clusters())
         except SkyStoreError:
             up = ()  # the panel says what is wrong with it; offers need no store
         path = asked.get("notebook")

@@ -13,7 +13,7 @@ from jupyter_server.base.handlers import APIHandler
 from ..errors import SkyBudget, SkyError, SkyNoOffer, SkyStoreError, SkyUsageError
 
 if TYPE_CHECKING:
-    from .desk import SkyService
+    from .service import SkyService
 
 
 class NotFound(SkyError):
@@ -70,14 +70,14 @@ class SkyHandler(APIHandler):
     _track_activity = False  # a panel that is open is no work: a hub may stop an idle server
 
     @property
-    def desk(self) -> SkyService:
+    def service(self) -> SkyService:
         """What this server knows of clusters and runs."""
         return self.settings["jupyter_sky"]
 
     async def answer(self, work: Callable[..., Any], *args: Any) -> None:
         """Do some work in a thread and answer what it returns, or why it could not be done."""
         try:
-            found = await self.desk.run_in_thread(work, *args)
+            found = await self.service.run_in_thread(work, *args)
         except SkyError as error:
             self.refuse(error)
         else:

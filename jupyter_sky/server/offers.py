@@ -21,7 +21,7 @@ def offers(what: str | None, limit: int, labels: dict[str, Any]) -> dict[str, An
     labels
         Resources, spelled as the options are; ``true`` and ``false`` are flags.
     """
-    from ..choices import offers
+    from ..api.planning import offers
 
     asked: dict[str, Any] = {
         name: _FLAGS.get(text.lower(), text) for name, text in labels.items() if text

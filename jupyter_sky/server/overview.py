@@ -21,14 +21,14 @@ class StateHandler(SkyHandler):
     async def get(self) -> None:
         """Answer from the store alone: no cloud and no cluster is asked."""
         try:
-            cursor = await self.desk.run_in_thread(self.desk.cursor)
-            self.desk.poller.touch()
+            cursor = await self.service.run_in_thread(self.service.cursor)
+            self.service.poller.touch()
             known = self.request.headers.get("If-None-Match", "")
             if known.removeprefix("W/").strip('"') == cursor:
                 self.set_status(304)
                 self.finish()
                 return
-            state = await self.desk.run_in_thread(self.desk.overview)
+            state = await self.service.run_in_thread(self.service.overview)
         except SkyError as error:
             self.refuse(error)
             return

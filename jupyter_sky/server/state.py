@@ -11,15 +11,15 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
-from .. import budget
 from .._version import __version__
-from ..billing import billed_seconds_sql
-from ..database import Database
-from ..ledger import run_usd
+from ..ledger import budget
+from ..ledger.billing import billed_seconds_sql
+from ..ledger.ledger import run_usd
 from ..offers import Offer
-from ..processes import is_alive
-from ..store import IntervalRow, RunRow, Store
-from .seen import USE_VALID_SECONDS, IdleReport, IdleReports, Snapshot, midnight
+from ..remote.processes import is_alive
+from ..store.database import Database
+from ..store.store import IntervalRow, RunRow, Store
+from .snapshot import USE_VALID_SECONDS, IdleReport, IdleReports, Snapshot, midnight
 
 RUNS = 100
 SHOW_LOST_SECONDS = 86400.0
@@ -106,22 +106,22 @@ class PanelState:
         self._store, self._db = store, store.database
         self._usd: dict[str, float | None] = {}
 
-    def to_dict(self, seen: Snapshot, told: IdleReports) -> dict[str, Any]:
+    def to_dict(self, snapshot: Snapshot, idle_reports: IdleReports) -> dict[str, Any]:
         """Return everything that the panel shows; see the server's REST interface."""
         now = time.time()
-        runs = self._runs(now, seen)
-        clusters = self._clusters(now, seen, told, runs)
+        runs = self._runs(now, snapshot)
+        clusters = self._clusters(now, snapshot, idle_reports, runs)
         (rate,) = self._db.read(f"{_RATE} WHERE ended IS NULL")
         return {
             "version": __version__,
             "at": now,
-            "notices": [*self.store.notices, *seen.notices],
+            "notices": [*self.store.notices, *snapshot.notices],
             "rate": {
                 "usd_h": _sum_known(rate["usd"], rate["unknown"] or 0, rate["open"]),
                 "unknown": rate["unknown"] or 0,
             },
             "today": self._today(now),
-            "clusters": [*clusters, *seen.orphans],
+            "clusters": [*clusters, *snapshot.orphans],
             "runs": runs,
         }
 
@@ -130,8 +130,8 @@ class PanelState:
     def _clusters(
         self,
         now: float,
-        seen: Snapshot,
-        told: IdleReports,
+        snapshot: Snapshot,
+        idle_reports: IdleReports,
         runs: Sequence[dict[str, Any]],
     ) -> list[dict[str, Any]]:
         since = {"lost": now - SHOW_LOST_SECONDS, "down": now - SHOW_ENDED_SECONDS}
@@ -142,7 +142,14 @@ class PanelState:
             if run["ended"] is None and run["status"] == "running":
                 running[run["cluster"]] = running.get(run["cluster"], 0) + 1
         return [
-            _cluster(dict(row), now, seen, told, running.get(row["name"], 0), spent[row["id"]])
+            _cluster(
+                dict(row),
+                now,
+                snapshot,
+                idle_reports,
+                running.get(row["name"], 0),
+                spent[row["id"]],
+            )
             for row in rows
         ]
 
@@ -169,15 +176,15 @@ class PanelState:
 
     # -- runs ------------------------------------------------------------------------------
 
-    def _runs(self, now: float, seen: Snapshot) -> list[dict[str, Any]]:
-        return self._described(self._store.latest_runs(RUNS), now, seen)
+    def _runs(self, now: float, snapshot: Snapshot) -> list[dict[str, Any]]:
+        return self._described(self._store.latest_runs(RUNS), now, snapshot)
 
-    def run(self, row: RunRow, seen: Snapshot) -> dict[str, Any]:
+    def run(self, row: RunRow, snapshot: Snapshot) -> dict[str, Any]:
         """Return what is known of one run."""
-        return self._described([row], time.time(), seen)[0]
+        return self._described([row], time.time(), snapshot)[0]
 
     def _described(
-        self, rows: Sequence[RunRow], now: float, seen: Snapshot
+        self, rows: Sequence[RunRow], now: float, snapshot: Snapshot
     ) -> list[dict[str, Any]]:
         asked = [row.run_id for row in rows if row.run_id not in self._usd and row.nodes]
         pieces = self._pieces(asked)
@@ -190,7 +197,7 @@ class PanelState:
                 usd = run_usd(row, now, pieces.get(row.run_id, ()))
                 if row.ended is not None:
                     self._usd[row.run_id] = usd
-            found.append(_run(row, usd, seen))
+            found.append(_run(row, usd, snapshot))
         if len(self._usd) > 50 * RUNS:
             self._usd.clear()
         return found
@@ -211,18 +218,18 @@ class PanelState:
 def _cluster(
     row: dict[str, Any],
     now: float,
-    seen: Snapshot,
-    told: IdleReports,
+    snapshot: Snapshot,
+    idle_reports: IdleReports,
     running: int,
     usd: float | None,
 ) -> dict[str, Any]:
     name, state, note = row["name"], row["state"], row["note"]
-    if state == "up" and name in seen.ending:
+    if state == "up" and name in snapshot.ending:
         state = "ending"
     launcher = json.loads(row["connection"]) if state == "starting" else {}
     if launcher and not is_alive(launcher.get("launcher", {}), row["renewed"], now):
         note = "its notebook was killed while it launched it; end it to be sure that nothing is up"
-    said = told.get((name, row["created"]))
+    said = idle_reports.get((name, row["created"]))
     users = said.users if said and now - said.at < USE_VALID_SECONDS else ()
     taken = "name state cloud region instance_type nodes price price_source price_date notebook"
     return {
@@ -269,11 +276,11 @@ def lease_end(machines: str) -> float | None:
     return min((end for end in ends if end is not None), default=None)
 
 
-def _run(row: RunRow, usd: float | None, seen: Snapshot) -> dict[str, Any]:
+def _run(row: RunRow, usd: float | None, snapshot: Snapshot) -> dict[str, Any]:
     taken = "run_id notebook cell cell_id name code stage status started ended price nodes"
     found = {key: getattr(row, key) for key in taken.split()}
-    if row.ended is None and row.run_id in seen.ends:
-        found["status"], found["ended"] = seen.ends[row.run_id]
+    if row.ended is None and row.run_id in snapshot.ends:
+        found["status"], found["ended"] = snapshot.ends[row.run_id]
         found["stage"] = found["status"]
     stoppable = found["ended"] is None and not row.stop
     if row.stop and found["ended"] is None:

@@ -62,8 +62,8 @@ def current() -> Tracker:
     SkyStoreError
         The store cannot be opened.
     """
-    from ..config import Sky
-    from ..store import Store
+    from ..config.settings import Sky
+    from ..store.store import Store
 
     directory = Path(Sky.load().data_dir)
     with _lock:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..database import Statement
+from ..store.database import Statement
 from .estimates import half_life
 from .observations import DAY, Observation, age_weight
 

@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from sqlite3 import Row
 from typing import Any
 
-from ..database import Database, Statement
 from ..errors import SkyUsageError, suggest
 from ..offers import Offer
+from ..store.database import Database, Statement
 from . import compaction
 from .blocks import Block
 from .knowledge import Bands, Knowledge, no_bands

@@ -11,12 +11,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import budget
-from ..bill import CostReport, parse_by, text_row
 from ..errors import SkyUsageError
-from ..ledger import By
-from .statusline import NO_MATHJAX_CLASSES
-from .table import TABLE, Table
+from ..ledger import budget
+from ..ledger.ledger import By
+from ..ledger.report import CostReport, parse_by, text_row
+from ..tables import TABLE, Table
+from .status_line import NO_MATHJAX_CLASSES
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,7 +35,7 @@ MAX_LIVE_VIEWS = 8
 """Views that are kept up to date: of more than that the oldest ones keep their figures."""
 
 Read = Callable[[By, str], CostReport]
-"""Makes a bill by something, since a moment as `jupyter_sky.bill.parse_since` reads it."""
+"""Makes a bill by something, since a moment as `jupyter_sky.ledger.report.parse_since` reads it."""
 _QUIET = "opacity: 0.72"
 
 

@@ -6,11 +6,11 @@ from html import escape
 from typing import Any
 
 from ..executor import session as sessions
-from ..forms.asking import make_handlers
-from ..forms.complete import CompletionContext
-from ..forms.line import Fields, read
-from ..forms.match import match, summary
-from .statusline import NO_MATHJAX_CLASSES
+from ..forms.cell_line import Fields, read
+from ..forms.completion import CompletionContext
+from ..forms.matching import match, summary
+from ..forms.rpc import make_handlers
+from .status_line import NO_MATHJAX_CLASSES
 from .view import View
 
 _CODE = "font-family: var(--jp-code-font-family, monospace)"

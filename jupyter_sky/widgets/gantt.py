@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..optimizer.timeline import TaskBar, TaskPhase, critical_path, timeline
-from .planwords import format_clock, format_size
+from ..optimizer.explain.timeline import TaskBar, TaskPhase, critical_path, timeline
+from .plan_format import format_clock, format_size
 from .svg import EDGE, PAGE, QUIET, TEXT, make_figure, text_width
 
 if TYPE_CHECKING:
-    from ..optimizer.planned import Plan
+    from ..optimizer.plan import Plan
 
 MAX_BARS = 40
 """Of more tasks those of the critical path are drawn, and then the first to begin."""

@@ -6,11 +6,11 @@ import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from .statusline import NO_MATHJAX_CLASSES
+from .status_line import NO_MATHJAX_CLASSES
 
 if TYPE_CHECKING:
     from ..executor.session import Session
-    from ..store import RunRow
+    from ..store.store import RunRow
 
 SHOWN_LINES = 200
 """Lines at the end of a log that a saved notebook holds."""

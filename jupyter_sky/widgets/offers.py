@@ -8,10 +8,10 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
-from ..catalog.facts import STALE_DAYS
+from ..catalog.regions import STALE_DAYS
 from ..offers import Offer
-from .statusline import NO_MATHJAX_CLASSES
-from .table import CAPTION, LINE, TABLE, Table
+from ..tables import CAPTION, LINE, TABLE, Table
+from .status_line import NO_MATHJAX_CLASSES
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -6,24 +6,24 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from ..ledger import format_rate, format_usd
+from ..ledger.ledger import format_rate, format_usd
+from ..tables import TABLE, Table
 from .gantt import draw_gantt, summarize
 from .gantt import to_text as gantt_text
-from .plangraph import MAX_LABELS, draw_graph
-from .planwords import (
+from .plan_format import (
     format_clock,
     format_share,
     format_size,
     format_time_difference,
     format_usd_difference,
 )
-from .statusline import NO_MATHJAX_CLASSES
+from .plan_graph import MAX_LABELS, draw_graph
+from .status_line import NO_MATHJAX_CLASSES
 from .svg import make_scrollable
-from .table import TABLE, Table
 
 if TYPE_CHECKING:
     from ..offers import Offer
-    from ..optimizer.planned import Plan, PlannedTask, PlannedTransfer
+    from ..optimizer.plan import Plan, PlannedTask, PlannedTransfer
 
 MAX_ROWS = 200
 """Rows of a table that are shown; `plan.tasks` and `plan.moves` have all."""
@@ -72,7 +72,7 @@ def to_html(plan: Plan) -> str:
 
 def _compute_explanations(plan: Plan) -> None:
     """Work out what else could be done, where that is quick: the rest is asked by hand."""
-    if plan.work is None or not _is_quick(plan):
+    if plan.planner is None or not _is_quick(plan):
         return
     plan.alternatives()
     if len(plan) > 1 or plan.moves:
@@ -184,7 +184,7 @@ def _nearest(plan: Plan) -> str:
 def footer(plan: Plan) -> Sequence[str]:
     """Certificate and notes, and how to ask for more where that takes long."""
     more = "what else could be done, and what it costs: plan.compared(), plan.alternatives()"
-    asked = plan.work is None or plan.alternatives_ is not None
+    asked = plan.planner is None or plan.alternatives_ is not None
     return [str(plan.certificate), *plan.notes, *([] if asked else [more])]
 
 

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..quantities import format_elapsed
-from .statusline import _ACTIVE, _BAD, _COLOURS, _GOOD, _LINE, _QUIET, NO_MATHJAX_CLASSES
+from .status_line import _ACTIVE, _BAD, _COLOURS, _GOOD, _LINE, _QUIET, NO_MATHJAX_CLASSES
 
 if TYPE_CHECKING:
     from ..functions.progress import GatherProgress
@@ -112,7 +112,7 @@ class ProgressCard:
     """Shows progress in the outputs of the cell that runs when this is made."""
 
     def __init__(self, shell: Any) -> None:
-        from .display import for_cell
+        from .cell_display import for_cell
 
         self._display = for_cell(shell)
         self._id = uuid.uuid4().hex

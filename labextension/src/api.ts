@@ -20,7 +20,7 @@ export interface ICluster {
   created: number;
   idle: number;
   idle_left: number | null;
-  users: string[]; // what keeps it up now, beside cells: calls and logins, as its head said lately
+  users: string[]; // what keeps it up now, beside cells: calls and logins, as its controller said lately
   lease_end: number | null;
   running: number;
   usd: number | null;
@@ -74,7 +74,7 @@ export interface INode {
   gpus: IGpu[];
 }
 
-export interface IVitals {
+export interface IMetrics {
   at: number;
   period: number;
   idle_left: number | null;
@@ -151,8 +151,8 @@ export class Api {
     return state;
   }
 
-  vitals(cluster: string): Promise<IVitals> {
-    return this.get(`clusters/${encodeURIComponent(cluster)}/vitals`);
+  metrics(cluster: string): Promise<IMetrics> {
+    return this.get(`clusters/${encodeURIComponent(cluster)}/metrics`);
   }
 
   /** Ends a cluster; answers when its cloud has confirmed. */

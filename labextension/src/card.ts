@@ -5,9 +5,9 @@ import { INotebookTracker } from '@jupyterlab/notebook';
 import { IRenderMimeRegistry } from '@jupyterlab/rendermime';
 import type { IRenderMime } from '@jupyterlab/rendermime-interfaces';
 
-import { CARD } from './follow';
-import { followNotebooks } from './notebooks';
-import { RenderedCard } from './rendered';
+import { CARD } from './runFollower';
+import { followNotebooks } from './notebookRuns';
+import { RenderedCard } from './cardRenderer';
 import { ISky } from './tokens';
 
 export const card: JupyterFrontEndPlugin<void> = {
@@ -25,7 +25,7 @@ export const card: JupyterFrontEndPlugin<void> = {
     const act = async (kind: string, payload: { run_id: string }): Promise<any> => {
       if (kind === 'stop') {
         const answer = await sky.api.stop(payload.run_id);
-        void sky.watch.refresh();
+        void sky.poller.refresh();
         return answer;
       }
       return app.commands.execute('jupyter-sky:open-log', payload);

@@ -2,26 +2,26 @@
 
 import React, { useEffect, useState } from 'react';
 
-import type { ICluster, IGpu, INode, IState, IVitals } from './api';
-import type { Deeds } from './deeds';
-import { clusterMark, ending, endsSoon, ratePlus, spentBy, todayLine, whyNot } from './facts';
-import { Action, Empty, Facts, Mark, useSignal, useTick } from './parts';
-import { Spark } from './spark';
-import type { Watch } from './watch';
-import { gib, money, rate, span, Translate, when } from './words';
+import type { ICluster, IGpu, INode, IState, IMetrics } from './api';
+import type { Actions } from './actions';
+import { clusterMark, ending, endsSoon, ratePlus, spentBy, todayLine, disabledReason } from './selectors';
+import { Action, Empty, DetailList, Mark, useSignal, useTick } from './components';
+import { Sparkline } from './sparkline';
+import type { StatePoller } from './statePoller';
+import { gib, money, rate, span, Translate, when } from './format';
 
 export interface IView {
-  watch: Watch;
-  deeds: Deeds;
+  poller: StatePoller;
+  actions: Actions;
   _: Translate;
 }
 
 const EXAMPLE = '%%sky --cpus 2\nprint("this runs on a cluster")';
 
 export function Clusters({ view, open }: { view: IView; open: Set<string> }): JSX.Element {
-  const { watch, deeds, _ } = view;
-  useSignal(deeds.changed);
-  const state = watch.state!;
+  const { poller, actions, _ } = view;
+  useSignal(actions.changed);
+  const state = poller.state!;
   const [, redraw] = useState(0);
   const { clusters } = state;
   useTick(clusters.length > 0);
@@ -49,8 +49,8 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
         <Empty
           text={_('No cluster is up, so nothing costs. This cell would start one:')}
           example={EXAMPLE}
-          why={deeds.whyNoCell()}
-          insert={line => void deeds.insert(line)}
+          why={actions.noCellReason()}
+          insert={line => void actions.insert(line)}
           _={_}
         />
       )}
@@ -59,9 +59,9 @@ export function Clusters({ view, open }: { view: IView; open: Set<string> }): JS
 }
 
 function Totals({ state, view }: { state: IState; view: IView }): JSX.Element {
-  const { watch, _ } = view;
+  const { poller, _ } = view;
   const up = state.clusters.some(one => one.state === 'up' || one.state === 'starting');
-  const asOf = _('as of %1', new Date(watch.heardAt * 1000).toLocaleTimeString());
+  const asOf = _('as of %1', new Date(poller.receivedAt * 1000).toLocaleTimeString());
   return (
     <p className="jsky-Panel-totals">
       <b>{up ? ratePlus(state, _) : _('Nothing costs now')}</b>
@@ -79,10 +79,10 @@ function Cluster(props: {
   toggle: () => void;
 }): JSX.Element {
   const { cluster, state, view, opened, toggle } = props;
-  const { watch, _ } = view;
-  const now = watch.now();
+  const { poller, _ } = view;
+  const now = poller.now();
   const spent = spentBy(cluster, state.at, now);
-  const facts = [
+  const details = [
     cluster.price === 0 ? _('free') : rate(cluster.price, _),
     spent === null ? _('cost unknown') : _('%1 so far', money(spent, _)),
     cluster.state === 'up' ? _('for %1', span(now - cluster.created, _)) : ''
@@ -105,7 +105,7 @@ function Cluster(props: {
           <Mark mark={clusterMark(cluster.state, _)} />
         </span>
         <span>{cluster.where}</span>
-        <Facts facts={facts} />
+        <DetailList details={details} />
         <span className={endsSoon(cluster, state.at, now) ? 'jsky-mod-warn' : 'jsky-Panel-quiet'}>
           {ending(cluster, state.at, now, _)}
         </span>
@@ -114,7 +114,7 @@ function Cluster(props: {
       {opened ? (
         <div id={body} className="jsky-Cluster-body">
           <Nodes cluster={cluster} view={view} />
-          <Deals cluster={cluster} view={view} runs={state.runs} />
+          <ClusterDetails cluster={cluster} view={view} runs={state.runs} />
           <p className="jsky-Panel-quiet">
             {cluster.resources ? _('Asked for: %1. ', cluster.resources) : ''}
             {cluster.price_source
@@ -127,56 +127,56 @@ function Cluster(props: {
   );
 }
 
-function Deals(props: { cluster: ICluster; view: IView; runs: IState['runs'] }): JSX.Element {
+function ClusterDetails(props: { cluster: ICluster; view: IView; runs: IState['runs'] }): JSX.Element {
   const { cluster, view, runs } = props;
-  const { deeds, _ } = view;
+  const { actions, _ } = view;
   const { name } = cluster;
   const its = runs.filter(run => run.cluster === name && run.ended === null);
   const stoppable = its.filter(run => run.stoppable);
-  const busy = (deed: string) => (deeds.isBusy(`${deed} ${name}`) ? _('Under way.') : '');
+  const busy = (action: string) => (actions.isBusy(`${action} ${name}`) ? _('Under way.') : '');
   const stuck = its.length && !stoppable.length ? _('It cannot be stopped any more.') : '';
   return (
     <div className="jsky-Panel-actions" role="group" aria-label={_('What can be done with %1', name)}>
       <Action
         label={its.length > 1 ? _('Stop cells') : _('Stop cell')}
         about={name}
-        why={whyNot('stop', cluster, _) || stuck}
-        act={() => void deeds.stop(stoppable)}
+        why={disabledReason('stop', cluster, _) || stuck}
+        act={() => void actions.stop(stoppable)}
       />
       <Action
         label={_('Extend…')}
         about={name}
-        why={whyNot('extend', cluster, _) || busy('extend')}
-        act={() => void deeds.extend(cluster)}
+        why={disabledReason('extend', cluster, _) || busy('extend')}
+        act={() => void actions.extend(cluster)}
       />
       <Action
         label={_('Insert cell')}
         about={name}
-        why={whyNot('insert', cluster, _) || deeds.whyNoCell()}
-        act={() => void deeds.insertFor(cluster)}
+        why={disabledReason('insert', cluster, _) || actions.noCellReason()}
+        act={() => void actions.insertFor(cluster)}
       />
       <Action
         label={_('Copy SSH line')}
         about={name}
-        why={whyNot('ssh', cluster, _) || busy('ssh')}
-        act={() => void deeds.copySsh(cluster)}
+        why={disabledReason('ssh', cluster, _) || busy('ssh')}
+        act={() => void actions.copySsh(cluster)}
       />
-      <Action label={_('Launch log')} about={name} act={() => void deeds.launchLog(cluster)} />
+      <Action label={_('Launch log')} about={name} act={() => void actions.launchLog(cluster)} />
       <Action
         label={busy('down') ? _('Ending…') : _('End cluster…')}
         about={name}
         danger
-        why={whyNot('down', cluster, _) || busy('down')}
-        act={() => void deeds.down(cluster)}
+        why={disabledReason('down', cluster, _) || busy('down')}
+        act={() => void actions.down(cluster)}
       />
     </div>
   );
 }
 
 /** What the nodes of a cluster do, asked while it is shown. */
-function useVitals(view: IView, cluster: ICluster): IVitals | string {
-  const { watch, _ } = view;
-  const [vitals, setVitals] = useState<IVitals | string>(_('Asking its nodes…'));
+function useMetrics(view: IView, cluster: ICluster): IMetrics | string {
+  const { poller, _ } = view;
+  const [metrics, setMetrics] = useState<IMetrics | string>(_('Asking its nodes…'));
   const up = cluster.state === 'up';
   useEffect(() => {
     if (!up) return undefined;
@@ -184,13 +184,13 @@ function useVitals(view: IView, cluster: ICluster): IVitals | string {
     let gone = false;
     const ask = async () => {
       if (!document.hidden) {
-        const answer = await watch.api.vitals(cluster.name).catch(error => String(error.message));
+        const answer = await poller.api.metrics(cluster.name).catch(error => String(error.message));
         if (gone) return;
-        setVitals(before =>
+        setMetrics(before =>
           typeof answer === 'string' && typeof before !== 'string' ? before : answer
         );
       }
-      timer = setTimeout(ask, watch.seconds * 1000);
+      timer = setTimeout(ask, poller.seconds * 1000);
     };
     void ask();
     return () => {
@@ -198,19 +198,19 @@ function useVitals(view: IView, cluster: ICluster): IVitals | string {
       clearTimeout(timer);
     };
   }, [cluster.name, cluster.created, up]);
-  return up ? vitals : _('Its nodes are not up.');
+  return up ? metrics : _('Its nodes are not up.');
 }
 
 function Nodes({ cluster, view }: { cluster: ICluster; view: IView }): JSX.Element {
   const { _ } = view;
-  const vitals = useVitals(view, cluster);
-  if (typeof vitals === 'string') return <p className="jsky-Panel-quiet">{vitals}</p>;
-  if (!vitals.nodes.length) return <p className="jsky-Panel-quiet">{_('Its nodes say nothing yet.')}</p>;
-  const gpus = vitals.nodes.some(node => node.gpus.length);
+  const metrics = useMetrics(view, cluster);
+  if (typeof metrics === 'string') return <p className="jsky-Panel-quiet">{metrics}</p>;
+  if (!metrics.nodes.length) return <p className="jsky-Panel-quiet">{_('Its nodes say nothing yet.')}</p>;
+  const gpus = metrics.nodes.some(node => node.gpus.length);
   return (
     <table className="jsky-Panel-table jsky-Nodes">
       <caption className="jsky-Panel-quiet">
-        {_('Nodes, measured at %1', when(vitals.at, view.watch.now()))}
+        {_('Nodes, measured at %1', when(metrics.at, view.poller.now()))}
       </caption>
       <thead>
         <tr>
@@ -221,8 +221,8 @@ function Nodes({ cluster, view }: { cluster: ICluster; view: IView }): JSX.Eleme
         </tr>
       </thead>
       <tbody>
-        {vitals.nodes.map(node => (
-          <Node key={node.rank} node={node} gpus={gpus} period={vitals.period} _={_} />
+        {metrics.nodes.map(node => (
+          <Node key={node.rank} node={node} gpus={gpus} period={metrics.period} _={_} />
         ))}
       </tbody>
     </table>
@@ -241,7 +241,7 @@ function Node(props: { node: INode; gpus: boolean; period: number; _: Translate 
         {node.rank}
       </th>
       <td>
-        <Spark
+        <Sparkline
           what={_('CPU of node %1', node.rank)}
           values={node.cpu}
           top={100}
@@ -251,7 +251,7 @@ function Node(props: { node: INode; gpus: boolean; period: number; _: Translate 
         />
       </td>
       <td title={total ? _('of %1', gib(node.memory_total, _)) : undefined}>
-        <Spark
+        <Sparkline
           what={_('Memory of node %1', node.rank)}
           values={node.memory}
           top={node.memory_total}
@@ -283,7 +283,7 @@ function Gpu(props: {
   const memory = _('%1 of %2 of its memory', gib(used, _), gib(gpu.memory_total, _));
   return (
     <div title={`${gpu.name} · ${memory}`}>
-      <Spark
+      <Sparkline
         what={_('GPU %1 of node %2, %3', at, rank, gpu.name)}
         values={gpu.use}
         top={100}

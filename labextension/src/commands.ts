@@ -4,8 +4,8 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { ICommandPalette, InputDialog } from '@jupyterlab/apputils';
 
 import type { ICluster, IRun } from './api';
-import type { Deeds } from './deeds';
-import { isLive, phase, whyNot } from './facts';
+import type { Actions } from './actions';
+import { isLive, phase, disabledReason } from './selectors';
 import { cloudIcon } from './icons';
 import type { ISky } from './tokens';
 
@@ -15,12 +15,12 @@ type Args = Record<string, unknown>;
 export function addCommands(
   app: JupyterFrontEnd,
   sky: ISky,
-  deeds: Deeds,
+  actions: Actions,
   palette: ICommandPalette | null
 ): void {
-  const { _, watch } = sky;
-  const clusters = () => watch.state?.clusters.filter(isLive) ?? [];
-  const runs = () => watch.state?.runs ?? [];
+  const { _, poller } = sky;
+  const clusters = () => poller.state?.clusters.filter(isLive) ?? [];
+  const runs = () => poller.state?.runs ?? [];
   const active = () => runs().filter(run => phase(run) !== 'ended' && run.stoppable);
 
   /** The attribute of what the pointer was on when the menu was opened. */
@@ -43,7 +43,7 @@ export function addCommands(
     if (one || args.name) return one;
     const all = clusters();
     if (!all.length) {
-      deeds.say(_('No cluster is up.'), '', true);
+      actions.say(_('No cluster is up.'), '', true);
       return undefined;
     }
     if (all.length === 1) return all[0];
@@ -67,13 +67,13 @@ export function addCommands(
 
   add('open', _('Show Clusters, Runs and Costs'), args => sky.open(args.tab as string));
   add('find-offers', _('Find Offers of Machines'), () => sky.open('offers'));
-  add('refresh', _('Refresh the Sky Panel'), () => watch.refresh());
+  add('refresh', _('Refresh the Sky Panel'), () => poller.refresh());
 
   const onCluster = (
     id: string,
     label: string,
     its: string, // the label where the cluster is known
-    deed: 'down' | 'extend' | 'ssh' | 'insert' | 'log',
+    action: 'down' | 'extend' | 'ssh' | 'insert' | 'log',
     act: (cluster: ICluster) => Promise<void>
   ) =>
     add(
@@ -82,36 +82,36 @@ export function addCommands(
       async args => {
         const cluster = await choose(args, label);
         if (!cluster) return;
-        const why = whyNot(deed, cluster, _);
-        if (why) deeds.say(why, '', true);
+        const why = disabledReason(action, cluster, _);
+        if (why) actions.say(why, '', true);
         else await act(cluster);
       },
-      { isEnabled: args => !named(args) || !whyNot(deed, named(args)!, _) }
+      { isEnabled: args => !named(args) || !disabledReason(action, named(args)!, _) }
     );
-  onCluster('down', _('End a Cluster…'), _('End Cluster…'), 'down', one => deeds.down(one));
+  onCluster('down', _('End a Cluster…'), _('End Cluster…'), 'down', one => actions.down(one));
   onCluster('extend', _('Keep a Cluster Longer…'), _('Keep It Longer…'), 'extend', one =>
-    deeds.extend(one)
+    actions.extend(one)
   );
   onCluster('copy-ssh', _('Copy the SSH Line of a Cluster'), _('Copy SSH Line'), 'ssh', one =>
-    deeds.copySsh(one)
+    actions.copySsh(one)
   );
   onCluster('insert-cell', _('Insert a Cell for a Cluster'), _('Insert Cell'), 'insert', one =>
-    deeds.insertFor(one)
+    actions.insertFor(one)
   );
   onCluster('launch-log', _('Show How a Cluster Was Launched'), _('Launch Log'), 'log', one =>
-    deeds.launchLog(one)
+    actions.launchLog(one)
   );
 
   add('stop-all', _('Stop All Cells on Clusters'), async () => {
-    if (active().length) await deeds.stop(active());
-    else deeds.say(_('No cell runs on a cluster.'), '', true);
+    if (active().length) await actions.stop(active());
+    else actions.say(_('No cell runs on a cluster.'), '', true);
   });
-  add('stop', _('Stop This Cell'), args => run(args) && deeds.stop([run(args)!]), {
+  add('stop', _('Stop This Cell'), args => run(args) && actions.stop([run(args)!]), {
     hidden: true,
     isEnabled: args => Boolean(run(args)?.stoppable)
   });
-  add('open-run', _('Go to This Cell'), args => run(args) && deeds.openRun(run(args)!), {
+  add('open-run', _('Go to This Cell'), args => run(args) && actions.openRun(run(args)!), {
     hidden: true,
-    isEnabled: args => Boolean(run(args)) && !deeds.whyNoNotebook(run(args)!)
+    isEnabled: args => Boolean(run(args)) && !actions.noNotebookReason(run(args)!)
   });
 }

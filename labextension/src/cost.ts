@@ -6,7 +6,7 @@ import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
 import { render } from '../../jupyter_sky/widgets/static/cost.js';
-import { alarm } from './alarm';
+import { budgetAlert } from './budgetAlert';
 import { ISky } from './tokens';
 import { addView, type Show } from './views';
 
@@ -42,14 +42,14 @@ const shownCost: Show = (state, { host, sky }) => {
 
 /** Warns once when a budget runs short and once when it is spent, and takes back what is over. */
 function warn(sky: ISky): void {
-  const { watch, _ } = sky;
+  const { poller, _ } = sky;
   let told = '';
   let shown = '';
-  watch.changed.connect(() => {
-    const today = watch.state?.today;
+  poller.changed.connect(() => {
+    const today = poller.state?.today;
     if (!today) return;
-    const found = alarm(today, _);
-    const day = new Date(watch.now() * 1000).toDateString();
+    const found = budgetAlert(today, _);
+    const day = new Date(poller.now() * 1000).toDateString();
     const key = found ? `${found.key} ${today.budget} ${day}` : '';
     if (key === told) return;
     told = key;

@@ -8,7 +8,7 @@ import { h } from '../../jupyter_sky/widgets/static/base.js';
 import { drawForm, render } from '../../jupyter_sky/widgets/static/form.js';
 import { FormPanel, type Cell } from './formpanel';
 import { cloudIcon } from './icons';
-import { replaceSource } from './source';
+import { replaceSource } from './cellSource';
 import { ISky } from './tokens';
 import { addView, type Show } from './views';
 

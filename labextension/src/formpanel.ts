@@ -4,7 +4,7 @@ import type { NotebookPanel } from '@jupyterlab/notebook';
 import { Widget } from '@lumino/widgets';
 
 import { h, uid } from '../../jupyter_sky/widgets/static/base.js';
-import type { Translate } from './words';
+import type { Translate } from './format';
 
 export type Cell = NotebookPanel['content']['widgets'][number];
 

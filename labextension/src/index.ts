@@ -4,7 +4,7 @@ import { card } from './card';
 import { cost } from './cost';
 import { form } from './form';
 import { logs } from './logs';
-import { shell } from './shell';
+import { shell } from './panelPlugin';
 import { views } from './views';
 
 // Each part of the face is one plugin in a file of its own.

@@ -8,7 +8,7 @@ import { Widget } from '@lumino/widgets';
 import { render } from '../../jupyter_sky/widgets/static/logs.js';
 import type { Source } from '../../jupyter_sky/widgets/static/logs.js';
 import type { Api } from './api';
-import { askServer, label } from './asklog';
+import { askServer, label } from './logClient';
 import { cloudIcon } from './icons';
 import { ISky } from './tokens';
 import { addView } from './views';
@@ -42,7 +42,7 @@ export const logs: JupyterFrontEndPlugin<void> = {
   optional: [ICommandPalette, ILayoutRestorer],
   activate: (
     app: JupyterFrontEnd,
-    { api, _, watch }: ISky,
+    { api, _, poller }: ISky,
     palette: ICommandPalette | null,
     restorer: ILayoutRestorer | null
   ): void => {
@@ -55,7 +55,7 @@ export const logs: JupyterFrontEndPlugin<void> = {
 
     async function named(source: Source): Promise<string> {
       if (source.cluster) return _('Launch of %1', source.cluster);
-      const known = watch.state?.runs.find(run => run.run_id === source.run_id);
+      const known = poller.state?.runs.find(run => run.run_id === source.run_id);
       const run = known ?? (await api.run(source.run_id!).catch(() => null));
       return run ? label(run, _) : _('Log of a run');
     }
@@ -95,7 +95,7 @@ export const logs: JupyterFrontEndPlugin<void> = {
       },
       execute: args => {
         const source = args as Source;
-        const run_id = source.run_id ?? watch.state?.runs[0]?.run_id;
+        const run_id = source.run_id ?? poller.state?.runs[0]?.run_id;
         return source.cluster || run_id ? open({ ...source, run_id }) : undefined;
       }
     });

@@ -4,23 +4,23 @@ import React, { useEffect, useState } from 'react';
 
 import { IOffer, IOffers, SkyError } from './api';
 import type { IView } from './clusters';
-import { Action, Facts, Problem, useSettled, useSignal } from './parts';
-import { gib, rate, Translate } from './words';
+import { Action, DetailList, Problem, useSettled, useSignal } from './components';
+import { gib, rate, Translate } from './format';
 
 const LIMIT = 20;
 
 /** What was asked last, kept while the tab is not shown. */
-export interface IAsked {
+export interface IOfferQuery {
   what: string;
   region: string;
   spot: boolean;
 }
 
-export function Offers({ view, asked }: { view: IView; asked: IAsked }): JSX.Element {
-  const { deeds, _ } = view;
-  useSignal(deeds.changed);
-  const [query, setQuery] = useState<IAsked>({ ...asked });
-  const change = (part: Partial<IAsked>) => setQuery(Object.assign(asked, { ...query, ...part }));
+export function Offers({ view, asked }: { view: IView; asked: IOfferQuery }): JSX.Element {
+  const { actions, _ } = view;
+  useSignal(actions.changed);
+  const [query, setQuery] = useState<IOfferQuery>({ ...asked });
+  const change = (part: Partial<IOfferQuery>) => setQuery(Object.assign(asked, { ...query, ...part }));
   const [answer, problem, again] = useOffers(view, useSettled(query, 250));
   return (
     <>
@@ -53,13 +53,13 @@ export function Offers({ view, asked }: { view: IView; asked: IAsked }): JSX.Ele
         </label>
       </form>
       {problem ? <Problem error={problem} retry={again} _={_} /> : null}
-      {answer && !problem ? <Found answer={answer} view={view} /> : null}
+      {answer && !problem ? <OfferTable answer={answer} view={view} /> : null}
       {!answer && !problem ? <p className="jsky-Panel-quiet">{_('Looking…')}</p> : null}
     </>
   );
 }
 
-function useOffers(view: IView, query: IAsked): [IOffers | null, SkyError | null, () => void] {
+function useOffers(view: IView, query: IOfferQuery): [IOffers | null, SkyError | null, () => void] {
   const [answer, setAnswer] = useState<IOffers | null>(null);
   const [problem, setProblem] = useState<SkyError | null>(null);
   const [turn, setTurn] = useState(0);
@@ -71,7 +71,7 @@ function useOffers(view: IView, query: IAsked): [IOffers | null, SkyError | null
       spot: query.spot || undefined,
       limit: LIMIT
     };
-    view.watch.api.offers(asked).then(
+    view.poller.api.offers(asked).then(
       found => {
         if (late) return;
         setAnswer(found);
@@ -86,8 +86,8 @@ function useOffers(view: IView, query: IAsked): [IOffers | null, SkyError | null
   return [answer, problem, () => setTurn(turn + 1)];
 }
 
-function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element {
-  const { deeds, _ } = view;
+function OfferTable({ answer, view }: { answer: IOffers; view: IView }): JSX.Element {
+  const { actions, _ } = view;
   const { offers, total } = answer;
   const count =
     total > offers.length
@@ -116,17 +116,17 @@ function Found({ answer, view }: { answer: IOffers; view: IView }): JSX.Element 
                   <Action
                     label={_('Insert')}
                     about={`${offer.instance_type} ${offer.cloud} ${offer.region}`}
-                    why={deeds.whyNoCell()}
-                    act={() => void deeds.insert(`%%sky ${offer.line}`)}
+                    why={actions.noCellReason()}
+                    act={() => void actions.insert(`%%sky ${offer.line}`)}
                   />
                 </td>
                 <td>
                   {offer.instance_type}
                   <span className="jsky-Panel-quiet">
-                    <Facts facts={size(offer, _)} />
+                    <DetailList details={size(offer, _)} />
                   </span>
                   <span className="jsky-Panel-quiet">
-                    <Facts facts={place(offer, _)} />
+                    <DetailList details={place(offer, _)} />
                   </span>
                 </td>
               </tr>

@@ -4,7 +4,7 @@ import { ReactWidget } from '@jupyterlab/ui-components';
 import React from 'react';
 
 import type { IView } from './clusters';
-import { Frame, IMemory } from './frame';
+import { PanelFrame, IMemory } from './panelFrame';
 import { cloudIcon } from './icons';
 import type { Tabs } from './tabs';
 
@@ -21,13 +21,13 @@ export class Panel extends ReactWidget {
     this.title.caption = _('Sky: clusters, runs and costs');
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', _('Sky'));
-    view.deeds.panelIsSeen = () => this.isVisible;
+    view.actions.isPanelVisible = () => this.isVisible;
   }
 
   protected render(): JSX.Element | null {
     // Nothing is asked, and no clock ticks, for a panel that nobody sees.
     if (!this.isVisible) return null;
-    return <Frame tabs={this.tabs} view={this.view} memory={this.memory} />;
+    return <PanelFrame tabs={this.tabs} view={this.view} memory={this.memory} />;
   }
 
   protected onAfterShow(): void {

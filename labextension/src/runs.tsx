@@ -4,16 +4,16 @@ import React from 'react';
 
 import type { IRun } from './api';
 import type { IView } from './clusters';
-import { fileName, gist, phase, runMark } from './facts';
-import { Action, Empty, Mark, useSignal, useTick } from './parts';
-import { clock, money, when } from './words';
+import { fileName, codeSummary, phase, runMark } from './selectors';
+import { Action, Empty, Mark, useSignal, useTick } from './components';
+import { clock, money, when } from './format';
 
 const EXAMPLE = '%%sky --cpus 2\nimport os\nprint(os.cpu_count(), "CPUs")';
 
 export function Runs({ view }: { view: IView }): JSX.Element {
-  const { watch, deeds, _ } = view;
-  useSignal(deeds.changed);
-  const { runs } = watch.state!;
+  const { poller, actions, _ } = view;
+  useSignal(actions.changed);
+  const { runs } = poller.state!;
   const of = (which: ReturnType<typeof phase>) => runs.filter(run => phase(run) === which);
   const [waiting, running, ended] = [of('waiting'), of('running'), of('ended')];
   useTick(waiting.length + running.length > 0);
@@ -22,8 +22,8 @@ export function Runs({ view }: { view: IView }): JSX.Element {
       <Empty
         text={_('No cell has run on a cluster yet. This one would:')}
         example={EXAMPLE}
-        why={deeds.whyNoCell()}
-        insert={line => void deeds.insert(line)}
+        why={actions.noCellReason()}
+        insert={line => void actions.insert(line)}
         _={_}
       />
     );
@@ -61,13 +61,13 @@ function Group({ title, runs, view }: { title: string; runs: IRun[]; view: IView
 }
 
 function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
-  const { watch, deeds, _ } = view;
-  const now = watch.now();
+  const { poller, actions, _ } = view;
+  const now = poller.now();
   const ended = phase(run) === 'ended';
   const seconds = (run.ended ?? now) - run.started;
   const name = run.name || `[${run.cell || ' '}]`;
-  const cannot = deeds.whyNoNotebook(run);
-  const stopping = deeds.isBusy(`stop ${run.run_id}`) ? _('Under way.') : '';
+  const cannot = actions.noNotebookReason(run);
+  const stopping = actions.isBusy(`stop ${run.run_id}`) ? _('Under way.') : '';
   const title = [
     run.code,
     run.notebook,
@@ -82,12 +82,12 @@ function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
           className="jsky-Run-cell"
           aria-disabled={cannot ? true : undefined}
           title={title}
-          onClick={() => void (cannot ? deeds.say(cannot, '', true) : deeds.openRun(run))}
+          onClick={() => void (cannot ? actions.say(cannot, '', true) : actions.openRun(run))}
         >
           <span>
             <Mark mark={runMark(run, _)} /> {name}
           </span>
-          <code>{gist(run.code) || _('no code')}</code>
+          <code>{codeSummary(run.code) || _('no code')}</code>
           <span className="jsky-Panel-quiet">
             {fileName(run.notebook)}
             {run.cluster ? ` · ${run.cluster}` : ''}
@@ -99,11 +99,11 @@ function Run({ run, view }: { run: IRun; view: IView }): JSX.Element {
               label={_('Stop')}
               about={name}
               why={stopping || (run.stoppable ? '' : _('It cannot be stopped any more.'))}
-              act={() => void deeds.stop([run])}
+              act={() => void actions.stop([run])}
             />
           )}
-          {deeds.hasLogs() ? (
-            <Action label={_('Log')} about={name} act={() => deeds.openLog(run)} />
+          {actions.hasLogs() ? (
+            <Action label={_('Log')} about={name} act={() => actions.openLog(run)} />
           ) : null}
         </span>
       </td>

@@ -4,13 +4,13 @@ import { ReactWidget } from '@jupyterlab/ui-components';
 import React from 'react';
 
 import { cloudIcon } from './icons';
-import { Item } from './item';
-import type { Watch } from './watch';
-import type { Translate } from './words';
+import { StatusSummary } from './statusItem';
+import type { StatePoller } from './statePoller';
+import type { Translate } from './format';
 
 export class StatusItem extends ReactWidget {
   constructor(
-    readonly watch: Watch,
+    readonly poller: StatePoller,
     readonly open: () => void,
     readonly _: Translate
   ) {
@@ -20,6 +20,6 @@ export class StatusItem extends ReactWidget {
 
   protected render(): JSX.Element {
     const icon = <cloudIcon.react tag="span" className="jsky-StatusItem-icon" />;
-    return <Item watch={this.watch} icon={icon} open={this.open} _={this._} />;
+    return <StatusSummary poller={this.poller} icon={icon} open={this.open} _={this._} />;
   }
 }

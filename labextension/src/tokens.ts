@@ -4,8 +4,8 @@ import { Token } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 
 import type { Api } from './api';
-import type { Watch } from './watch';
-import type { Translate } from './words';
+import type { StatePoller } from './statePoller';
+import type { Translate } from './format';
 
 /** A tab of the panel; those of others are filled by `mount`. */
 export interface ITab {
@@ -19,7 +19,7 @@ export interface ITab {
 
 export interface ISky {
   readonly api: Api;
-  readonly watch: Watch;
+  readonly poller: StatePoller;
   readonly _: Translate;
   /** Adds a tab to the panel until the answer is disposed of. */
   addTab(tab: ITab & Required<Pick<ITab, 'mount'>>): IDisposable;

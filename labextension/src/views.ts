@@ -46,7 +46,7 @@ class RenderedView extends Widget implements IRenderMime.IRenderer {
     if (this.take && shown.view === this.view) return; // it is live, and knows better
     this.take?.();
     this.view = shown.view;
-    if (!show || shown.version !== 1 || this.sky.watch.problem?.kind === 'missing') {
+    if (!show || shown.version !== 1 || this.sky.poller.problem?.kind === 'missing') {
       this.node.textContent = String(model.data['text/plain'] ?? '');
       this.node.classList.add('jsky-mod-text');
       return;

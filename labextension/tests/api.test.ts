@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 
 import { SkyError } from '../src/api';
-import { server } from './fixed';
+import { server } from './fixtures';
 
 /** A server that gives these answers, one after the other. */
 function answering(...answers: [number, unknown, Record<string, string>?][]) {

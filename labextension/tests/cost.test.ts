@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { english, Trouble } from '../../jupyter_sky/widgets/static/base.js';
+import { english, RequestError } from '../../jupyter_sky/widgets/static/base.js';
 import {
   amountText,
   budgetText,
@@ -8,7 +8,7 @@ import {
   parseBudget,
   render
 } from '../../jupyter_sky/widgets/static/cost.js';
-import { alarm } from '../src/alarm';
+import { budgetAlert } from '../src/budgetAlert';
 
 const NOW = 1_800_000_000;
 
@@ -148,7 +148,7 @@ describe('the bill', () => {
   it('keeps its figures when nobody answers, and says why', async () => {
     show(bill());
     await vi.advanceTimersByTimeAsync(10);
-    ask.mockRejectedValue(new Trouble({ message: 'no answer', hint: 'wait' }));
+    ask.mockRejectedValue(new RequestError({ message: 'no answer', hint: 'wait' }));
     await vi.advanceTimersByTimeAsync(5_100);
     expect(text('.jsky-Cost-problem')).toBe('no answer – wait');
     expect(text('.jsky-Cost-facts')).toContain('Spent today$7.1');
@@ -248,12 +248,12 @@ describe('the budget', () => {
   });
 
   it('is warned of at 80 % and when it is spent', () => {
-    expect(alarm({ usd: 7.9, unknown: 0, budget: 10, over: false }, english)).toBeNull();
-    expect(alarm({ usd: 7.9, unknown: 0, budget: null, over: false }, english)).toBeNull();
-    expect(alarm({ usd: null, unknown: 1, budget: 10, over: false }, english)).toBeNull();
-    const warned = alarm({ usd: 8.2, unknown: 0, budget: 10, over: false }, english)!;
+    expect(budgetAlert({ usd: 7.9, unknown: 0, budget: 10, over: false }, english)).toBeNull();
+    expect(budgetAlert({ usd: 7.9, unknown: 0, budget: null, over: false }, english)).toBeNull();
+    expect(budgetAlert({ usd: null, unknown: 1, budget: 10, over: false }, english)).toBeNull();
+    const warned = budgetAlert({ usd: 8.2, unknown: 0, budget: 10, over: false }, english)!;
     expect(warned.key).toBe('warn');
     expect(warned.text).toContain('82 %');
-    expect(alarm({ usd: 0, unknown: 0, budget: 0, over: true }, english)!.key).toBe('over');
+    expect(budgetAlert({ usd: 0, unknown: 0, budget: 0, over: true }, english)!.key).toBe('over');
   });
 });

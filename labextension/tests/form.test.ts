@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 
-import { english, Trouble } from '../../jupyter_sky/widgets/static/base.js';
+import { english, RequestError } from '../../jupyter_sky/widgets/static/base.js';
 import { drawForm } from '../../jupyter_sky/widgets/static/form.js';
-import { replaceSource } from '../src/source';
+import { replaceSource } from '../src/cellSource';
 
 const field = (key: string, kind: string, more: object = {}) => ({
   ...{ key, label: key, help: `about ${key}`, example: '4+', kind, flag: `--${key}` },
@@ -27,7 +27,7 @@ const PLACE = {
 };
 const MATCH = {
   ...{ line: '--cpus 4', errors: {}, count: 2, places: [PLACE], spot: null, seconds: null },
-  ...{ lasts: null, loosen: [], notes: [], summary: '2 offers match' }
+  ...{ seconds_to_limit: null, suggestions: [], notes: [], summary: '2 offers match' }
 };
 
 let forms: { dispose: () => void }[] = [];
@@ -109,12 +109,12 @@ describe('the form', () => {
   });
 
   it('names the field to loosen, and loosens it', async () => {
-    const loosen = [
+    const suggestions = [
       { keys: ['gpus'], words: 'the nearest has V100:8', values: { gpus: 'V100:8' } },
       { keys: ['on_demand'], words: 'only spot', values: { on_demand: false, spot: true } },
       { keys: ['yes'], words: 'none', values: { yes: false } }
     ];
-    const match = { ...MATCH, count: 0, places: [], loosen };
+    const match = { ...MATCH, count: 0, places: [], suggestions };
     const { el, input, last } = await drawn({ match });
     expect(el.textContent).toContain('Nothing on sale has all of this.');
     const ways = [...el.querySelectorAll('.jsky-Needs-ways li')];
@@ -166,7 +166,7 @@ describe('the form', () => {
   it('writes nothing while nobody answers, and says so once', async () => {
     const act = vi.fn();
     const match = vi.fn().mockReturnValueOnce(MATCH).mockRejectedValue(
-      new Trouble({ message: 'the token has expired', hint: 'log in again' })
+      new RequestError({ message: 'the token has expired', hint: 'log in again' })
     );
     const { el } = await drawn({ match }, [{ id: 'apply', label: 'Apply', main: true, act }]);
     el.querySelector<HTMLButtonElement>('[data-action]')!.click();
@@ -197,7 +197,7 @@ describe('the form', () => {
   });
 
   it('says what to do where nobody answers', async () => {
-    const missing = new Trouble({ message: 'not known here', hint: 'enable it' });
+    const missing = new RequestError({ message: 'not known here', hint: 'enable it' });
     const { el } = await drawn({ schema: missing });
     expect(el.querySelector('[role=alert]')?.textContent).toBe('not known hereenable it');
   });

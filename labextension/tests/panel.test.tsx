@@ -4,13 +4,13 @@ import React from 'react';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 
 import { IState, SkyError } from '../src/api';
-import type { Deeds } from '../src/deeds';
-import { Frame } from '../src/frame';
-import { Item } from '../src/item';
+import type { Actions } from '../src/actions';
+import { PanelFrame } from '../src/panelFrame';
+import { StatusSummary } from '../src/statusItem';
 import { Tabs } from '../src/tabs';
-import { plain } from '../src/words';
-import { Watch } from '../src/watch';
-import { AT, cluster, run, server, state } from './fixed';
+import { plain } from '../src/format';
+import { StatePoller } from '../src/statePoller';
+import { AT, cluster, run, server, state } from './fixtures';
 
 afterEach(cleanup);
 
@@ -35,17 +35,17 @@ function panel(answer: IState | SkyError, why = '') {
       ? [200, { offers: [OFFER], total: 3, at: AT, source: 'list', notes: [] }]
       : [502, { message: `no ${path}`, hint: 'wait', kind: 'SkyError' }]
   );
-  const watch = new Watch(api);
-  watch.heardAt = AT;
-  vi.spyOn(watch, 'now').mockReturnValue(AT + 60);
-  if (answer instanceof SkyError) watch.problem = answer;
-  else watch.state = answer;
-  const deeds = {
+  const poller = new StatePoller(api);
+  poller.receivedAt = AT;
+  vi.spyOn(poller, 'now').mockReturnValue(AT + 60);
+  if (answer instanceof SkyError) poller.problem = answer;
+  else poller.state = answer;
+  const actions = {
     said: null,
     changed: new Signal<object, void>({}),
     isBusy: () => false,
-    whyNoCell: () => why,
-    whyNoNotebook: () => '',
+    noCellReason: () => why,
+    noNotebookReason: () => '',
     hasLogs: () => false,
     down: vi.fn(),
     extend: vi.fn(),
@@ -60,10 +60,10 @@ function panel(answer: IState | SkyError, why = '') {
   tabs.add({ id: 'runs', label: 'Runs', rank: 20 });
   tabs.add({ id: 'clusters', label: 'Clusters', rank: 10 });
   tabs.add({ id: 'offers', label: 'Offers', rank: 30 });
-  const view = { watch, deeds: deeds as unknown as Deeds, _: plain };
+  const view = { poller, actions: actions as unknown as Actions, _: plain };
   const memory = { open: new Set<string>(), asked: { what: '', region: '', spot: false } };
-  render(<Frame tabs={tabs} view={view} memory={memory} />);
-  return { asked, deeds, tabs, watch };
+  render(<PanelFrame tabs={tabs} view={view} memory={memory} />);
+  return { asked, actions, tabs, poller };
 }
 
 const button = (name: string | RegExp) => screen.getByRole('button', { name });
@@ -118,12 +118,12 @@ describe('the panel', () => {
   });
 
   it('shows an example where nothing is up, and why it cannot be inserted', () => {
-    const { deeds } = panel(state({ clusters: [] }), 'No notebook is open.');
+    const { actions } = panel(state({ clusters: [] }), 'No notebook is open.');
     const insert = button('Insert this cell');
     expect(insert.getAttribute('aria-disabled')).toBe('true');
     expect(insert.getAttribute('title')).toBe('No notebook is open.');
     fireEvent.click(insert);
-    expect(deeds.insert).not.toHaveBeenCalled();
+    expect(actions.insert).not.toHaveBeenCalled();
   });
 });
 
@@ -147,15 +147,15 @@ describe('clusters', () => {
   });
 
   it('open to what can be done, and say why the rest cannot', async () => {
-    const { deeds } = panel(state({ runs: [] }));
+    const { actions } = panel(state({ runs: [] }));
     fireEvent.click(button(/train/));
     const stop = button('Stop cell: train');
     expect(stop.getAttribute('title')).toBe('No cell runs on train.');
     fireEvent.click(stop);
     fireEvent.click(button('End cluster…: train'));
-    expect(deeds.stop).not.toHaveBeenCalled();
-    expect(deeds.down).toHaveBeenCalledOnce();
-    await screen.findByText('no clusters/train/vitals');
+    expect(actions.stop).not.toHaveBeenCalled();
+    expect(actions.down).toHaveBeenCalledOnce();
+    await screen.findByText('no clusters/train/metrics');
   });
 });
 
@@ -166,7 +166,7 @@ describe('runs', () => {
       run(),
       run({ run_id: 'd', status: 'ok', ended: AT - 40, stoppable: false, code: 'done()' })
     ];
-    const { deeds, tabs } = panel(state({ runs }));
+    const { actions, tabs } = panel(state({ runs }));
     tabs.choose('runs');
     return screen.findByText('Waiting (1)').then(() => {
       const rows = screen.getAllByRole('row').map(row => row.textContent ?? '');
@@ -177,20 +177,20 @@ describe('runs', () => {
       expect(of('done()')).toContain('$0.05');
       expect(screen.getAllByRole('button', { name: 'Stop: [7]' })).toHaveLength(2);
       fireEvent.click(screen.getByRole('button', { name: /model\.fit/ }));
-      expect(deeds.openRun).toHaveBeenCalledWith(runs[1]);
+      expect(actions.openRun).toHaveBeenCalledWith(runs[1]);
     });
   });
 });
 
 describe('offers', () => {
   it('are searched for and inserted', async () => {
-    const { asked, deeds, tabs } = panel(state());
+    const { asked, actions, tabs } = panel(state());
     tabs.choose('offers');
     fireEvent.change(await screen.findByLabelText('GPU or instance type'), {
       target: { value: 'A100:8' }
     });
     fireEvent.click(await screen.findByRole('button', { name: /Insert: p4d/ }));
-    expect(deeds.insert).toHaveBeenCalledWith('%%sky --instance-type p4d.24xlarge');
+    expect(actions.insert).toHaveBeenCalledWith('%%sky --instance-type p4d.24xlarge');
     expect(screen.getByRole('table').textContent).toContain('price unknown');
     expect(screen.getByText(/The cheapest 1 of 3/).textContent).toContain('2026-10-01');
     await vi.waitFor(() => expect(asked[asked.length - 1].url).toContain('what=A100%3A8'));
@@ -199,11 +199,11 @@ describe('offers', () => {
 
 describe('the item in the status bar', () => {
   const item = (answer: IState | SkyError) => {
-    const watch = new Watch(server(() => [200, '']).api);
-    if (answer instanceof SkyError) watch.problem = answer;
-    else watch.state = answer;
+    const poller = new StatePoller(server(() => [200, '']).api);
+    if (answer instanceof SkyError) poller.problem = answer;
+    else poller.state = answer;
     const open = vi.fn();
-    render(<Item watch={watch} open={open} _={plain} />);
+    render(<StatusSummary poller={poller} open={open} _={plain} />);
     fireEvent.click(screen.getByRole('button'));
     expect(open).toHaveBeenCalledOnce();
     return screen.getByRole('button');

@@ -83,7 +83,7 @@ def fresh(code: str, data_dir: str) -> str:
 
 
 def loading(data_dir: str, quick: bool) -> dict:
-    fresh("import jupyter_sky.catalog.loading", data_dir)  # compiles what was never imported
+    fresh("import jupyter_sky.catalog.loader", data_dir)  # compiles what was never imported
     first = float(fresh(LOAD, data_dir))
     cold = [float(fresh(LOAD, data_dir)) for _ in range(3 if quick else 15)]
     bare = "import time; s = time.perf_counter(); import {}; print((time.perf_counter() - s) * 1e3)"
@@ -152,7 +152,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def footprint(data_dir: str) -> dict:
-    from jupyter_sky.catalog.loading import shipped_directory
+    from jupyter_sky.catalog.loader import shipped_directory
 
     memory = float(fresh(MEMORY.format(folder=str(Path(__file__).parent)), data_dir)) / 1e3
     size = sum(path.stat().st_size for path in shipped_directory().iterdir()) / 1e6
@@ -168,12 +168,12 @@ def beside_skypilot(ours_ms: float, quick: bool) -> dict:
     if not python:
         say("SkyPilot is not installed (nor named by SKYPILOT_PYTHON): no comparison")
         return {}
-    import skypilot_side  # beside this file
+    import skypilot_comparison  # beside this file
 
     with tempfile.TemporaryDirectory() as home:
-        skypilot_side.write_catalogs(Path(home))
+        skypilot_comparison.write_catalogs(Path(home))
         tasks = TASKS[:20:5] if quick else TASKS
-        theirs = skypilot_side.run(python, home, tasks)
+        theirs = skypilot_comparison.run(python, home, tasks)
     if "error" in theirs:
         say(f"SkyPilot could not search: {theirs['error']}")
         return {}

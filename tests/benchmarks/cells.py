@@ -9,7 +9,7 @@ import sys
 import time
 from statistics import median
 
-from driver import Kernel, spread
+from notebook_client import Kernel, spread
 
 SKY = "%load_ext jupyter_sky"
 PX = """

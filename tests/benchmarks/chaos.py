@@ -44,12 +44,12 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from chaos_budget import Miser  # noqa: E402
+from chaos_checks import Ledgers, Witness, doubles, leaked  # noqa: E402
+from chaos_environment import Home, IsolatedNotebook  # noqa: E402
 from chaos_faults import FAULTS, Fault, Unavailable, machines_in  # noqa: E402
-from chaos_home import Home, IsolatedNotebook  # noqa: E402
-from chaos_judge import Ledgers, Witness, doubles, leaked  # noqa: E402
 
 from tests.conftest import Notebook, Ran  # noqa: E402
-from tests.emulators.skies import Skies, skies  # noqa: E402
+from tests.emulators.multi_cloud import Skies, skies  # noqa: E402
 
 CLOUDS = ("aws", "gcp", "azure")
 WORKERS = 4

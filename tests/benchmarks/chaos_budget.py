@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos_home import Home
+from chaos_environment import Home
 
 from tests.conftest import Notebook
-from tests.emulators.skies import Skies
+from tests.emulators.multi_cloud import Skies
 
 MORE_SECONDS = 40.0
 """For so much longer there is money when the budget is set."""
@@ -60,8 +60,8 @@ class Miser:
             self.over_usd, self.words = float("inf"), f"{type(error).__name__}: {error}"
 
     def _spend(self) -> None:
-        from jupyter_sky.budget import GRACE_SECONDS
-        from jupyter_sky.store import Store
+        from jupyter_sky.ledger.budget import GRACE_SECONDS
+        from jupyter_sky.store.store import Store
 
         folder = self.home.root / f"miser{self.number}"
         folder.mkdir()

@@ -95,7 +95,7 @@ def kill(word: str) -> Callable[[Worker], None]:
 
 def power_cut(worker: Worker) -> None:
     """Kill all processes of the machine at once."""
-    for name in ("guardian.py", "jupyter_sky.engines"):
+    for name in ("supervisor.py", "jupyter_sky.engines"):
         kill(name)(worker)
 
 
@@ -186,7 +186,7 @@ def reboot(worker: Worker) -> None:
 
 def fill_machine(worker: Worker) -> None:
     """Let the disk of the controller's machine be full for a while."""
-    heads = worker.met(lambda: worker.processes("jupyter_sky.engines.head"))
+    heads = worker.met(lambda: worker.processes("jupyter_sky.engines.controller.controller"))
     for head in heads[:1]:
         _inside(head.pid, "mr", "mount -o remount,size=$(df -Pk / | awk 'END {print $3 + 16}')k /")
         try:
@@ -198,25 +198,25 @@ def fill_machine(worker: Worker) -> None:
 
 def partition(worker: Worker) -> None:
     """Let the second node hear nothing of the first for a while."""
-    nurses = worker.met(lambda: worker.processes("jupyter_sky.engines.nurse"))
+    node_agents = worker.met(lambda: worker.processes("jupyter_sky.engines.node.node_agent"))
     private = next(
         (m["private"] for m in worker.noted_machines() if m["rank"] == 0 and m["private"]), ""
     )
     if not private:
         raise Unavailable("the machines have no private addresses")
-    for nurse in nurses[:1]:
+    for node_agent in node_agents[:1]:
         rule = f"pref 50 from {private} blackhole"
-        _inside(nurse.pid, "n", f"ip rule add {rule}")
+        _inside(node_agent.pid, "n", f"ip rule add {rule}")
         try:
             time.sleep(worker.random.uniform(2, 15))
         finally:
             with contextlib.suppress(Unavailable):  # its machine may have ended
-                _inside(nurse.pid, "n", f"ip rule del {rule}")
+                _inside(node_agent.pid, "n", f"ip rule del {rule}")
 
 
 def hang_ssh_while_ended(worker: Worker) -> None:
     """Let SSH accept connections and say nothing while the cluster is ended."""
-    worker.met(lambda: worker.processes("jupyter_sky.engines.head"))
+    worker.met(lambda: worker.processes("jupyter_sky.engines.controller.controller"))
 
     def stop_ssh() -> contextlib.AbstractContextManager[None]:
         found = {p.pid: p for one in worker.processes("") for p in _neighbours(one, "sshd")}
@@ -349,7 +349,7 @@ def end_everything(worker: Worker) -> None:
 
 def end_in_panel(worker: Worker) -> None:
     """Let somebody end the cluster in JupyterLab's panel."""
-    worker.met(lambda: worker.processes("jupyter_sky.engines.head"))
+    worker.met(lambda: worker.processes("jupyter_sky.engines.controller.controller"))
     worker.home.panel("POST", f"clusters/{worker.name}/down", {})
 
 
@@ -359,9 +359,9 @@ FAULTS: dict[str, Fault] = {
     "nothing": Fault(none, (0, 0)),
     "kernel killed": Fault(kill_kernel, (0.2, 14)),
     "interrupted": Fault(interrupt, (0.2, 14)),
-    "head killed": Fault(kill("jupyter_sky.engines.head"), (1, 12)),
-    "engine killed": Fault(kill("jupyter_sky.engines.engine"), (1, 12)),
-    "guardian killed": Fault(kill("guardian.py"), (1, 12)),
+    "head killed": Fault(kill("jupyter_sky.engines.controller.controller"), (1, 12)),
+    "engine killed": Fault(kill("jupyter_sky.engines.node.engine"), (1, 12)),
+    "supervisor killed": Fault(kill("supervisor.py"), (1, 12)),
     "link cut": Fault(kill("ssh "), (1, 12)),
     "link stalls": Fault(stall_link, (1, 12)),
     "answers lost": Fault(lose_answers, (0, 1)),

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from driver import Kernel, spread
+from notebook_client import Kernel, spread
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -112,7 +112,7 @@ def failover(refusals: int) -> float:
     """Seconds until a place has accepted after so many refusals, the cloud's own left out."""
     from jupyter_sky import clouds
     from jupyter_sky.clouds import LaunchRequest
-    from jupyter_sky.config import Sky
+    from jupyter_sky.config.settings import Sky
     from jupyter_sky.provisioner import broker
     from jupyter_sky.resources import Resources
 

@@ -122,10 +122,10 @@ def arm(points: Failpoints, data: Path) -> None:
     """Wrap the edges of the product."""
     from botocore.httpsession import URLLib3Session
 
-    from jupyter_sky import ssh
-    from jupyter_sky.database import Database
-    from jupyter_sky.engines.link import ClusterConnection
-    from jupyter_sky.engines.tunnel import Tunnel
+    from jupyter_sky.engines.client.connection import ClusterConnection
+    from jupyter_sky.engines.client.tunnel import Tunnel
+    from jupyter_sky.remote import ssh
+    from jupyter_sky.store.database import Database
 
     here = Path(__file__).name
 
@@ -134,10 +134,10 @@ def arm(points: Failpoints, data: Path) -> None:
             return None
         words = statements[0][0].split()
         table = next((w for w in words[1:] if w.isalpha() and w.islower()), "")
-        return f"store {words[0].lower()} {table} by {caller(f'store.py database.py {here}')}"
+        return f"store {words[0].lower()} {table} by {caller(f'store/store.py store/database.py {here}')}"
 
     def transaction(*_: Any) -> str:
-        return f"store transaction by {caller(f'store.py database.py {here}')}"
+        return f"store transaction by {caller(f'store/store.py store/database.py {here}')}"
 
     def requested(_: Any, request: Any) -> str:
         body = request.body.decode() if isinstance(request.body, bytes) else str(request.body)
@@ -149,7 +149,7 @@ def arm(points: Failpoints, data: Path) -> None:
     points.wrap(Database, "write", written)
     points.wrap(Database, "exclusively", transaction)
     points.wrap(URLLib3Session, "send", requested)
-    points.wrap(ssh, "_run_once", lambda *_, **__: f"ssh by {caller(f'ssh.py {here}')}")
+    points.wrap(ssh, "_run_once", lambda *_, **__: f"ssh by {caller(f'remote/ssh.py {here}')}")
     points.wrap(Tunnel, "__init__", lambda *_, **__: "tunnel opened")
     points.wrap(ClusterConnection, "__init__", lambda *_, **__: "link opened")
     points.wrap(ClusterConnection, "execute", lambda *_, **__: "cell sent")

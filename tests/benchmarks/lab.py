@@ -28,9 +28,9 @@ def say(text: str) -> None:
 
 def fill(data: Path, clusters: int, rows: int, runs: int) -> None:
     """A store with clusters that are up, each with a long history of prices, and many runs."""
-    from jupyter_sky import processes
     from jupyter_sky.offers import Offer
-    from jupyter_sky.store import ClusterRow, RunRow, Store
+    from jupyter_sky.remote import processes
+    from jupyter_sky.store.store import ClusterRow, RunRow, Store
 
     rng, now = random.Random(1), time.time()
     store = Store.open(data)
@@ -97,8 +97,8 @@ def fill(data: Path, clusters: int, rows: int, runs: int) -> None:
 
 def panel(quick: bool) -> dict[str, float]:
     """A refresh, each time after a run has changed: nothing but ended runs is remembered."""
-    from jupyter_sky.server.desk import SkyService
-    from jupyter_sky.store import Store
+    from jupyter_sky.server.service import SkyService
+    from jupyter_sky.store.store import Store
 
     refreshes = BLOCK if quick else 10 * BLOCK
     with tempfile.TemporaryDirectory() as folder:
@@ -106,17 +106,17 @@ def panel(quick: bool) -> dict[str, float]:
         fill(Path(folder), CLUSTERS, ROWS, RUNS)
         server = Configurable()
         server.root_dir = folder
-        desk = SkyService(server, None)
+        service = SkyService(server, None)
         other = Store.open(Path(folder))
         seconds, cpu, size = [], [], 0
         for number in range(refreshes + 1):
             other.request_stop(f"r{RUNS - 1 - number % 20}", f"by refresh {number}")
             begun, used = time.perf_counter(), time.process_time()
-            size = len(json.dumps(desk.overview()))
+            size = len(json.dumps(service.overview()))
             seconds.append((time.perf_counter() - begun) * 1e3)
             cpu.append((time.process_time() - used) * 1e3)
         other.close()
-        desk.close()
+        service.close()
     first, seconds = seconds[0], seconds[1:]
     blocks = [median(seconds[at : at + BLOCK]) for at in range(0, len(seconds), BLOCK)]
     say(f"panel: median {median(seconds):.1f} ms (CPU {median(cpu):.1f} ms), first {first:.1f} ms,")
@@ -126,8 +126,8 @@ def panel(quick: bool) -> dict[str, float]:
 
 METER = """
 from pathlib import Path
-from jupyter_sky.bill import make, parse_since, signature
-from jupyter_sky.store import Store
+from jupyter_sky.ledger.report import make, parse_since, signature
+from jupyter_sky.store.store import Store
 from jupyter_sky.widgets.cost import Cost
 store = Store.open(Path({folder!r}))
 read = lambda by, since: make(store, "n1.ipynb", by, parse_since(since))
@@ -145,7 +145,7 @@ def meter(quick: bool) -> dict[str, float]:
     import psutil
     from jupyter_client.manager import KernelManager
 
-    from jupyter_sky.store import Store
+    from jupyter_sky.store.store import Store
 
     seconds = 20 if quick else 120
     with tempfile.TemporaryDirectory() as folder:

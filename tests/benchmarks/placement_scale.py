@@ -10,9 +10,9 @@ import generate
 from instances import Instance, read
 from instances import instances as found
 
-from jupyter_sky.optimizer.dual import make_task_levels
-from jupyter_sky.optimizer.problem import Objective, Solution
-from jupyter_sky.optimizer.solve import solve
+from jupyter_sky.optimizer.solver.dual_bound import make_task_levels
+from jupyter_sky.optimizer.solver.problem import Objective, Solution
+from jupyter_sky.optimizer.solver.solve import solve
 
 FACTORS = (1.1, 1.3, 1.7)
 

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.conftest import clean, processes_of  # noqa: E402
-from tests.emulators.skies import Skies, skies  # noqa: E402
+from tests.emulators.multi_cloud import Skies, skies  # noqa: E402
 
 PROGRAM = Path(__file__).with_name("failpoints.py")
 WORKERS = 3
@@ -320,7 +320,7 @@ def _wait_for_ends(world: Skies, planned: Sequence[Crash]) -> None:
 
 def _left_open(data: Path) -> list[str]:
     """Return what the store of a user who has ended everything still has open."""
-    from jupyter_sky.store import Store
+    from jupyter_sky.store.store import Store
 
     store = Store.open(data)
     try:
@@ -335,7 +335,7 @@ def _left_open(data: Path) -> list[str]:
 
 def _unbilled(data: Path, spans: dict[str, tuple[float, float]]) -> list[str]:
     """Return the machines whose time up no bill covers."""
-    from jupyter_sky.store import Store
+    from jupyter_sky.store.store import Store
 
     store, found = Store.open(data), []
     try:

@@ -28,8 +28,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from jupyter_sky.config import Sky  # noqa: E402
-from jupyter_sky.processes import identity  # noqa: E402
+from jupyter_sky.config.settings import Sky  # noqa: E402
+from jupyter_sky.remote.processes import identity  # noqa: E402
 from tests.emulators.hostile import EvilController, node, prepare  # noqa: E402
 
 STRANGER = 54321
@@ -44,9 +44,9 @@ class App(SingletonConfigurable):
     root_dir = os.getcwd()
 
 from jupyter_sky.server import clusters, runs
-from jupyter_sky.server.desk import Desk
+from jupyter_sky.server.service import Desk
 
-desk = Desk(App.instance(), SimpleNamespace(emit=lambda **k: None))
+service = Desk(App.instance(), SimpleNamespace(emit=lambda **k: None))
 
 def say(work, *args):
     try:
@@ -54,21 +54,21 @@ def say(work, *args):
     except SkyError as error:
         print(type(error).__name__, error)
 
-from jupyter_sky.config import Sky
+from jupyter_sky.config.settings import Sky
 say(lambda: Sky.load().data_dir)
 try:
-    rows = desk.session.store.clusters()
-    known = desk.session.store.runs()
+    rows = service.session.store.clusters()
+    known = service.session.store.runs()
 except SkyError:
     rows = known = []
 for row in rows:
     for work in (clusters.vitals, clusters.ssh, clusters.log):
-        say(work, desk, row.name)
+        say(work, service, row.name)
 for run in known:
-    say(runs.printed, desk, run.run_id, 0)
-say(desk.patrol)
-say(desk.overview)
-desk.close()
+    say(runs.printed, service, run.run_id, 0)
+say(service.reconcile)
+say(service.overview)
+service.close()
 """
 KERNEL = """
 import sys
@@ -217,7 +217,7 @@ def _forbidden_setting(name: str) -> Try:
         if name == "budget_usd_day":
             told = "1e6"
         elif name == "data_dir":
-            prepare(here.folder / "notes", here.evil.port, guardian=identity(here.sleeper.pid))
+            prepare(here.folder / "notes", here.evil.port, supervisor=identity(here.sleeper.pid))
             told = f'"{here.folder}/notes"'
         elif name == "hosts":
             _hosts(here.folder / "hosts.toml", f"-oProxyCommand={here.touch}")
@@ -325,7 +325,9 @@ FAR = {"interface": "tcp://127.0.0.2"}
 
 
 def _opened(here: Scene) -> None:
-    prepare(here.folder / "notes", here.evil.port, guardian=identity(here.sleeper.pid), name="bad")
+    prepare(
+        here.folder / "notes", here.evil.port, supervisor=identity(here.sleeper.pid), name="bad"
+    )
     here.project(f'data_dir = "{here.folder}/notes"')
     here.run("-c", JUPYTER)
 
@@ -455,7 +457,7 @@ _ERROR = """
 import sys
 from pathlib import Path
 sys.path.insert(0, "")
-from jupyter_sky.engines.values import Parcel
+from jupyter_sky.engines.wire.values import Parcel
 from jupyter_sky.executor.failures import advice, rebuild
 from tests.emulators.hostile import Touch
 evil = Parcel.of(Touch(Path(sys.argv[1]))).inline()
@@ -468,8 +470,8 @@ print(type(error).__mro__[2], error, "advice:", advice(told, {"x": 1}, ""))
 _DATA = """
 import sys
 from pathlib import Path
-from jupyter_sky.engines.data_values import decode
-from jupyter_sky.engines.values import Parcel
+from jupyter_sky.engines.wire.data_values import decode
+from jupyter_sky.engines.wire.values import Parcel
 from jupyter_sky.errors import SkyError
 from tests.emulators.hostile import Touch
 try:
@@ -480,8 +482,8 @@ except SkyError as error:
 _SHOWN = """
 from html.parser import HTMLParser
 from jupyter_sky.executor.display import Status
-from jupyter_sky.widgets.statusline import mimebundle
-from jupyter_sky.widgets.table import Table
+from jupyter_sky.widgets.status_line import mimebundle
+from jupyter_sky.tables import Table
 
 class Parser(HTMLParser):
     def handle_starttag(self, tag, attrs):
@@ -502,10 +504,10 @@ try:
 except SkyError as error:
     print(error)
 """
-_RESOLVE = "from jupyter_sky.functions.grounds import unresolvable; unresolvable(('sky-evil-7',))"
+_RESOLVE = "from jupyter_sky.functions.node.image_install import unresolvable; unresolvable(('sky-evil-7',))"
 _LIES = """
 from jupyter_sky.engines import described
-from jupyter_sky.engines.values import Parcel
+from jupyter_sky.engines.wire.values import Parcel
 class Evil:
     def __reduce__(self):
         import pathlib

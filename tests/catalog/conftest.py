@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.catalog import Catalog, files, loading, schema
+from jupyter_sky.catalog import Catalog, files, loader, schema
 from jupyter_sky.catalog.catalog import Catalog as _Catalog
 
 
@@ -14,16 +14,16 @@ def shipped(tmp_path_factory) -> Catalog:
     """The catalog that ships, without anything of the user's."""
     nothing = tmp_path_factory.mktemp("nothing")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading.places, "data_dir", lambda: tmp_path_factory.mktemp("data"))
-        return loading.load(user=nothing, own=[])
+        patch.setattr(loader.paths, "data_dir", lambda: tmp_path_factory.mktemp("data"))
+        return loader.load(user=nothing, own=[])
 
 
 @pytest.fixture
 def data_dir(tmp_path, monkeypatch) -> Path:
     """A data directory of the test's own."""
-    monkeypatch.setattr(loading.places, "data_dir", lambda: tmp_path)
-    monkeypatch.setattr(loading.places, "offers_file", lambda: None)
-    monkeypatch.setattr(loading, "_LOADED", {})
+    monkeypatch.setattr(loader.paths, "data_dir", lambda: tmp_path)
+    monkeypatch.setattr(loader.paths, "offers_file", lambda: None)
+    monkeypatch.setattr(loader, "_LOADED", {})
     return tmp_path
 
 
@@ -45,7 +45,7 @@ def small_directory(shipped, tmp_path_factory) -> Path:
 @pytest.fixture
 def small(small_directory, monkeypatch) -> None:
     """Take `small_directory` for what ships."""
-    monkeypatch.setattr(loading, "shipped_directory", lambda: small_directory)
+    monkeypatch.setattr(loader, "shipped_directory", lambda: small_directory)
 
 
 class Plain:

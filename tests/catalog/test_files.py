@@ -7,7 +7,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from jupyter_sky.catalog import files, loading, schema
+from jupyter_sky.catalog import files, loader, schema
 from jupyter_sky.catalog.files import PartMetadata
 from jupyter_sky.errors import SkyStoreError
 
@@ -151,7 +151,7 @@ def damage_names(folder):
 def test_a_damaged_refresh_is_told_and_passed_over(data_dir, damage):
     files.write(data_dir / "catalog", {"offers": offers(vcpus=[2])}, PartMetadata("aws", ("aws",)))
     damage(data_dir / "catalog")
-    catalog = loading.load()
+    catalog = loader.load()
     (problem,) = catalog.problems
     assert str(data_dir) in problem and "cannot be used" in problem
     assert len(catalog.filter(cloud="aws")) > 1000
@@ -159,14 +159,14 @@ def test_a_damaged_refresh_is_told_and_passed_over(data_dir, damage):
 
 def test_a_catalog_that_is_not_there(data_dir, tmp_path):
     with pytest.raises(SkyStoreError, match="not there"):
-        loading.load(shipped=tmp_path / "none")
+        loader.load(shipped=tmp_path / "none")
 
 
 def test_the_refreshed_cloud_wins_and_the_others_stay(data_dir):
-    shipped = len(loading.load().filter(cloud="gcp"))
+    shipped = len(loader.load().filter(cloud="gcp"))
     new = offers(instance_type=["m5.large", "new"], on_demand_usd_h=[0.2, 0.1], vcpus=[2, 1])
     files.write(data_dir / "catalog", {"offers": new}, PartMetadata("aws", ("aws",)))
-    catalog = loading.load()
+    catalog = loader.load()
     assert [o.instance_type for o in catalog.filter(cloud="aws")] == ["new", "m5.large"]
     assert len(catalog.filter(cloud="gcp")) == shipped
     # the part brought no regions: those that ship still hold
@@ -176,17 +176,17 @@ def test_the_refreshed_cloud_wins_and_the_others_stay(data_dir):
 
 
 def test_loaded_once_until_a_file_changes(data_dir):
-    first = loading.load()
-    assert loading.load() is first
+    first = loader.load()
+    assert loader.load() is first
     files.write(data_dir / "catalog", {"offers": offers(vcpus=[2])}, PartMetadata("aws", ("aws",)))
-    second = loading.load()
-    assert second is not first and loading.load() is second
+    second = loader.load()
+    assert second is not first and loader.load() is second
     assert len(second.filter(cloud="aws")) == 1
 
 
 def fresh() -> object:
-    loading._LOADED.clear()
-    return loading.load()
+    loader._LOADED.clear()
+    return loader.load()
 
 
 def test_the_decoded_copy_says_the_same(data_dir):
@@ -234,7 +234,7 @@ def test_a_directory_that_cannot_be_written_costs_time_only(data_dir, monkeypatc
 def test_a_catalog_in_use_needs_the_files_of_an_earlier_refresh_no_longer(data_dir):
     table = {"egress": pa.table({"cloud": ["aws"], "source_region": ["*"], "usd_per_gb": [0.5]})}
     files.write(data_dir / "catalog", table, PartMetadata("aws", ("aws",)))
-    held = loading.load()
+    held = loader.load()
     for path in (data_dir / "catalog").iterdir():  # as a refresh in another process does
         path.unlink()
     assert [row["usd_per_gb"] for row in held.rows("egress") if row["cloud"] == "aws"] == [0.5]
@@ -243,7 +243,7 @@ def test_a_catalog_in_use_needs_the_files_of_an_earlier_refresh_no_longer(data_d
 def test_files_that_go_away_while_they_are_read(data_dir, monkeypatch):
     rows = offers(instance_type=["old"], on_demand_usd_h=[0.2])
     files.write(data_dir / "catalog", {"offers": rows}, PartMetadata("aws", ("aws",)))
-    layered, seen = loading._layered, []
+    layered, seen = loader._layered, []
 
     def refreshed_meanwhile(*arguments):
         if not seen:
@@ -258,8 +258,8 @@ def test_files_that_go_away_while_they_are_read(data_dir, monkeypatch):
             return answer
         return layered(*arguments)
 
-    monkeypatch.setattr(loading, "_layered", refreshed_meanwhile)
-    catalog = loading.load()
+    monkeypatch.setattr(loader, "_layered", refreshed_meanwhile)
+    catalog = loader.load()
     assert [o.instance_type for o in catalog.filter(cloud="aws")] == ["new"]
     assert catalog.problems == ()
 

@@ -9,7 +9,7 @@ from datetime import date
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.catalog import facts
+from jupyter_sky.catalog import regions
 from jupyter_sky.errors import SkyNoOffer, SkyUsageError
 from jupyter_sky.magics import verbs
 from jupyter_sky.offers import Offer
@@ -35,7 +35,7 @@ def test_offers_of_europe():
 
 
 def test_module_and_verb_of_one_name_do_not_hide_each_other():
-    import jupyter_sky.config
+    import jupyter_sky.config.settings
     import jupyter_sky.offers
 
     assert callable(sky.offers) and callable(sky.config)
@@ -69,7 +69,7 @@ def test_age_is_told_past_seven_days_only(monkeypatch):
         def today(cls):
             return cls.day_of_test
 
-    monkeypatch.setattr(facts, "date", Frozen)
+    monkeypatch.setattr(regions, "date", Frozen)
     for day, told in ((date(2026, 8, 6), False), (date(2026, 8, 7), True)):
         Frozen.day_of_test = day
         text = str(sky.offers("A100:8", cloud="gcp"))

@@ -14,9 +14,9 @@ import botocore.exceptions
 import botocore.session
 import pytest
 
-from jupyter_sky.clouds.aws import AwsDriver
+from jupyter_sky.clouds.aws.driver import AwsDriver
 from jupyter_sky.clouds.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig, no_tick
-from jupyter_sky.config import Sky
+from jupyter_sky.config.settings import Sky
 from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
 from tests.conftest import wait_until
@@ -67,7 +67,7 @@ def order(token: str = "train-0a1b2c3d", nodes: int = 1, **offer: Any) -> Launch
     return LaunchRequest(token, "train", at, need, 600, "me", "a.ipynb", 3600)
 
 
-def birth(asked: LaunchRequest, **changes: Any) -> MachineConfig:
+def machine_config(asked: LaunchRequest, **changes: Any) -> MachineConfig:
     ends = int(time.time()) + asked.lease
     words = (asked.owner, asked.cluster, asked.token, asked.notebook, f"{ends:.0f}")
     tags = dict(zip(TAGS, words, strict=True))
@@ -76,7 +76,7 @@ def birth(asked: LaunchRequest, **changes: Any) -> MachineConfig:
 
 
 def create(driver: AwsDriver, asked: LaunchRequest, **changes: Any) -> list[Machine]:
-    return driver.create(asked, birth(asked, **changes), no_tick)
+    return driver.create(asked, machine_config(asked, **changes), no_tick)
 
 
 def trouble(driver: AwsDriver, request: Callable[[], object]) -> CloudError:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clouds.born import Keys, needs_isolation
+from tests.clouds.launched_machine import Keys, needs_isolation
 from tests.emulators.fleet import Fleet
 
 

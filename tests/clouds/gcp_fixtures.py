@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_sky.clouds.base import no_tick
-from jupyter_sky.clouds.gcp import GcpDriver
-from tests.clouds.gcp_orders import birth, order, use
-from tests.emulators.compute import Compute
+from jupyter_sky.clouds.gcp.driver import GcpDriver
+from tests.clouds.gcp_requests import machine_config, order, use
+from tests.emulators.gce import Compute
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def shared() -> Iterator[Compute]:
     made = Compute(boot=0.02)
     with pytest.MonkeyPatch.context() as patch:
         use(patch, made.env())
-        GcpDriver().create(order("first-00000000"), birth("first-00000000"), no_tick)
+        GcpDriver().create(order("first-00000000"), machine_config("first-00000000"), no_tick)
     yield made
     made.close()
 

@@ -17,21 +17,21 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky import ssh
-from jupyter_sky.clouds import birth as births
-from jupyter_sky.clouds.aws import AwsDriver
+from jupyter_sky.clouds import cloud_init
+from jupyter_sky.clouds.aws.driver import AwsDriver
 from jupyter_sky.clouds.base import TAGS, Machine, no_tick
-from jupyter_sky.config import Sky
+from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyUnreachable
+from jupyter_sky.remote import ssh
 from tests.clouds.aws_cases import (  # noqa: F401 fixtures
     REGION,
     account_fixture,
-    birth,
     client,
     create,
     described,
     driver_fixture,
     ec2_fixture,
+    machine_config,
     order,
     running,
     trouble,
@@ -79,7 +79,7 @@ def test_what_machines_are_born_with(ec2: Ec2, driver: AwsDriver) -> None:
     (up,) = running(driver, [made])
     found = described(up.id)
     assert found["MetadataOptions"]["HttpTokens"] == "required"
-    sent = driver._run_instances_arguments(asked, birth(asked))
+    sent = driver._run_instances_arguments(asked, machine_config(asked))
     assert sent["MaintenanceOptions"] == {"AutoRecovery": "disabled"}, "none is started again"
     assert found["InstanceLifecycle"] == "spot"
     assert "KeyName" not in found and "IamInstanceProfile" not in found
@@ -93,7 +93,7 @@ def test_what_machines_are_born_with(ec2: Ec2, driver: AwsDriver) -> None:
         InstanceId=name, Attribute="instanceInitiatedShutdownBehavior"
     )
     assert behaviour["InstanceInitiatedShutdownBehavior"]["Value"] == "terminate"
-    words = birth(asked).tags
+    words = machine_config(asked).tags
     for thing in (found, volume):
         tags = {tag["Key"]: tag["Value"] for tag in thing["Tags"]}
         assert tags.items() >= {k: v for k, v in words.items() if k != TAGS[4]}.items()
@@ -105,7 +105,7 @@ def test_tags_come_back_as_they_were(ec2: Ec2, driver: AwsDriver) -> None:
     asked = dataclasses.replace(
         order("a.b-1_2"), owner="ann@host-1", notebook="Übung, №1 (neu) <x>.ipynb" + "y" * 300
     )
-    made = birth(asked)
+    made = machine_config(asked)
     driver.create(asked, made, no_tick)
     (found,) = driver.machines(owner="ann@host-1", regions=[REGION])
     assert (found.owner, found.token, found.cluster) == ("ann@host-1", "a.b-1_2", "train")
@@ -183,14 +183,14 @@ def test_a_lost_answer_never_makes_a_second_machine(
     ec2: Ec2, driver: AwsDriver, nodes: int
 ) -> None:
     asked = order(nodes=nodes)
-    born = birth(asked)
+    config = machine_config(asked)
     ec2.lose("create", 2)
     for _ in range(2):
-        assert trouble(driver, lambda: driver.create(asked, born, no_tick)).cause == "transient"
-    made = driver.create(asked, born, no_tick)
+        assert trouble(driver, lambda: driver.create(asked, config, no_tick)).cause == "transient"
+    made = driver.create(asked, config, no_tick)
     assert {m["id"] for m in ec2.machines()} == {machine.id for machine in made}
     assert len(made) == nodes
-    assert {m.id for m in driver.create(asked, born, no_tick)} == {m.id for m in made}
+    assert {m.id for m in driver.create(asked, config, no_tick)} == {m.id for m in made}
 
 
 def test_a_doubled_request_never_makes_a_second_machine(ec2: Ec2, driver: AwsDriver) -> None:
@@ -244,7 +244,7 @@ def test_a_notebook_that_gives_up_while_aws_thinks_leaves_nothing(
     create(driver, order("warm"))  # clients exist
     ec2.slow("create", 0.6)
     with pytest.raises(KeyboardInterrupt):
-        driver.create(asked, birth(asked), tick)
+        driver.create(asked, machine_config(asked), tick)
     assert len(ticks) == 3 and not ec2.machines()[1:], "it did not wait for the answer"
     wait_until(lambda: any(c.startswith("TerminateInstances") for c in ec2.calls), 10)
     assert [m["tags"][TAGS[2]] for m in ec2.machines()] == ["warm"]
@@ -276,17 +276,17 @@ def test_instances_are_machines_that_one_can_log_in_to(
         monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
         Sky.clear_instance()
         asked = order(nodes=2, spot=True)
-        born = births.create_machine_config(asked, tmp_path, "", time.time())
-        head, other = running(driver, driver.create(asked, born, no_tick))
+        config = cloud_init.create_machine_config(asked, tmp_path, "", time.time())
+        head, other = running(driver, driver.create(asked, config, no_tick))
         names = {}
         for machine in (head, other):
-            where = births.pinned_address(tmp_path, machine.address)
+            where = cloud_init.pinned_address(tmp_path, machine.address)
             wait_until(lambda where=where: answers(where))
             names[machine.id] = ssh.run(where, "hostname").out.decode().strip()
         if cloud.fleet.isolated:
             assert names == {id: id.partition("/")[2] for id in (head.id, other.id)}
             between = f"exec 3<>/dev/tcp/{other.private}/22; head -c 7 <&3"
-            where = births.pinned_address(tmp_path, head.address)
+            where = cloud_init.pinned_address(tmp_path, head.address)
             assert ssh.run(where, f"timeout 5 bash -c '{between}'").out == b"SSH-2.0"
         public = (tmp_path / "host.pub").read_text().split()[1]
         assert public in driver.console(head.id), "the key that it shows is on its console"

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import azure_bodies, azure_self_delete
-from jupyter_sky.clouds.azure import AzureDriver
-from jupyter_sky.clouds.azure_errors import TABLE, explain
-from jupyter_sky.clouds.azure_self_delete import MARGIN_SECONDS
+from jupyter_sky.clouds.azure import machine_roles, requests
+from jupyter_sky.clouds.azure.driver import AzureDriver
+from jupyter_sky.clouds.azure.errors import TABLE, explain
+from jupyter_sky.clouds.azure.machine_roles import MARGIN_SECONDS
 from jupyter_sky.clouds.base import LaunchRequest
-from jupyter_sky.clouds.deletion import RETRY_DELAYS
-from tests.clouds.azure_orders import (
+from jupyter_sky.clouds.self_delete import RETRY_DELAYS
+from tests.clouds.azure_requests import (
     GROUP,
     OWNER,
     TOKEN,
-    a_birth,
+    a_machine_config,
     an_azure,
     an_order,
     launch,
@@ -34,10 +34,10 @@ from tests.clouds.azure_orders import (
     until,
     use,
 )
-from tests.clouds.born import needs_isolation
+from tests.clouds.launched_machine import needs_isolation
 from tests.emulators.arm import SUBSCRIPTION, Arm
+from tests.emulators.arm_errors import ENTRA
 from tests.emulators.arm_state import action_of
-from tests.emulators.arm_words import ENTRA
 from tests.emulators.fleet import Fleet
 
 
@@ -140,11 +140,11 @@ def test_image_by_what_the_machine_has(
 
 
 def test_names_fit_whatever_the_token() -> None:
-    long = azure_bodies.machine_name("A" * 90 + "-3f2a91c0", 199)
+    long = requests.machine_name("A" * 90 + "-3f2a91c0", 199)
     assert len(long) <= 64
-    assert long != azure_bodies.machine_name("A" * 91 + "-3f2a91c0", 199)
-    assert azure_bodies.resource_prefix("9-lives").startswith("sky-9-lives-")
-    assert azure_bodies.parse_rank(long) == 199
+    assert long != requests.machine_name("A" * 91 + "-3f2a91c0", 199)
+    assert requests.resource_prefix("9-lives").startswith("sky-9-lives-")
+    assert requests.parse_rank(long) == 199
 
 
 def test_an_operation_is_looked_at_more_often_than_azure_asks(
@@ -200,7 +200,7 @@ def test_who_waits_is_told_so_meanwhile(arm: Arm, driver: AzureDriver) -> None:
     arm.slow("create", 0.5)
     ticks: list[int] = []
     order = an_order()
-    driver.create(order, a_birth(order), lambda: ticks.append(1))
+    driver.create(order, a_machine_config(order), lambda: ticks.append(1))
     assert len(ticks) > 4
 
 
@@ -223,7 +223,7 @@ def test_a_group_that_is_still_going_is_waited_for(arm: Arm, driver: AzureDriver
     arm.state.boot = 0.05
     ticks: list[int] = []
     order = an_order()
-    driver.create(order, a_birth(order), lambda: ticks.append(1))
+    driver.create(order, a_machine_config(order), lambda: ticks.append(1))
     assert len(arm.machines()) == 1 and len(ticks) > 3
 
 
@@ -236,7 +236,7 @@ def test_who_gives_up_meanwhile_leaves_nothing(arm: Arm, driver: AzureDriver) ->
 
     order = an_order(nodes=3)
     with pytest.raises(KeyboardInterrupt):
-        driver.create(order, a_birth(order), tick)
+        driver.create(order, a_machine_config(order), tick)
     until(lambda: not left(arm))
 
 
@@ -292,9 +292,9 @@ def test_what_is_left_of_clusters_is_deleted(
         arm.preempt(made[0].id)
     until(lambda: len(arm.machines()) == 1)
     assert driver.delete_unused_resources(OWNER) == []  # they are young: somebody may be at it
-    monkeypatch.setattr("jupyter_sky.clouds.azure.FRESH_SECONDS", -1.0)
+    monkeypatch.setattr("jupyter_sky.clouds.azure.driver.LAUNCH_GRACE_SECONDS", -1.0)
     account, order = driver._current_account(), an_order("theirs-00000000")
-    tags = azure_bodies.group_tags(order, a_birth(order), 1.0)
+    tags = requests.group_tags(order, a_machine_config(order), 1.0)
     body = {"location": "eastus", "tags": tags}
     account.resource.resource_groups.create_or_update("payroll", body)
     assert driver.delete_unused_resources(OWNER, regions=["westus"]) == []
@@ -435,7 +435,7 @@ def test_another_node_ends_itself_alone(real: Arm) -> None:
 def test_machine_without_the_right_stays_up_until_azure_deallocates_it(
     real: Arm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(azure_self_delete, "MARGIN_SECONDS", 0.0)
+    monkeypatch.setattr(machine_roles, "MARGIN_SECONDS", 0.0)
     driver, order = AzureDriver(poll=0.1), an_order()
     real.refuse("AuthorizationFailed", action="role", times=9)
     ends = time.time() + 12
@@ -466,7 +466,7 @@ def test_the_emulator_checks_bodies_by_the_models_of_the_sdk(arm: Arm, driver: A
     home = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
 
     def put(change: Any) -> str:
-        body = azure_bodies.virtual_machine(order, a_birth(order), 7, home).as_dict()
+        body = requests.virtual_machine(order, a_machine_config(order), 7, home).as_dict()
         change(body)
         with pytest.raises(Exception) as caught:
             machines.begin_create_or_update(GROUP, "seven", body, polling=False)

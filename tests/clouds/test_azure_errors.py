@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import azure_account
-from jupyter_sky.clouds.azure import AzureDriver
-from jupyter_sky.clouds.azure_errors import TABLE
-from jupyter_sky.clouds.azure_waits import StopSignal, run_parallel_requests
-from jupyter_sky.clouds.rented import CloudProvider
+from jupyter_sky.clouds.azure import clients
+from jupyter_sky.clouds.azure.driver import AzureDriver
+from jupyter_sky.clouds.azure.errors import TABLE
+from jupyter_sky.clouds.azure.polling import StopSignal, run_parallel_requests
+from jupyter_sky.clouds.provider import CloudProvider
 from jupyter_sky.errors import SkyPermission
-from tests.clouds.azure_orders import (
+from tests.clouds.azure_requests import (
     GROUP,
     OWNER,
     SIZE,
@@ -33,7 +33,7 @@ from tests.clouds.azure_orders import (
     use,
 )
 from tests.emulators.arm import CLIENT, SUBSCRIPTION, Arm
-from tests.emulators.arm_words import words
+from tests.emulators.arm_errors import words
 
 
 @pytest.fixture
@@ -291,10 +291,10 @@ def test_a_subscription_that_is_disabled(arm: Arm, driver: AzureDriver) -> None:
 
 def test_looking_for_credentials_needs_no_sdk(tmp_path: Any) -> None:
     code = (
-        "import sys; from jupyter_sky.clouds.azure import cloud; print(cloud.usable(), "
+        "import sys; from jupyter_sky.clouds.azure.driver import cloud; print(cloud.has_credentials(), "
         "[name for name in sys.modules if name.startswith(('azure.', 'msal'))])"
     )
-    env = {k: v for k, v in os.environ.items() if k not in azure_account.VARIABLES}
+    env = {k: v for k, v in os.environ.items() if k not in clients.VARIABLES}
     env |= {"AZURE_CONFIG_DIR": str(tmp_path)}
     ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert ran.stdout == "False []\n", ran.stderr

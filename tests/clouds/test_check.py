@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulators.loopback import CLOUDS
-from tests.emulators.skies import Skies, skies
+from tests.emulators.multi_cloud import Skies, skies
 
 pytestmark = pytest.mark.slow
 MINE = ("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_")

@@ -21,8 +21,17 @@ import psutil
 import pytest
 import trustme
 
-from jupyter_sky import ssh
-from tests.clouds.born import FETCH, OPEN, PYTHON, WAIT, Born, Keys, needs_isolation, until
+from jupyter_sky.remote import ssh
+from tests.clouds.launched_machine import (
+    FETCH,
+    OPEN,
+    PYTHON,
+    WAIT,
+    Keys,
+    LaunchedMachine,
+    needs_isolation,
+    until,
+)
 from tests.emulators.cpus import bounded
 from tests.emulators.fleet import Fleet, Host
 from tests.emulators.hosts import USABLE, answers, keygen
@@ -30,18 +39,18 @@ from tests.emulators.hosts import USABLE, answers, keygen
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not USABLE, reason="no sshd")]
 
 
-# -- birth ------------------------------------------------------------------------------------
+# -- boot -------------------------------------------------------------------------------------
 
 
 def test_who_gets_in_and_what_it_shows(fleet: Fleet, keys: Keys, tmp_path: Path) -> None:
-    born = Born(fleet, keys)
-    assert born.sh("id -un") == born.user
+    machine = LaunchedMachine(fleet, keys)
+    assert machine.sh("id -un") == machine.user
 
     keygen(tmp_path / "other")
     with pytest.raises(ssh.SkyUnreachable, match="another host key"):
-        ssh.run(keys.address(born.host, born.user, tmp_path / "other"), "true")
+        ssh.run(keys.address(machine.host, machine.user, tmp_path / "other"), "true")
     stranger = ssh.Address(
-        born.user, born.host.address, born.host.port, str(tmp_path / "other"), pinned=False
+        machine.user, machine.host.address, machine.host.port, str(tmp_path / "other"), pinned=False
     )
     with pytest.raises(ssh.SkyUnreachable, match="does not let user"):
         ssh.run(stranger, "true")
@@ -71,16 +80,18 @@ def test_files_come_before_ssh_and_commands_after_it(fleet: Fleet, keys: Keys) -
         ["sh", "-c", "/usr/local/sbin/tool >/var/lib/who"],
         "until [ -e /var/lib/go ]; do sleep 0.02; done; echo it went on",
     ]
-    born = Born(fleet, keys, document={"write_files": files, "runcmd": commands})
-    inside = "" if fleet.isolated else str(born.host.folder)
-    assert born.sh('cat "$1"; stat -c %a "$1"', f"{inside}/var/lib/a") == "first\n" + "packed\n604"
-    assert not born.host.booted()
-    born.host.root(f"touch {inside}/var/lib/go")
-    assert born.host.booted(WAIT)
-    assert "it went on" in born.host.console()
-    assert int(born.sh(f"cat {inside}/var/lib/who")) == os.geteuid()
+    machine = LaunchedMachine(fleet, keys, document={"write_files": files, "runcmd": commands})
+    inside = "" if fleet.isolated else str(machine.host.folder)
+    assert (
+        machine.sh('cat "$1"; stat -c %a "$1"', f"{inside}/var/lib/a") == "first\n" + "packed\n604"
+    )
+    assert not machine.host.booted()
+    machine.host.root(f"touch {inside}/var/lib/go")
+    assert machine.host.booted(WAIT)
+    assert "it went on" in machine.host.console()
+    assert int(machine.sh(f"cat {inside}/var/lib/who")) == os.geteuid()
     if fleet.isolated:  # elsewhere all files are the present user's
-        assert "write_files failed: /var/lib/b" in born.host.console()
+        assert "write_files failed: /var/lib/b" in machine.host.console()
 
 
 def test_bad_user_data_is_said_on_the_console_and_it_boots(fleet: Fleet) -> None:
@@ -103,11 +114,11 @@ def test_a_script_as_user_data_is_run(fleet: Fleet) -> None:
 
 
 def test_console_shows_the_host_key_and_outlives_the_machine(fleet: Fleet, keys: Keys) -> None:
-    born = Born(fleet, keys)
-    assert born.host.booted(WAIT)
-    born.host.kill()
+    machine = LaunchedMachine(fleet, keys)
+    assert machine.host.booted(WAIT)
+    machine.host.kill()
     found = subprocess.run(["ssh-keygen", "-lf", keys.host], capture_output=True, text=True)
-    console = born.host.console()
+    console = machine.host.console()
     block = console.partition("BEGIN SSH HOST KEY FINGERPRINTS")[2].partition("END SSH HOST")[0]
     assert found.stdout.split()[1] in block
     assert keys.public(keys.host) in console
@@ -125,86 +136,88 @@ def test_a_machine_that_is_given_no_host_key_makes_one(fleet: Fleet) -> None:
 
 
 def test_metadata_of_aws_needs_a_token(fleet: Fleet, keys: Keys) -> None:
-    born = Born(
+    machine = LaunchedMachine(
         fleet, keys, spot=True, metadata={"cloud": "aws", "id": "i-0a1", "tags": {"a": "b"}}
     )
-    assert born.fetch("/latest/meta-data/instance-id")[0] == 401
-    status, token = born.fetch(
+    assert machine.fetch("/latest/meta-data/instance-id")[0] == 401
+    status, token = machine.fetch(
         "/latest/api/token", "PUT", X_aws_ec2_metadata_token_ttl_seconds="60"
     )
     assert status == 200
     header = {"X_aws_ec2_metadata_token": token}
-    assert born.fetch("/latest/meta-data/instance-id", **header) == (200, "i-0a1")
-    assert born.fetch("/latest/meta-data/instance-life-cycle", **header) == (200, "spot")
-    assert born.fetch("/latest/meta-data/tags/instance/", **header) == (200, "a")
-    assert born.fetch("/latest/meta-data/local-ipv4", **header) == (200, born.host.private)
-    assert born.fetch("/latest/meta-data/spot/instance-action", **header)[0] == 404
+    assert machine.fetch("/latest/meta-data/instance-id", **header) == (200, "i-0a1")
+    assert machine.fetch("/latest/meta-data/instance-life-cycle", **header) == (200, "spot")
+    assert machine.fetch("/latest/meta-data/tags/instance/", **header) == (200, "a")
+    assert machine.fetch("/latest/meta-data/local-ipv4", **header) == (200, machine.host.private)
+    assert machine.fetch("/latest/meta-data/spot/instance-action", **header)[0] == 404
 
 
 @pytest.mark.slow
 def test_spot_notice_and_then_it_is_gone(fleet: Fleet, keys: Keys) -> None:
-    born = Born(fleet, keys, spot=True, metadata={"cloud": "gcp", "id": "77"})
+    machine = LaunchedMachine(fleet, keys, spot=True, metadata={"cloud": "gcp", "id": "77"})
     google = {"Metadata_Flavor": "Google"}
-    assert born.fetch("/computeMetadata/v1/instance/preempted", **google) == (200, "FALSE")
-    born.host.notice(3.0)
-    assert born.fetch("/computeMetadata/v1/instance/preempted", **google) == (200, "TRUE")
-    assert born.ends.get(timeout=WAIT) == "preempted"
-    assert not born.host.running
-    assert not answers(born.host.address, born.host.port)
+    assert machine.fetch("/computeMetadata/v1/instance/preempted", **google) == (200, "FALSE")
+    machine.host.notice(3.0)
+    assert machine.fetch("/computeMetadata/v1/instance/preempted", **google) == (200, "TRUE")
+    assert machine.ends.get(timeout=WAIT) == "preempted"
+    assert not machine.host.running
+    assert not answers(machine.host.address, machine.host.port)
 
 
 # -- the end ----------------------------------------------------------------------------------
 
 
 def test_it_powers_itself_off(fleet: Fleet, keys: Keys) -> None:
-    born = Born(fleet, keys, document={"runcmd": [["shutdown", "-P", "+100"], "shutdown -P +1"]})
-    assert born.ends.get(timeout=WAIT) == "shutdown"
-    assert not born.host.running
-    assert "Powering off" in born.host.console()
-    assert born.ends.empty()
+    machine = LaunchedMachine(
+        fleet, keys, document={"runcmd": [["shutdown", "-P", "+100"], "shutdown -P +1"]}
+    )
+    assert machine.ends.get(timeout=WAIT) == "shutdown"
+    assert not machine.host.running
+    assert "Powering off" in machine.host.console()
+    assert machine.ends.empty()
     assert fleet.hosts() == []
 
 
 def test_a_shutdown_can_be_called_off_and_takes_root(fleet: Fleet, keys: Keys) -> None:
     commands = ["shutdown -P +5", "shutdown -c", "shutdown -k +1", "shutdown -P soon"]
-    born = Born(fleet, keys, document={"runcmd": commands})
-    assert born.host.booted(WAIT)
-    assert "Shutdown is cancelled" in born.host.console()
-    assert "Failed to parse time specification: soon" in born.host.console()
+    machine = LaunchedMachine(fleet, keys, document={"runcmd": commands})
+    assert machine.host.booted(WAIT)
+    assert "Shutdown is cancelled" in machine.host.console()
+    assert "Failed to parse time specification: soon" in machine.host.console()
     if fleet.isolated:
-        born.sh("shutdown -P now", code=1)
+        machine.sh("shutdown -P now", code=1)
     time.sleep(5 * 0.2 + 0.3)
-    assert born.host.running
-    born.host.shutdown()
-    assert born.ends.get(timeout=WAIT) == "shutdown"
+    assert machine.host.running
+    machine.host.shutdown()
+    assert machine.ends.get(timeout=WAIT) == "shutdown"
 
 
 def test_processes_are_asked_to_end_before_the_power_goes(fleet: Fleet, keys: Keys) -> None:
     script = "trap 'echo asked to end; exit' TERM; echo waits; sleep 60 & wait"
-    born = Born(fleet, keys, document={"runcmd": [f'setsid sh -c "{script}" &']})
-    until(lambda: "waits\n" in born.host.console())
-    born.host.shutdown()
-    assert born.ends.get(timeout=WAIT) == "shutdown"
-    assert "asked to end" in born.host.console()
+    machine = LaunchedMachine(fleet, keys, document={"runcmd": [f'setsid sh -c "{script}" &']})
+    until(lambda: "waits\n" in machine.host.console())
+    machine.host.shutdown()
+    assert machine.ends.get(timeout=WAIT) == "shutdown"
+    assert "asked to end" in machine.host.console()
 
 
 def test_a_power_cut_closes_connections_and_leaves_nothing(fleet: Fleet, keys: Keys) -> None:
-    born = Born(fleet, keys)
-    born.sh("setsid sleep 4242 >/dev/null 2>&1 &")
+    machine = LaunchedMachine(fleet, keys)
+    machine.sh("setsid sleep 4242 >/dev/null 2>&1 &")
     session = subprocess.Popen(
-        [*born.address.command(), "echo in; exec sleep 4242"],
+        [*machine.address.command(), "echo in; exec sleep 4242"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
     assert session.stdout and session.stdout.readline() == b"in\n"
-    until(lambda: len(_sleepers(born.host)) == 2)
-    mine = _sleepers(born.host)
-    born.host.kill()
+    until(lambda: len(_sleepers(machine.host)) == 2)
+    mine = _sleepers(machine.host)
+    machine.host.kill()
     assert session.wait(WAIT) == 255
     assert not any(process.is_running() for process in mine)
-    assert not born.host.running
-    assert not answers(born.host.address, born.host.port)
-    assert born.ends.empty()
+    assert not machine.host.running
+    assert not answers(machine.host.address, machine.host.port)
+    assert machine.ends.empty()
     session.stdout.close()
 
 
@@ -213,12 +226,12 @@ def _sleepers(host: Host) -> list[psutil.Process]:
 
 
 def test_its_network_falls_silent_and_comes_back(fleet: Fleet, keys: Keys) -> None:
-    born = Born(fleet, keys)
-    assert born.host.ready(WAIT)
-    born.host.unplug()
-    assert not answers(born.host.address, born.host.port)
-    born.host.unplug(False)
-    assert born.host.ready(WAIT)
+    machine = LaunchedMachine(fleet, keys)
+    assert machine.host.ready(WAIT)
+    machine.host.unplug()
+    assert not answers(machine.host.address, machine.host.port)
+    machine.host.unplug(False)
+    assert machine.host.ready(WAIT)
 
 
 @needs_isolation
@@ -236,18 +249,18 @@ def test_a_machine_that_cannot_boot_has_ended(isolated: Fleet) -> None:
 @pytest.mark.slow
 @needs_isolation
 def test_only_those_get_in_whom_the_firewall_admits(isolated: Fleet, keys: Keys) -> None:
-    born = Born(isolated, keys, ingress=[("192.0.2.0/24", 22)])
-    assert born.host.booted(WAIT)
+    machine = LaunchedMachine(isolated, keys, ingress=[("192.0.2.0/24", 22)])
+    assert machine.host.booted(WAIT)
     with pytest.raises(TimeoutError):  # silence, not a refusal
-        socket.create_connection((born.host.address, 22), 1)
-    born.host.admit([(isolated.network, 0)])
-    other = Born(isolated, keys, "node-1")
+        socket.create_connection((machine.host.address, 22), 1)
+    machine.host.admit([(isolated.network, 0)])
+    other = LaunchedMachine(isolated, keys, "node-1")
     look = 'bash -c "exec 3<>/dev/tcp/$1/22 && head -c3 <&3"'
-    assert other.sh(look, born.host.private) == "SSH"
-    assert not answers(born.host.address, 22)
-    born.host.admit([(f"{isolated.gateway}/32", 22)])
-    assert born.host.ready(WAIT)
-    assert other.sh(f"timeout 1 {look} || echo none", born.host.private) == "none"
+    assert other.sh(look, machine.host.private) == "SSH"
+    assert not answers(machine.host.address, 22)
+    machine.host.admit([(f"{isolated.gateway}/32", 22)])
+    assert machine.host.ready(WAIT)
+    assert other.sh(f"timeout 1 {look} || echo none", machine.host.private) == "none"
 
 
 @needs_isolation
@@ -255,15 +268,15 @@ def test_nothing_is_reached_from_it_but_its_fleet(isolated: Fleet, keys: Keys) -
     server = http.server.HTTPServer((isolated.gateway, 0), http.server.SimpleHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     names = {"management.example": isolated.gateway}
-    born = Born(isolated, keys, names=names)
+    machine = LaunchedMachine(isolated, keys, names=names)
     look = 'timeout 5 bash -c "exec 3<>/dev/tcp/$1/$2" 2>&1 && echo in'
     port = str(server.server_port)
-    assert born.sh(look, "management.example", port) == "in"
-    assert "unreachable" in born.sh(look + "; true", "192.0.2.1", "80")
+    assert machine.sh(look, "management.example", port) == "in"
+    assert "unreachable" in machine.sh(look + "; true", "192.0.2.1", "80")
     with Fleet(isolated=True) as other:
-        far = Born(other, keys)
+        far = LaunchedMachine(other, keys)
         assert far.host.ready(WAIT)
-        assert "unreachable" in born.sh(look + "; true", far.host.address, "22")
+        assert "unreachable" in machine.sh(look + "; true", far.host.address, "22")
     server.shutdown()
     server.server_close()
 
@@ -274,17 +287,17 @@ def test_it_sees_nothing_of_this_machine_but_programs(
 ) -> None:
     monkeypatch.setenv("A_SECRET", "hush-hush")
     (tmp_path / "file").touch()
-    born = Born(isolated, keys)
-    assert born.host.ready(WAIT)
-    assert born.host.root("test -e $1 || echo none", str(tmp_path / "file")) == "none\n"
-    home = born.host.root("ls -A $1", str(Path.home())).split()
+    machine = LaunchedMachine(isolated, keys)
+    assert machine.host.ready(WAIT)
+    assert machine.host.root("test -e $1 || echo none", str(tmp_path / "file")) == "none\n"
+    home = machine.host.root("ls -A $1", str(Path.home())).split()
     assert set(home) < {path.name for path in Path.home().iterdir()}
     secrets = "cat /proc/[0-9]*/environ | tr '\\0' '\\n'"
-    assert "PATH=" in born.host.root(secrets) and "hush-hush" not in born.host.root(secrets)
-    people = [row.split(":") for row in born.sh("cat /etc/passwd").splitlines()]
-    assert [row[0] for row in people if 1000 <= int(row[2]) < 60000] == [born.user]
-    born.sh("touch /usr/x /etc/x /root/x", code=1)
-    born.host.root("touch /usr/jupyter-sky-test /etc/jupyter-sky-test")
+    assert "PATH=" in machine.host.root(secrets) and "hush-hush" not in machine.host.root(secrets)
+    people = [row.split(":") for row in machine.sh("cat /etc/passwd").splitlines()]
+    assert [row[0] for row in people if 1000 <= int(row[2]) < 60000] == [machine.user]
+    machine.sh("touch /usr/x /etc/x /root/x", code=1)
+    machine.host.root("touch /usr/jupyter-sky-test /etc/jupyter-sky-test")
     assert not Path("/usr/jupyter-sky-test").exists()
     assert not Path("/etc/jupyter-sky-test").exists()
 
@@ -299,12 +312,12 @@ def test_it_trusts_an_emulator_that_speaks_tls(fleet: Fleet, keys: Keys) -> None
     url = f"https://{fleet.gateway}:{server.server_port}/nothing-there"
     pem = authority.cert_pem.bytes().decode()
     script = f'{PYTHON} -c "$1" "$2" GET "{{}}" 2>&1 | tail -1'
-    knowing = Born(fleet, keys, authority=pem)
+    knowing = LaunchedMachine(fleet, keys, authority=pem)
     assert json.loads(knowing.sh(script, FETCH, url))[0] == 404
-    assert "CERTIFICATE_VERIFY_FAILED" in Born(fleet, keys).sh(script, FETCH, url)
+    assert "CERTIFICATE_VERIFY_FAILED" in LaunchedMachine(fleet, keys).sh(script, FETCH, url)
     told = {"runcmd": [f"curl -sS -o /dev/null -w '%{{http_code}} by root' {url}"]}
     if shutil.which("curl"):
-        other = Born(fleet, keys, authority=pem, document=told)
+        other = LaunchedMachine(fleet, keys, authority=pem, document=told)
         until(lambda: "404 by root" in other.host.console())
     server.shutdown()
     server.server_close()
@@ -319,9 +332,9 @@ def test_it_has_cpus_of_its_own(keys: Keys) -> None:
         "print(used.ru_utime + used.ru_stime)"
     )
     with Fleet(cpus=0.2) as fleet:
-        born = Born(fleet, keys)
-        assert born.host.booted(WAIT)
-        used = float(born.sh(f"{PYTHON} -c '{busy}'"))
+        machine = LaunchedMachine(fleet, keys)
+        assert machine.host.booted(WAIT)
+        used = float(machine.sh(f"{PYTHON} -c '{busy}'"))
         assert 0.1 < used < 0.6
-        assert born.host.cpus and born.host.cpus.folder.exists()
-    assert not born.host.cpus.folder.exists()
+        assert machine.host.cpus and machine.host.cpus.folder.exists()
+    assert not machine.host.cpus.folder.exists()

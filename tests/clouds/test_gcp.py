@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import gcp_machine as machine
 from jupyter_sky.clouds.base import Driver, no_tick
-from jupyter_sky.clouds.gcp import GcpDriver
-from jupyter_sky.clouds.rented import CloudProvider
-from tests.clouds.gcp_orders import (
+from jupyter_sky.clouds.gcp import instances as machine
+from jupyter_sky.clouds.gcp.driver import GcpDriver
+from jupyter_sky.clouds.provider import CloudProvider
+from tests.clouds.gcp_requests import (
     DAY,
     OWNER,
     ZONE,
-    birth,
     create,
     instance,
+    machine_config,
     order,
     trouble_of,
     until,
 )
-from tests.emulators.compute import Compute
+from tests.emulators.gce import Compute
 
 pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
@@ -145,7 +145,7 @@ def test_the_same_order_gets_the_same_zone_and_one_that_sells_it(
 
 
 def machines_sold() -> dict[str, set[str]]:
-    from tests.emulators.compute_world import sold
+    from tests.emulators.gce_state import sold
 
     return sold()[1]
 
@@ -246,7 +246,8 @@ def test_a_machine_of_that_name_that_is_not_ours_is_not_taken(
     next(item for item in items if item["key"] == machine.TOKEN)["value"] = "another"
     with_other_id = order(spot=True)
     assert (
-        trouble_of(lambda: driver.create(with_other_id, birth(), no_tick)).code == "alreadyExists"
+        trouble_of(lambda: driver.create(with_other_id, machine_config(), no_tick)).code
+        == "alreadyExists"
     )
 
 
@@ -268,7 +269,7 @@ def test_giving_up_is_heard_within_a_moment(compute: Compute, driver: GcpDriver)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        driver.create(order(), birth(), tick)
+        driver.create(order(), machine_config(), tick)
     gaps = [after - before for before, after in pairwise(beats)]
     assert sorted(gaps)[len(gaps) // 2] < 0.5
 

@@ -16,29 +16,29 @@ import pytest
 import requests
 from google.auth.exceptions import DefaultCredentialsError
 
-from jupyter_sky.clouds import gcp_errors
 from jupyter_sky.clouds.base import no_tick
-from jupyter_sky.clouds.gcp import GcpDriver
-from jupyter_sky.clouds.gcp_errors import TABLE, explain
-from tests.clouds.gcp_orders import (
+from jupyter_sky.clouds.gcp import errors
+from jupyter_sky.clouds.gcp.driver import GcpDriver
+from jupyter_sky.clouds.gcp.errors import TABLE, explain
+from tests.clouds.gcp_requests import (
     ZONE,
-    birth,
     create,
+    machine_config,
     order,
     trouble_of,
     use,
 )
-from tests.emulators import compute_errors
-from tests.emulators.compute import Compute
+from tests.emulators import gce_errors
+from tests.emulators.gce import Compute
 
 pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
 
 def _reached(code: str) -> str:
     """Where a code of the table comes from."""
-    if code in compute_errors.LATE:
+    if code in gce_errors.LATE:
         return "create"
-    return "list" if code in compute_errors.AT_ONCE else "token"
+    return "list" if code in gce_errors.AT_ONCE else "token"
 
 
 OWN_WORDS = {"clock", "no credentials", "no project", "wrong project", "page", "certificate"}
@@ -52,7 +52,7 @@ def test_every_code_of_the_table_is_known_over_the_wire(
     use(monkeypatch, shared.env())
     action = _reached(code)
     # google-auth asks again by itself: for a token, and with a new one
-    again = action == "token" or compute_errors.AT_ONCE.get(code, (0,))[0] == 401
+    again = action == "token" or gce_errors.AT_ONCE.get(code, (0,))[0] == 401
     shared.refuse(code, action=action, times=3 if again else 1)
     try:
         if action == "create":
@@ -159,7 +159,7 @@ def test_without_credentials_nobody_is_asked(
 
 def test_asking_what_is_configured_imports_no_sdk() -> None:
     code = (
-        "import sys, jupyter_sky.clouds.gcp as gcp; gcp.GcpDriver().configured(); "
+        "import sys, jupyter_sky.clouds.gcp.driver as gcp; gcp.GcpDriver().configured(); "
         "print([m for m in sys.modules if m.startswith('google.')])"
     )
     env = {**os.environ, "GOOGLE_APPLICATION_CREDENTIALS": "/nowhere.json"}
@@ -172,7 +172,7 @@ def test_what_cannot_be_is_told(shared: Compute, monkeypatch: pytest.MonkeyPatch
     driver = GcpDriver()
     gone = trouble_of(lambda: create(driver, "g-00000001", instance_type="n1-standard-3"))
     assert gone.cause == "invalid" and "n1-standard-3" in gone.message
-    large = birth("l-00000001", disk=70000)
+    large = machine_config("l-00000001", disk=70000)
     too_large = trouble_of(lambda: driver.create(order("l-00000001"), large, no_tick))
     assert too_large.cause == "invalid" and "70000" in too_large.message
     nowhere = trouble_of(lambda: create(driver, "z-00000001", zone="us-central9-a"))
@@ -260,7 +260,7 @@ def test_connections_that_break_or_hang_pass(
     assert trouble_of(driver.identify).cause == "transient"
     time.sleep(0.3)
     compute.slow("identify", 1.0)
-    monkeypatch.setitem(__import__("jupyter_sky.clouds.gcp_access").clouds.gcp_access.CALL_OPTIONS,
+    monkeypatch.setitem(__import__("jupyter_sky.clouds.gcp.clients").clouds.gcp_access.CALL_OPTIONS,
                         "timeout", 0.2)  # fmt: skip
     trouble = trouble_of(driver.identify)
     assert (trouble.cause, trouble.code) == ("transient", "timeout")
@@ -276,4 +276,4 @@ def test_errors_of_others_are_not_ours() -> None:
         assert cause in ("capacity", "quota", "permission", "invalid", "throttled",
                          "transient", "unknown")  # fmt: skip
         assert width in ("zone", "region", "family", "market")
-    assert gcp_errors.has_code(ValueError("x"), "gone") is False
+    assert errors.has_code(ValueError("x"), "gone") is False

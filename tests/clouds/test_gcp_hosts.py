@@ -11,25 +11,25 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import deletion
+from jupyter_sky.clouds import self_delete
 from jupyter_sky.clouds.base import no_tick
-from jupyter_sky.clouds.birth import NEXT_HOST_KEY
-from jupyter_sky.clouds.gcp import GcpDriver
-from jupyter_sky.clouds.records import installation_id
-from jupyter_sky.clouds.rented import CloudProvider
-from jupyter_sky.config import Sky
+from jupyter_sky.clouds.cloud_init import NEXT_HOST_KEY
+from jupyter_sky.clouds.gcp.driver import GcpDriver
+from jupyter_sky.clouds.launch_records import installation_id
+from jupyter_sky.clouds.provider import CloudProvider
+from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyPermission
-from tests.clouds.born import needs_isolation
-from tests.clouds.gcp_orders import (
+from tests.clouds.gcp_requests import (
     OWNER,
     ZONE,
-    birth,
+    machine_config,
     order,
     until,
     use,
 )
-from tests.emulators.compute import Compute
+from tests.clouds.launched_machine import needs_isolation
 from tests.emulators.fleet import Fleet
+from tests.emulators.gce import Compute
 from tests.emulators.loopback import loopback
 
 pytest_plugins = ["tests.clouds.gcp_fixtures"]
@@ -52,7 +52,7 @@ def test_machines_are_real_hosts_that_are_reached_taken_back_and_power_themselve
     keys = {"ed25519_private": (tmp_path / "host").read_text(), "ed25519_public": theirs}
     user = {"name": "sky", "shell": "/bin/bash", "ssh_authorized_keys": [public]}
     document = "#cloud-config\n" + json.dumps({"ssh_keys": keys, "users": [user]})
-    born = replace(birth("real-00000001"), user_data=document, public_key=public)
+    born = replace(machine_config("real-00000001"), user_data=document, public_key=public)
     with Fleet() as fleet:
         compute = Compute(fleet, boot=0.02)
         use(monkeypatch, compute.env())
@@ -98,7 +98,7 @@ def real(
         monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
         monkeypatch.setenv("SKY_LOGIN", fleet.user or "sky")
         monkeypatch.setenv("SKY_GCP_SERVICE_ACCOUNT", "default")
-        monkeypatch.setattr(deletion, "RETRY_DELAYS", (0.1, 0.1, 0.1, 0.1))
+        monkeypatch.setattr(self_delete, "RETRY_DELAYS", (0.1, 0.1, 0.1, 0.1))
         yield compute
         compute.close()
         Sky.clear_instance()

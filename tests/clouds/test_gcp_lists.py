@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.clouds import gcp_machine as machine
 from jupyter_sky.clouds.base import TAGS, no_tick
-from jupyter_sky.clouds.gcp import GcpDriver
-from tests.clouds.gcp_orders import (
+from jupyter_sky.clouds.gcp import instances as machine
+from jupyter_sky.clouds.gcp.driver import GcpDriver
+from tests.clouds.gcp_requests import (
     DAY,
     OWNER,
     ZONE,
-    birth,
     create,
     instance,
+    machine_config,
     order,
     trouble_of,
     until,
 )
-from tests.emulators import compute_bodies, compute_lists
-from tests.emulators.compute import Compute
+from tests.emulators import gce_lists, gce_validation
+from tests.emulators.gce import Compute
 
 pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
@@ -37,7 +37,7 @@ def test_listing_reads_all_pages_of_ours_and_nothing_else(
     ours += create(driver, "b-00000001", zone="europe-west4-b", region="europe-west4")
     theirs = driver.create(
         order("c-00000001", owner="bob-1234abcd"),
-        birth("c-00000001", owner="bob-1234abcd"),
+        machine_config("c-00000001", owner="bob-1234abcd"),
         no_tick,
     )
     stranger = json.loads(json.dumps(instance(compute, theirs[0].id)))
@@ -67,7 +67,7 @@ def test_listing_reads_all_pages_of_ours_and_nothing_else(
 def test_any_owner_and_token_come_back_as_they_were(
     compute: Compute, driver: GcpDriver, owner: str, token: str
 ) -> None:
-    made = driver.create(order(token, owner=owner), birth(token, owner=owner), no_tick)
+    made = driver.create(order(token, owner=owner), machine_config(token, owner=owner), no_tick)
     found = driver.machines(owner=owner, token=token)
     assert [(m.owner, m.token, m.cluster) for m in found] == [
         (owner, token, token.rpartition("-")[0])
@@ -82,8 +82,8 @@ def test_names_fit_and_stay_apart() -> None:
     stems = [machine.resource_prefix(token) for token in tokens]
     assert len(set(stems)) == len(tokens)
     for each in stems:
-        assert compute_bodies.NAME.fullmatch(f"{each}-9999"), each
-        assert compute_bodies.NAME.fullmatch(each), each
+        assert gce_validation.NAME.fullmatch(f"{each}-9999"), each
+        assert gce_validation.NAME.fullmatch(each), each
 
 
 def test_a_zone_that_does_not_answer_is_not_taken_for_an_empty_one(
@@ -92,12 +92,12 @@ def test_a_zone_that_does_not_answer_is_not_taken_for_an_empty_one(
     create(driver)
 
     def partial(*given: Any) -> dict[str, Any]:
-        answer = compute_lists.aggregated(*given)
+        answer = gce_lists.aggregated(*given)
         warning = {"code": "UNREACHABLE", "message": "The zone is unreachable."}
         answer["items"][f"zones/{ZONE}"] = {"warning": warning}
         return answer
 
-    monkeypatch.setattr("tests.emulators.compute.aggregated", partial)
+    monkeypatch.setattr("tests.emulators.gce.aggregated", partial)
     trouble = trouble_of(lambda: driver.machines(owner=OWNER))
     assert trouble.cause == "transient" and ZONE in trouble.message
 
@@ -127,7 +127,9 @@ def test_a_machine_that_was_taken_back_says_so(compute: Compute, driver: GcpDriv
 
 
 def test_a_machine_whose_lease_has_ended_says_so(compute: Compute, driver: GcpDriver) -> None:
-    over = replace(birth(), tags=birth().tags | {TAGS[4]: str(int(time.time()) - 5)})
+    over = replace(
+        machine_config(), tags=machine_config().tags | {TAGS[4]: str(int(time.time()) - 5)}
+    )
     made = driver.create(order(), over, no_tick)
     compute.expire(time.time() + 4 * DAY)
     (seen,) = driver.describe([made[0].id])

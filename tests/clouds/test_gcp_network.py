@@ -6,20 +6,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jupyter_sky.clouds import gcp_machine as machine
 from jupyter_sky.clouds.base import no_tick
-from jupyter_sky.clouds.gcp import GcpDriver
-from tests.clouds.gcp_orders import (
+from jupyter_sky.clouds.gcp import instances as machine
+from jupyter_sky.clouds.gcp.driver import GcpDriver
+from tests.clouds.gcp_requests import (
     OWNER,
     ZONE,
-    birth,
     create,
     instance,
+    machine_config,
     order,
     trouble_of,
     until,
 )
-from tests.emulators.compute import Compute
+from tests.emulators.gce import Compute
 
 pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
@@ -29,15 +29,15 @@ def test_port_22_and_the_nodes_of_one_cluster_are_all_that_is_open(
 ) -> None:
     two, one = create(driver, "two-00000001", nodes=2), create(driver, "one-00000001")
     rules = {name: dict(rule) for name, rule in compute.world.firewalls.items()}
-    assert set(rules) == {machine.ssh_rule_name(birth()), "two-00000001"}
-    ssh = rules[machine.ssh_rule_name(birth())]
+    assert set(rules) == {machine.ssh_rule_name(machine_config()), "two-00000001"}
+    ssh = rules[machine.ssh_rule_name(machine_config())]
     assert ssh["sourceRanges"] == ["0.0.0.0/0"]
     assert ssh["allowed"] == [{"IPProtocol": "tcp", "ports": ["22"]}]
     inside = compute.world.ingress(instance(compute, two[0].id))
     assert ("0.0.0.0/0", 22) in inside
     assert {rule for rule in inside if rule[1] == 0} == {(f"{m.private}/32", 0) for m in two}
     assert compute.world.ingress(instance(compute, one[0].id)) == [("0.0.0.0/0", 22)]
-    narrow = birth("far-00000001", ssh_from=("203.0.113.0/24", "198.51.100.7/32"))
+    narrow = machine_config("far-00000001", ssh_from=("203.0.113.0/24", "198.51.100.7/32"))
     far = driver.create(order("far-00000001"), narrow, no_tick)
     assert compute.world.ingress(instance(compute, far[0].id)) == [
         ("203.0.113.0/24", 22),
@@ -87,7 +87,7 @@ def test_leftovers_are_found_once_they_are_old(
         compute.world.instances[disk]["disks"][0]["autoDelete"] = False
     compute.world._gone((ZONE, "train-3f2a91c0-0"))
     assert driver.delete_unused_resources(OWNER) == []  # young: it may be about to be used
-    monkeypatch.setattr("jupyter_sky.clouds.gcp_network.YOUNG_SECONDS", -60.0)
+    monkeypatch.setattr("jupyter_sky.clouds.gcp.network.LAUNCH_GRACE_SECONDS", -60.0)
     assert driver.delete_unused_resources("bob-1234abcd") == []
     assert driver.delete_unused_resources(OWNER, ["europe-west4"]) == []
     assert driver.delete_unused_resources(OWNER) == [f"disk {made[0].id}"]

@@ -1,4 +1,4 @@
-"""A machine is ended whatever goes wrong while its journal is brought home."""
+"""A machine is ended whatever goes wrong while its journal is copied."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import pytest
 
 from jupyter_sky.clouds import LaunchRequest, get, journals
 from jupyter_sky.clouds.base import Machine
-from jupyter_sky.clouds.keeper import Slot
-from jupyter_sky.clouds.rented import CloudProvider, launch_records
-from jupyter_sky.config import Sky
-from jupyter_sky.engines.journal import Journal
+from jupyter_sky.clouds.provider import CloudProvider, launch_records
+from jupyter_sky.clouds.ssh_slot import Slot
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.engines.controller.journal import Journal
 from jupyter_sky.errors import SkyUnreachable
+from jupyter_sky.remote.ssh import Address
 from jupyter_sky.resources import Resources
-from jupyter_sky.ssh import Address
-from tests.clouds.gcp_orders import order as gcp_order
-from tests.emulators.compute import Compute
+from tests.clouds.gcp_requests import order as gcp_order
+from tests.emulators.gce import Compute
 from tests.emulators.hosts import USABLE, SshHost
 
 pytest_plugins = ["tests.clouds.gcp_fixtures"]
@@ -97,7 +97,7 @@ def test_machine_ends_though_its_journal_cannot_be_had(
     error: BaseException,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from jupyter_sky.clouds.gcp import GcpDriver
+    from jupyter_sky.clouds.gcp.driver import GcpDriver
 
     def fail(*_: object, **__: object) -> None:
         raise error
@@ -126,7 +126,7 @@ def test_machine_ends_though_its_journal_cannot_be_had(
 def test_machine_ends_though_the_note_of_it_is_damaged(
     compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: object
 ) -> None:
-    from jupyter_sky.clouds.gcp import GcpDriver
+    from jupyter_sky.clouds.gcp.driver import GcpDriver
 
     monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
     cloud = CloudProvider(GcpDriver())
@@ -198,8 +198,8 @@ def test_slot_is_given_back_whatever_comes_as_its_journal(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(journals, "SECONDS", 2.0, raising=False)
-    monkeypatch.setattr(journals, "MOST_BYTES", 10**6, raising=False)
+    monkeypatch.setattr(journals, "TRANSFER_SECONDS", 2.0, raising=False)
+    monkeypatch.setattr(journals, "MAX_BYTES", 10**6, raising=False)
     machine = launched()
     fake = tools / "tar"
     sent = [("run.jsonl", LINE.encode()), ("../../evil", b"x")]

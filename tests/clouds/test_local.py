@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky import processes
 from jupyter_sky.clouds import LaunchRequest, get
 from jupyter_sky.clouds.local import _environment, machine_size
-from jupyter_sky.config import Sky
+from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyUnreachable
 from jupyter_sky.provisioner import uninterruptible
+from jupyter_sky.remote import processes
 from jupyter_sky.resources import Resources
 from tests.conftest import Notebook, part, processes_of, wait_until
 
@@ -94,7 +94,7 @@ def test_describe_terminate_and_mine(root: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_process_that_has_its_number_now_is_not_the_guardian(root: Path) -> None:
     ids = [machine.id for machine in cloud.launch(order())]
     other = processes.identity() | {"born": 1.0}
-    (root / "train-1" / "guardian.json").write_text(json.dumps(other))
+    (root / "train-1" / "supervisor.json").write_text(json.dumps(other))
     assert [m.state for m in cloud.describe(ids)] == ["ended"]
     cloud.terminate(ids)  # and lives on
 
@@ -115,7 +115,7 @@ def test_pid_of_another_boot_is_never_signalled(root: Path, record: dict) -> Non
     victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         ids = [machine.id for machine in cloud.launch(order())]
-        path = root / "train-1" / "guardian.json"
+        path = root / "train-1" / "supervisor.json"
         path.write_text(json.dumps(processes.identity(victim.pid) | record))
         old = time.time() - 600
         os.utime(path, (old, old))
@@ -129,7 +129,7 @@ def test_pid_of_another_boot_is_never_signalled(root: Path, record: dict) -> Non
 
 def test_cluster_on_another_machine_runs_while_it_shows_signs_of_life(root: Path) -> None:
     ids = [machine.id for machine in cloud.launch(order())]
-    path = root / "train-1" / "guardian.json"
+    path = root / "train-1" / "supervisor.json"
     elsewhere = processes.identity() | {"boot": "of another machine", "host": "node-7"}
     path.write_text(json.dumps(elsewhere))
     assert [m.state for m in cloud.describe(ids)] == ["running"]
@@ -197,7 +197,7 @@ def test_the_cpus_asked_for_are_all_there_are(fresh) -> None:
     # what is on disk is for this user alone
     (book_of,) = (fresh.data / "local").iterdir()
     found = [path for path in book_of.rglob("*") if "work" not in path.parts]
-    assert {"client.json", "engine.json", "machine.json", "config.json", "guardian.json"} <= {
+    assert {"client.json", "engine.json", "machine.json", "config.json", "supervisor.json"} <= {
         path.name for path in found
     }
     for path in [fresh.data, fresh.data / "local", book_of, book_of / "security"]:

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky import ssh
-from jupyter_sky.clouds import birth, keeper, machine_lease
-from jupyter_sky.clouds.keeper import Slot
-from tests.clouds.born import OPEN, WAIT, Born, Keys, needs_isolation, until
+from jupyter_sky.clouds import cloud_init, machine_lease, ssh_slot
+from jupyter_sky.clouds.ssh_slot import Slot
+from jupyter_sky.remote import ssh
+from tests.clouds.launched_machine import OPEN, WAIT, Keys, LaunchedMachine, needs_isolation, until
 from tests.emulators.fleet import Fleet, Host
 from tests.emulators.hosts import USABLE, keygen
 
 needs_ssh = pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
-SILENCE, LEASE = 300, 7200
+HEARTBEAT_TIMEOUT, LEASE = 300, 7200
 
 
 class Script:
@@ -31,7 +31,9 @@ class Script:
         self.folder = folder
         self.process: subprocess.Popen[str] | None = None
         self.set(up=20, clock=1_000_000)
-        (file, *_) = machine_lease.lease_files("root", lease=lease, silence=SILENCE, ending=ending)
+        (file, *_) = machine_lease.lease_files(
+            "root", lease=lease, heartbeat_timeout=HEARTBEAT_TIMEOUT, ending=ending
+        )
         text = file["content"]
         for there, here in {
             "/run/": f"{folder}/run/",
@@ -115,12 +117,12 @@ def test_lease_ends_machine_that_is_in_use(script: Script) -> None:
     assert script.ends()
 
 
-def test_silence_ends_machine(script: Script) -> None:
+def test_missing_heartbeat_ends_machine(script: Script) -> None:
     script.start()
     script.renew(20)
-    script.set(20 + SILENCE)
+    script.set(20 + HEARTBEAT_TIMEOUT)
     assert script.is_up()
-    script.set(21 + SILENCE)
+    script.set(21 + HEARTBEAT_TIMEOUT)
     assert script.ends()
 
 
@@ -139,14 +141,14 @@ def test_machine_that_no_cluster_begins_on_ends(script: Script) -> None:
     assert script.ends()
 
 
-def test_restart_ends_machine_within_silence(script: Script) -> None:
+def test_restart_ends_machine_within_heartbeat_timeout(script: Script) -> None:
     script.start()
     script.renew(20)
     assert script.begun
     script.restart(up=5, clock=1_000_100)
-    script.set(5 + SILENCE)
+    script.set(5 + HEARTBEAT_TIMEOUT)
     assert script.is_up()
-    script.set(6 + SILENCE)
+    script.set(6 + HEARTBEAT_TIMEOUT)
     assert script.ends()
 
 
@@ -212,7 +214,7 @@ def test_odd_renewal_counts_as_none(script: Script, renewed: str) -> None:
     script.renew(20)
     script.renew(renewed)
     assert script.is_up()
-    script.set(21 + SILENCE)
+    script.set(21 + HEARTBEAT_TIMEOUT)
     assert script.ends()
 
 
@@ -224,7 +226,7 @@ def test_damaged_note_of_lease_is_not_believed(script: Script, text: str) -> Non
     script.restart(up=5, clock=1_000_000)
     assert script.is_up()
     script.renew(5)
-    script.set(6 + SILENCE)
+    script.set(6 + HEARTBEAT_TIMEOUT)
     assert script.ends()
 
 
@@ -249,14 +251,14 @@ def test_only_root_reaches_the_machines_identity(script: Script) -> None:
 
 @pytest.mark.slow
 def test_who_renews_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jupyter_sky.engines import lease
+    from jupyter_sky.engines.node import keepalive
 
     made = Script(tmp_path)
     made.text = made.text.replace(f"{tmp_path}/uptime", "/proc/uptime").replace("=300", "=1")
-    monkeypatch.setenv("JUPYTER_SKY_LEASE", str(tmp_path / "run/jupyter-sky"))
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
+    monkeypatch.setenv("JUPYTER_SKY_KEEPALIVE", str(tmp_path / "run/jupyter-sky"))
+    monkeypatch.setattr(keepalive, "RENEW_SECONDS", 0.2)
     made.start()
-    held, last = lease.KeepAlive(), time.monotonic() + 4
+    held, last = keepalive.KeepAlive(), time.monotonic() + 4
     while time.monotonic() < last:
         held.renew()
         time.sleep(0.05)
@@ -267,7 +269,7 @@ def test_who_renews_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_emulated_machines_write_nothing_of_this_machine() -> None:
     from tests.emulators import machine
 
-    terms = {"lease": 3600.0, "silence": 3.0, "ending": ""}
+    terms = {"lease": 3600.0, "heartbeat_timeout": 3.0, "ending": ""}
     files = machine_lease.lease_files("root", **terms) + machine_lease.lease_files("ada", **terms)
     text = "\n".join(f"{file['path']}\n{file['content']}" for file in files)
     mapped = machine._ELSEWHERE.sub("BELOW/", text)
@@ -278,7 +280,7 @@ def test_emulated_machines_write_nothing_of_this_machine() -> None:
 
 # -- machines that are restarted -----------------------------------------------------------------
 
-RENEW = 'cd "${JUPYTER_SKY_LEASE:-/run/jupyter-sky}" && cut -d. -f1 /proc/uptime >renewed'
+RENEW = 'cd "${JUPYTER_SKY_KEEPALIVE:-/run/jupyter-sky}" && cut -d. -f1 /proc/uptime >renewed'
 Rented = Callable[..., tuple[Host, ssh.Address, "queue.Queue[str]"]]
 
 
@@ -286,12 +288,12 @@ Rented = Callable[..., tuple[Host, ssh.Address, "queue.Queue[str]"]]
 def rented(fleet: Fleet, keys: Keys) -> Rented:
     """Rent a machine as a cloud does, with a lease of its own."""
 
-    def rent(lease: float = 3600.0, silence: float = 3.0, ending: str = "") -> object:
+    def rent(lease: float = 3600.0, heartbeat_timeout: float = 3.0, ending: str = "") -> object:
         user, ends = fleet.user or "ada", queue.Queue[str]()
         public = keys.public(keys.host)
         secret = keys.host.read_text()
-        terms = {"lease": lease, "silence": silence, "ending": ending}
-        text = birth.render_user_data(user, keys.public(keys.user), secret, public, **terms)
+        terms = {"lease": lease, "heartbeat_timeout": heartbeat_timeout, "ending": ending}
+        text = cloud_init.render_user_data(user, keys.public(keys.user), secret, public, **terms)
         host = fleet.launch("n", text, ingress=OPEN, on_end=ends.put)
         assert host.booted(WAIT), host.console()
         return host, keys.address(host, user), ends
@@ -307,7 +309,7 @@ def _begin(host: Host, address: ssh.Address) -> None:
 
 @needs_ssh
 @pytest.mark.slow
-def test_restarted_machine_ends_within_silence(rented: Rented) -> None:
+def test_restarted_machine_ends_within_heartbeat_timeout(rented: Rented) -> None:
     host, address, ends = rented()
     _begin(host, address)
     before = {process.pid for process in host.processes()}
@@ -323,7 +325,7 @@ def test_restarted_machine_ends_within_silence(rented: Rented) -> None:
 @pytest.mark.slow
 def test_restarted_machine_keeps_its_lease(rented: Rented) -> None:
     begun = time.monotonic()
-    host, _, ends = rented(lease=9.0, silence=600.0, ending="true")
+    host, _, ends = rented(lease=9.0, heartbeat_timeout=600.0, ending="true")
     for _ in range(2):
         time.sleep(2)
         host.reboot()
@@ -355,20 +357,24 @@ def test_lease_that_is_killed_is_started_again(rented: Rented) -> None:
 def test_host_key_of_user_data_is_of_no_use_later(
     rented: Rented, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host, first, _ = rented(lease=1e6, silence=600.0)
-    for name in ("host", birth.NEXT_HOST_KEY):
+    host, first, _ = rented(lease=1e6, heartbeat_timeout=600.0)
+    for name in ("host", cloud_init.NEXT_HOST_KEY):
         keygen(tmp_path / name)
     public = " ".join(ssh.read_known_hosts(first, Path(first.known_hosts)).split()[:3]) + "\n"
     (tmp_path / "host.pub").write_text(public.partition(" ")[2])
     known = tmp_path / "known_hosts"
     address = replace(first, known_hosts=str(known))
-    known.write_text(public + birth._known_hosts_line(first, tmp_path / birth.NEXT_HOST_KEY))
-    secret = birth.read_next_host_key(tmp_path)
-    node = keeper.acquire_slot(Slot(0, "t.0", "n", address), {}, secret)
-    monkeypatch.setattr(birth, "SETTLE_SECONDS", WAIT)
-    assert birth.await_host_key_rotation(tmp_path, [address]), host.console()
-    assert known.read_text() == birth._known_hosts_line(first, tmp_path / birth.NEXT_HOST_KEY)
-    assert birth.read_next_host_key(tmp_path) == "", "it is the machine's alone"
+    known.write_text(
+        public + cloud_init._known_hosts_line(first, tmp_path / cloud_init.NEXT_HOST_KEY)
+    )
+    secret = cloud_init.read_next_host_key(tmp_path)
+    node = ssh_slot.acquire_slot(Slot(0, "t.0", "n", address), {}, secret)
+    monkeypatch.setattr(cloud_init, "KEY_ROTATION_SECONDS", WAIT)
+    assert cloud_init.await_host_key_rotation(tmp_path, [address]), host.console()
+    assert known.read_text() == cloud_init._known_hosts_line(
+        first, tmp_path / cloud_init.NEXT_HOST_KEY
+    )
+    assert cloud_init.read_next_host_key(tmp_path) == "", "it is the machine's alone"
     assert ssh.run(replace(address, port=address.port), ":").code == 0
     runtime = [path for path in ssh.runtime_dir().glob("c-*")]
     for path in runtime:  # connections that were made with the first key
@@ -383,8 +389,8 @@ def test_host_key_of_user_data_is_of_no_use_later(
 @needs_ssh
 @pytest.mark.slow
 def test_odd_host_key_is_not_installed(rented: Rented) -> None:
-    host, address, _ = rented(silence=600.0)
-    keeper.acquire_slot(Slot(0, "t.0", "n", address), {}, "no key at all")
+    host, address, _ = rented(heartbeat_timeout=600.0)
+    ssh_slot.acquire_slot(Slot(0, "t.0", "n", address), {}, "no key at all")
     base = "$HOME/.cache/jupyter_sky/host_key"
     until(lambda: ssh.run(address, f"[ -e {base} ]").code == 1)
     host.reboot()
@@ -394,10 +400,10 @@ def test_odd_host_key_is_not_installed(rented: Rented) -> None:
 @needs_isolation
 @pytest.mark.slow
 def test_machine_without_systemd_starts_its_lease_at_each_boot(isolated: Fleet, keys: Keys) -> None:
-    terms = {"lease": 3600.0, "silence": 3.0, "ending": ""}
+    terms = {"lease": 3600.0, "heartbeat_timeout": 3.0, "ending": ""}
     files = machine_lease.lease_files("ada", **terms)
     document = {"write_files": files, "bootcmd": ["rm -f /usr/bin/systemctl /usr/sbin/systemctl"]}
-    born = Born(isolated, keys, document=document)
+    born = LaunchedMachine(isolated, keys, document=document)
     assert born.host.booted(WAIT)
     assert "cannot" not in born.host.console()
     until(lambda: ssh.run(born.address, RENEW).code == 0)

@@ -10,11 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jupyter_sky import ssh
-from jupyter_sky.clouds import LaunchRequest, get, keeper
-from jupyter_sky.clouds.keeper import Slot
-from jupyter_sky.config import Sky
-from jupyter_sky.provisioner import bootstrap, remote
+from jupyter_sky.clouds import LaunchRequest, get, ssh_slot
+from jupyter_sky.clouds.ssh_slot import Slot
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.provisioner import bootstrap, ssh_launch
+from jupyter_sky.remote import ssh
 from jupyter_sky.resources import Resources
 from tests.conftest import wait_until
 from tests.emulators.hosts import USABLE, SshHost
@@ -110,11 +110,13 @@ def test_no_argument_holds_a_secret_while_a_cluster_begins(
     offer = cloud.offers(Resources())[0]
     machines = cloud.launch(LaunchRequest("t", "train", offer, Resources(), 60.0, "me", "a.ipynb"))
     (node,) = cloud.nodes(machines)
-    order = remote._start_command(node, "jupyter_sky.engines.head", {"cluster": "train"})
+    order = ssh_launch._start_command(
+        node, "jupyter_sky.engines.controller.controller", {"cluster": "train"}
+    )
     bootstrap.prepare([replace(node, ready=True)], lambda what: None, {0: order})
     wait_until(lambda: not host.taken(), 20)  # no environment is there: it has ended at once
-    keeper.release_slots([node])
+    ssh_slot.release_slots([node])
     seen = watch.stop()
-    assert any("keeper" in words for words in seen)
+    assert any("slot-agent" in words for words in seen)
     assert not [words for words in seen if SECRET in words]
     Sky.clear_instance()

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.clouds import LaunchRequest, get, keeper, ssh
-from jupyter_sky.config import Sky
+from jupyter_sky.clouds import LaunchRequest, get, ssh, ssh_slot
+from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
 from jupyter_sky.provisioner import bootstrap
 from jupyter_sky.resources import Resources
-from tests.clouds.born import Born, Keys, needs_isolation
+from tests.clouds.launched_machine import Keys, LaunchedMachine, needs_isolation
 from tests.conftest import wait_until
 from tests.emulators.fleet import Fleet
 from tests.emulators.hosts import USABLE, SshHost
@@ -140,7 +140,7 @@ def test_slots_are_spread_and_all_or_none(host: SshHost, pool: Callable[..., Non
 def test_a_slot_that_nobody_goes_on_with_is_given_back(
     host: SshHost, pool: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "BOOT_SECONDS", 1)
+    monkeypatch.setattr(ssh_slot, "CLAIM_SECONDS", 1)
     pool(host.toml("box"))
     (machine,) = cloud.launch(order("forgotten"))
     assert host.taken()
@@ -164,7 +164,7 @@ def test_what_a_power_cut_has_left_is_swept(host: SshHost, pool: Callable[..., N
 def test_restarted_host_is_free_and_says_so(pool: Callable[..., None], tmp_path: Path) -> None:
     keys = Keys(tmp_path)
     with Fleet(isolated=True) as fleet:
-        born = Born(fleet, keys, document={"ssh_pwauth": False})
+        born = LaunchedMachine(fleet, keys, document={"ssh_pwauth": False})
         assert born.host.ready(20), born.host.console()
         key = keys.public(keys.host)
         table = {"key": str(keys.user), "vcpus": 2, "memory": 4, "host_key": key}
@@ -227,15 +227,15 @@ def test_a_host_that_is_away_is_not_said_to_have_ended(pool: Callable[..., None]
 
 
 @pytest.fixture
-def taken(host: SshHost, pool: Callable[..., None]) -> Iterator[Callable[..., keeper.Slot]]:
-    def take(**settings: object) -> keeper.Slot:
+def taken(host: SshHost, pool: Callable[..., None]) -> Iterator[Callable[..., ssh_slot.Slot]]:
+    def take(**settings: object) -> ssh_slot.Slot:
         pool(host.toml("box", **settings))
         return cloud.nodes(cloud.launch(order(f"boot-{time.monotonic_ns()}")))[0]
 
     yield take
 
 
-def test_no_python_there(taken: Callable[..., keeper.Slot], tmp_path: Path) -> None:
+def test_no_python_there(taken: Callable[..., ssh_slot.Slot], tmp_path: Path) -> None:
     for name in "cat chmod cut getconf ln mkdir mv rm tar touch".split():
         (tmp_path / name).symlink_to(shutil.which(name) or name)
     never = {"UV_PYTHON_PREFERENCE": "only-managed", "UV_PYTHON_DOWNLOADS": "never"}
@@ -243,22 +243,24 @@ def test_no_python_there(taken: Callable[..., keeper.Slot], tmp_path: Path) -> N
     with pytest.raises(SkyBootstrapError, match="that of this notebook, is not there") as raised:
         bootstrap.prepare([node], lambda what: None)
     assert "python = " in str(raised.value)
-    keeper.release_slots([node])
+    ssh_slot.release_slots([node])
     node = taken(python="/usr/bin/false")
     with pytest.raises(SkyBootstrapError, match="is not there and cannot be had"):
         bootstrap.prepare([node], lambda what: None)
 
 
-def test_a_full_disk(taken: Callable[..., keeper.Slot]) -> None:
+def test_a_full_disk(taken: Callable[..., ssh_slot.Slot]) -> None:
     node = replace(taken(packages=["a-new-environment"]), free=1000)
     with pytest.raises(SkyBootstrapError, match="the disk is full: 1 MB are free"):
         bootstrap.prepare([node], lambda what: None)
-    full = keeper.slot_error(node, "packages cannot be installed", "write: No space left on device")
+    full = ssh_slot.slot_error(
+        node, "packages cannot be installed", "write: No space left on device"
+    )
     assert "the disk is full" in full.message and full.hint
 
 
 def test_a_host_without_an_index_gets_all_through_the_connection(
-    taken: Callable[..., keeper.Slot],
+    taken: Callable[..., ssh_slot.Slot],
 ) -> None:
     said: list[str] = []
     node = taken(offline=True)
@@ -266,13 +268,13 @@ def test_a_host_without_an_index_gets_all_through_the_connection(
     assert "Python and packages" in said and "packages" not in said
     assert Path(node.engine_python).is_relative_to(node.base)
     again: list[str] = []
-    second = keeper.acquire_slot(node, {})
+    second = ssh_slot.acquire_slot(node, {})
     bootstrap.prepare([second], again.append)
     assert second.engine_python == node.engine_python
     assert not any(again), "the second time it is there"
 
 
-def test_a_package_that_does_not_exist(taken: Callable[..., keeper.Slot]) -> None:
+def test_a_package_that_does_not_exist(taken: Callable[..., ssh_slot.Slot]) -> None:
     node = taken(packages=["./no-such-folder-of-a-package"])
     with pytest.raises(SkyBootstrapError, match="packages cannot be installed"):
         bootstrap.prepare([node], lambda what: None)

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
-from .arm_bodies import Refused
+from .arm_errors import words
 from .arm_resources import refused
 from .arm_state import State, action_of, kind_of
-from .arm_words import words
+from .arm_validation import Refused
 from .entra import CLIENT, EXPIRED, SECRET, TENANT, Entra
-from .scripted import Script, Scripted
+from .fault_injection import Script, Scripted
 from .server import Request, Response, _authority
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"

@@ -12,9 +12,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from .arm_bodies import Refused, check_machine
 from .arm_resources import Error, Resources, group_of, last, type_of
-from .bills import Bills
+from .arm_validation import Refused, check_machine
+from .provider_billing import Bills
 from .server import Request, Response
 
 

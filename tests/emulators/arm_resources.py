@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from .arm_bodies import Refused
-from .arm_words import words
+from .arm_errors import words
+from .arm_validation import Refused
 from .server import Response
 
 Error = dict[str, str]

@@ -9,9 +9,9 @@ import uuid
 from datetime import datetime
 from typing import Any
 
-from .arm_bodies import Refused, check
 from .arm_machines import Machines
 from .arm_resources import Error, group_of, refused, type_of
+from .arm_validation import Refused, check
 from .server import Request, Response
 
 SLOW = {"virtualnetworks", "networksecuritygroups", "virtualmachines"}

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .ec2_account import Account
-from .ec2_refusals import error, nobody, scope, stranger
-from .scripted import Script, Scripted
+from .ec2_errors import error, nobody, scope, stranger
+from .fault_injection import Script, Scripted
 from .server import Request, Response, _authority
 
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from .bills import Bills
+from .ec2_errors import error, parameter
 from .ec2_moto import IMAGES, moto
-from .ec2_refusals import error, parameter
+from .provider_billing import Bills
 from .server import Request, Response
 
 REGIONS = (
@@ -390,5 +390,5 @@ class Account:
         when = datetime.fromisoformat(f"{text[1] if text else ''}+00:00").timestamp()
         if now is not None:
             return when <= now
-        born = schedule.creation_date
-        return born + (when - born) * self.minute / 60 <= time.time()
+        created = schedule.creation_date
+        return created + (when - created) * self.minute / 60 <= time.time()

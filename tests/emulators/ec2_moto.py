@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
-from .ec2_refusals import error
+from .ec2_errors import error
 from .server import Request, Response
 
 MOST_GIB = {"gp3": 65536, "gp2": 16384}

@@ -9,8 +9,8 @@ import uuid
 from typing import Any
 from urllib.parse import urlsplit
 
+from .arm_errors import ENTRA
 from .arm_resources import refused
-from .arm_words import ENTRA
 from .server import Request, Response
 
 TENANT = "72f988bf-86f1-41af-91ab-2d7cd011db47"

@@ -1,6 +1,6 @@
 """Machines that a cloud's emulator rents out: real ones to whoever reaches them by SSH.
 
-Each is born as a cloud's machine is: from a document for cloud-init, with an address of its own, a
+Each starts as a cloud's machine does: from a document for cloud-init, with an address of its own, a
 firewall, a console and a metadata service. Two ways to have one, behind one interface:
 
 - isolated (root on Linux): namespaces of its own for processes, mounts, network and name; its files
@@ -28,7 +28,7 @@ from typing import Any
 
 from .host import Host, Rule
 from .hosts import SSHD, free_port
-from .switch import Switch
+from .network_switch import Switch
 
 __all__ = ["Fleet", "Host", "Rule", "isolation_works", "scratch"]
 

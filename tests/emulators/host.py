@@ -20,7 +20,7 @@ import psutil
 
 from .cpus import Cpus
 from .hosts import answers, plays
-from .switch import Switch
+from .network_switch import Switch
 
 Rule = tuple[str, int]
 """Who may reach what: a network (CIDR) and a TCP port, 0 for every port and protocol."""
@@ -161,7 +161,7 @@ class Host:
         return found
 
     def part(self, name: str) -> list[psutil.Process]:
-        """Live processes of one part: ``guardian``, ``head``, ``gate``, ``nurse``, ``engine``."""
+        """Live processes of one part: ``supervisor``, ``controller``, ``tunnel_server``, ``node_agent``, ``engine``."""
         return [process for process in self.processes() if plays(process, name)]
 
     def root(self, script: str, *words: str) -> str:
@@ -199,11 +199,11 @@ class Host:
             self._obeyed.notify_all()
 
     def _live(self) -> None:
-        """Follow it from birth to end."""
+        """Follow it from its boot to its end."""
         for event in self._events():
             match event["event"]:
-                case "born":
-                    self._born(event["pid"])
+                case "booting":
+                    self._on_boot(event["pid"])
                 case "done":
                     self._carried_out(event["number"])
                 case "up":
@@ -238,7 +238,7 @@ class Host:
             for line in lines:
                 yield json.loads(line)
 
-    def _born(self, pid: int) -> None:
+    def _on_boot(self, pid: int) -> None:
         with self._changing, contextlib.suppress(ProcessLookupError):
             self._first = os.pidfd_open(pid)
             if self._reason:
@@ -253,7 +253,7 @@ class Host:
             self._end("crashed")
 
     def _end(self, reason: str) -> None:
-        """Cut its power now, or as soon as it is born."""
+        """Cut its power now, or as soon as it boots."""
         with self._changing:
             self._reason = self._reason or reason
             self._cut()

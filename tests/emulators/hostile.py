@@ -15,8 +15,8 @@ from typing import Any
 import zmq
 
 from jupyter_sky.offers import Offer
-from jupyter_sky.processes import identity
-from jupyter_sky.store import ClusterRow, RunRow, Store
+from jupyter_sky.remote.processes import identity
+from jupyter_sky.store.store import ClusterRow, RunRow, Store
 
 KEY = b"k"
 PORTS = "registration control mux task iopub notification broadcast".split()
@@ -64,7 +64,7 @@ def prepare(
     data: Path,
     port: int,
     client: dict[str, Any] | None = None,
-    guardian: dict[str, Any] | None = None,
+    supervisor: dict[str, Any] | None = None,
     name: str = "x",
     run: str = "r1",
     link: dict[str, Any] | None = None,
@@ -78,7 +78,7 @@ def prepare(
         Where its controller listens.
     client
         What its connection file says otherwise.
-    guardian
+    supervisor
         Identity of the process that keeps it up, this one unless given.
     link
         Record of a head node elsewhere, in place of a connection file.
@@ -102,7 +102,7 @@ def prepare(
     told |= {"last_beat": now, "status": "running", "shown": 0}
     store.begin_run(RunRow(**told))
     store.close()
-    (home / "guardian.json").write_text(json.dumps(guardian or identity()))
+    (home / "supervisor.json").write_text(json.dumps(supervisor or identity()))
     (home / "machine.json").write_text(json.dumps({"cluster": name, "nodes": 1, "started": now}))
     connection = {"interface": "tcp://127.0.0.1", "key": KEY.decode(), "ssh": "", "location": None}
     chosen = {"pack": "pickle", "unpack": "pickle", "signature_scheme": "hmac-sha256"}

@@ -131,7 +131,7 @@ class SshHost:
         return found
 
     def part(self, name: str) -> list[psutil.Process]:
-        """Live processes of one part: ``guardian``, ``head``, ``gate``, ``nurse``, ``engine``."""
+        """Live processes of one part: ``supervisor``, ``controller``, ``tunnel_server``, ``node_agent``, ``engine``."""
         return [process for process in self.processes() if plays(process, name)]
 
     def own(self) -> list[psutil.Process]:
@@ -183,8 +183,8 @@ class SshHost:
 
 
 def plays(process: psutil.Process, part: str) -> bool:
-    """Say whether a process is a part of a cluster: ``guardian``, ``head``, ``engine``..."""
-    sign = {"guardian": "guardian.py"}.get(part, f"jupyter_sky.engines.{part}")
+    """Say whether a process is a part of a cluster: ``supervisor``, ``controller``, ``engine``..."""
+    sign = {"supervisor": "supervisor.py"}.get(part, f".{part}")
     try:
         words = process.cmdline()
     except psutil.Error:

@@ -16,7 +16,7 @@ from .fleet import Fleet
 
 CLOUDS = {
     "aws": ("tests.emulators.ec2", "Ec2"),
-    "gcp": ("tests.emulators.compute", "Compute"),
+    "gcp": ("tests.emulators.gce", "Compute"),
     "azure": ("tests.emulators.arm", "Arm"),
 }
 
@@ -51,7 +51,7 @@ def warm_cache() -> None:
     """Have in uv's cache what machines install: they themselves reach no package index."""
     import uv
 
-    from jupyter_sky.engines.package import ENGINE_PACKAGES
+    from jupyter_sky.remote.environment_spec import ENGINE_PACKAGES
 
     pins = [f"{name}=={metadata.version(name)}" for name in (*ENGINE_PACKAGES, *PACKAGES)]
     with TemporaryDirectory() as folder:

@@ -167,7 +167,7 @@ class Machine:
     def say(self, text: str) -> None:
         """Write a line to the console."""
         with contextlib.suppress(OSError):
-            os.write(2, f"[{time.monotonic() - BORN:8.3f}] {text}\n".encode())
+            os.write(2, f"[{time.monotonic() - STARTED_AT:8.3f}] {text}\n".encode())
 
     def place(self, text: str) -> str:
         """Return where paths lead: below the machine's folder, if the files are not its own."""
@@ -220,7 +220,7 @@ class Machine:
             found |= {
                 "DEFAULT_REGION": str(home),
                 "PATH": f"{self.folder}/bin:/usr/local/bin:/usr/bin:/bin",
-                "JUPYTER_SKY_LEASE": f"{self.folder}/run/jupyter-sky",
+                "JUPYTER_SKY_KEEPALIVE": f"{self.folder}/run/jupyter-sky",
                 "JUPYTER_SKY_SLOTS": f"{self.folder}/slots",
                 "JUPYTER_SKY_METADATA": f"http://{self.service}",
             }
@@ -363,7 +363,7 @@ class Machine:
         return sorted(found - {os.getpid()})
 
 
-BORN = time.monotonic()
+STARTED_AT = time.monotonic()
 
 
 def tell(**event: Any) -> None:
@@ -376,7 +376,7 @@ def main() -> None:
     """Be a machine."""
     machine = Machine(json.loads(sys.stdin.readline()))
     # in the numbers of the one who started us, while we still see its list of processes
-    tell(event="born", pid=int(os.readlink("/proc/self")))
+    tell(event="booting", pid=int(os.readlink("/proc/self")))
     for kind in (signal.SIGTERM, signal.SIGINT):
         signal.signal(kind, lambda *_: None)  # were they ignored, all that it starts would too
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.connection_file import LOOPBACK, PORTS, validate
+from jupyter_sky.engines.wire.connection_file import LOOPBACK, PORTS, validate
 from jupyter_sky.errors import SkyClusterLost
 
 CURVE = "a" * 40

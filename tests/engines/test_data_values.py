@@ -16,8 +16,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from jupyter_sky.engines.data_values import MAX_DEPTH, decode, encode
-from jupyter_sky.engines.values import Parcel
+from jupyter_sky.engines.wire.data_values import MAX_DEPTH, decode, encode
+from jupyter_sky.engines.wire.values import Parcel
 from jupyter_sky.errors import SkyTransferError
 
 

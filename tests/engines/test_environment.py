@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines import environment
+from jupyter_sky.engines.node import environment
 from jupyter_sky.errors import SkyError
 from tests.test_package_sync import Index
 

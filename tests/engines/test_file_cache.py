@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines import file_cache
-from jupyter_sky.engines.file_cache import FileReceiver, FileTree
-from jupyter_sky.engines.files import Workspace
-from jupyter_sky.engines.sent_packages import SentPackages
+from jupyter_sky.engines.node import file_cache
+from jupyter_sky.engines.node.file_cache import FileReceiver, FileTree
+from jupyter_sky.engines.node.files import Workspace
+from jupyter_sky.engines.node.sent_packages import SentPackages
 from jupyter_sky.errors import SkyBootstrapError
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.files import Workspace, build_manifest
+from jupyter_sky.engines.node.files import Workspace, build_manifest
 from jupyter_sky.errors import SkyUsageError
 
 

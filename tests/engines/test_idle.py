@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from jupyter_sky.engines import logins
-from jupyter_sky.engines.activity import Activity, warn_seconds
-from jupyter_sky.engines.logins import Login
-from tests.conftest import wait_until
 from tests.engines.test_head import Lab, lab  # noqa: F401
+
+from jupyter_sky.engines.controller import logins
+from jupyter_sky.engines.controller.activity import Activity, warn_seconds
+from jupyter_sky.engines.controller.logins import Login
+from tests.conftest import wait_until
 
 
 def beat(it: Lab, **more: Any) -> dict[str, Any]:
@@ -40,13 +40,13 @@ def test_use_told_by_a_notebook_keeps_the_cluster(lab: Callable[..., Lab]) -> No
         it.head.tick()
         time.sleep(0.02)
     assert not it.ended
-    told = it.head.handle_request({"op": "vitals"})
+    told = it.head.handle_request({"op": "metrics"})
     assert told["users"] == ["2 calls of a.ipynb"]
     beat(it, ago=0.4, what="cell 3", uses="")
-    told = it.head.handle_request({"op": "vitals"})
+    told = it.head.handle_request({"op": "metrics"})
     assert told["users"] == [] and told["last_use"]["what"] == "2 calls of a.ipynb"
     beat(it, ago=0.0, what="cell 3", uses="")
-    told = it.head.handle_request({"op": "vitals"})
+    told = it.head.handle_request({"op": "metrics"})
     assert told["last_use"]["what"] == "cell 3 of a.ipynb" and told["last_use"]["ago"] < 0.1
     assert 0.5 < told["idle_left"] <= 0.6
     it.tick_until(lambda: it.ended, 2)

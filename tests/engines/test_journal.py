@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines.journal import RECORDED_TYPES, Journal
+from jupyter_sky.engines.controller.journal import RECORDED_TYPES, Journal
 
 
 def stream(text: str, kind: str = "stream") -> dict:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jupyter_sky.engines.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
+from jupyter_sky.engines.wire.values import CHUNK_BYTES, INLINE_BYTES, Parcel, chunks
 from jupyter_sky.errors import SkyTransferError
 
 

@@ -25,7 +25,7 @@ def warm(notebook: Notebook) -> Iterator[None]:
 def later(notebook: Notebook, msg_id: str, text: str, timeout: float = 10.0) -> None:
     """Wait until `text` is printed into an ended cell."""
     deadline = time.monotonic() + timeout
-    seen = notebook.strays
+    seen = notebook.other_messages
     while not any(_prints(message, msg_id, text) for message in seen):
         assert time.monotonic() < deadline, f"{text!r} did not reach its cell: {seen}"
         try:
@@ -338,7 +338,7 @@ def test_an_output_widget_captures_what_a_click_prints(notebook: Notebook) -> No
     later(notebook, said, "moved to 9")
     captured = [
         m["content"]["data"]["state"]["msg_id"]
-        for m in notebook.strays
+        for m in notebook.other_messages
         if m["parent_header"].get("msg_id") == said
         and m["header"]["msg_type"] == "comm_msg"
         and "msg_id" in m["content"]["data"].get("state", {})

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.kernel import describe_error
-from jupyter_sky.engines.values import Parcel
+from jupyter_sky.engines.node.kernel import describe_error
+from jupyter_sky.engines.wire.values import Parcel
 from jupyter_sky.executor.failures import RemoteFailure, mending_line, rebuild_exception
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_sky.config import Sky
+from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyTransferError, SkyUsageError
 from jupyter_sky.executor.inputs import collect_inputs, free_names
 from jupyter_sky.executor.request import CellInput, CellOptions

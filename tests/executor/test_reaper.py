@@ -1,4 +1,4 @@
-"""Which machines the reaper takes for strays; ends of real ones are in test_rented."""
+"""Machines that the reaper takes for orphans; ends of real ones are in test_rented."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from jupyter_sky.store import Store
+from jupyter_sky.store.store import Store
 from tests.conftest import Notebook, processes_of, wait_until
 from tests.emulators.hosts import USABLE, SshHost
 
@@ -117,7 +117,7 @@ def test_what_cannot_start_there_leaves_no_connection(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys, time\n"
-        "if 'jupyter_sky.engines.head' in sys.orig_argv:\n"
+        "if 'jupyter_sky.engines.controller.controller' in sys.orig_argv:\n"
         "    time.sleep(1.0)\n"
         "    print('ImportError: libbroken.so.3 is not here', file=sys.stderr, flush=True)\n"
         "    os._exit(7)\n"
@@ -137,7 +137,7 @@ def ways_of(start: Any) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             mine = process.environ().get("SKY_DATA_DIR") == str(start.data)
-            if mine and "jupyter_sky.engines.near" in process.cmdline():
+            if mine and "jupyter_sky.engines.client.tunnel_client" in process.cmdline():
                 found.append(process)
     return found
 
@@ -270,14 +270,14 @@ def test_an_engine_and_a_head_that_die(
     ran = book.collect(sent, 10)
     assert ran.ename == "SkyEngineLost" and "SIGKILL" in ran.evalue
     assert book.run("%%sky\n1 + 1").result == "2"
-    box.part("gate")[0].kill()  # another takes its place; what it held is gone
-    wait_until(lambda: box.part("gate"), 5)
+    box.part("tunnel_server")[0].kill()  # another takes its place; what it held is gone
+    wait_until(lambda: box.part("tunnel_server"), 5)
     again = book.run("%%sky\n2 + 2", 30)
     assert again.result == "4" or again.ename == "SkyClusterLost", again
     assert book.run("%%sky\n3 + 3", 30).result == "6"
     sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
     book.wait_output("begun")
-    box.part("head")[0].kill()
+    box.part("controller")[0].kill()
     ran = book.collect(sent, 20)
     assert ran.ename == "SkyClusterLost" and "SIGKILL" in ran.evalue, ran.evalue
     nothing_left(box)
@@ -319,9 +319,9 @@ def test_two_nodes(start: Callable[..., Notebook], hosts: list[SshHost]) -> None
     assert sorted(eval(book.run("where").result)) == sorted(str(host.home) for host in hosts)
     assert ran.stdout.count("on ") == 2 and "2 x ssh" in ran.status_line
     assert "$2.00/h" in ran.status_line
-    (nurse_host,) = [host for host in hosts if host.part("nurse")]
-    (head_host,) = [host for host in hosts if host.part("head")]
-    assert nurse_host is not head_host and len(nurse_host.part("engine")) == 1
+    (agent_host,) = [host for host in hosts if host.part("node_agent")]
+    (head_host,) = [host for host in hosts if host.part("controller")]
+    assert agent_host is not head_host and len(agent_host.part("engine")) == 1
     # an interrupt and a death, over there
     sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
     book.wait_output("begun")
@@ -331,14 +331,14 @@ def test_two_nodes(start: Callable[..., Notebook], hosts: list[SshHost]) -> None
     sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(5)")
     book.wait_output("begun")
     time.sleep(0.5)
-    nurse_host.part("engine")[0].kill()
+    agent_host.part("engine")[0].kill()
     ran = book.collect(sent, 15)
     assert ran.ename == "SkyEngineLost" and "SIGKILL" in ran.evalue, ran
     assert book.run("%%sky\nwhere = 3").status == "ok"
     # when a node is gone, so is the cluster, on both
-    nurse_host.part("guardian")[0].kill()
-    nurse_host.part("nurse")[0].kill()
-    wait_until(lambda: not nurse_host.part("engine"), 5)
+    agent_host.part("supervisor")[0].kill()
+    agent_host.part("node_agent")[0].kill()
+    wait_until(lambda: not agent_host.part("engine"), 5)
     gone = book.run("%%sky --nodes 2\nwhere", 60)
     assert gone.ename == "SkyClusterLost" or "its variables are gone" in gone.status_line, gone
     again = book.run("%%sky --cloud ssh --nodes 2\nprint('again')", 60)
@@ -353,16 +353,16 @@ def test_silent_node_costs_only_its_own_variables(
 ) -> None:
     book = start(*(host.toml(name, price=1) for host, name in zip(hosts, ("a", "b"), strict=True)))
     assert book.run("%%sky --cloud ssh --nodes 2\nkept = 41").status == "ok"
-    (silent,) = [host for host in hosts if host.part("nurse")]
+    (silent,) = [host for host in hosts if host.part("node_agent")]
     sent = book.send("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
     book.wait_output("begun")
-    (nurse,) = silent.part("nurse")
-    nurse.suspend()
+    (node_agent,) = silent.part("node_agent")
+    node_agent.suspend()
     lost = book.collect(sent, 30)
     assert lost.ename == "SkyNodeLost", lost
     assert "node 1 of cluster" in lost.evalue and "not answered for 10 s" in lost.evalue
     assert book.run("%%sky --on 0\nkept").result == "41", "the other node goes on"
-    nurse.resume()
+    node_agent.resume()
     wait_until(lambda: len(silent.part("engine")) == 1, 10)
     again = book.run("%%sky\nprint('kept' in globals())", 40)
     assert again.stdout.count("False") == again.stdout.count("True") == 1, again

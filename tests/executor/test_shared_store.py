@@ -12,15 +12,17 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky import budget, clouds, processes
+from jupyter_sky import clouds
 from jupyter_sky.clouds import Machine
 from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.executor.cluster_launch import await_other_launch
 from jupyter_sky.executor.clusters import ClusterRegistry
-from jupyter_sky.executor.launching import await_other_launch
 from jupyter_sky.executor.reaper import reap_machines
+from jupyter_sky.ledger import budget
 from jupyter_sky.offers import Offer
-from jupyter_sky.processes import FOREIGN_SECONDS
-from jupyter_sky.store import ClusterRow, Store
+from jupyter_sky.remote import processes
+from jupyter_sky.remote.processes import FOREIGN_SECONDS
+from jupyter_sky.store.store import ClusterRow, Store
 
 OFFER = Offer("aws", "us-east-1", "p5.48xlarge", 192, 2048, price=98.32)
 FOREIGN = {"pid": os.getpid(), "born": 1.0, "boot": "of another machine", "host": "old-name.lan"}
@@ -35,7 +37,7 @@ class ListedCloud:
         self.listed: list[Machine] = []
         self.ended: list[str] = []
 
-    def mine(self, everywhere: bool = False) -> list[Machine]:
+    def list_mine(self, everywhere: bool = False) -> list[Machine]:
         return list(self.listed)
 
     def describe(self, ids: list[str]) -> list[Machine]:
@@ -50,7 +52,7 @@ class ListedCloud:
     def settle(self) -> None:
         pass
 
-    def leftovers(self, *_: Any) -> list[str]:
+    def delete_unused_resources(self, *_: Any) -> list[str]:
         return []
 
 
@@ -136,16 +138,16 @@ def test_reaper_leaves_what_is_launched_while_it_lists(
     cloud: ListedCloud,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def mine(everywhere: bool = False) -> list[Machine]:  # 17 regions take their time
+    def list_mine(everywhere: bool = False) -> list[Machine]:  # 17 regions take their time
         launcher = processes.identity()
         connection = {"token": "fresh-1", "launcher": launcher}
         other.store.save_cluster(cluster(time.time(), "starting", connection=connection))
-        return [machine("us-east-1/i-fresh", "fresh-1"), machine("us-east-1/i-stray", "other-1")]
+        return [machine("us-east-1/i-fresh", "fresh-1"), machine("us-east-1/i-orphan", "other-1")]
 
-    monkeypatch.setattr(cloud, "mine", mine)
+    monkeypatch.setattr(cloud, "list_mine", list_mine)
     found = reap_machines(known)
-    assert cloud.ended == ["us-east-1/i-stray"]
-    assert [finding.what for finding in found] == ["us-east-1/i-stray"]
+    assert cloud.ended == ["us-east-1/i-orphan"]
+    assert [finding.what for finding in found] == ["us-east-1/i-orphan"]
 
 
 def test_orphans_are_not_what_comes_up_while_clouds_are_listed(
@@ -154,11 +156,11 @@ def test_orphans_are_not_what_comes_up_while_clouds_are_listed(
     cloud: ListedCloud,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def mine(everywhere: bool = False) -> list[Machine]:
+    def list_mine(everywhere: bool = False) -> list[Machine]:
         other.store.save_cluster(cluster(time.time(), "up", machine("us-east-1/i-fresh")))
         return [machine("us-east-1/i-fresh")]
 
-    monkeypatch.setattr(cloud, "mine", mine)
+    monkeypatch.setattr(cloud, "list_mine", list_mine)
     assert known.find_orphans() == {}
 
 
@@ -239,7 +241,7 @@ def test_launch_that_others_gave_up_gives_its_machines_back(
 ) -> None:
     """A laptop sleeps while it launches; another process takes the launch for abandoned."""
     from jupyter_sky.errors import SkyClusterLost
-    from jupyter_sky.executor import launching
+    from jupyter_sky.executor import cluster_launch
     from jupyter_sky.provisioner import Lease
     from jupyter_sky.resources import Resources
 
@@ -253,10 +255,12 @@ def test_launch_that_others_gave_up_gives_its_machines_back(
             raise
         raise AssertionError
 
-    monkeypatch.setattr(launching, "provision", provision)
-    monkeypatch.setattr(launching.broker, "place", lambda need, launch, *_: (launch(OFFER), []))
+    monkeypatch.setattr(cluster_launch, "provision", provision)
+    monkeypatch.setattr(
+        cluster_launch.broker, "place", lambda need, launch, *_: (launch(OFFER), [])
+    )
     with pytest.raises(SkyClusterLost, match="ended by another process"):
-        launching.launch_cluster(known, Resources(), "train", 60.0, lambda stage, detail: None)
+        cluster_launch.launch_cluster(known, Resources(), "train", 60.0, lambda stage, detail: None)
     assert cloud.ended == ["us-east-1/i-1"] and known.store.live_clusters() == []
     assert all(row.ended is not None for row in known.store.intervals())
 
@@ -265,17 +269,19 @@ def test_paid_launch_is_refused_where_it_cannot_be_recorded(
     tmp_path: Path, own_data: None, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from jupyter_sky.errors import SkyStoreError
-    from jupyter_sky.executor import launching
+    from jupyter_sky.executor import cluster_launch
     from jupyter_sky.resources import Resources
 
     (tmp_path / "file").write_text("in the way")
     store = Store.open(tmp_path / "file" / "sky")
     known = ClusterRegistry(store, "a.ipynb", "kernel")
     launched: list[Any] = []
-    monkeypatch.setattr(launching, "provision", lambda *args: launched.append(args))
-    monkeypatch.setattr(launching.broker, "place", lambda need, launch, *_: (launch(OFFER), []))
+    monkeypatch.setattr(cluster_launch, "provision", lambda *args: launched.append(args))
+    monkeypatch.setattr(
+        cluster_launch.broker, "place", lambda need, launch, *_: (launch(OFFER), [])
+    )
     with pytest.raises(SkyStoreError, match="not started unrecorded"):
-        launching.launch_cluster(known, Resources(), "train", 60.0, lambda stage, detail: None)
+        cluster_launch.launch_cluster(known, Resources(), "train", 60.0, lambda stage, detail: None)
     assert launched == []
 
 
@@ -285,7 +291,7 @@ def test_account_of_a_launch_stays_open_until_its_machines_have_ended(
 ) -> None:
     """The cloud does not answer when a failed launch is given back: it bills on."""
     from jupyter_sky.errors import SkyUnreachable
-    from jupyter_sky.executor import launching
+    from jupyter_sky.executor import cluster_launch
     from jupyter_sky.provisioner import Lease
     from jupyter_sky.resources import Resources
 
@@ -302,13 +308,13 @@ def test_account_of_a_launch_stays_open_until_its_machines_have_ended(
 
     end = cloud.terminate
     monkeypatch.setattr(cloud, "terminate", refuse)
-    monkeypatch.setattr(launching, "provision", provision)
+    monkeypatch.setattr(cluster_launch, "provision", provision)
     placed = SimpleNamespace(result=None, notes=[])
     monkeypatch.setattr(
-        launching.broker, "place", lambda need, launch, *_: launch(OFFER) and placed
+        cluster_launch.broker, "place", lambda need, launch, *_: launch(OFFER) and placed
     )
     with pytest.raises(Exception, match=r"nowhere|does not answer"):
-        launching.launch_cluster(known, Resources(), "train", 60.0, lambda stage, detail: None)
+        cluster_launch.launch_cluster(known, Resources(), "train", 60.0, lambda stage, detail: None)
     (row,) = known.store.live_clusters()
     assert not row.is_being_launched() and [m["id"] for m in row.machines] == ["us-east-1/i-1"]
     assert [interval.ended for interval in known.store.intervals()] == [None]

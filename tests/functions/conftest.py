@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.config import Sky
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.engines.node import instance
 from jupyter_sky.executor import session as sessions
-from jupyter_sky.functions import instance
 from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.pool import Pool
 from jupyter_sky.functions.specs import Worker
@@ -43,8 +43,8 @@ def compute(data: Path) -> Iterator[Pool]:
 
 
 @pytest.fixture(scope="module", params=["main", "thread", "process"])
-def lanes(request: pytest.FixtureRequest, data: Path) -> Iterator[Pool]:
-    """A pool of two nodes, with each kind of lane."""
+def executors(request: pytest.FixtureRequest, data: Path) -> Iterator[Pool]:
+    """A pool of two nodes, with each kind of executor."""
     workers = {"main": Worker(), "thread": Worker(2), "process": Worker(2, "process")}
     with Compute(nodes=2, worker=workers[request.param]) as pool:
         yield pool

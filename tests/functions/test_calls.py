@@ -270,13 +270,13 @@ def test_a_call_that_exits(compute: Pool) -> None:
 def test_large_arguments_travel_once_and_are_not_shared(compute: Pool) -> None:
     array = np.arange(400_000.0)
     sent: list[int] = []
-    ships, post = compute._blobs, compute._blobs._broadcast
+    blob_transfer, post = compute._blobs, compute._blobs._broadcast
 
     def counted(link: Any, engines: Any, content: Any, buffers: Any) -> Any:
         sent.append(sum(memoryview(b).nbytes for b in buffers or ()))
         return post(link, engines, content, buffers)
 
-    ships._broadcast = counted  # type: ignore[method-assign]
+    blob_transfer._broadcast = counted  # type: ignore[method-assign]
     try:
         assert measure(array) @ compute == [("ndarray", 400_000)] * 2
         assert sum(sent) == array.nbytes, "once for both nodes"
@@ -286,7 +286,7 @@ def test_large_arguments_travel_once_and_are_not_shared(compute: Pool) -> None:
         assert measure(array) >> compute == ("ndarray", 400_000)
         assert sum(sent) == 2 * array.nbytes, "a changed one is another one"
     finally:
-        ships._broadcast = post  # type: ignore[method-assign]
+        blob_transfer._broadcast = post  # type: ignore[method-assign]
     assert array[0] == 0
 
     @sky.function

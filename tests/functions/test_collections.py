@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines.steward import SharedStateProcess
+from jupyter_sky.engines.node import instance
+from jupyter_sky.engines.node.instance import InstanceInfo
 from jupyter_sky.errors import SkyTransferError, SkyUsageError
-from jupyter_sky.functions import collections, instance, lines
-from jupyter_sky.functions.instance import InstanceInfo
-from jupyter_sky.functions.tokens import encode_key
+from jupyter_sky.functions.shared import collections, shared_client
+from jupyter_sky.functions.shared.key_encoding import encode_key
+from jupyter_sky.functions.shared.shared_state_server import SharedStateProcess
 from tests.conftest import wait_until
 
 pytestmark = pytest.mark.usefixtures("unspoilt")
@@ -32,15 +33,20 @@ class Colour(Enum):
     RED = 1
 
 
-def topology(steward: SharedStateProcess, node: int = 0, nodes: int = 1) -> dict[str, Any]:
-    way = {"url": steward.endpoint["near"], "key": steward.endpoint["key"]}
+def topology(
+    shared_state_process: SharedStateProcess, node: int = 0, nodes: int = 1
+) -> dict[str, Any]:
+    route = {
+        "url": shared_state_process.endpoint["local_url"],
+        "key": shared_state_process.endpoint["key"],
+    }
     info = asdict(InstanceInfo(node=node, total_nodes=nodes, job_id="test"))
-    return {"instance": info, "commons": way, "facts": {}}
+    return {"instance": info, "shared_state": route, "facts": {}}
 
 
 @pytest.fixture(scope="module")
-def steward() -> Iterator[SharedStateProcess]:
-    """The process, started as the head does: when somebody comes."""
+def shared_state_process() -> Iterator[SharedStateProcess]:
+    """The process, started as the controller does: when somebody comes."""
     made, ended = SharedStateProcess(), threading.Event()
 
     def tick() -> None:
@@ -58,25 +64,27 @@ def steward() -> Iterator[SharedStateProcess]:
 
 
 @pytest.fixture(params=["pool", "alone"])
-def where(request: pytest.FixtureRequest, steward: SharedStateProcess) -> Iterator[str]:
+def where(
+    request: pytest.FixtureRequest, shared_state_process: SharedStateProcess
+) -> Iterator[str]:
     """In a task of a pool, and where there is none."""
     if request.param == "alone":
         yield "alone"
         return
-    with instance.running_task(topology(steward)):
+    with instance.running_task(topology(shared_state_process)):
         yield "pool"
 
 
 @pytest.fixture
-def task(steward: SharedStateProcess) -> Iterator[Callable[..., subprocess.Popen]]:
+def task(shared_state_process: SharedStateProcess) -> Iterator[Callable[..., subprocess.Popen]]:
     """Run code in a process of its own, as a task of the same pool."""
     made: list[subprocess.Popen] = []
 
     def start(code: str, node: int = 0, nodes: int = 1) -> subprocess.Popen:
         before = (
-            "import jupyter_sky.functions.collections as sky\n"
+            "import jupyter_sky.functions.shared.collections as sky\n"
             "from jupyter_sky.functions import instance\n"
-            f"instance.entered({topology(steward, node, nodes)!r}).__enter__()\n"
+            f"instance.entered({topology(shared_state_process, node, nodes)!r}).__enter__()\n"
         )
         made.append(
             subprocess.Popen(
@@ -253,10 +261,10 @@ def test_barrier(where: str) -> None:
 
 
 def test_who_meets_may_bring_something(
-    steward: SharedStateProcess, task: Callable[..., Any]
+    shared_state_process: SharedStateProcess, task: Callable[..., Any]
 ) -> None:
     code = """
-    from jupyter_sky.functions.instance import instance_info
+    from jupyter_sky.engines.node.instance import instance_info
     print(sorted(sky.barrier("x").exchange(instance_info().node * 10)))
     """
     met = [task(code, node, 3) for node in range(3)]
@@ -271,14 +279,16 @@ def test_kinds_have_names_of_their_own(where: str) -> None:
 
 
 def test_many_names_slow_nothing_down() -> None:
-    from jupyter_sky.engines.commons import SharedState
+    from jupyter_sky.functions.shared.shared_state import SharedState
 
-    commons = SharedState()
+    shared_state = SharedState()
     for number in range(1, 2001):
         asked = {"kind": "counter", "name": str(number), "op": "add", "amount": 1}
-        commons.handle_request(b"me", number, asked, ())
+        shared_state.handle_request(b"me", number, asked, ())
     assert (
-        len(commons.objects) == 2000 and not commons.active_objects and not commons.pending_numbers
+        len(shared_state.objects) == 2000
+        and not shared_state.active_objects
+        and not shared_state.pending_numbers
     )
 
 
@@ -315,7 +325,7 @@ def test_keys_are_compared_by_worth(one: Any, other: Any, same: bool) -> None:
 
 
 def test_processes_at_once_lose_nothing(
-    steward: SharedStateProcess, task: Callable[..., Any]
+    shared_state_process: SharedStateProcess, task: Callable[..., Any]
 ) -> None:
     code = """
     import time
@@ -332,7 +342,7 @@ def test_processes_at_once_lose_nothing(
     print(len(set(told)), won, sum(got), sep=",")
     """
     outcomes = [said(p).split(",") for p in [task(code) for _ in range(4)]]
-    with instance.running_task(topology(steward)):
+    with instance.running_task(topology(shared_state_process)):
         assert collections.counter("n").value == 800
         assert collections.dict("plain")["total"] == 200
         assert sum(int(won) for _, won, _ in outcomes) == 100
@@ -340,7 +350,9 @@ def test_processes_at_once_lose_nothing(
         assert collections.queue("items").empty()
 
 
-def test_who_dies_holds_nothing(steward: SharedStateProcess, task: Callable[..., Any]) -> None:
+def test_who_dies_holds_nothing(
+    shared_state_process: SharedStateProcess, task: Callable[..., Any]
+) -> None:
     holder = task("""
     import time
     sky.lock('dead').acquire()
@@ -353,7 +365,7 @@ def test_who_dies_holds_nothing(steward: SharedStateProcess, task: Callable[...,
     waiter = task("print('waits', flush=True); sky.barrier('dead-b', 2).wait()")
     assert waiter.stdout.readline() == "waits\n"
     time.sleep(0.3)
-    with instance.running_task(topology(steward)):
+    with instance.running_task(topology(shared_state_process)):
         assert not collections.lock("dead").acquire(timeout=0.1)
         for process in (holder, getter, waiter):
             process.kill()
@@ -366,7 +378,7 @@ def test_who_dies_holds_nothing(steward: SharedStateProcess, task: Callable[...,
 
 
 def test_an_interrupted_wait_takes_nothing(
-    steward: SharedStateProcess, task: Callable[..., Any]
+    shared_state_process: SharedStateProcess, task: Callable[..., Any]
 ) -> None:
     process = task("""
     try:
@@ -381,7 +393,7 @@ def test_an_interrupted_wait_takes_nothing(
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "interrupted\n"
-    with instance.running_task(topology(steward)):
+    with instance.running_task(topology(shared_state_process)):
         collections.queue("int-q").put("mine")
         assert collections.queue("int-q").get(timeout=5) == "mine"
         collections.queue("int-q").put("yours")
@@ -389,24 +401,24 @@ def test_an_interrupted_wait_takes_nothing(
     assert said(process) == "yours"
 
 
-def test_a_stranger_is_not_heard(steward: SharedStateProcess) -> None:
+def test_a_stranger_is_not_heard(shared_state_process: SharedStateProcess) -> None:
     import zmq
 
-    with instance.running_task(topology(steward)):
+    with instance.running_task(topology(shared_state_process)):
         collections.counter("private").add()
     socket = zmq.Context.instance().socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
-    socket.connect(steward.endpoint["near"])
+    socket.connect(shared_state_process.endpoint["local_url"])
     asked = b'[1, {"kind": "counter", "name": "private", "op": "add", "amount": 1}]'
     socket.send_multipart([asked])
     assert not socket.poll(500)
     socket.close()
 
 
-def test_a_request_that_is_sent_again_counts_once(steward: SharedStateProcess) -> None:
-    with instance.running_task(topology(steward)):
-        wire = lines.current_client()
-        assert isinstance(wire, lines.RemoteClient)
+def test_a_request_that_is_sent_again_counts_once(shared_state_process: SharedStateProcess) -> None:
+    with instance.running_task(topology(shared_state_process)):
+        wire = shared_client.current_client()
+        assert isinstance(wire, shared_client.RemoteClient)
         asked = b'[1000000, {"kind": "counter", "name": "twice", "op": "add", "amount": 1}]'
         for _ in range(2):
             wire._socket.send_multipart([asked])
@@ -415,7 +427,7 @@ def test_a_request_that_is_sent_again_counts_once(steward: SharedStateProcess) -
 
 
 def test_processes_that_a_task_forks_share_too(
-    steward: SharedStateProcess, task: Callable[..., Any]
+    shared_state_process: SharedStateProcess, task: Callable[..., Any]
 ) -> None:
     code = """
     import multiprocessing
@@ -428,14 +440,14 @@ def test_processes_that_a_task_forks_share_too(
     assert said(task(code)) == "[2, 3, 4, 5, 6, 7] 8"
 
 
-def test_what_was_lost_is_said(steward: SharedStateProcess) -> None:
+def test_what_was_lost_is_said(shared_state_process: SharedStateProcess) -> None:
     from jupyter_sky.errors import SkyClusterLost
 
-    with instance.running_task(topology(steward)):
+    with instance.running_task(topology(shared_state_process)):
         collections.counter("lost").add(5)
-        assert steward._process is not None
-        steward._process.kill()
-        steward._process.wait()
+        assert shared_state_process._process is not None
+        shared_state_process._process.kill()
+        shared_state_process._process.wait()
         with pytest.raises(SkyClusterLost, match="lost"):
             collections.counter("lost").add(5)
         assert collections.counter("lost").value == 5, "the request itself was carried out anew"

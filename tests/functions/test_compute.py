@@ -78,7 +78,7 @@ def test_growth_and_shrinking(data: Path) -> None:
         wait_until(lambda: len(pool.ranks) == 3, 30, "the pool has grown")
         assert [future.result(60) for future in futures] == [0.5] * 30
         wait_until(lambda: pool.ranks == [0], 30, "it has shrunk again")
-        assert process() @ pool == [head], "to its head"
+        assert process() @ pool == [head], "to its controller"
     assert not sky.status().rows
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.engines import file_cache
-from jupyter_sky.engines.file_cache import FileTree
+from jupyter_sky.engines.node import file_cache
+from jupyter_sky.engines.node.file_cache import FileTree
 from jupyter_sky.errors import SkyBootstrapError, SkyUsageError, SkyVersionError
-from jupyter_sky.functions import grounds
-from jupyter_sky.functions.grounds import included_files
 from jupyter_sky.functions.image import Image
+from jupyter_sky.functions.node import image_install
+from jupyter_sky.functions.node.image_install import included_files
 from jupyter_sky.package_sync import plan
 from jupyter_sky.package_sync.indexes import IndexSettings
 from tests.test_package_sync import Index, install
@@ -225,7 +225,9 @@ def test_a_private_package_of_an_image_is_sent(
         site, "acme-secret", requires=("xxhash",), direct_url={"url": "file:///a", "dir_info": {}}
     )
     asked = list[str]()
-    monkeypatch.setattr(grounds, "unresolvable", lambda packages, _: asked.extend(packages) or "")
+    monkeypatch.setattr(
+        image_install, "unresolvable", lambda packages, _: asked.extend(packages) or ""
+    )
     image = Image(pip=["acme-secret", "packaging>=20"])
     image.check()
     assert sorted(asked) == ["packaging>=20", f"xxhash=={metadata.version('xxhash')}"]
@@ -250,9 +252,9 @@ def test_no_index_is_asked_for_private_needs_of_a_public_package(
         '[project]\nname = "open-tool"\nversion = "1"\ndependencies = ["acme-fork"]\n'
     )
     try:
-        assert "acme-fork" in grounds.resolution_error((str(needs),))
+        assert "acme-fork" in image_install.resolution_error((str(needs),))
         assert canary.asked.count("acme-fork") == 1
-        assert grounds.resolution_error((str(needs),), ("acme-fork",)) == ""
+        assert image_install.resolution_error((str(needs),), ("acme-fork",)) == ""
         assert canary.asked.count("acme-fork") == 1
     finally:
         canary.close()
@@ -266,7 +268,7 @@ DEBIAN = pytest.mark.skipif(not Path("/usr/bin/apt-get").exists(), reason="needs
 @DEBIAN
 def test_what_the_system_has_is_not_installed_again() -> None:
     begun = time.monotonic()
-    grounds.install_image(["coreutils", "dpkg"], grounds.PackageRequest())
+    image_install.install_image(["coreutils", "dpkg"], image_install.PackageRequest())
     assert time.monotonic() - begun < 1
 
 
@@ -274,7 +276,7 @@ def test_what_the_system_has_is_not_installed_again() -> None:
 @pytest.mark.slow
 def test_a_package_that_the_system_has_not() -> None:
     with pytest.raises(SkyBootstrapError) as caught:
-        grounds.install_image(["surely-no-such-package-9"], grounds.PackageRequest())
+        image_install.install_image(["surely-no-such-package-9"], image_install.PackageRequest())
     if os.geteuid() == 0:
         assert "Unable to locate package surely-no-such-package-9" in str(caught.value)
     else:

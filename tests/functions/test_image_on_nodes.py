@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_sky.engines.node.instance import InstanceInfo, instance_info
 from jupyter_sky.errors import SkyBootstrapError
 from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.image import Image
-from jupyter_sky.functions.instance import InstanceInfo, instance_info
-from jupyter_sky.functions.pending import function
+from jupyter_sky.functions.lazy_calls import function
 from jupyter_sky.functions.pool import Pool
 from tests.emulators.hosts import USABLE, SshHost
 from tests.executor.test_environment import wheel

@@ -49,7 +49,7 @@ def test_output_lands_in_the_cell_that_has_sent_the_call(lab: Notebook) -> None:
     lab.collect(first)
     second = lab.run("time.sleep(1.5); future.result()")
     assert second.result == "5" and "line" not in second.stdout
-    late = [m for m in lab.strays if m["parent_header"].get("msg_id") == first]
+    late = [m for m in lab.other_messages if m["parent_header"].get("msg_id") == first]
     text = "".join(m["content"]["text"] for m in late if m["header"]["msg_type"] == "stream")
     assert [line[4:] for line in text.splitlines()] == [f"line {i}" for i in range(5)]
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", params=["main", "process"])
 def compute(request: pytest.FixtureRequest, data: Path) -> Iterator[Pool]:
-    """A pool of two nodes, with each kind of lane."""
+    """A pool of two nodes, with each kind of executor."""
     workers = {"main": sky.Worker(), "process": sky.Worker(1, "process")}
     with sky.Compute(nodes=2, worker=workers[request.param]) as pool:
         yield pool

@@ -25,8 +25,8 @@ def speak(lines: int = 2, wait: float = 0.0) -> None:
     print("to stderr", file=sys.stderr)
 
 
-def test_lines_say_which_node(lanes: Pool, capsys: pytest.CaptureFixture[str]) -> None:
-    speak() @ lanes
+def test_lines_say_which_node(executors: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+    speak() @ executors
     shown = capsys.readouterr()
     assert sorted(shown.out.splitlines()) == sorted(
         f"[{node}] line {number}" for node in (0, 1) for number in (0, 1)
@@ -34,13 +34,15 @@ def test_lines_say_which_node(lanes: Pool, capsys: pytest.CaptureFixture[str]) -
     assert sorted(shown.err.splitlines()) == ["[0] to stderr", "[1] to stderr"]
 
 
-def test_all_is_shown_before_the_result(lanes: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_is_shown_before_the_result(
+    executors: Pool, capsys: pytest.CaptureFixture[str]
+) -> None:
     for _ in range(5):
-        speak(100) >> lanes
+        speak(100) >> executors
         assert len(capsys.readouterr().out.splitlines()) == 100
 
 
-def test_lines_come_while_the_call_runs(lanes: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_come_while_the_call_runs(executors: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
 
     class Watch:
@@ -51,18 +53,18 @@ def test_lines_come_while_the_call_runs(lanes: Pool, monkeypatch: pytest.MonkeyP
         def flush(self) -> None: ...
 
     monkeypatch.setattr(sys, "stdout", Watch())
-    speak(1, wait=1.0) >> lanes
+    speak(1, wait=1.0) >> executors
     assert time.monotonic() - seen[0] > 0.5
 
 
-def test_what_a_generator_prints(lanes: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_generator_prints(executors: Pool, capsys: pytest.CaptureFixture[str]) -> None:
     @sky.function
     def steps() -> Iterator[int]:
         for i in range(3):
             print("step", i)
             yield i
 
-    assert list(steps() >> lanes) == [0, 1, 2]
+    assert list(steps() >> executors) == [0, 1, 2]
     time.sleep(0.3)
     assert [line[4:] for line in capsys.readouterr().out.splitlines()] == [
         "step 0",
@@ -76,18 +78,18 @@ def test_what_a_generator_prints(lanes: Pool, capsys: pytest.CaptureFixture[str]
     [("head", {0}), (1, {1}), ((0, 1), {0, 1}), ((), set()), (lambda info: info.node > 0, {1})],
 )
 def test_some_nodes_only(
-    lanes: Pool, capsys: pytest.CaptureFixture[str], only: Any, nodes: set[int]
+    executors: Pool, capsys: pytest.CaptureFixture[str], only: Any, nodes: set[int]
 ) -> None:
-    sky.stdout(only=only)(speak)(1) @ lanes
+    sky.stdout(only=only)(speak)(1) @ executors
     shown = capsys.readouterr()
     assert {int(line[1]) for line in shown.out.splitlines()} == nodes
     assert len(shown.err.splitlines()) == 2
 
 
-def test_silence_does_not_last(lanes: Pool, capsys: pytest.CaptureFixture[str]) -> None:
-    sky.silent(speak)() @ lanes
+def test_silence_does_not_last(executors: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+    sky.silent(speak)() @ executors
     assert capsys.readouterr() == ("", "")
-    speak(1) @ lanes
+    speak(1) @ executors
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 

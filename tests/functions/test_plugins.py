@@ -15,11 +15,11 @@ from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 import psutil
 import pytest
 
+from jupyter_sky.engines.node.instance import instance_info
 from jupyter_sky.errors import SkyError, SkyUsageError
 from jupyter_sky.functions import plugins
 from jupyter_sky.functions.compute import Compute
-from jupyter_sky.functions.instance import instance_info
-from jupyter_sky.functions.pending import function
+from jupyter_sky.functions.lazy_calls import function
 from jupyter_sky.functions.pool import Pool
 from jupyter_sky.functions.specs import Nodes, Worker
 from tests.conftest import wait_until
@@ -188,7 +188,7 @@ def test_memory_cannot_be_shared_by_nodes(compute: Pool) -> None:
 def dask_processes() -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
-        if "jupyter_sky.functions.plugins.dasknode" in (process.info["cmdline"] or ()):
+        if "jupyter_sky.functions.plugins.dask_node" in (process.info["cmdline"] or ()):
             found.append(process)
     return found
 
@@ -307,7 +307,7 @@ def test_one_mpi_world_of_all_nodes(data: Any) -> None:
 
 
 def test_what_an_mpi_library_asks() -> None:
-    from jupyter_sky.functions.plugins.worlds import PmiServer
+    from jupyter_sky.functions.plugins.mpi_world import PmiServer
 
     manager = PmiServer("alone", 1)
     for asked, answer in {
@@ -347,7 +347,7 @@ def test_several_calls_at_once_are_refused(data: Any, plugin: Any) -> None:
 
 
 def test_threads_meet_at_the_barriers_of_their_own_broadcast(compute: Pool) -> None:
-    from jupyter_sky.functions.plugins.meeting import exchange
+    from jupyter_sky.functions.plugins.rendezvous import exchange
 
     def meet() -> list[int]:
         return sorted(exchange("test", instance_info().node))

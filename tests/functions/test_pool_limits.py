@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.config import Sky
+from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyBootstrapError, SkyNoOffer
 from jupyter_sky.executor import session as sessions
-from jupyter_sky.functions import elastic, starting
+from jupyter_sky.functions import autoscaler, launch
 from jupyter_sky.functions.compute import Compute
-from jupyter_sky.functions.starting import ClusterLauncher
+from jupyter_sky.functions.launch import ClusterLauncher
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import placement
 from jupyter_sky.provisioner.broker import LOST_STAGE
@@ -44,7 +44,7 @@ def priced(
         row = SimpleNamespace(name=name, nodes=need.nodes, price=decision.price)
         return SimpleNamespace(row=row, link=SimpleNamespace(lost=False)), []
 
-    monkeypatch.setattr(starting, "start", start)
+    monkeypatch.setattr(launch, "launch_cluster", start)
 
     def pool(limit: float | None, nodes: int) -> ClusterLauncher:
         need = Resources.parse(nodes=str(nodes), max_hourly_cost=limit)
@@ -118,7 +118,7 @@ def test_nodes_that_cannot_be_made_ready_are_ended_and_not_asked_for_without_end
 ) -> None:
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    monkeypatch.setattr(elastic, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(autoscaler, "RETRY_SECONDS", 0.05)
     made_ready: list[int] = []
 
     def welcome(self: Compute, pool: Any, ranks: Sequence[int]) -> None:

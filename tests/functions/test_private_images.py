@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.image import Image
-from jupyter_sky.functions.pending import function
+from jupyter_sky.functions.lazy_calls import function
 from tests.emulators.hosts import USABLE, SshHost
 from tests.test_package_sync import Index, install
 

@@ -12,7 +12,7 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky.accelerators import accelerator
 from jupyter_sky.functions import providers
-from jupyter_sky.labels import CLOUDS
+from jupyter_sky.geography import CLOUDS
 from jupyter_sky.offers import InstanceType, Offer
 
 

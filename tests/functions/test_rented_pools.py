@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import jupyter_sky as sky
-from jupyter_sky.config import Sky
+from jupyter_sky.config.settings import Sky
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import Loopback, loopback
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jupyter_sky.engines.node import instance
+from jupyter_sky.engines.node.instance import InstanceInfo
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions import instance
-from jupyter_sky.functions.instance import InstanceInfo
 from jupyter_sky.functions.shard import shard
 
 pytestmark = pytest.mark.usefixtures("unspoilt")

@@ -8,7 +8,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions.elastic import nodes_to_add
+from jupyter_sky.functions.autoscaler import nodes_to_add
 from jupyter_sky.functions.specs import Nodes
 
 

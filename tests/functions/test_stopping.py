@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", params=["main", "thread", "process"])
 def compute(request: pytest.FixtureRequest, data: Path) -> Iterator[Pool]:
-    """A pool of one slot, with each kind of lane (threads come in twos)."""
+    """A pool of one slot, with each kind of executor (threads come in twos)."""
     workers = {"main": sky.Worker(), "thread": sky.Worker(2), "process": sky.Worker(1, "process")}
     with sky.Compute(nodes=1, worker=workers[request.param]) as pool:
         yield pool

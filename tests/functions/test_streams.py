@@ -13,7 +13,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.functions.inlets import WINDOW_ITEMS
+from jupyter_sky.functions.node.stream_inputs import WINDOW_ITEMS
 from jupyter_sky.functions.pool import Pool
 from tests.conftest import wait_until
 
@@ -58,29 +58,29 @@ def stands_still(log: Path) -> bool:
     return before != "" and log.read_text() == before
 
 
-def test_out(lanes: Pool) -> None:
-    assert list(count(2000) >> lanes) == list(range(2000))
-    assert list(count(0) >> lanes) == []
+def test_out(executors: Pool) -> None:
+    assert list(count(2000) >> executors) == list(range(2000))
+    assert list(count(0) >> executors) == []
 
 
-def test_items_come_as_they_are_made(lanes: Pool) -> None:
+def test_items_come_as_they_are_made(executors: Pool) -> None:
     begun = time.monotonic()
-    stream = count(3, wait=1.0) >> lanes
+    stream = count(3, wait=1.0) >> executors
     assert next(stream) == 0
     assert time.monotonic() - begun < 1.0
     assert list(stream) == [1, 2]
 
 
-def test_out_of_every_node(lanes: Pool) -> None:
-    assert [list(stream) for stream in count(3) @ lanes] == [[0, 1, 2]] * 2
-    first, second = (count(2) & count(3)) >> lanes
+def test_out_of_every_node(executors: Pool) -> None:
+    assert [list(stream) for stream in count(3) @ executors] == [[0, 1, 2]] * 2
+    first, second = (count(2) & count(3)) >> executors
     assert (list(first), list(second)) == ([0, 1], [0, 1, 2])
-    assert list((count(4) > lanes).result()) == [0, 1, 2, 3]
+    assert list((count(4) > executors).result()) == [0, 1, 2, 3]
 
 
-def test_the_producer_waits_for_the_consumer(lanes: Pool, tmp_path: Path) -> None:
+def test_the_producer_waits_for_the_consumer(executors: Pool, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    stream = count(100_000, log) >> lanes
+    stream = count(100_000, log) >> executors
     for _ in range(10):
         next(stream)
     wait_until(lambda: stands_still(log), 20.0, "the producer waits")
@@ -89,14 +89,14 @@ def test_the_producer_waits_for_the_consumer(lanes: Pool, tmp_path: Path) -> Non
     assert list(stream) == []
 
 
-def test_large_items_are_few_at_a_time(lanes: Pool) -> None:
+def test_large_items_are_few_at_a_time(executors: Pool) -> None:
     @sky.function
     def blocks(n: int) -> Iterator[bytes]:
         for _ in range(n):
             yield bytes(1_000_000)
 
     before, peak = psutil.Process().memory_info().rss, 0
-    for number, block in enumerate(blocks(100) >> lanes):
+    for number, block in enumerate(blocks(100) >> executors):
         assert len(block) == 1_000_000
         if number % 10 == 0:
             time.sleep(0.02)
@@ -105,11 +105,11 @@ def test_large_items_are_few_at_a_time(lanes: Pool) -> None:
 
 
 @pytest.mark.parametrize("how", ["break", "close", "with", "forget"])
-def test_closing_early_ends_the_producer(lanes: Pool, tmp_path: Path, how: str) -> None:
+def test_closing_early_ends_the_producer(executors: Pool, tmp_path: Path, how: str) -> None:
     log = tmp_path / "log"
 
     def use() -> None:
-        stream: Any = count(10**9, log, wait=0.001) >> lanes
+        stream: Any = count(10**9, log, wait=0.001) >> executors
         if how == "break":
             for item in stream:
                 if item == 3:
@@ -126,20 +126,20 @@ def test_closing_early_ends_the_producer(lanes: Pool, tmp_path: Path, how: str) 
     use()
     gc.collect()
     wait_until(log.with_suffix(".end").exists, 5.0, "the generator has been closed")
-    assert list(count(2) @ lanes), "its place is free"
+    assert list(count(2) @ executors), "its place is free"
 
 
-def test_an_error_comes_after_the_items_before_it(lanes: Pool) -> None:
+def test_an_error_comes_after_the_items_before_it(executors: Pool) -> None:
     got = []
     with pytest.raises(KeyError, match="in the middle") as caught:
-        for item in broken(1000) >> lanes:
+        for item in broken(1000) >> executors:
             got.append(item)
     assert got == list(range(1000))
     assert caught.value.rank in (0, 1)  # type: ignore[attr-defined]
 
 
-def test_a_stream_ends_once(lanes: Pool) -> None:
-    stream = broken(1) >> lanes
+def test_a_stream_ends_once(executors: Pool) -> None:
+    stream = broken(1) >> executors
     assert next(stream) == 0
     with pytest.raises(KeyError):
         next(stream)
@@ -147,17 +147,17 @@ def test_a_stream_ends_once(lanes: Pool) -> None:
         next(stream)
 
 
-def test_in(lanes: Pool) -> None:
-    assert total(iter(range(3000))) >> lanes == 3000 * 2999 // 2
-    assert total(i for i in (1, 2, 3)) >> lanes == 6
-    assert total(data=iter([])) >> lanes == 0
+def test_in(executors: Pool) -> None:
+    assert total(iter(range(3000))) >> executors == 3000 * 2999 // 2
+    assert total(i for i in (1, 2, 3)) >> executors == 6
+    assert total(data=iter([])) >> executors == 0
 
 
-def test_into_every_node(lanes: Pool) -> None:
-    assert total(iter(range(2000))) @ lanes == [2000 * 1999 // 2] * 2
+def test_into_every_node(executors: Pool) -> None:
+    assert total(iter(range(2000))) @ executors == [2000 * 1999 // 2] * 2
 
 
-def test_the_source_is_not_run_ahead_of(lanes: Pool) -> None:
+def test_the_source_is_not_run_ahead_of(executors: Pool) -> None:
     drawn = 0
 
     def source() -> Iterator[int]:
@@ -172,11 +172,11 @@ def test_the_source_is_not_run_ahead_of(lanes: Pool) -> None:
         time.sleep(0.8)
         return next(data)
 
-    assert slow(source()) >> lanes == 2
+    assert slow(source()) >> executors == 2
     assert drawn < 3 * WINDOW_ITEMS
 
 
-def test_the_source_is_closed_when_the_call_ends(lanes: Pool) -> None:
+def test_the_source_is_closed_when_the_call_ends(executors: Pool) -> None:
     closed = []
 
     def source() -> Iterator[int]:
@@ -190,11 +190,11 @@ def test_the_source_is_closed_when_the_call_ends(lanes: Pool) -> None:
     def one(data: Iterator[int]) -> int:
         return next(data)
 
-    assert one(source()) >> lanes == 1
+    assert one(source()) >> executors == 1
     wait_until(lambda: closed, 3.0, "the source has been closed")
 
 
-def test_an_error_of_the_source_reaches_the_call_and_comes_back(lanes: Pool) -> None:
+def test_an_error_of_the_source_reaches_the_call_and_comes_back(executors: Pool) -> None:
     def source() -> Iterator[int]:
         yield 1
         raise OSError("the source broke")
@@ -210,42 +210,42 @@ def test_an_error_of_the_source_reaches_the_call_and_comes_back(lanes: Pool) -> 
         return seen
 
     with pytest.raises(OSError, match="the source broke"):
-        total(source()) >> lanes
-    assert careful(source()) >> lanes == [1, "the source broke"]
+        total(source()) >> executors
+    assert careful(source()) >> executors == [1, "the source broke"]
 
 
-def test_both_ways(lanes: Pool) -> None:
+def test_both_ways(executors: Pool) -> None:
     numbers = iter(range(5000))
-    out = doubled(numbers, factor=3) >> lanes
+    out = doubled(numbers, factor=3) >> executors
     assert [next(out) for _ in range(3)] == [0, 3, 6]
     assert next(numbers) < 4999, "the source is not used up yet"
     assert sum(out) > 0
 
 
-def test_an_iterable_goes_once(lanes: Pool) -> None:
+def test_an_iterable_goes_once(executors: Pool) -> None:
     @sky.function
     def twice(data: Iterable[int]) -> int:
         return sum(data) + sum(data)
 
     with pytest.raises(SkyUsageError, match="annotate it as a list"):
-        twice([1, 2, 3]) >> lanes
+        twice([1, 2, 3]) >> executors
 
 
-def test_annotations_as_text(lanes: Pool) -> None:
+def test_annotations_as_text(executors: Pool) -> None:
     @sky.function
     def text(data: Iterator[Missing]) -> int:  # type: ignore[name-defined] # noqa: F821
         return sum(data)
 
-    assert text(iter([1, 2])) >> lanes == 3
+    assert text(iter([1, 2])) >> executors == 3
 
 
 @pytest.mark.parametrize("wrong", [5, "text", b"bytes", object()])
-def test_what_is_no_iterator(lanes: Pool, wrong: Any) -> None:
+def test_what_is_no_iterator(executors: Pool, wrong: Any) -> None:
     with pytest.raises(TypeError, match="argument data of total is annotated as an Iterator"):
-        total(wrong) >> lanes
+        total(wrong) >> executors
 
 
-def test_an_item_that_cannot_be_sent(lanes: Pool) -> None:
+def test_an_item_that_cannot_be_sent(executors: Pool) -> None:
     import threading
 
     @sky.function
@@ -255,8 +255,8 @@ def test_an_item_that_cannot_be_sent(lanes: Pool) -> None:
 
     got = []
     with pytest.raises(TypeError, match="lock"):
-        for item in locks() >> lanes:
+        for item in locks() >> executors:
             got.append(item)
     assert got == [1]
     with pytest.raises(TypeError, match="lock"):
-        total(iter([1, threading.Lock()])) >> lanes  # type: ignore[list-item]
+        total(iter([1, threading.Lock()])) >> executors  # type: ignore[list-item]

@@ -26,7 +26,7 @@ def test_the_life_of_a_cluster(fresh) -> None:
     up = text(book.run("%sky up -c train --cpus 1 --idle 5m"))
     assert re.search(r"train .*local this-machine", up) and "5:00" in up and "$0.00/h" in up
     assert text(book.run("%sky up -c train")).count("train") == 1, "up twice is up once"
-    assert len(part(fresh.data, "head")) == 1
+    assert len(part(fresh.data, "controller")) == 1
 
     assert book.run("%%sky -c train --name step\nprint('π', end='')\nx = 1").stdout == "π"
     assert book.run("%%sky -c train\nprint('second')\n1 / 0").ename == "ZeroDivisionError"
@@ -62,7 +62,7 @@ def test_the_life_of_a_cluster(fresh) -> None:
 def test_a_cluster_that_was_removed_behind_our_back(fresh) -> None:
     book: Notebook = fresh()
     assert book.run("%%sky -c train\nprint('kept')\nx = 1").status == "ok"
-    part(fresh.data, "guardian")[0].kill()
+    part(fresh.data, "supervisor")[0].kill()
     wait_until(lambda: not processes_of(fresh.data), 5)
     assert "no cluster is up" in text(book.run("%sky status"))
     assert "(running, est.)" not in text(book.run("%sky cost --by cluster"))

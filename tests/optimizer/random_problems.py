@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 
-from jupyter_sky.optimizer.evaluate import evaluate, is_within_limits, objective_value
-from jupyter_sky.optimizer.problem import (
+from jupyter_sky.optimizer.solver.evaluator import evaluate, is_within_limits, objective_value
+from jupyter_sky.optimizer.solver.problem import (
     LabelMask,
     LinearLimit,
     Objective,

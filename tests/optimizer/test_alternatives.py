@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jupyter_sky.optimizer import constraints as c
-from jupyter_sky.optimizer.plan import plan
-from jupyter_sky.optimizer.planned import Plan
+from jupyter_sky.optimizer.plan import Plan
+from jupyter_sky.optimizer.planner import plan
 
 from .test_plan_answers import vision
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.optimizer.evaluate import evaluate, is_within_limits
-from jupyter_sky.optimizer.glpk import is_installed
-from jupyter_sky.optimizer.problem import (
+from jupyter_sky.optimizer.solver.evaluator import evaluate, is_within_limits
+from jupyter_sky.optimizer.solver.glpk import is_installed
+from jupyter_sky.optimizer.solver.problem import (
     LabelMask,
     Objective,
     Places,
@@ -24,7 +24,7 @@ from jupyter_sky.optimizer.problem import (
     make_task_labels,
     require_difference,
 )
-from jupyter_sky.optimizer.solve import resolve, solve
+from jupyter_sky.optimizer.solver.solve import resolve, solve
 
 from .random_problems import best_by_trying, random_problem, with_demands
 
@@ -299,8 +299,8 @@ def test_objectives_that_mean_nothing(objective):
 def test_what_presolve_proves_needs_no_cvxpy():
     code = (
         "import sys, numpy as np\n"
-        "from jupyter_sky.optimizer.problem import *\n"
-        "from jupyter_sky.optimizer.solve import solve\n"
+        "from jupyter_sky.optimizer.solver.problem import *\n"
+        "from jupyter_sky.optimizer.solver.solve import solve\n"
         "work = (choices('u', [0, 1], [3, 1], 1),)\n"
         "print(solve(Problem(Places(('a', 'b')), work, transfers([]))).choice)\n"
         "print('cvxpy' in sys.modules, 'scipy' in sys.modules)"

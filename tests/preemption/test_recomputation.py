@@ -143,7 +143,7 @@ def test_placement_loads_no_scipy() -> None:
         "model = posterior(Place('gcp', 'us-west1', 'b', 'n2-standard-8', spot=True)).model\n"
         "print(expected_runs(np.array([4.0]), Lives.of([model]), np.zeros(1)))\n"
         "assert not [name for name in sys.modules if name.split('.')[0] in ('scipy', 'numba')]\n"
-        "assert 'jupyter_sky.preemption.fitting' not in sys.modules\n"
+        "assert 'jupyter_sky.preemption.estimation' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky import clouds
-from jupyter_sky.clouds.rented import CloudProvider
-from jupyter_sky.config import Sky
+from jupyter_sky.clouds.provider import CloudProvider
+from jupyter_sky.config.settings import Sky
 from tests.emulators.ec2 import Ec2
 
 
@@ -31,7 +31,7 @@ def aws(
         monkeypatch.setenv(name, value)
     Sky.clear_instance()
     clouds.get.cache_clear()
-    monkeypatch.delitem(__import__("sys").modules, "jupyter_sky.clouds.aws", raising=False)
+    monkeypatch.delitem(__import__("sys").modules, "jupyter_sky.clouds.aws.driver", raising=False)
     cloud = clouds.get("aws")
     assert isinstance(cloud, CloudProvider)
     yield account, cloud

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_sky import clouds, tracker
 from jupyter_sky.clouds import LaunchRequest, Machine
-from jupyter_sky.clouds.rented import CloudProvider, launch_records
+from jupyter_sky.clouds.provider import CloudProvider, launch_records
 from jupyter_sky.errors import (
     SkyNoCapacity,
     SkyNoOffer,
@@ -126,7 +126,7 @@ def test_what_every_place_calls_invalid_is_told_after_a_few(aws: tuple[Ec2, Clou
 def test_throttling_is_waited_out_and_no_refusal_of_the_place(
     aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jupyter_sky.clouds.asking.FIRST_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr("jupyter_sky.clouds.retries.FIRST_WAIT_SECONDS", 0.02)
     account, _ = aws
     account.throttle("create", times=3)
     _, attempts = bring(NEED)
@@ -139,7 +139,7 @@ def test_lost_answers_leave_one_machine_or_none(
     aws: tuple[Ec2, CloudProvider], monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     """One: asked again with the same token, the same machine. All: it is found by its tag."""
-    monkeypatch.setattr("jupyter_sky.clouds.asking.FIRST_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr("jupyter_sky.clouds.retries.FIRST_WAIT_SECONDS", 0.02)
     account, cloud = aws
     account.lose("create", times=times)
     offer = preview_plan(NEED)[0].tasks[0].offer

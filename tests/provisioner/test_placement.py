@@ -14,8 +14,8 @@ import jupyter_sky as sky
 from jupyter_sky import clouds, tracker
 from jupyter_sky.catalog import load
 from jupyter_sky.clouds import LaunchRequest
-from jupyter_sky.clouds.rented import CloudProvider
-from jupyter_sky.config import Sky
+from jupyter_sky.clouds.provider import CloudProvider
+from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import (
     SkyClusterLost,
     SkyError,
@@ -25,13 +25,13 @@ from jupyter_sky.errors import (
     SkyUnreachable,
     SkyUsageError,
 )
-from jupyter_sky.executor import launching
+from jupyter_sky.executor import cluster_launch
 from jupyter_sky.executor import session as sessions
 from jupyter_sky.forms import Fields, placement_text
-from jupyter_sky.forms.complete import CompletionContext
+from jupyter_sky.forms.completion import CompletionContext
+from jupyter_sky.functions.launch import choose_offer
 from jupyter_sky.functions.specs import Nodes, Spec
-from jupyter_sky.functions.starting import choose_offer
-from jupyter_sky.ledger import format_rate
+from jupyter_sky.ledger.ledger import format_rate
 from jupyter_sky.magics import verbs
 from jupyter_sky.magics.dryrun import dry_run
 from jupyter_sky.magics.options import parse_cell_line
@@ -41,7 +41,7 @@ from jupyter_sky.provisioner.placement import decide_placement
 from jupyter_sky.resources import Resources
 from jupyter_sky.tracker import Place
 from tests.emulators.ec2 import Ec2
-from tests.test_store import CLUSTER
+from tests.store.test_store import CLUSTER
 
 BOX = Offer("ssh", "pool", "box", 64, 256, price=0.0, source="hosts.toml")
 DEAR = Offer("ssh", "pool", "dear", 64, 256, price=9.0, source="hosts.toml")
@@ -299,7 +299,7 @@ def test_a_managed_service_is_refused_before_a_pool_or_cluster_costs(
     def never(*_: Any) -> None:
         raise AssertionError("it was launched")
 
-    monkeypatch.setattr(launching._LaunchAttempt, "run", never)
+    monkeypatch.setattr(cluster_launch._LaunchAttempt, "run", never)
     sessions.close()
     try:
         with pytest.raises(SkyNoOffer, match="managed services"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.engines import environment
+from jupyter_sky.engines.node import environment
 from jupyter_sky.errors import SkyError
 from jupyter_sky.provisioner.uv import run_uv
 

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.search import CloudBandit, FlatGP, Transfer, mocca
-from jupyter_sky.search.exact import bandit_regret
+from jupyter_sky.search.expected_regret import bandit_regret
 
 DATA = Path(__file__).parents[2] / "notebooks" / "data" / "mocca"
 HEAD = "provider,A_family,A_vcpu,B_family,B_vcpu,nodes,workload,target_cost,target_runtime,status\n"

@@ -13,9 +13,9 @@ import pytest
 from pytest_jupyter.jupyter_server import *  # noqa: F403
 from tornado.httpclient import HTTPClientError
 
-from jupyter_sky.config import Sky
-from jupyter_sky.server.desk import SkyService
-from jupyter_sky.store import Store
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.server.service import SkyService
+from jupyter_sky.store.store import Store
 from tests.conftest import clean
 
 
@@ -44,7 +44,7 @@ def store(data: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def desk(data: Path, jp_serverapp: Any) -> Iterator[SkyService]:
+def service(data: Path, jp_serverapp: Any) -> Iterator[SkyService]:
     """What the server answers from."""
     opened = jp_serverapp.web_app.settings["jupyter_sky"]
     yield opened
@@ -64,7 +64,7 @@ class Refused(Exception):
 
 
 @pytest.fixture
-def ask(desk: SkyService, jp_fetch: Any) -> Callable[..., Any]:
+def ask(service: SkyService, jp_fetch: Any) -> Callable[..., Any]:
     """Ask the server: ``await ask("state")``, ``await ask("clusters", "a", "down", body={})``."""
 
     async def asked(*path: str, body: Any = None, **params: Any) -> Any:

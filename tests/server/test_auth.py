@@ -69,7 +69,9 @@ async def fetch(client: Any, path: str, verb: str, headers: dict[str, str]) -> i
     return answer.code
 
 
-async def test_strangers_are_refused(desk: Any, jp_serverapp: Any, http_server_client: Any) -> None:
+async def test_strangers_are_refused(
+    service: Any, jp_serverapp: Any, http_server_client: Any
+) -> None:
     paths = ours(jp_serverapp)
     assert len(paths) >= 16 and {"GET", "POST", "PUT"} <= {verb for _, verb in paths}
     for path, verb in paths:
@@ -77,7 +79,7 @@ async def test_strangers_are_refused(desk: Any, jp_serverapp: Any, http_server_c
 
 
 async def test_users_who_may_only_read_change_nothing(
-    desk: Any,
+    service: Any,
     jp_serverapp: Any,
     http_server_client: Any,
     jp_auth_header: dict[str, str],
@@ -92,7 +94,7 @@ async def test_users_who_may_only_read_change_nothing(
 
 
 async def test_users_without_any_right_see_nothing(
-    desk: Any,
+    service: Any,
     jp_serverapp: Any,
     http_server_client: Any,
     jp_auth_header: dict[str, str],
@@ -120,7 +122,7 @@ import sys
 import jupyter_server.serverapp
 before = set(sys.modules)
 from jupyter_sky.server import {names}
-heavy = ["IPython", "ipykernel", "ipyparallel", "numpy", "psutil", "sqlite3", "jupyter_sky.store"]
+heavy = ["IPython", "ipykernel", "ipyparallel", "numpy", "psutil", "sqlite3", "jupyter_sky.store.store"]
 print([name for name in heavy if name in set(sys.modules) - before])
 """
 
@@ -128,6 +130,6 @@ print([name for name in heavy if name in set(sys.modules) - before])
 def test_the_start_of_a_server_loads_nothing_heavy() -> None:
     folder = Path(server.__file__).parent
     names = sorted(path.stem for path in folder.glob("*.py") if "HANDLERS" in path.read_text())
-    code = LOADED.format(names=", ".join({*names, "desk", "news"} - {"__init__"}))
+    code = LOADED.format(names=", ".join({*names, "service", "poller"} - {"__init__"}))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky.server.desk import SkyService
-from jupyter_sky.store import Store
+from jupyter_sky.server.service import SkyService
+from jupyter_sky.store.store import Store
 from tests.conftest import Notebook, wait_until
 from tests.emulators.hosts import USABLE
 from tests.emulators.loopback import Loopback, loopback
@@ -66,7 +66,7 @@ def console(cloud: Loopback) -> Any:
 
 
 async def test_a_machine_that_is_removed_in_the_console_is_shown_as_lost(
-    ask: Callable[..., Any], desk: SkyService, book: Notebook, cloud: Loopback, store: Store
+    ask: Callable[..., Any], service: SkyService, book: Notebook, cloud: Loopback, store: Store
 ) -> None:
     sent = book.send(SKY + " --nodes 2\nimport time\nprint('begun', flush=True)\ntime.sleep(300)")
 
@@ -79,7 +79,7 @@ async def test_a_machine_that_is_removed_in_the_console_is_shown_as_lost(
     assert shown["price"] > 0 and shown["usd"] > 0 and shown["lease_end"] > time.time()
 
     async def sampled() -> Any:
-        told = await ask("clusters", "far", "vitals")
+        told = await ask("clusters", "far", "metrics")
         return told if len(told["nodes"]) == 2 else None
 
     nodes = (await until(sampled, 30))["nodes"]
@@ -96,14 +96,14 @@ async def test_a_machine_that_is_removed_in_the_console_is_shown_as_lost(
     ec2.terminate_instances(InstanceIds=[machine])
 
     async def lost() -> Any:
-        desk.poller.reconcile_soon()
+        service.poller.reconcile_soon()
         found = next(c for c in (await ask("state"))["clusters"] if c["name"] == "far")
         return found if found["state"] == "lost" else None
 
     shown = await until(lost, 60)
     assert "ended" in shown["note"] or "terminated" in shown["note"].lower(), shown
     assert (await ask("state"))["rate"] == {"usd_h": 0.0, "unknown": 0}
-    assert shown["note"] in await refused(ask("clusters", "far", "vitals"), 409)
+    assert shown["note"] in await refused(ask("clusters", "far", "metrics"), 409)
     ran = await asyncio.get_running_loop().run_in_executor(None, book.collect, sent, 60)
     assert ran.ename == "SkyClusterLost"
     wait_until(lambda: not cloud.machines(), 30, "the other node is of no use")

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from jupyter_sky import processes
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.executor import extension
+from jupyter_sky.remote import processes
 from jupyter_sky.server import runs
-from jupyter_sky.server.desk import SkyService
-from jupyter_sky.store import Store
+from jupyter_sky.server.service import SkyService
+from jupyter_sky.store.store import Store
 from tests.conftest import Notebook, part
 from tests.server.conftest import Refused
-from tests.test_store import CLUSTER, GONE, RUN
+from tests.store.test_store import CLUSTER, GONE, RUN
 
 
 @pytest.fixture
@@ -54,17 +54,17 @@ async def refused(asking: Any, status: int) -> str:
 
 @pytest.mark.slow
 async def test_the_life_of_a_cluster(
-    ask: Any, desk: SkyService, book: Notebook, store: Store
+    ask: Any, service: SkyService, book: Notebook, store: Store
 ) -> None:
     assert book.run("%%sky -c train --nodes 2\nprint('begun')").status == "ok"
 
     async def sampled() -> Any:
-        told = await ask("clusters", "train", "vitals")
+        told = await ask("clusters", "train", "metrics")
         return told if len(told["nodes"]) == 2 and told["nodes"][1]["cpu"] else None
 
     told = await until(sampled)
     while told["running"]:  # what a quick cell prints last may come up to a second after it
-        told = await ask("clusters", "train", "vitals")
+        told = await ask("clusters", "train", "metrics")
     assert told["period"] > 0 and 590 < told["idle_left"] <= 600
     for rank, node in enumerate(told["nodes"]):
         assert node["rank"] == rank and node["host"] and node["gpus"] == []
@@ -73,11 +73,11 @@ async def test_the_life_of_a_cluster(
     assert (shown["name"], shown["state"], shown["usd"]) == ("train", "up", 0.0)
     assert shown["where"].startswith("2 x local this-machine")
 
-    assert len(desk.connections) == 1
-    desk.connections.close_unused()
-    assert len(desk.connections) == 1, "it was asked a moment ago"
-    desk.connections.close_unused(0.0)
-    assert len(desk.connections) == 0
+    assert len(service.connections) == 1
+    service.connections.close_unused()
+    assert len(service.connections) == 1, "it was asked a moment ago"
+    service.connections.close_unused(0.0)
+    assert len(service.connections) == 0
 
     assert (await ask("clusters", "train", "extend", body={"time": "1h"}))["idle_left"] > 3595
     (shown,) = (await ask("state"))["clusters"]
@@ -96,28 +96,28 @@ async def test_the_life_of_a_cluster(
     assert "this machine" in (await ask("clusters", "train", "log"))["text"]
     ended = await ask("clusters", "train", "down", body={})
     assert ended["ended"] == "train" and "local" in ended["place"]
-    assert store.clusters() == [] and len(desk.connections) == 0
+    assert store.clusters() == [] and len(service.connections) == 0
     (shown,) = (await ask("state"))["clusters"]
     by_panel = "it was ended in the panel"
     assert (shown["state"], shown["note"], shown["idle_left"]) == ("down", by_panel, None)
-    for path in (("vitals",), ("down", {}), ("extend", {"time": "1h"}), ("ssh",)):
+    for path in (("metrics",), ("down", {}), ("extend", {"time": "1h"}), ("ssh",)):
         asking = ask("clusters", "train", path[0], body=path[1] if len(path) > 1 else None)
         assert "it was ended" in await refused(asking, 409)
     again = book.run("%%sky -c train\n6 * 7")
     if again.ename == "SkyClusterLost":  # this kernel has not heard of it yet
         again = book.run("%%sky -c train\n6 * 7")
     assert again.result == "42", again
-    assert (await ask("clusters", "train", "vitals"))["nodes"] is not None, "it is another one"
+    assert (await ask("clusters", "train", "metrics"))["nodes"] is not None, "it is another one"
 
 
 @pytest.mark.slow
-async def test_looking_keeps_no_cluster_up(ask: Any, desk: SkyService, book: Notebook) -> None:
+async def test_looking_keeps_no_cluster_up(ask: Any, service: SkyService, book: Notebook) -> None:
     assert book.run("%%sky -c train --idle 4s\n1").status == "ok"
     book.kill()
 
     async def gone() -> bool:
         try:
-            assert (await ask("clusters", "train", "vitals"))["idle_left"] <= 4.0
+            assert (await ask("clusters", "train", "metrics"))["idle_left"] <= 4.0
         except Refused as error:
             assert error.status in (409, 502)
             return True
@@ -128,7 +128,7 @@ async def test_looking_keeps_no_cluster_up(ask: Any, desk: SkyService, book: Not
     assert time.monotonic() - begun < 12
 
     async def told() -> Any:
-        desk.poller.reconcile_soon()
+        service.poller.reconcile_soon()
         (shown,) = (await ask("state"))["clusters"]
         return shown if shown["state"] == "down" else None
 
@@ -184,7 +184,7 @@ async def test_a_busy_cell_is_read_and_stopped_from_outside(
 
 @pytest.mark.slow
 async def test_a_cell_whose_kernel_is_dead_is_read_and_stopped_all_the_same(
-    ask: Any, desk: SkyService, book: Notebook, store: Store
+    ask: Any, service: SkyService, book: Notebook, store: Store
 ) -> None:
     book.send("%%sky -c train --name loop" + LOOP)
 
@@ -201,7 +201,7 @@ async def test_a_cell_whose_kernel_is_dead_is_read_and_stopped_all_the_same(
         return told if len(told["lines"]) > 3 else None
 
     assert (await until(goes_on))["run"]["ended"] is None
-    assert run["run_id"] in (await ask("clusters", "train", "vitals"))["running"]
+    assert run["run_id"] in (await ask("clusters", "train", "metrics"))["running"]
     await ask(*path, "stop", body={})
 
     async def ended() -> Any:
@@ -219,30 +219,30 @@ async def test_a_cell_whose_kernel_is_dead_is_read_and_stopped_all_the_same(
 async def test_a_head_that_does_not_answer_is_told_as_such(
     ask: Any, data: Path, book: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jupyter_sky.engines import observer
+    from jupyter_sky.engines.client import observer
 
     monkeypatch.setattr(observer.Observer.ask, "__defaults__", (1.0,))
     assert book.run("%%sky -c train\n1").status == "ok"
     book.kill()
     deadline = time.monotonic() + 10  # the head hears of it a little later
-    while (await ask("clusters", "train", "vitals"))["running"]:
+    while (await ask("clusters", "train", "metrics"))["running"]:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
-    (head,) = part(data, "head")
+    (head,) = part(data, "controller")
     head.suspend()
-    said = await refused(ask("clusters", "train", "vitals"), 502)
+    said = await refused(ask("clusters", "train", "metrics"), 502)
     assert "has not answered" in said
     head.resume()
 
     async def answers() -> Any:
         try:
-            return await ask("clusters", "train", "vitals")
+            return await ask("clusters", "train", "metrics")
         except Refused:
             return None
 
     assert await until(answers), "by a new connection"
 
-    head.suspend()  # its guardian gives it three seconds
+    head.suspend()  # its supervisor gives it three seconds
     ending = asyncio.ensure_future(ask("clusters", "train", "down", body={}))
 
     async def shown_as(state: str) -> Any:
@@ -255,7 +255,7 @@ async def test_a_head_that_does_not_answer_is_told_as_such(
 
 @pytest.mark.slow
 async def test_a_stray_of_the_same_name_is_told_apart(
-    ask: Any, desk: SkyService, book: Notebook, store: Store, data: Path
+    ask: Any, service: SkyService, book: Notebook, store: Store, data: Path
 ) -> None:
     assert book.run("%%sky -c train\n1").status == "ok"
     store.end_cluster(
@@ -263,25 +263,25 @@ async def test_a_stray_of_the_same_name_is_told_apart(
     )  # as after a crash in the middle
     book.run("%reload_ext jupyter_sky")
     assert book.run("%%sky -c train\n1").status == "ok"
-    assert len(part(data, "guardian")) == 2
+    assert len(part(data, "supervisor")) == 2
 
     async def orphan() -> Any:
-        desk.poller.reconcile_soon()
+        service.poller.reconcile_soon()
         found = (await ask("state"))["clusters"]
         return found if len(found) == 2 else None
 
     first, second = await until(orphan)
     assert (first["name"], first["orphan"], second["orphan"]) == ("train", False, True)
-    assert second["name"] == "train (stray)" and second["price"] is None
-    await ask("clusters", "train (stray)", "down", body={})
-    assert len(part(data, "guardian")) == 1
+    assert second["name"] == "train (orphaned)" and second["price"] is None
+    await ask("clusters", "train (orphaned)", "down", body={})
+    assert len(part(data, "supervisor")) == 1
     assert [c["name"] for c in (await ask("state"))["clusters"]] == ["train"]
     assert book.run("%%sky -c train\n6 * 7").result == "42", "the one in use goes on"
 
 
 @pytest.mark.slow
 async def test_a_cell_that_waits_for_its_engine_is_stopped_when_its_turn_comes(
-    ask: Any, desk: SkyService, book: Notebook
+    ask: Any, service: SkyService, book: Notebook
 ) -> None:
     assert book.run("%%sky\nimport time").status == "ok"
     for name in ("first", "second"):
@@ -297,13 +297,13 @@ async def test_a_cell_that_waits_for_its_engine_is_stopped_when_its_turn_comes(
     await ask("runs", second["run_id"], "stop", body={})
 
     async def ended() -> Any:
-        desk.poller.reconcile_soon()
+        service.poller.reconcile_soon()
         found = await ask("runs", second["run_id"])
         return found if found["ended"] else None
 
     # its code would take a minute; in its very first moment an interrupt leaves no error behind
     assert (await until(ended, 30))["status"] in ("interrupted", "ok")
-    assert (await ask("clusters", second["cluster"], "vitals"))["running"] == []
+    assert (await ask("clusters", second["cluster"], "metrics"))["running"] == []
 
 
 # -- without a cluster ---------------------------------------------------------------------------
@@ -311,7 +311,7 @@ async def test_a_cell_that_waits_for_its_engine_is_stopped_when_its_turn_comes(
 
 async def test_what_is_not_known_is_said_with_what_is(ask: Any, store: Store) -> None:
     store.save_cluster(replace(CLUSTER, name="other"))
-    for path, body in (("vitals", None), ("down", {}), ("ssh", None), ("log", None)):
+    for path, body in (("metrics", None), ("down", {}), ("ssh", None), ("log", None)):
         said = await refused(ask("clusters", "nobody", path, body=body), 404)
         assert "'nobody'" in said and "other" in said
     asking = ask("clusters", "nobody", "extend", body={"time": "1h"})
@@ -321,14 +321,14 @@ async def test_what_is_not_known_is_said_with_what_is(ask: Any, store: Store) ->
 async def test_a_cluster_that_comes_up_is_not_asked_yet(ask: Any, store: Store) -> None:
     launcher = {"launcher": processes.identity()}
     store.save_cluster(replace(CLUSTER, state="starting", connection=launcher, cloud="local"))
-    assert "coming up" in await refused(ask("clusters", "train", "vitals"), 409)
+    assert "coming up" in await refused(ask("clusters", "train", "metrics"), 409)
     assert "being launched" in await refused(ask("clusters", "train", "down", body={}), 409)
     assert "it is on this machine" in (await ask("clusters", "train", "log"))["text"]
 
 
 async def test_what_is_noted_of_a_cluster_may_be_gone(ask: Any, store: Store) -> None:
     store.save_cluster(replace(CLUSTER, connection={"file": "/nowhere/client.json"}))
-    assert "cannot be read" in await refused(ask("clusters", "train", "vitals"), 502)
+    assert "cannot be read" in await refused(ask("clusters", "train", "metrics"), 502)
     assert "cannot be read" in await refused(ask("clusters", "train", "ssh"), 502)
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from tornado.httpclient import HTTPClientError
 
-from jupyter_sky import budget
+from jupyter_sky.ledger import budget
 from jupyter_sky.offers import Offer
 from jupyter_sky.server import cost
 from tests import test_ledger
-from tests.test_ledger import put_run
+from tests.ledger.test_ledger import put_run
 
 HOUR = 3600.0
 
@@ -64,7 +64,7 @@ async def test_the_bill_has_what_is_known_and_names_what_is_not(store, ask) -> N
     assert cells["lines"] == [], "the cells are the notebook's own"
 
 
-async def test_csv_has_all_lines(store, desk, jp_fetch) -> None:
+async def test_csv_has_all_lines(store, service, jp_fetch) -> None:
     fill(store)
     answer = await jp_fetch("jupyter-sky", "cost.csv", params={"by": "cluster"})
     assert answer.headers["Content-Type"].startswith("text/csv")
@@ -91,7 +91,7 @@ async def test_the_budget_is_set_for_all(store, ask, jp_fetch) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"usd": "much"}', '{"usd": -1}', "{}", "[]", '{"usd": true}'])
-async def test_what_is_no_budget_is_refused(store, desk, jp_fetch, text: str) -> None:
+async def test_what_is_no_budget_is_refused(store, service, jp_fetch, text: str) -> None:
     budget.write_budget(store, 20.0, "%config")
     with pytest.raises(HTTPClientError) as caught:
         await put(jp_fetch, text)
@@ -101,7 +101,7 @@ async def test_what_is_no_budget_is_refused(store, desk, jp_fetch, text: str) ->
 
 
 @pytest.mark.parametrize("query", [{"by": "colour"}, {"since": "soon"}])
-async def test_bad_questions_are_answered_in_words(store, desk, jp_fetch, query) -> None:
+async def test_bad_questions_are_answered_in_words(store, service, jp_fetch, query) -> None:
     for name in ("cost", "cost.csv"):
         with pytest.raises(HTTPClientError) as caught:
             await jp_fetch("jupyter-sky", name, params=query)
@@ -117,9 +117,9 @@ async def test_the_server_keeps_the_budget_though_nobody_asks(
     monkeypatch.setattr(budget, "GRACE_SECONDS", 0.5)
     put_cluster(store, "train", 5.0, time.time() - HOUR, cloud="local")
     budget.write_budget(store, 1.0, "%config")
-    desk = request.getfixturevalue("desk")
+    service = request.getfixturevalue("service")
     deadline = time.monotonic() + 15
     while store.clusters() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert store.clusters() == [], "it goes on"
-    assert desk.session.ledger.cluster_usd("train") < 5.1
+    assert service.session.ledger.cluster_usd("train") < 5.1

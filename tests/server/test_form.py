@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_sky.forms import schema
 from tests.server.conftest import Refused
-from tests.test_store import CLUSTER
+from tests.store.test_store import CLUSTER
 
 
 async def test_there_and_back(ask: Any) -> None:
@@ -52,8 +52,8 @@ async def test_a_live_cluster_is_offered(ask: Any, store: Any) -> None:
 async def test_nothing_possible_names_the_field(ask: Any) -> None:
     fields = {"values": {"gpus": "V100:7"}}
     answer = await ask("form", "match", body={"source": "", "fields": fields})
-    assert answer["count"] == 0 and answer["loosen"][0]["keys"] == ["gpus"]
-    assert answer["loosen"][0]["values"] == {"gpus": "V100:8"}
+    assert answer["count"] == 0 and answer["suggestions"][0]["keys"] == ["gpus"]
+    assert answer["suggestions"][0]["values"] == {"gpus": "V100:8"}
     assert (await ask("form", "place", body={"fields": {"values": {"cloud": "local"}}}))[
         "words"
     ].startswith("would run here")

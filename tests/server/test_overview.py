@@ -15,16 +15,17 @@ from typing import Any
 import pytest
 from tornado.httpclient import HTTPClientError
 
-from jupyter_sky import budget, processes
-from jupyter_sky.billing import BILLING_RULES, billed_seconds, billed_seconds_sql
-from jupyter_sky.ledger import Ledger, sum_usd
-from jupyter_sky.server.desk import SkyService
-from jupyter_sky.server.news import SCHEMA
-from jupyter_sky.server.seen import IdleReport, Snapshot, midnight
+from jupyter_sky.ledger import budget
+from jupyter_sky.ledger.billing import BILLING_RULES, billed_seconds, billed_seconds_sql
+from jupyter_sky.ledger.ledger import Ledger, sum_usd
+from jupyter_sky.remote import processes
+from jupyter_sky.server.poller import SCHEMA
+from jupyter_sky.server.service import SkyService
+from jupyter_sky.server.snapshot import IdleReport, Snapshot, midnight
 from jupyter_sky.server.state import PanelState
-from jupyter_sky.store import ClusterRow, Store
+from jupyter_sky.store.store import ClusterRow, Store
 from tests.server.conftest import Refused
-from tests.test_store import CLUSTER, RUN
+from tests.store.test_store import CLUSTER, RUN
 
 OFFER = {
     "cloud": "aws",
@@ -106,21 +107,23 @@ async def test_an_idle_cluster_counts_down_and_is_kept_as_long_as_it_was_asked(
     assert shown["idle_left"] == pytest.approx(3600.0, abs=5)
 
 
-async def test_used_cluster_says_what_keeps_it_up(ask: Any, desk: SkyService, store: Store) -> None:
+async def test_used_cluster_says_what_keeps_it_up(
+    ask: Any, service: SkyService, store: Store
+) -> None:
     row = put(store, cluster("train", 5000.0, idle=600.0))
     (shown,) = (await ask("state"))["clusters"]
     assert (shown["idle_left"], shown["users"]) == (None, []), "it was used, we do not know how"
-    desk.idle_reports["train", row.created] = IdleReport(
+    service.idle_reports["train", row.created] = IdleReport(
         600.0, time.time() - 1, ("2 calls of a.ipynb",)
     )
     (shown,) = (await ask("state"))["clusters"]
     assert shown["users"] == ["2 calls of a.ipynb"] and shown["idle_left"] > 590
-    desk.idle_reports["train", row.created] = IdleReport(
+    service.idle_reports["train", row.created] = IdleReport(
         600.0, time.time() - 100, ("2 calls of a.ipynb",)
     )
     (shown,) = (await ask("state"))["clusters"]
     assert (shown["idle_left"], shown["users"]) == (None, []), "that was long ago"
-    desk.idle_reports["train", row.created] = IdleReport(600.0, time.time() - 100)
+    service.idle_reports["train", row.created] = IdleReport(600.0, time.time() - 100)
     (shown,) = (await ask("state"))["clusters"]
     assert shown["idle_left"] == pytest.approx(500.0, abs=5)
 
@@ -264,7 +267,7 @@ async def test_the_same_state_is_not_sent_twice(ask: Any, jp_fetch: Any, store: 
 
 
 async def test_news_are_pushed_while_somebody_looks(
-    ask: Any, desk: SkyService, store: Store, jp_serverapp: Any
+    ask: Any, service: SkyService, store: Store, jp_serverapp: Any
 ) -> None:
     heard: list[dict[str, Any]] = []
 
@@ -291,7 +294,7 @@ async def test_a_store_of_a_newer_version_is_told_and_left_alone(ask: Any, data:
     db = sqlite3.connect(data / "sky.db")
     db.execute("PRAGMA user_version = 99")
     db.close()
-    for path in (("state",), ("runs", "r1"), ("clusters", "a", "vitals")):
+    for path in (("state",), ("runs", "r1"), ("clusters", "a", "metrics")):
         with pytest.raises(Refused) as caught:
             await ask(*path)
         assert caught.value.status == 503 and caught.value.kind == "SkyStoreError"

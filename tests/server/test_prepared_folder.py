@@ -20,16 +20,16 @@ from traitlets.config import SingletonConfigurable
 class App(SingletonConfigurable):
     root_dir = os.getcwd()
 
-from jupyter_sky.server.desk import Desk
+from jupyter_sky.server.service import Desk
 
-desk = Desk(App.instance(), SimpleNamespace(emit=lambda **k: None))
+service = Desk(App.instance(), SimpleNamespace(emit=lambda **k: None))
 try:
-    desk.patrol()
+    service.reconcile()
 except Exception as error:
-    print("patrol:", type(error).__name__, error)
-from jupyter_sky.config import Sky
+    print("reconcile:", type(error).__name__, error)
+from jupyter_sky.config.settings import Sky
 print("data_dir", Sky.load().data_dir)
-desk.close()
+service.close()
 """
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.benchmarks.driver import end_processes, own_folders
 from tests.benchmarks.installed import environment
+from tests.benchmarks.notebook_client import end_processes, own_folders
 
 ROOT = Path(__file__).parents[2]
 ARTIFACTS = ROOT / "tests/artifacts"  # git-ignored

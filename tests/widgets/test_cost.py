@@ -13,12 +13,12 @@ from unittest import mock
 
 import pytest
 
-from jupyter_sky.bill import make_report, parse_since, report_signature
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.store import Store
+from jupyter_sky.ledger.report import make_report, parse_since, report_signature
+from jupyter_sky.store.store import Store
 from jupyter_sky.widgets import cost as module
 from jupyter_sky.widgets.cost import Cost
-from tests.test_ledger import put_cluster
+from tests.ledger.test_ledger import put_cluster
 
 NOON = datetime(2026, 3, 10, 12).timestamp()
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -199,7 +199,7 @@ def test_what_the_view_asks(made: Callable[..., Cost], shown: list) -> None:
 
 def test_import_loads_no_widgets() -> None:
     code = (
-        "import sys, jupyter_sky.widgets.cost, jupyter_sky.widgets.table; "
+        "import sys, jupyter_sky.widgets.cost, jupyter_sky.tables; "
         "print(sorted({'anywidget', 'ipywidgets', 'pandas', 'IPython'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_sky import form
-from jupyter_sky.config import Sky
+from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.executor import session as sessions
 from jupyter_sky.widgets.view import MIME

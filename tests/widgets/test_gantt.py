@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import jupyter_sky as sky
 from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer.plan import plan
-from jupyter_sky.optimizer.planned import Plan
-from jupyter_sky.optimizer.timeline import critical_path, timeline
+from jupyter_sky.optimizer.explain.timeline import critical_path, timeline
+from jupyter_sky.optimizer.plan import Plan
+from jupyter_sky.optimizer.planner import plan
 from jupyter_sky.widgets.gantt import COLUMNS, MAX_BARS, draw_gantt, ticks, to_text
 
 OFFERS = [

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from IPython.lib.pretty import pretty
 
-from jupyter_sky.config import Sky
-from jupyter_sky.engines.journal import Journal
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.engines.controller.journal import Journal
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.executor.session import Session
 from jupyter_sky.magics import verbs
-from jupyter_sky.store import RunRow
+from jupyter_sky.store.store import RunRow
 from jupyter_sky.widgets.logs import SHOWN_LINES, Log, format_entries, static_html
 
 

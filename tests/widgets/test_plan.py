@@ -11,8 +11,8 @@ from bs4 import BeautifulSoup
 
 import jupyter_sky as sky
 from jupyter_sky.offers import Offer
-from jupyter_sky.optimizer.plan import plan
-from jupyter_sky.optimizer.planned import Plan
+from jupyter_sky.optimizer.plan import Plan
+from jupyter_sky.optimizer.planner import plan
 from jupyter_sky.widgets.plan import (
     MAX_ROWS,
     alternatives_table,
@@ -21,7 +21,7 @@ from jupyter_sky.widgets.plan import (
     request_table,
     tasks_table,
 )
-from jupyter_sky.widgets.plangraph import MAX_TASKS, draw_graph
+from jupyter_sky.widgets.plan_graph import MAX_TASKS, draw_graph
 
 OFFERS = [
     Offer(

@@ -14,9 +14,9 @@ from typing import Any
 
 from ...errors import SkyError, SkyRefreshError
 from . import aws_prices as read
-from . import web
+from . import http
 from .entries import make_offer, make_table, read_entries
-from .fetch import Fetcher, today
+from .fetcher import Fetcher, today
 from .source import TRY_LATER_HINT, KnownOffers, Page, Recovery, SourceData, missing_sdk
 
 _ADVISOR = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
@@ -147,16 +147,16 @@ class AwsPrices:
             notes.append(f"interruption bands stay as they were: {error.message}")
 
     def _bands(self, fetch: Fetcher) -> list[dict[str, Any]]:
-        session = web.HttpSession()
+        session = http.HttpSession()
 
         def get(_: str | None) -> Page:
             advisor = session.json(self.advisor)
             for name, kind in (("ranges", list), ("spot_advisor", dict)):
-                web.get_member(advisor, name, kind)
+                http.get_member(advisor, name, kind)
             try:
                 rows = read.interruption_rows(advisor, today())
             except (LookupError, TypeError, AttributeError) as error:
-                raise web.InvalidResponse(f"not the advisor's format: {error!r}") from error
+                raise http.InvalidResponse(f"not the advisor's format: {error!r}") from error
             return Page(rows)
 
         return fetch.pages("advisor", get)
@@ -196,7 +196,7 @@ class AwsPrices:
             return Recovery.RETRY
         if isinstance(error, boto.BotoCoreError):
             return SkyRefreshError(f"aws: cannot be reached: {error}", hint="check the network")
-        return web.explain_failure(error, "aws")
+        return http.explain_failure(error, "aws")
 
 
 class _Pair(tuple):
@@ -212,7 +212,7 @@ def _make_page_reader(call: Callable[..., Any], member: str, reader: Any, **aske
     def get(token: str | None) -> Page:
         answer = call(**asked, **({"NextToken": token} if token else {}))
         # Of a body that was cut short botocore makes an empty answer when the body is JSON.
-        entries = web.get_member(answer, member, list)
+        entries = http.get_member(answer, member, list)
         records, skipped = read_entries(entries, reader)
         return Page(records, answer.get("NextToken") or None, skipped)
 

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ...errors import SkyError, SkyRefreshError
-from . import web
+from . import http
 from .entries import (
     InvalidEntry,
     canonical_accelerator,
@@ -24,7 +24,7 @@ from .entries import (
     read_entries,
     usd,
 )
-from .fetch import Fetcher, today
+from .fetcher import Fetcher, today
 from .source import TRY_LATER_HINT, KnownOffers, Page, Recovery, SourceData, missing_sdk
 
 _PRICES = "https://prices.azure.com/api/retail/prices"
@@ -96,14 +96,14 @@ class AzurePrices:
                 "azure: no region is known to ask prices for",
                 hint="az login, and set AZURE_SUBSCRIPTION_ID",
             )
-        session = web.HttpSession()
+        session = http.HttpSession()
         lists = fetch.map(regions, partial(self._prices, session, fetch))
         prices = _by_machine(entry for entries in lists for entry in entries)
         rows = list(_rows(prices, sizes, known))
         return SourceData({"offers": make_table("offers", rows)}, sources, tuple(notes))
 
     def _prices(
-        self, session: web.HttpSession, fetch: Fetcher, region: str
+        self, session: http.HttpSession, fetch: Fetcher, region: str
     ) -> list[dict[str, Any]]:
         wanted = (
             "serviceName eq 'Virtual Machines' and priceType eq 'Consumption' "
@@ -113,7 +113,7 @@ class AzurePrices:
 
         def get(link: str | None) -> Page:
             answer = session.json(link or self.prices, None if link else first)
-            records, skipped = read_entries(web.get_member(answer, "Items", list), _price)
+            records, skipped = read_entries(http.get_member(answer, "Items", list), _price)
             following = answer.get("NextPageLink") or None
             if following and urlsplit(following).hostname != urlsplit(self.prices).hostname:
                 raise SkyRefreshError(f"azure: the next page is elsewhere: {following}")
@@ -155,7 +155,7 @@ class AzurePrices:
         try:
             from azure.core import exceptions as azure
         except ImportError:
-            return web.explain_failure(error, "azure")
+            return http.explain_failure(error, "azure")
         if isinstance(error, azure.ClientAuthenticationError):
             return SkyRefreshError(f"azure: {_first_line(error)}", hint="az login")
         if isinstance(error, azure.DecodeError | azure.IncompleteReadError):
@@ -168,7 +168,7 @@ class AzurePrices:
         if isinstance(error, azure.AzureError):
             hint = "check the network"
             return SkyRefreshError(f"azure: cannot be reached: {_first_line(error)}", hint=hint)
-        return web.explain_failure(error, "azure")
+        return http.explain_failure(error, "azure")
 
 
 def _first_line(error: Exception) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import SkyError, SkyRefreshError, SkyUsageError, suggest
-from ..facts import STALE_DAYS
-from .run import STATES, RefreshOutcome, refresh, sources
-from .shelf import KEEP_HOURS
+from ..regions import STALE_DAYS
+from .page_cache import KEEP_HOURS
+from .runner import STATES, RefreshOutcome, refresh, sources
 
 if TYPE_CHECKING:
-    from ...widgets.table import Table
+    from ...tables import Table
 
 USAGE = "catalog refresh [CLOUD ...] [--dry-run] [--force]"
 OPTIONS = ("--dry-run", "--force")
@@ -38,7 +38,7 @@ class RefreshReport:
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables that are shown."""
-        from ...widgets.table import Table
+        from ...tables import Table
 
         columns = ("cloud", "result", "offers", "new", "gone", "repriced", "spot repriced")
         clouds = Table(
@@ -140,10 +140,10 @@ def show() -> Table:
     --------
     >>> show()  # doctest: +SKIP
     """
-    from ...widgets.table import Table
+    from ...tables import Table
     from .. import load
-    from ..loading import user_directory
-    from .held import find_coverage
+    from ..loader import user_directory
+    from .coverage import find_coverage
 
     catalog = load()
     rows = find_coverage(catalog, user_directory())

@@ -14,9 +14,9 @@ from typing import Any
 
 from ...errors import SkyError, SkyRefreshError
 from . import gcp_skus as skus
-from . import web
+from . import http
 from .entries import canonical_accelerator, make_offer, make_table, nominal_memory, read_entries
-from .fetch import Fetcher, today
+from .fetcher import Fetcher, today
 from .source import TRY_LATER_HINT, KnownOffers, Page, Recovery, SourceData, missing_sdk
 
 _COMPUTE_ENGINE = "services/6F81-5844-456A"
@@ -136,7 +136,7 @@ class GcpPrices:
         from google.protobuf.json_format import ParseError
 
         error = getattr(error, "cause", None) or error  # a RetryError wraps the last failure
-        if isinstance(error, (ParseError, *web.INVALID_RESPONSES)):
+        if isinstance(error, (ParseError, *http.INVALID_RESPONSES)):
             return Recovery.RETRY
         if isinstance(error, api.BadRequest) and "token" in str(error).lower():
             return Recovery.RESTART

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import SkyError, SkyRefreshError
-from . import web
+from . import http
 from .entries import (
     InvalidEntry,
     canonical_accelerator,
@@ -19,7 +19,7 @@ from .entries import (
     read_entries,
     usd,
 )
-from .fetch import Fetcher, today
+from .fetcher import Fetcher, today
 from .source import KnownOffers, Page, Recovery, SourceData
 
 _TYPES = "https://cloud.lambda.ai/api/v1/instance-types"
@@ -60,10 +60,10 @@ class LambdaPrices:
 
     def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
         """Read the one list that there is."""
-        session = web.HttpSession({"Authorization": f"Bearer {self._key()}"})
+        session = http.HttpSession({"Authorization": f"Bearer {self._key()}"})
 
         def get(_: str | None) -> Page:
-            listed = web.get_member(session.json(self.types), "data", dict)
+            listed = http.get_member(session.json(self.types), "data", dict)
             return Page(*_split(read_entries(listed.values(), _read)))
 
         types = fetch.map(["types"], lambda name: fetch.pages(name, get))[0]
@@ -73,7 +73,7 @@ class LambdaPrices:
 
     def explain(self, error: Exception) -> Recovery | SkyError:
         """What a failed request means."""
-        return web.explain_failure(error, "lambda")
+        return http.explain_failure(error, "lambda")
 
 
 def _split(read: tuple[list[Any], dict[str, int]]) -> tuple[list[Any], None, dict[str, int]]:

@@ -13,7 +13,7 @@ from ...errors import SkyError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .fetch import Fetcher
+    from .fetcher import Fetcher
 
 
 TRY_LATER_HINT = "try again later: what was fetched is kept for some hours"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .jax_processes import Jax
     from .joblib_backend import Joblib
-    from .processgroups import Torch
-    from .worlds import Mpi
+    from .mpi_world import Mpi
+    from .process_groups import Torch
 
 __all__ = ["jax", "joblib", "mpi", "sklearn", "torch"]
 
@@ -35,7 +35,7 @@ def torch(backend: str | None = None, version: str | None = None, timeout: float
     >>> with Compute(nodes=2, plugins=[torch()]) as compute:  # doctest: +SKIP
     ...     train() @ compute
     """
-    from .processgroups import Torch
+    from .process_groups import Torch
 
     return Torch(backend, version, timeout)
 
@@ -67,6 +67,6 @@ def jax() -> Jax:
 
 def mpi() -> Mpi:
     """Make the nodes one MPI world, seen by ``mpi4py`` in each ``@``."""
-    from .worlds import Mpi
+    from .mpi_world import Mpi
 
     return Mpi()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ...errors import SkyError
-from .dasknode import start_scheduler, start_worker
+from .dask_node import start_scheduler, start_worker
 
 if TYPE_CHECKING:
     from distributed import Client

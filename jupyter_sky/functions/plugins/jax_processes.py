@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from ...engines.node.instance import instance_info
 from ...errors import SkyError
-from ..instance import instance_info
-from .meeting import NEW_POOL_HINT, SINGLE_NODE, broadcast_id, must_create, require_single_slot
+from .rendezvous import NEW_POOL_HINT, SINGLE_NODE, broadcast_id, must_create, require_single_slot
 
 if TYPE_CHECKING:
     from ..pool import Pool

@@ -67,7 +67,7 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):
 
     def submit(self, func: Any, callback: Callable[[Any], Any] | None = None) -> Future[Any]:
         """Send a batch of calls to the pool."""
-        from ..pending import function
+        from ..lazy_calls import function
 
         future: Any = function(_run)(func) > self.pool
         self._under_way.add(future)

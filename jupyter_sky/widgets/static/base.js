@@ -11,7 +11,7 @@
  */
 
 /**
- * Answers a question: anywidget's kernel or JupyterLab's server. Rejects with a `Trouble`.
+ * Answers a question: anywidget's kernel or JupyterLab's server. Rejects with a `RequestError`.
  * @typedef {(kind: string, payload?: any) => Promise<any>} Ask
  */
 
@@ -21,7 +21,7 @@
  */
 
 /** What went wrong, in words for the user: `message`, and in `hint` what to do next. */
-export class Trouble extends Error {
+export class RequestError extends Error {
   /** @param {{message: string, hint?: string | null, kind?: string}} said */
   constructor({ message, hint = '', kind = '' }) {
     super(message);
@@ -239,7 +239,7 @@ export function widget(render) {
         }
         waiting.delete(message.id);
         if (message.error) {
-          question.reject(new Trouble(message.error));
+          question.reject(new RequestError(message.error));
         } else {
           question.resolve(message.answer);
         }

@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * The card of a cell that runs on a cluster: the status line, alive. It looks like the line of HTML
- * that takes its place at the end (`jupyter_sky.widgets.statusline`), so that nothing jumps.
+ * that takes its place at the end (`jupyter_sky.widgets.status_line`), so that nothing jumps.
  *
  * What the kernel sends and what the server tells are the same data (`to_card`). Time and cost go
  * on between two of them; when nothing has been heard for a while, the card says so and stops.

@@ -2,7 +2,7 @@
 /**
  * The bill: what was spent, goes on being spent, is to come and was saved, and the day's budget.
  *
- * It shows what `jupyter_sky.bill.Bill.to_dict` says, asks for it again every few seconds while it
+ * It shows what `jupyter_sky.ledger.report.Bill.to_dict` says, asks for it again every few seconds while it
  * can be seen, and counts on in between at the rate that it was told; what is counted on is marked
  * as an estimate. Questions: `bill {by, since}`, `csv {by, since}` and `budget {by, since, usd}`.
  */

@@ -1,5 +1,5 @@
 // @ts-check
-import { offersOf, troubleOf, waysOf } from './answer.js';
+import { offersOf, errorOf, suggestionsOf } from './match_result.js';
 import { debounce, disable, h, latest, liveRegion, uid, widget } from './base.js';
 import { Controls } from './controls.js';
 
@@ -102,7 +102,7 @@ class Form {
         this.fill(found);
       }
     } catch (error) {
-      el.replaceChildren(troubleOf(error));
+      el.replaceChildren(errorOf(error));
     }
   }
 
@@ -162,7 +162,7 @@ class Form {
     this.line.value = `%%sky ${found.line ?? ''}`.trimEnd();
     const broken = found.errors[''];
     this.controls.lock(broken ? this._('mend the line first') : '');
-    this.wrong.replaceChildren(...(broken ? [troubleOf(broken)] : []));
+    this.wrong.replaceChildren(...(broken ? [errorOf(broken)] : []));
     this.enable(broken ? broken.message : '');
     if (broken) {
       this.result.replaceChildren();
@@ -184,7 +184,7 @@ class Form {
         this.fill(found);
       }
     } catch (error) {
-      this.wrong.replaceChildren(troubleOf(error));
+      this.wrong.replaceChildren(errorOf(error));
     }
   }
 
@@ -218,7 +218,7 @@ class Form {
     } catch (error) {
       if (!this.disposed) {
         this.where.textContent = '';
-        this.result.replaceChildren(troubleOf(error));
+        this.result.replaceChildren(errorOf(error));
       }
       return false;
     }
@@ -259,8 +259,8 @@ class Form {
     } else if (answer.count) {
       this.result.replaceChildren(...offersOf(answer, host));
     } else {
-      this.result.replaceChildren(...waysOf(answer, host));
-      this.controls.blame(answer.loosen[0]?.keys ?? []);
+      this.result.replaceChildren(...suggestionsOf(answer, host));
+      this.controls.blame(answer.suggestions[0]?.keys ?? []);
     }
     if (typing) {
       this.time.focus(); // it was put into a new table
@@ -308,7 +308,7 @@ class Form {
       }
       await action.act({ fields: this.controls.values(), line: this.answer?.line ?? '' });
     } catch (error) {
-      this.wrong.replaceChildren(troubleOf(error));
+      this.wrong.replaceChildren(errorOf(error));
     }
   }
 

@@ -1,8 +1,8 @@
 // @ts-check
 /** What a run prints: searched, followed, of several nodes side by side. */
 import { clock, debounce, english, h, liveRegion, widget } from './base.js';
-import { HITS, Lines, find } from './lines.js';
-import { Pane } from './pane.js';
+import { HITS, Lines, find } from './log_lines.js';
+import { Pane } from './log_pane.js';
 
 /**
  * What a log is of: a run (`run_id`), or the launch of a cluster.
@@ -18,7 +18,7 @@ const SLOWEST = 15_000;
  * @param {object} view
  * @param {HTMLElement} view.el
  * @param {import('./base.js').Ask} view.ask
- *   Answers `log` (the source, and `since`) with `{lines, next, run}`; see `lines.js` for a line.
+ *   Answers `log` (the source, and `since`) with `{lines, next, run}`; see `log_lines.js` for a line.
  *   `run.ended` is null while more may come.
  * @param {import('./base.js').Translate} [view._]
  * @param {Source} [view.source]
@@ -31,7 +31,7 @@ export function render({ el, ask, _ = english, source, model }) {
   const look = { times: false, ranks: false, query: '' };
   /** @type {Map<number | 'all', Pane>} */
   const panes = new Map();
-  /** @type {import('./lines.js').Hit[]} */
+  /** @type {import('./log_lines.js').Hit[]} */
   let hits = [];
   let current = -1;
   let following = true;
@@ -142,7 +142,7 @@ export function render({ el, ask, _ = english, source, model }) {
     }
   }
 
-  /** @param {import('./lines.js').Printed[]} printed */
+  /** @param {import('./log_lines.js').Printed[]} printed */
   function take(printed) {
     const nodes = log.ranks.size;
     const before = log.dropped;

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.catalog.refresh.aws import AwsPrices
-from jupyter_sky.catalog.refresh.run import RefreshOutcome, refresh
+from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh
 from tests.catalog.refresh.conftest import rows_of
 from tests.emulators.aws import AwsEmulator, product, transfer
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_sky.catalog.refresh.azure import AzurePrices
-from jupyter_sky.catalog.refresh.run import RefreshOutcome, refresh
+from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh
 from tests.emulators.azure import AzureEmulator, meter, size
 
 D2 = {"vCPUs": "2", "MemoryGB": "8", "CpuArchitectureType": "x64"}

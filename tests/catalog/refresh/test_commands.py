@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.catalog.refresh.commands import RefreshReport, command
-from jupyter_sky.catalog.refresh.compare import OfferDiff, PriceChange
-from jupyter_sky.catalog.refresh.run import RefreshOutcome
+from jupyter_sky.catalog.refresh.comparison import OfferDiff, PriceChange
+from jupyter_sky.catalog.refresh.runner import RefreshOutcome
 from jupyter_sky.errors import SkyRefreshError, SkyUsageError
 from tests.catalog.refresh.test_aws import world
 

@@ -10,7 +10,7 @@ import pytest
 
 from jupyter_sky.catalog.refresh import gcp_skus as skus
 from jupyter_sky.catalog.refresh.gcp import GcpPrices
-from jupyter_sky.catalog.refresh.run import RefreshOutcome, refresh
+from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh
 from tests.emulators.gcp import GcpEmulator, machine, sku
 
 ZONE = "us-central1-a"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_sky.catalog.refresh.lambdalabs import LambdaPrices
-from jupyter_sky.catalog.refresh.run import refresh
+from jupyter_sky.catalog.refresh.runner import refresh
 from tests.emulators.lambdalabs import LambdaEmulator, kind
 
 

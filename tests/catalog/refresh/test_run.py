@@ -16,8 +16,8 @@ import pytest
 from jupyter_sky.catalog import load
 from jupyter_sky.catalog.refresh.azure import AzurePrices
 from jupyter_sky.catalog.refresh.lambdalabs import LambdaPrices
-from jupyter_sky.catalog.refresh.run import RefreshOutcome, refresh, sources
-from jupyter_sky.catalog.refresh.shelf import PageCache
+from jupyter_sky.catalog.refresh.page_cache import PageCache
+from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh, sources
 from jupyter_sky.catalog.refresh.source import Page
 from jupyter_sky.errors import SkyUsageError
 from tests.emulators.azure import AzureEmulator, meter
@@ -241,7 +241,7 @@ def test_a_refresh_that_is_killed_leaves_one_whole_catalog(data, base, ship, sto
     lambdas.answer = another  # type: ignore[method-assign]
     code = (
         "import sys; from pathlib import Path;"
-        "from jupyter_sky.catalog.refresh.run import refresh;"
+        "from jupyter_sky.catalog.refresh.runner import refresh;"
         "from jupyter_sky.catalog.refresh.lambdalabs import Lambda;"
         "source = Lambda(sys.argv[1], 'secret')\n"
         "while True: print(refresh(['lambda'], directory=Path(sys.argv[2]), base=Path(sys.argv[3]),"
@@ -318,7 +318,7 @@ def test_a_missing_sdk_names_the_line_that_installs_it(
 
 def test_naming_the_sources_imports_no_sdk():
     code = (
-        "import sys, jupyter_sky.catalog.refresh.run as run; run.sources();"
+        "import sys, jupyter_sky.catalog.refresh.runner as run; run.sources();"
         "heavy = {'boto3', 'google.cloud', 'azure', 'requests', 'pyarrow', 'pandas', 'tqdm'};"
         "print(sorted(heavy & set(sys.modules)))"
     )

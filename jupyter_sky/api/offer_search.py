@@ -1,0 +1,75 @@
+"""From what a user asks to a table of offers, or to the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from .. import accelerators
+from ..catalog.catalog import Catalog
+from ..catalog.loader import load
+from ..catalog.nearest_offers import find_nearest
+from ..errors import SkyUsageError
+from ..resources import Resources, format_option
+
+if TYPE_CHECKING:
+    from ..widgets.offers import Offers
+
+
+def search(
+    what: str | accelerators.Accelerator | None,
+    *,
+    limit: int,
+    flagged: bool,
+    labels: Mapping[str, Any],
+) -> Offers:
+    """Offers for what is asked, see `jupyter_sky.api.planning.offers`."""
+    from ..optimizer import no_offer
+    from ..widgets.offers import Offers
+
+    if not isinstance(limit, int) or limit < 1:
+        raise SkyUsageError(f"limit={limit!r}: not a count", hint="limit=20")
+    catalog = load()
+    need = build_request(catalog, what, labels)
+    catalog.check(need)
+    if need.clouds and not catalog.offers.is_in("cloud", need.clouds).any():
+        raise SkyUsageError(
+            f"{format_option('cloud', ','.join(need.clouds))}: the catalog holds no offer of it",
+            hint=f"it has {', '.join(catalog.names('cloud'))}; your own go into offers.csv",
+        )
+    by = "gpu_price" if need.gpu or need.gpu_memory else "price"
+    found = catalog.filter(need, by=by, flagged=flagged)
+    if not len(found) and not len(catalog.filter(need, by=by, flagged=True)):
+        raise no_offer(need, find_nearest(catalog, need))
+    return Offers(found, need.command_line(), limit, catalog.problems)
+
+
+def build_request(
+    catalog: Catalog, what: str | accelerators.Accelerator | None, labels: Mapping[str, Any]
+) -> Resources:
+    """The request of a name and labels; the name is an accelerator's or an instance type's."""
+    if what is None:
+        return Resources.parse(**labels)
+    text = str(what)
+    key = "instance_type" if _is_type(catalog, text) else "gpus"
+    if labels.get(key):
+        raise SkyUsageError(f"{text} and {key}={labels[key]}: asked for twice", hint="give one")
+    try:
+        return Resources.parse(**{key: text, **labels})
+    except SkyUsageError as error:
+        types = get_close_matches(
+            text, catalog.offers.categories("instance_type"), n=2, cutoff=0.75
+        )
+        if key == "gpus" and types and "not a known accelerator" in error.message:
+            near = error.hint or ""
+            also = f"{near.removesuffix('?')} or " if near.startswith("did") else "did you mean "
+            raise SkyUsageError(
+                f"{text!r} is neither an accelerator nor an instance type",
+                hint=f"{also}the instance type {' or '.join(types)}?",
+            ) from None
+        raise
+
+
+def _is_type(catalog: Catalog, text: str) -> bool:
+    return bool(text) and catalog.offers.code("instance_type", text) >= 0

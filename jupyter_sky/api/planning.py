@@ -1,0 +1,199 @@
+"""The verbs that say what could be had and what would be best, as Python calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from ..accelerators import Accelerator
+    from ..optimizer.plan import Plan
+    from ..search import SearchResult, Space
+    from ..widgets.form import SkyForm
+    from ..widgets.offers import Offers
+
+
+SHORT_LIST = 3
+"""With fewer alternatives, a plan of one request tells what the clouds would ask, too."""
+
+
+def form(line: str = "", **labels: Any) -> SkyForm:
+    """Show a form that says what a cell needs, and what that would get and cost.
+
+    Parameters
+    ----------
+    line
+        Options to begin with, as after ``%%sky``.
+    **labels
+        Or the same as labels: ``gpus="V100:1"``.
+
+    Returns
+    -------
+    SkyForm
+        ``form.line`` is what it says now; ``form.cell()`` puts a cell with it below this one.
+
+    Examples
+    --------
+    >>> sky.form("--gpus V100:1 --timeout 2h")  # doctest: +SKIP
+    """
+    from ..widgets.form import form as made
+
+    return made(line, labels)
+
+
+def offers(
+    what: str | Accelerator | None = None,
+    *,
+    limit: int = 20,
+    flagged: bool = False,
+    **labels: Any,
+) -> Offers:
+    """List what the clouds sell, the cheapest first; nothing is launched and nobody is asked.
+
+    Parameters
+    ----------
+    what
+        Accelerators (``"A100:8"``, ``"A100:4+"``, ``accelerators.A100(count=8)``) or the name of
+        an instance type.
+    limit
+        Lines to show.
+    flagged
+        Also spot offers that cost more than the same machine on demand.
+    **labels
+        Resources, spelled as the options are: ``spot=True``, ``region="eu"``, ``cpus="4+"``;
+        ``spot=False`` means on demand.
+
+    Returns
+    -------
+    Offers
+        A table to look at; iteration gives each offer, ``to_pandas()`` all of them.
+
+    Raises
+    ------
+    SkyUsageError
+        For a name that nothing bears; the hint gives the nearest.
+    SkyNoOffer
+        When nothing is sold that meets the request; says which label stands in the way.
+
+    Examples
+    --------
+    >>> sky.offers("A100:8", spot=True, region="eu")  # doctest: +SKIP
+    """
+    from .offer_search import search
+
+    return search(what, limit=limit, flagged=flagged, labels=labels)
+
+
+def plan(what: Any = None, minimize: Any = "cost", **settings: Any) -> Plan:
+    """Decide where the tasks of a graph run, or where one request does; nothing is launched.
+
+    One request goes where a cell with these options would run: on a machine of one's own, else on
+    a rented one that can be launched from here, a spot machine only where it asks for one. Where
+    nothing can be launched, the plan is for the best on sale, and says why. The tasks of a graph
+    may go to anything on sale, in either market unless they name one.
+
+    Parameters
+    ----------
+    what
+        A `Dag`, a `Task` or `Resources`; or give the labels of one request: ``gpus="A100:8"``.
+    minimize
+        ``cost``, ``time``, ``time_then_cost``, ``carbon``, or weights: ``{"usd": 1, "hours": 2}``.
+    **settings
+        ``deadline="3h"``, ``budget=20`` (USD), ``carbon_cap=5000`` (g), ``constraints=[...]``,
+        ``solver="highs"``, ``time_limit=5``: see `jupyter_sky.optimizer.planner.plan`.
+
+    Returns
+    -------
+    Plan
+        One offer for each task, with what it costs, how long it takes, and how sure that is.
+
+    Raises
+    ------
+    SkyNoOffer
+        Nothing on sale meets what a task asks for; says which label stands in the way.
+    SkyNoPlan
+        The demands cannot all be kept; says which, and the nearest way out.
+
+    Examples
+    --------
+    >>> sky.plan(dag, minimize="time_then_cost", budget=50)  # doctest: +SKIP
+    """
+    from ..config.settings import Sky
+    from ..executor.request import apply_settings
+    from ..optimizer.objectives import MARKET_SETTINGS, parse_request
+    from ..optimizer.planner import plan as decide
+    from ..provisioner.preview import launch_obstacle_notes, preview_plan, with_alternatives
+
+    request, limits = parse_request(what, settings)
+    if request is None or limits.keys() & MARKET_SETTINGS:
+        found = decide(what, minimize, **settings)
+        return found.with_notes(*launch_obstacle_notes(found))
+    if minimize != "cost":
+        limits["minimize"] = minimize
+    need = apply_settings(request, Sky.load())
+    found, notes = preview_plan(need, **limits)
+    if (
+        len(found.alternatives()) < SHORT_LIST
+    ):  # such as this machine, beside which there is nothing
+        found = with_alternatives(found, need)
+    return found.with_notes(*notes)
+
+
+def search(
+    function_or_cell: Callable[..., Any] | str,
+    space: Space | Mapping[str, Any],
+    budget: int,
+    minimize: Literal["cost", "time"] = "cost",
+    *,
+    progress: bool = True,
+    **options: Any,
+) -> SearchResult:
+    """Find the configuration on which a workload costs least, or is fastest, by trying some.
+
+    Parameters
+    ----------
+    function_or_cell
+        The workload. A function is called with each configuration and gives the seconds it took;
+        with ``measure=f``, ``f(function_or_cell, configuration)`` is called instead.
+    space
+        A `jupyter_sky.search.Space`, or labels from which one is made of the catalog's offers:
+        ``{"cpus": "4+", "cloud": "aws,gcp", "nodes": [1, 2, 4]}``.
+    budget
+        Configurations to try at most.
+    minimize
+        ``cost`` or ``time``.
+    progress
+        Whether to show, after each try, what is best so far and what was spent.
+    **options
+        ``measure``, ``method``, ``history``, ``seed``, ``parallel``, ``timeout``, ``repeats``,
+        ``statistic``, ``stop``, ``log`` and what the method takes; all of them are told in
+        `jupyter_sky.search.api.search`.
+
+    Returns
+    -------
+    SearchResult
+        ``best``, ``tries``, ``curve``, ``regret()``; it shows as a table of what was tried and
+        what each try cost.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"aws": {"nodes": [1, 2, 4]}}, price=lambda arm, values: values["nodes"])
+    >>> search(lambda p: 60 + 3600 / p.nodes, space, 3, progress=False).best.point.nodes
+    1
+    """
+    from ..search.api import search as find
+
+    watch = options.pop("watch", None) or (_progress() if progress else None)
+    return find(function_or_cell, space, budget, minimize, watch=watch, **options)
+
+
+def _progress() -> Callable[[SearchResult], None]:
+    """Show a search's summary: in a notebook one line that changes, else a line for each try."""
+    from IPython import get_ipython  # type: ignore[attr-defined]
+    from IPython.display import display
+
+    if get_ipython() is None:
+        return lambda result: print(result.summary, flush=True)
+    shown = display({"text/plain": "searching"}, raw=True, display_id=True)
+    return lambda result: shown.update({"text/plain": result.summary}, raw=True)  # type: ignore

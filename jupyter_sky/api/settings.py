@@ -1,0 +1,67 @@
+"""The verbs for settings and short names of options, as Python calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config.settings import Sky
+from ..errors import SkyUsageError, suggest
+from ..tables import Table
+
+
+def config(key: str | None = None, value: Any = None) -> Table | Any:
+    """Show the settings, or one, or set one for this session."""
+    settings = Sky.load()
+    names = sorted(settings.trait_names(config=True))
+    if key is None:
+        rows = tuple(
+            (
+                name,
+                repr(getattr(settings, name)),
+                settings.origin(name),
+                _project_permission(settings, name),
+                str(settings.trait_metadata(name, "help")),
+            )
+            for name in names
+            if name != "log"
+        )
+        columns = ("name", "value", "set by", "pyproject.toml may", "what it does")
+        return Table("Settings", columns, rows, note=settings.notice)
+    if key not in names:
+        raise SkyUsageError(f"there is no setting {key!r}", hint=suggest(key, names))
+    if value is not None:
+        from traitlets import TraitError
+
+        try:
+            trait = settings.traits()[key]
+            setattr(settings, key, trait.from_string(value) if isinstance(value, str) else value)
+        except (TraitError, ValueError) as error:
+            raise SkyUsageError(f"{key}={value}: {error}") from None
+    return getattr(settings, key)
+
+
+def _project_permission(settings: Sky, name: str) -> str:
+    """Say whether a project's file may set a setting."""
+    if not settings.trait_metadata(name, "project"):
+        return "no"
+    return "lower it" if settings.trait_metadata(name, "lower") else "yes"
+
+
+def alias(name: str | None = None, options: str | None = None) -> Table | None:
+    """Give options a short name, as in ``%%sky gpu``; without arguments, list them."""
+    settings = Sky.load()
+    if name is None:
+        rows = tuple(sorted(settings.aliases.items()))
+        hint = "none: %sky alias gpu --gpus A100:1"
+        return Table("Aliases", ("name", "options"), rows, empty=hint)
+    if not name.isidentifier():
+        raise SkyUsageError(f"alias {name!r}: a name has letters, digits and _ only")
+    if not options:
+        if name not in settings.aliases:
+            raise SkyUsageError(f"no alias {name!r}", hint=suggest(name, settings.aliases))
+        return Table("Aliases", ("name", "options"), ((name, settings.aliases[name]),))
+    from ..magics.options import parse_cell_line
+
+    parse_cell_line(options, settings.aliases)  # a mistake shows now, not when it is used
+    settings.aliases = {**settings.aliases, name: options}
+    return None

@@ -1,0 +1,197 @@
+"""Find the catalog's files, put their layers together, and keep the result for the process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from ..config import paths
+from ..errors import SkyStoreError
+from . import decoding, files, schema
+from .catalog import Catalog
+from .columns import Columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .user_offers import UserOffers
+
+_LOCK = Lock()
+_LOADED: dict[tuple, Catalog] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One part of one directory."""
+
+    directory: Path
+    meta: files.PartMetadata
+
+
+def shipped_directory() -> Path:
+    """Where the catalog that comes with the package is.
+
+    In an installed package it lies inside; in a checkout of the sources, beside the package.
+    """
+    package = Path(__file__).resolve().parent
+    inside = package / "data"
+    return inside if inside.is_dir() else package.parent.parent / "catalog"
+
+
+def user_directory() -> Path:
+    """Where `jupyter sky catalog refresh` writes."""
+    return paths.data_dir() / "catalog"
+
+
+def user_offer_files() -> list[Path]:
+    """Files with the user's own offers and discounts, those that exist."""
+    named = paths.offers_file()
+    if named:
+        return [named]
+    default = (paths.data_dir() / name for name in ("offers.csv", "offers.toml"))
+    return [path for path in default if path.is_file()]
+
+
+def load(
+    shipped: Path | None = None, user: Path | None = None, own: Sequence[Path] | None = None
+) -> Catalog:
+    """The catalog; the same object as long as none of its files changes.
+
+    Parameters
+    ----------
+    shipped, user
+        Directories of the two layers; those of the installation unless given.
+    own
+        Files of the user's own offers; those of the settings unless given.
+
+    Raises
+    ------
+    SkyStoreError
+        When what ships with the package cannot be read. A damaged file of a weaker kind is
+        passed over, and named among the catalog's `problems`.
+    """
+    directories = (shipped or shipped_directory(), user or user_directory())
+    paths = user_offer_files() if own is None else list(own)
+    key = (directories, _signature(directories, paths))
+    with _LOCK:
+        if key not in _LOADED:
+            catalog = _load_decoded(key, *directories, paths)
+            now = (directories, _signature(directories, paths))
+            if now != key:  # a refresh elsewhere took files away while they were read
+                key, catalog = now, _load_decoded(now, *directories, paths)
+            _LOADED.clear()  # one catalog a process: an old one would only hold memory
+            _LOADED[key] = catalog
+        return _LOADED[key]
+
+
+def _load_decoded(key: tuple, shipped: Path, user: Path, own: Sequence[Path]) -> Catalog:
+    """The catalog of these files, by way of the cache: it then needs the files no longer."""
+    cache = paths.data_dir() / "cache"
+    found = decoding.read(cache, repr(key))
+    if found is not None:
+        return found
+    layered, problems = _layered(shipped, user, own)
+    catalog = Catalog(layered, problems)
+    decoding.write(cache, repr(key), catalog)
+    return decoding.read(cache, repr(key)) or catalog
+
+
+def _signature(directories: Sequence[Path], paths: Sequence[Path]) -> tuple:
+    # the JSON file of a part is replaced last, so that it alone tells a change
+    found = [path for folder in directories for path in _json_files(folder)]
+    signs = []
+    for path in (*found, *paths):
+        try:
+            state = path.stat()
+        except OSError:
+            signs.append((str(path), None))
+        else:
+            signs.append((str(path), state.st_mtime_ns, state.st_size, state.st_ino))
+    return tuple(signs)
+
+
+def _json_files(folder: Path) -> list[Path]:
+    try:
+        return [folder / name for name in sorted(os.listdir(folder)) if name.endswith(".json")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+class Layers:
+    """Tables of all layers together, each cloud's rows from the strongest that speaks for it."""
+
+    def __init__(self, layers: Sequence[Layer], own: UserOffers | None = None) -> None:
+        self._layers, self._own = layers, own
+
+    def arrow(self, name: str) -> pa.Table:
+        """A whole table."""
+        rows = _merged(name, self._layers)
+        return self._own.apply(name, rows) if self._own else rows
+
+    def columns(self, name: str) -> Columns:
+        """A table as columns of numbers and codes."""
+        return Columns.of_arrow(name, self.arrow(name))
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """A small table, each row as a dict."""
+        return self.arrow(name).to_pylist()
+
+
+def _layered(shipped: Path, user: Path, own: Sequence[Path]) -> tuple[Layers, list[str]]:
+    """The tables, and what was wrong with files that are passed over."""
+    problems: list[str] = []
+    layers = [Layer(shipped, meta) for meta in files.parts(shipped)]
+    if not layers:
+        raise SkyStoreError(
+            f"{shipped}: the catalog is not there", hint="jupyter sky catalog build SOURCE_DIR"
+        )
+    refreshed = []
+    for path in _json_files(user):
+        try:
+            meta = files.read_meta(path)
+            for name in meta.tables:
+                files.read(user, meta, name)
+            refreshed.append(Layer(user, meta))
+        except SkyStoreError as error:
+            problems.append(str(error))
+    layers += sorted(refreshed, key=lambda layer: layer.meta.built)
+    if not own:
+        return Layers(layers), problems
+    from .user_offers import UserOffers, read_user_offers
+
+    mine = UserOffers()
+    for path in own:
+        found = read_user_offers(path)
+        mine += found
+        problems += found.problems
+    return Layers(layers, mine), problems
+
+
+def _merged(name: str, layers: Sequence[Layer]) -> pa.Table:
+    """Rows of all layers, each cloud's from the strongest layer that speaks for it."""
+    import pyarrow as pa
+
+    parts, spoken_for = [], set[str]()
+    for layer in reversed(layers):
+        rows = files.read(layer.directory, layer.meta, name)
+        if rows is None:
+            continue
+        parts.append(_drop_clouds(rows, spoken_for) if spoken_for else rows)
+        spoken_for |= set(layer.meta.clouds)
+    if not parts:
+        return schema.schema(name).empty_table()
+    if len(parts) == 1:
+        return parts[0]
+    return pa.concat_tables(reversed(parts)).unify_dictionaries().combine_chunks()
+
+
+def _drop_clouds(rows: pa.Table, clouds: set[str]) -> pa.Table:
+    import pyarrow as pa
+
+    column = "cloud" if "cloud" in rows.column_names else "source_cloud"
+    kept = [name not in clouds for name in rows.column(column).to_pylist()]
+    return rows.filter(pa.array(kept, pa.bool_()))

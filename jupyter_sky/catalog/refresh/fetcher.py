@@ -1,0 +1,170 @@
+"""What all sources share: lists page by page, with a memory, workers and a progress bar."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
+
+from ...errors import SkyError, SkyRefreshError
+from .page_cache import PageCache
+from .progress import RefreshProgress
+from .source import TRY_LATER_HINT, Page, Recovery
+
+_TRIES = 4  # of one page whose body is damaged; refusals and throttling are the SDKs' to retry
+_PAUSE = 1.0  # seconds before the second try; each further pause is twice as long
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Fetcher:
+    """Reads lists to their end, wherever an earlier run has left off.
+
+    Parameters
+    ----------
+    shelf
+        Keeps pages between runs.
+    explain
+        Says what an exception of the SDK means.
+    progress
+        Shown to the user.
+    workers
+        Lists that are read at the same time.
+    pause
+        Seconds before a damaged page is asked for again.
+
+    Attributes
+    ----------
+    skipped : Counter
+        Entries that made no sense, by what is wrong with them.
+    resumed : int
+        Pages that an earlier run had fetched.
+    """
+
+    def __init__(
+        self,
+        shelf: PageCache,
+        explain: Callable[[Exception], Recovery | SkyError],
+        progress: RefreshProgress | None = None,
+        *,
+        workers: int = 4,
+        pause: float = _PAUSE,
+    ) -> None:
+        self.skipped: Counter[str] = Counter()
+        self.resumed = 0
+        self.progress = progress or RefreshProgress("", quiet=True)
+        self._cache, self._explain = shelf, explain
+        self._workers, self._pause = workers, pause
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+
+    def pages(self, name: str, get: Callable[[str | None], Page]) -> list[Any]:
+        """All records of a list.
+
+        Parameters
+        ----------
+        name
+            What the list is kept under; a slash separates levels.
+        get
+            Fetches the page that begins at a token, None for the first.
+
+        Raises
+        ------
+        SkyError
+            For a request that fails for good. Pages that came before it stay on the shelf.
+        """
+        have = self._cache.pages(name)
+        with self._lock:
+            self.resumed += len(have)
+        restarts = 0
+        while not have or have[-1].next is not None:
+            try:
+                page = self._fetch_page(get, have[-1].next if have else None)
+            except _Restart as restart:
+                if restarts or not have:
+                    raise SkyRefreshError(
+                        f"{name}: the list ended half-way: {restart}", hint=TRY_LATER_HINT
+                    ) from restart
+                restarts += 1
+                self._cache.drop(name)
+                have = []
+                continue
+            if page.next is not None and page.next in {earlier.next for earlier in have}:
+                raise SkyRefreshError(f"{name}: its pages go round in circles", hint=TRY_LATER_HINT)
+            self._cache.put(name, len(have), page)
+            have.append(page)
+        for page in have:
+            self.skip(page.skipped)
+        return [record for page in have for record in page.records]
+
+    def skip(self, counts: dict[str, int]) -> None:
+        """Count entries that made no sense."""
+        with self._lock:
+            self.skipped.update(counts)
+
+    def map(self, items: Iterable[Item], work: Callable[[Item], Result]) -> list[Result]:
+        """Results of `work` for each item, in order; several at a time, shown as progress.
+
+        The first failure, or an interrupt, stops the others after the page they are at.
+        """
+        todo = list(items)
+        self.progress.more(len(todo))
+        with ThreadPoolExecutor(self._workers, "sky-refresh") as pool:
+            jobs = [pool.submit(self._item, work, item) for item in todo]
+            try:
+                waiting = set(jobs)
+                while waiting:
+                    # a wait without an end cannot be interrupted on every platform
+                    done, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                    for job in done:
+                        job.result()
+            except BaseException:
+                self._stop.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+        return [job.result() for job in jobs]
+
+    def _item(self, work: Callable[[Item], Result], item: Item) -> Result:
+        result = work(item)
+        self.progress.step(str(item))
+        return result
+
+    def _fetch_page(self, get: Callable[[str | None], Page], token: str | None) -> Page:
+        for attempt in range(1, _TRIES + 1):
+            if self._stop.is_set():
+                raise SkyRefreshError("stopped")
+            try:
+                return get(token)
+            except SkyError:
+                raise
+            except Exception as error:
+                meaning = self._explain(error)
+                if meaning is Recovery.RESTART:
+                    raise _Restart(str(error)) from error
+                if isinstance(meaning, SkyError):
+                    raise meaning from error
+                if attempt == _TRIES:
+                    raise SkyRefreshError(
+                        f"the answer was damaged {_TRIES} times: {_format_error(error)}",
+                        hint=TRY_LATER_HINT,
+                    ) from error
+                self._stop.wait(self._pause * 2 ** (attempt - 1))
+        raise AssertionError("every try returns or raises")
+
+
+class _Restart(Exception):
+    """The token is no longer good."""
+
+
+def _format_error(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}"
+
+
+def today() -> str:
+    """Today in UTC, as YYYY-MM-DD."""
+    return time.strftime("%Y-%m-%d", time.gmtime())

@@ -1,0 +1,185 @@
+"""Ends of Azure machines without us: roles by which they delete themselves, and a timer.
+
+A machine that powers itself off is billed as one that runs, so each may delete its own group and
+what is in it, and no more. Roles may only be made and given by owners. Where they are not, Azure
+itself deallocates the machines some minutes after the end of their lease: once, by Scheduled
+Actions, which Contributor suffices for. (The older auto-shutdown of DevTest Labs knows times of day
+alone, and would take a machine of a longer lease down on its first day.)
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from .clients import AzureClients
+from .errors import explain
+
+CONTRIBUTOR_ROLE = "b24988ac-6180-42a0-ab88-20f7382dd24c"
+ROLE_ACTIONS = (
+    "Microsoft.Resources/subscriptions/resourceGroups/delete",
+    "Microsoft.Compute/virtualMachines/delete",
+    "Microsoft.Compute/disks/delete",
+    "Microsoft.Network/networkInterfaces/delete",
+    "Microsoft.Network/publicIPAddresses/delete",
+)
+"""All that a machine may do, in its own group: deleting a group takes what is in it along."""
+MARGIN_SECONDS = 300.0
+"""Time for a machine to delete itself after its lease, before it is deallocated."""
+_AUTHORIZATION = "providers/Microsoft.Authorization"
+_ROLES_VERSION, _SCHEDULES_VERSION = "2022-04-01", "2025-05-01"
+log = logging.getLogger(__name__)
+
+
+class MachineRoles:
+    """The role of machines in subscriptions, made once in each."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, str] = {}
+
+    def ensure(self, account: AzureClients) -> str:
+        """Return the id of the role that machines get, which is made if we may make it."""
+        if account.subscription not in self._ids:
+            self._ids[account.subscription] = _make_role(account)
+        return self._ids[account.subscription]
+
+    def assign(self, account: AzureClients, group_id: str, machine: Any) -> bool:
+        """Give a machine the right to delete its own group, as far as we may give it.
+
+        Returns whether the machine had an identity to give it to, which may come a little later.
+        """
+        principal = machine.identity.principal_id if machine.identity else None
+        if not principal:
+            return False
+        wanted = self.ensure(account)
+        code = _assign_role(account, group_id, machine, principal, wanted)
+        contributor = _role_id(account, CONTRIBUTOR_ROLE)
+        if code == "RoleDefinitionDoesNotExist" and wanted != contributor:
+            # a role that was just made is not known everywhere for some minutes
+            code = _assign_role(account, group_id, machine, principal, contributor)
+        if code:
+            log.warning(
+                "azure: %s may not delete itself (%s): when this machine is lost, it is billed "
+                "until Azure deallocates it at the end of its lease, or until %%sky reap; an owner "
+                "of the subscription can let us assign roles",
+                machine.name,
+                code,
+            )
+        return True
+
+
+def _make_role(account: AzureClients) -> str:
+    from azure.core.exceptions import HttpResponseError
+    from azure.mgmt.resource.resources.models import GenericResource
+
+    scope = f"/subscriptions/{account.subscription}"
+    name = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{scope}/jupyter-sky/delete-itself"))
+    role = GenericResource(
+        properties={
+            "roleName": f"jupyter_sky machines of {account.subscription}",
+            "description": "Lets a machine of jupyter_sky delete itself.",
+            "type": "CustomRole",
+            "permissions": [{"actions": list(ROLE_ACTIONS), "notActions": []}],
+            "assignableScopes": [scope],
+        }
+    )
+    try:
+        account.resource.resources.begin_create_or_update_by_id(
+            f"{scope}/{_AUTHORIZATION}/roleDefinitions/{name}",
+            role,
+            api_version=_ROLES_VERSION,
+            polling=False,
+        )
+    except HttpResponseError as error:
+        trouble = explain(error)
+        log.warning(
+            "azure: the role that only lets machines delete themselves cannot be made (%s): they "
+            "get Contributor, each of its own resource group",
+            trouble.code if trouble else error,
+        )
+        name = CONTRIBUTOR_ROLE
+    return _role_id(account, name)
+
+
+def _role_id(account: AzureClients, name: str) -> str:
+    return f"/subscriptions/{account.subscription}/{_AUTHORIZATION}/roleDefinitions/{name}"
+
+
+def _assign_role(
+    account: AzureClients, group_id: str, machine: Any, principal: str, role: str
+) -> str:
+    """Give a role in a group; return the code of a refusal, empty if there is none."""
+    from azure.core.exceptions import HttpResponseError
+    from azure.mgmt.resource.resources.models import GenericResource
+
+    name = uuid.uuid5(uuid.NAMESPACE_URL, f"{machine.id.lower()} {principal} {role.lower()}")
+    given = GenericResource(
+        properties={
+            "roleDefinitionId": role,
+            "principalId": principal,
+            "principalType": "ServicePrincipal",
+        }
+    )
+    try:
+        account.resource.resources.begin_create_or_update_by_id(
+            f"{group_id}/{_AUTHORIZATION}/roleAssignments/{name}",
+            given,
+            api_version=_ROLES_VERSION,
+            polling=False,
+        )
+    except HttpResponseError as error:
+        trouble = explain(error)
+        code = trouble.code if trouble else ""
+        if code == "RoleAssignmentExists":
+            return ""
+        if code == "RoleDefinitionDoesNotExist" or (trouble and trouble.cause == "permission"):
+            return code
+        raise
+    return ""
+
+
+def schedule_deallocation(
+    account: AzureClients, region: str, ids: Sequence[str], lease_end: float
+) -> None:
+    """Let Azure deallocate machines after the end of their lease, in unix seconds.
+
+    They end by themselves too, so that a refusal is told and no reason to launch nothing.
+    """
+    from azure.core.exceptions import AzureError, HttpResponseError
+    from azure.core.rest import HttpRequest
+
+    when = datetime.fromtimestamp(lease_end + MARGIN_SECONDS, UTC)
+    body = {
+        "schedule": {
+            "deadline": when.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "timezone": "UTC",
+            "deadlineType": "InitiateAt",
+        },
+        "executionParameters": {"retryPolicy": {"retryCount": 5, "retryWindowInMinutes": 60}},
+        "resources": {"ids": list(ids)},
+        "correlationid": str(uuid.uuid4()),
+    }
+    url = (
+        f"{account.manager}/subscriptions/{account.subscription}/providers/"
+        f"Microsoft.ComputeSchedule/locations/{region}/virtualMachinesSubmitDeallocate"
+        f"?api-version={_SCHEDULES_VERSION}"
+    )
+    try:
+        answer = account.http.send_request(HttpRequest("POST", url, json=body))
+        if answer.status_code >= 400:
+            raise HttpResponseError(response=answer)
+        results = answer.json().get("results") or []
+        failed = [one.get("errorCode") for one in results if one.get("errorCode")]
+        why = ", ".join(map(str, failed))
+    except (AzureError, ValueError) as error:
+        trouble = explain(error) if isinstance(error, AzureError) else None
+        why = f"{trouble.code}: {trouble.message}" if trouble else str(error)
+    if why:
+        log.warning(
+            "azure: Azure will not deallocate the machines at the end of their lease (%s); "
+            "az provider register -n Microsoft.ComputeSchedule lets it",
+            why,
+        )

@@ -1,0 +1,294 @@
+"""Request bodies for Azure: pure functions from a launch request to the SDK's models.
+
+A cluster is one resource group: a network, a firewall, and the machines, each of which brings its
+own disk, interface and address, and takes them away. Deleting the group ends it all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any
+
+from ...offers import Offer
+from ..base import LaunchRequest, MachineConfig
+from ..self_delete import wrap_in_shell
+
+if TYPE_CHECKING:
+    from azure.mgmt.compute import models as compute
+    from azure.mgmt.network import models as network
+
+CREATED_TAG = "jupyter-sky-made"
+"""Tag of a group: unix seconds at which it was made."""
+SPOT_TAG = "jupyter-sky-spot"
+"""Tag of a group whose machines Azure may take back, and then keeps no trace of."""
+NETWORK, SUBNET, FIREWALL = "network", "nodes", "firewall"
+IMAGE_GIB = 30
+GPU_IMAGE_GIB = 128
+"""The image with drivers nearly fills the 64 GiB that it comes with."""
+_MAX_NAME_CHARS = 50  # of a name: Azure allows 64 to a machine, of which its rank takes some
+_AMD_GPUS = re.compile("MI300|V710|MI25")
+
+
+def resource_prefix(token: str) -> str:
+    """Return the name of an order in Azure's alphabet: ``[a-z][a-z0-9-]*``.
+
+    Examples
+    --------
+    >>> stem("train-3f2a91c0")
+    'train-3f2a91c0'
+    >>> stem("Ünruly name-3f2a91c0")
+    'nruly-name-3f2a91c0-3cdfb2'
+    """
+    name = re.sub("[^a-z0-9]+", "-", token.lower()).strip("-")
+    if not re.match("[a-z]", name):
+        name = f"sky-{name}"
+    if name == token and len(name) <= _MAX_NAME_CHARS:
+        return name
+    return f"{name[: _MAX_NAME_CHARS - 7].rstrip('-')}-{hashlib.sha256(token.encode()).hexdigest()[:6]}"
+
+
+def group_name(token: str) -> str:
+    """Return the name of an order's resource group."""
+    return f"jupyter-sky-{resource_prefix(token)}"
+
+
+def machine_name(token: str, rank: int) -> str:
+    """Return the name of a machine of an order."""
+    return f"{resource_prefix(token)}-{rank}"
+
+
+def parse_rank(name: str) -> int:
+    """Return the rank of a machine of ours by its name.
+
+    Examples
+    --------
+    >>> parse_rank("train-3f2a91c0-12")
+    12
+    """
+    digits = name.rpartition("-")[2]
+    return int(digits) if digits.isdigit() else 0
+
+
+def zone_number(offer: Offer) -> str:
+    """Return the zone as Azure calls it within a region.
+
+    Examples
+    --------
+    >>> zone_number(Offer("azure", "eastus", "Standard_D2s_v5", 2, 8, zone="eastus-2"))
+    '2'
+    """
+    return (offer.zone or "").rpartition("-")[2]
+
+
+def select_image(offer: Offer) -> tuple[str, str, str]:
+    """Return publisher, offer and SKU: the latest Ubuntu LTS, with drivers where there are GPUs.
+
+    Examples
+    --------
+    >>> image(Offer("azure", "eastus", "Standard_NC4as_T4_v3", 4, 28, gpu="T4", gpu_count=1))
+    ('microsoft-dsvm', 'ubuntu-hpc', '2404')
+    """
+    if offer.gpu_count:
+        kind = "-gb200" if offer.arch == "arm64" else ""
+        if _AMD_GPUS.search(offer.gpu or ""):
+            kind = "-rocm"
+        return "microsoft-dsvm", "ubuntu-hpc", f"2404{kind}"
+    return "Canonical", "ubuntu-24_04-lts", "server-arm64" if offer.arch == "arm64" else "server"
+
+
+def format_tags(machine_config: MachineConfig) -> dict[str, str]:
+    """Return the tags as Azure takes them: any text, 256 characters at most."""
+    return {name: value[:256] for name, value in machine_config.tags.items()}
+
+
+def group_tags(order: LaunchRequest, machine_config: MachineConfig, now: float) -> dict[str, str]:
+    """Return the tags of a group that is made `now`, in unix seconds."""
+    return (
+        format_tags(machine_config)
+        | {CREATED_TAG: str(int(now))}
+        | ({SPOT_TAG: "yes"} if order.offer.spot else {})
+    )
+
+
+def virtual_network(order: LaunchRequest, machine_config: MachineConfig) -> network.VirtualNetwork:
+    """Return a private network for one cluster."""
+    from azure.mgmt.network import models
+
+    subnet = models.Subnet(
+        name=SUBNET, properties=models.SubnetPropertiesFormat(address_prefix="10.77.0.0/16")
+    )
+    return models.VirtualNetwork(
+        location=order.offer.region,
+        tags=format_tags(machine_config),
+        properties=models.VirtualNetworkPropertiesFormat(
+            address_space=models.AddressSpace(address_prefixes=["10.77.0.0/16"]),
+            subnets=[subnet],
+        ),
+    )
+
+
+def firewall(order: LaunchRequest, machine_config: MachineConfig) -> network.NetworkSecurityGroup:
+    """Return the firewall: SSH from where it may come; Azure itself lets the nodes meet."""
+    from azure.mgmt.network import models
+
+    ssh = models.SecurityRule(
+        name="ssh",
+        properties=models.SecurityRulePropertiesFormat(
+            protocol="Tcp",
+            access="Allow",
+            direction="Inbound",
+            priority=100,
+            source_address_prefixes=list(machine_config.ssh_from),
+            source_port_range="*",
+            destination_address_prefix="*",
+            destination_port_range="22",
+        ),
+    )
+    return models.NetworkSecurityGroup(
+        location=order.offer.region,
+        tags=format_tags(machine_config),
+        properties=models.NetworkSecurityGroupPropertiesFormat(security_rules=[ssh]),
+    )
+
+
+def virtual_machine(
+    order: LaunchRequest, machine_config: MachineConfig, rank: int, group_id: str
+) -> compute.VirtualMachine:
+    """Return one machine with its disk, interface and address, which end with it."""
+    from azure.mgmt.compute import models
+
+    offer, name = order.offer, machine_name(order.token, rank)
+    zone = zone_number(offer)
+    market: dict[str, Any] = {}
+    if offer.spot:
+        market = {
+            "priority": "Spot",
+            "eviction_policy": "Delete",
+            "billing_profile": models.BillingProfile(max_price=-1),  # up to the on-demand price
+        }
+    return models.VirtualMachine(
+        location=offer.region,
+        zones=[zone] if zone else None,
+        tags=format_tags(machine_config),
+        identity=models.VirtualMachineIdentity(type="SystemAssigned"),
+        properties=models.VirtualMachineProperties(
+            hardware_profile=models.HardwareProfile(vm_size=offer.instance_type),
+            storage_profile=_storage_profile(offer, machine_config, name),
+            os_profile=_os_profile(machine_config, name),
+            network_profile=_network_profile(machine_config, name, group_id),
+            diagnostics_profile=models.DiagnosticsProfile(
+                boot_diagnostics=models.BootDiagnostics(enabled=True)
+            ),
+            **market,
+        ),
+    )
+
+
+def _storage_profile(
+    offer: Offer, machine_config: MachineConfig, name: str
+) -> compute.StorageProfile:
+    from azure.mgmt.compute import models
+
+    publisher, product, sku = select_image(offer)
+    least = GPU_IMAGE_GIB if offer.gpu_count else IMAGE_GIB
+    return models.StorageProfile(
+        image_reference=models.ImageReference(
+            publisher=publisher, offer=product, sku=sku, version="latest"
+        ),
+        os_disk=models.OSDisk(
+            name=f"{name}-disk",
+            create_option="FromImage",
+            delete_option="Delete",
+            disk_size_gb=max(least, -int(-machine_config.disk // 1)),
+            # Premium disks are refused by sizes without an "s"
+            managed_disk=models.ManagedDiskParameters(storage_account_type="StandardSSD_LRS"),
+        ),
+    )
+
+
+def _os_profile(machine_config: MachineConfig, name: str) -> compute.OSProfile:
+    from azure.mgmt.compute import models
+
+    key = models.SshPublicKey(
+        path=f"/home/{machine_config.user}/.ssh/authorized_keys", key_data=machine_config.public_key
+    )
+    return models.OSProfile(
+        computer_name=name,
+        admin_username=machine_config.user,
+        custom_data=base64.b64encode(machine_config.user_data.encode()).decode(),
+        linux_configuration=models.LinuxConfiguration(
+            disable_password_authentication=True,
+            ssh=models.SshConfiguration(public_keys=[key]),
+        ),
+    )
+
+
+def _network_profile(
+    machine_config: MachineConfig, name: str, group_id: str
+) -> compute.NetworkProfile:
+    """Return the interface, which Azure makes with the machine, as is its address."""
+    from azure.mgmt.compute import models
+
+    around, written = f"{group_id}/providers/Microsoft.TransferNetwork", format_tags(machine_config)
+    address = models.VirtualMachinePublicIPAddressConfiguration(
+        name=f"{name}-address",
+        tags=written,
+        sku=models.PublicIPAddressSku(name="Standard", tier="Regional"),
+        properties=models.VirtualMachinePublicIPAddressConfigurationProperties(
+            delete_option="Delete", public_ip_allocation_method="Static"
+        ),
+    )
+    inside = models.VirtualMachineNetworkInterfaceIPConfiguration(
+        name="inside",
+        properties=models.VirtualMachineNetworkInterfaceIPConfigurationProperties(
+            subnet=models.SubResource(id=f"{around}/virtualNetworks/{NETWORK}/subnets/{SUBNET}"),
+            primary=True,
+            public_ip_address_configuration=address,
+        ),
+    )
+    interface = models.VirtualMachineNetworkInterfaceConfiguration(
+        name=f"{name}-interface",
+        tags=written,
+        properties=models.VirtualMachineNetworkInterfaceConfigurationProperties(
+            primary=True,
+            delete_option="Delete",
+            network_security_group=models.SubResource(
+                id=f"{around}/networkSecurityGroups/{FIREWALL}"
+            ),
+            ip_configurations=[inside],
+        ),
+    )
+    return models.NetworkProfile(
+        network_api_version="2022-11-01", network_interface_configurations=[interface]
+    )
+
+
+def self_delete_script(manager: str, subscription: str, token: str) -> str:
+    """Return shell commands by which the head deletes its group, and another machine itself.
+
+    A power-off alone would not do: Azure bills a machine that is off until it is deallocated.
+    """
+    where = _DELETE_REQUEST.format(
+        resource=f"{manager}/",
+        group=f"{manager}/subscriptions/{subscription}/resourcegroups/{group_name(token)}",
+        others=f"{resource_prefix(token)}-",
+        head=machine_name(token, 0),
+    )
+    return wrap_in_shell(where, retry_forever=True)
+
+
+_DELETE_REQUEST = """\
+def delete_request():
+    me, url = socket.gethostname(), "{group}"
+    if me.startswith("{others}") and me != "{head}":
+        url += "/providers/Microsoft.Compute/virtualMachines/" + me
+        url += "?api-version=2024-07-01&forceDeletion=true"
+    else:
+        url += "?api-version=2021-04-01&forceDeletionTypes=Microsoft.Compute/virtualMachines"
+    query = urllib.parse.urlencode({{"api-version": "2018-02-01", "resource": "{resource}"}})
+    identity = read_metadata("metadata/identity/oauth2/token?" + query, {{"Metadata": "true"}})
+    return url, json.loads(identity)["access_token"]
+
+"""

@@ -1,0 +1,217 @@
+"""Initial configuration of machines (cloud-init): SSH keys, host key, and the lease that ends them.
+
+The document is for cloud-init, which Ubuntu's images of all clouds have. The host key is made here
+and pinned before the machine exists, so nobody can stand in between, not even at first contact.
+Whoever may read the machine's user data can read that key too: the first command on the machine
+brings another one, which is the only one that is pinned as soon as the machine shows it.
+
+A machine ends by itself: see `jupyter_sky.clouds.machine_lease`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from ..config.settings import Sky
+from ..errors import SkyUnreachable
+from ..remote import ssh
+from ..remote.ssh import Address
+from ..resources import parse_duration
+from . import machine_lease
+from .base import TAGS, LaunchRequest, MachineConfig
+
+DISK_GIB = 50.0
+"""Boot disk where none is asked for: a Deep Learning image alone is about 40."""
+
+
+_FALLBACK_TIMER = "systemd-run --on-active={seconds}s shutdown -P now || shutdown -P +{minutes}"
+"""By systemd's clock since boot; ``shutdown`` itself would go by the time of day."""
+NEXT_HOST_KEY = "next_host"
+"""File with the host key that follows the first one."""
+KEY_ROTATION_SECONDS = 120.0
+"""How long a machine has to show it."""
+_known_hosts_lock = threading.Lock()
+
+
+def create_machine_config(
+    order: LaunchRequest, folder: Path, ending: str, now: float
+) -> MachineConfig:
+    """Make keys for an order's machines in a folder, pin theirs, and write the document.
+
+    Parameters
+    ----------
+    folder
+        Of the order; ``id`` there lets us in, ``known_hosts`` says which key they show.
+    ending
+        Shell commands by which a machine ends itself, run before it is powered off.
+    now
+        Unix seconds.
+    """
+    settings = Sky.load()
+    ours, theirs = _make_key_pair(folder / "id"), _make_key_pair(folder / "host")
+    _make_key_pair(folder / NEXT_HOST_KEY)
+    disk = max(DISK_GIB, order.resources.disk.value if order.resources.disk else 0.0)
+    document = render_user_data(
+        settings.login,
+        ours,
+        (folder / "host").read_text(),
+        theirs,
+        lease=order.lease,
+        heartbeat_timeout=parse_duration(settings.silence, "Sky.heartbeat_timeout"),
+        ending=ending,
+    )
+    (folder / "host").unlink()  # it is theirs
+    ends = now + order.lease
+    values = (order.owner, order.cluster, order.token, order.notebook, str(math.ceil(ends)))
+    return MachineConfig(
+        user=settings.login,
+        public_key=ours,
+        user_data=document,
+        disk=disk,
+        lease_end=ends,
+        tags=dict(zip(TAGS, values, strict=True)),
+        ssh_from=tuple(part.strip() for part in settings.ssh_from.split(",") if part.strip()),
+    )
+
+
+def lease_duration() -> float:
+    """Return how long machines live at most, as the settings say."""
+    return parse_duration(Sky.load().lease, "Sky.lease")
+
+
+def render_user_data(
+    user: str,
+    public: str,
+    host_private: str,
+    host_public: str,
+    *,
+    lease: float,
+    heartbeat_timeout: float,
+    ending: str = "",
+) -> str:
+    """Write the document for cloud-init; JSON is YAML too.
+
+    Parameters
+    ----------
+    public
+        Our key.
+    host_private, host_public
+        The machine's own keys.
+    lease
+        Seconds that the machine lives at most.
+    heartbeat_timeout
+        Seconds after which it ends when nobody renews it.
+    ending
+        Shell commands by which it ends itself, run before it is powered off.
+    """
+    timer = _FALLBACK_TIMER.format(seconds=math.ceil(lease), minutes=math.ceil(lease / 60))
+    document = {
+        "ssh_deletekeys": True,
+        "ssh_pwauth": False,  # port 22 may be open to all
+        "ssh_keys": {"ed25519_private": host_private, "ed25519_public": host_public},
+        "disable_root": user != "root",
+        "users": [
+            {
+                "name": user,
+                "shell": "/bin/bash",
+                "lock_passwd": True,
+                "sudo": "ALL=(ALL) NOPASSWD:ALL",
+                "ssh_authorized_keys": [public],
+            }
+        ],
+        "write_files": machine_lease.lease_files(
+            user, lease=lease, heartbeat_timeout=heartbeat_timeout, ending=ending
+        ),
+        # where a machine must do more than power off, the second timer would only be in the way
+        "runcmd": [*([] if ending else [timer]), ["sh", machine_lease.BOOT_SCRIPT]],
+    }
+    return "#cloud-config\n" + json.dumps(document, indent=1)
+
+
+def pinned_address(folder: Path, host: str) -> Address:
+    """Return where a machine is reached, with the key that it must show."""
+    settings = Sky.load()
+    path = folder / "known_hosts"
+    found = Address(settings.login, host, settings.ssh_port, str(folder / "id"), str(path))
+    lines = [_known_hosts_line(found, folder / name) for name in ("host", NEXT_HOST_KEY)]
+    with _known_hosts_lock:
+        known = path.read_text() if path.exists() else ""
+        if not any(line in known for line in lines if line):
+            path.write_text(known + "".join(lines))
+    return found
+
+
+def _known_hosts_line(address: Address, key: Path) -> str:
+    """Return the line of a file of known hosts for a key; empty if there is none."""
+    public = key.with_name(f"{key.name}.pub")
+    if not public.exists():
+        return ""
+    return f"{address.known_as} {' '.join(public.read_text().split()[:2])}\n"
+
+
+def read_next_host_key(folder: Path) -> str:
+    """Return the private host key that an order's machines are to be given, while it is here."""
+    path = folder / NEXT_HOST_KEY
+    return path.read_text() if path.exists() else ""
+
+
+def await_host_key_rotation(
+    folder: Path, addresses: Sequence[Address], ended: Callable[[], bool] = lambda: False
+) -> bool:
+    """Wait until machines show their next host key; forget the first one of each that does.
+
+    Parameters
+    ----------
+    ended
+        Whether nobody has use for the machines any more.
+
+    Returns
+    -------
+    bool
+        Whether all have done so within `KEY_ROTATION_SECONDS`.
+    """
+    only = folder / "known_hosts.next"
+    only.write_text(
+        "".join(_known_hosts_line(address, folder / NEXT_HOST_KEY) for address in addresses)
+    )
+    left, last = list(addresses), time.monotonic() + KEY_ROTATION_SECONDS
+    while left and time.monotonic() < last and not ended():
+        for address in list(left):
+            with suppress(SkyUnreachable):
+                # a connection of its own: one that is open was made with the first key
+                ssh.run(replace(address, known_hosts=str(only)), ":", timeout=20)
+                _unpin_first_key(folder, address)
+                left.remove(address)
+        if left:
+            time.sleep(1.0)
+    (folder / NEXT_HOST_KEY).unlink(missing_ok=True)  # it is theirs
+    return not left
+
+
+def _unpin_first_key(folder: Path, address: Address) -> None:
+    path, first = folder / "known_hosts", _known_hosts_line(address, folder / "host")
+    with _known_hosts_lock:
+        partial = path.with_name("known_hosts.partial")
+        partial.write_text(path.read_text().replace(first, ""))
+        partial.replace(path)
+
+
+def _make_key_pair(path: Path) -> str:
+    """Make a pair of keys, private in `path`; return the public one."""
+    public = path.with_suffix(".pub")
+    if not public.exists():
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "jupyter-sky", "-f", str(path)],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+        )
+    return public.read_text().strip()

@@ -1,0 +1,372 @@
+"""Google Cloud: machines of Compute Engine."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ..base import CloudError, LaunchRequest, Machine, MachineConfig, OnCreated, Tick, ignore
+from ..provider import CloudProvider
+from . import clients, errors, service_account
+from . import instances as machine
+from . import network as network
+from .clients import GcpClients, connect, is_transient, match_any
+from .errors import ignore_codes
+
+PREEMPTED_OPERATION = "compute.instances.preempted"
+"""Operations of this type tell of machines that were taken back and are gone."""
+MAX_PARALLEL_REQUESTS = 8
+"""Requests that are under way at once."""
+MAX_FAILED_ATTEMPTS = 20
+"""How often an order may have failed at one place before; each time spends an id of requests."""
+CONSOLE_CHARS = 16384
+log = logging.getLogger(__name__)
+_NAMESPACE = uuid.UUID("8b5f7a52-21a6-4bd1-9f0e-5f6ad2a0c3de")
+
+
+class GcpDriver:
+    """Machines of Compute Engine, with google-cloud-compute.
+
+    Credentials are the application default ones: ``GOOGLE_APPLICATION_CREDENTIALS`` or those of
+    ``gcloud auth application-default login``; the project is ``GOOGLE_CLOUD_PROJECT`` or that of
+    the credentials. Ids are ``zone/name``.
+
+    Examples
+    --------
+    >>> GcpDriver().name
+    'gcp'
+    """
+
+    name = "gcp"
+    login = "gcloud auth application-default login, and set GOOGLE_CLOUD_PROJECT"
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Machine] = {}
+
+    # -- who we are --------------------------------------------------------------------------
+
+    def configured(self) -> str:
+        """Return in words which credentials would be used, empty without any; asks nobody."""
+        return clients.configured()
+
+    def identify(self) -> str:
+        """Prove the credentials by one request; return account and project."""
+        access = connect()
+        found = access.call("Projects", "get")
+        return f"{access.identity} in project {found.name}"
+
+    def explain(self, error: Exception) -> CloudError | None:
+        """Say what an error means; None for one that is not of this cloud's SDK."""
+        return errors.explain(error)
+
+    # -- creation ----------------------------------------------------------------------------
+
+    def self_delete_script(self, order: LaunchRequest) -> str:
+        """Return shell commands by which a machine deletes itself, if it is given an account."""
+        return (
+            service_account.self_delete_script(connect().host)
+            if service_account.configured_account()
+            else ""
+        )
+
+    def create(
+        self,
+        order: LaunchRequest,
+        machine_config: MachineConfig,
+        tick: Tick,
+        on_created: OnCreated = ignore,
+    ) -> list[Machine]:
+        """Create all machines of an order in one zone, or none; also network and firewall."""
+        access = connect()
+        zone = order.offer.zone or _choose_zone(access, order)
+        network.ensure_network(access, order, machine_config, tick)
+        names = [machine.machine_name(order.token, rank) for rank in range(order.resources.nodes)]
+        try:
+            self._create_with_role(access, order, machine_config, zone, tick)
+            found = self._read(access, zone, names)
+            if missing := set(names) - {each.name for each, _ in found}:
+                raise _list_preempted(zone, missing)
+        except Exception as error:
+            # after a lost answer the order is sent again and finds its machines
+            if errors.explain(error) is not None and not is_transient(error):
+                with suppress(Exception):  # whoever sent the order looks for what is left of it
+                    on_created([each for _, each in self._read(access, zone, names)])
+                with suppress(Exception):
+                    self.remove([f"{zone}/{name}" for name in names])
+            raise
+        return sorted((each for _, each in found), key=lambda each: each.rank)
+
+    def _create_with_role(
+        self,
+        access: GcpClients,
+        order: LaunchRequest,
+        machine_config: MachineConfig,
+        zone: str,
+        tick: Tick,
+        role: bool = True,
+    ) -> None:
+        """Make all machines; without a role, where they may not have the one they are to have."""
+        account, asked = service_account.configured_account() if role else "", list[Any]()
+        try:
+            asked += self._insert(access, order, machine_config, zone, account)
+            access.await_operations(asked, zone, tick)
+        except Exception as error:
+            if not account or not service_account.is_refused(error):
+                raise
+            trouble = errors.explain(error)
+            log.warning(
+                "gcp: machines do without the service account %r: %s; when one is lost, it is "
+                "powered off and its disk billed until %%sky reap. %s",
+                account,
+                trouble.message if trouble else error,
+                trouble.fix if trouble else "",
+            )
+            for each in asked:  # their names are taken until all have failed
+                with service_account.ignore_refusals():
+                    access.await_operations([each], zone, tick)
+            self._create_with_role(access, order, machine_config, zone, tick, role=False)
+
+    def _insert(
+        self,
+        access: GcpClients,
+        order: LaunchRequest,
+        machine_config: MachineConfig,
+        zone: str,
+        account: str,
+    ) -> list[Any]:
+        """Ask for all machines at once; return the operations that are under way."""
+        ranks = range(order.resources.nodes)
+        requests = [
+            machine.instance_body(order, machine_config, zone, rank, account) for rank in ranks
+        ]
+        with ThreadPoolExecutor(min(len(ranks), MAX_PARALLEL_REQUESTS)) as workers:
+            asked = [
+                workers.submit(_insert_machine, access, order, body, zone) for body in requests
+            ]
+        failures = [error for each in asked if (error := each.exception())]
+        if failures:  # what does not pass decides: then no machine is waited for
+            raise next((error for error in failures if not is_transient(error)), failures[0])  # type: ignore[arg-type]
+        return [operation for each in asked if (operation := each.result()) is not None]
+
+    # -- life --------------------------------------------------------------------------------
+
+    def machines(
+        self, *, owner: str = "", token: str = "", regions: Collection[str] | None = None
+    ) -> list[Machine]:
+        """List machines that have not ended; what was powered off but is kept is among them."""
+        wanted = {machine.OWNER: owner, machine.TOKEN: token}
+        exact = {key: value for key, value in wanted.items() if value}
+        parts = [
+            f'(labels.{key} = "{machine.format_label(value)}")' for key, value in exact.items()
+        ]
+        filter = " ".join(parts) or f"labels.{machine.OWNER}:*"
+        found = [
+            (each, self._remember_machine(each, zone))
+            for zone, each in connect().list_all_zones("Instances", "instances", filter)
+            if all(machine.read_tags(each).get(key) == value for key, value in exact.items())
+            and (regions is None or _region_of_zone(zone) in regions)
+        ]
+        return [
+            replace(seen, state="running", ended=None) if machine.is_stopped(each) else seen
+            for each, seen in found
+        ]
+
+    def describe(self, ids: Sequence[str]) -> list[Machine]:
+        """Say how machines are; those that the cloud no longer knows are left out.
+
+        Of those that it took back, or that were seen here and whose lease has ended, it is known
+        why they are gone.
+        """
+        access, answers = connect(), list[Machine]()
+        for zone, names in _group_by_zone(ids).items():
+            found = {each.name: seen for each, seen in self._read(access, zone, names)}
+            answers += found.values()
+            if gone := set(names) - set(found):
+                answers += self._explain_ends(access, zone, gone)
+        return answers
+
+    def list_ended(self, token: str, region: str, sent: float) -> list[Machine] | None:
+        """Return None: Compute Engine lists only what is there."""
+        return None
+
+    def remove(self, ids: Sequence[str]) -> None:
+        """Ask for the end of machines and all that is theirs; returns without waiting."""
+        access = connect()
+
+        def end(zone: str, name: str) -> None:
+            with ignore_codes("gone"):
+                access.call("Instances", "delete_unary", zone=zone, instance=name)
+
+        with ThreadPoolExecutor(MAX_PARALLEL_REQUESTS) as workers:
+            asked = [workers.submit(end, *_split_id(each)) for each in ids]
+        for each in asked:
+            each.result()
+        for name in (_split_id(each)[1] for each in ids):
+            if name.endswith("-0"):  # the head: its cluster has ended
+                with suppress(
+                    Exception
+                ):  # a rule costs nothing, and `delete_unused_resources` finds it
+                    network.remove_rule(access, name.removesuffix("-0"))
+
+    def delete_unused_resources(
+        self, owner: str, regions: Collection[str] | None = None
+    ) -> list[str]:
+        """Delete disks and firewall rules that no machine uses; say what."""
+        access, deleted = connect(), list[str]()
+        alive = {each.token for each in self.machines(owner=owner)}
+        for zone, name in list(_unused_disks(access, owner)):
+            if regions is None or _region_of_zone(zone) in regions:
+                with ignore_codes("gone", "resourceInUseByAnotherResource"):
+                    access.call("Disks", "delete_unary", zone=zone, disk=name)
+                    deleted.append(f"disk {zone}/{name}")
+        for name in network.list_unused_rules(access, owner, alive):
+            if network.remove_rule(access, name):
+                deleted.append(f"firewall rule {name}")
+        return deleted
+
+    def teardown(self, region: str) -> None:
+        """Delete network and firewall when no machine uses them; they are the same everywhere."""
+        if not self.machines():
+            network.delete_network(connect())
+
+    def console(self, id: str) -> str:
+        """Return the end of what a machine has written to its serial port."""
+        zone, name = _split_id(id)
+        asked = {"zone": zone, "instance": name, "port": 1}
+        with ignore_codes("gone", "resourceNotReady"):
+            found = connect().call("Instances", "get_serial_port_output", **asked)
+            return found.contents[-CONSOLE_CHARS:]
+        return ""
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def _read(
+        self, access: GcpClients, zone: str, names: Sequence[str]
+    ) -> list[tuple[Any, Machine]]:
+        found = []
+        for begin in range(0, len(names), 20):  # an address has room for so many names
+            asked = match_any("name", names[begin : begin + 20])
+            listed = access.call("Instances", "list", zone=zone, filter=asked)
+            found += [(each, self._remember_machine(each, zone)) for each in listed]
+        return found
+
+    def _remember_machine(self, instance: Any, zone: str) -> Machine:
+        seen = machine.parse_machine(instance, zone)
+        self._seen[seen.id] = seen
+        return seen
+
+    def _explain_ends(
+        self, access: GcpClients, zone: str, names: Collection[str]
+    ) -> Iterator[Machine]:
+        """Machines among those that are gone of which it is known why."""
+        asked = {
+            "zone": zone,
+            "filter": f'operationType = "{PREEMPTED_OPERATION}"',
+            "order_by": "creationTimestamp desc",
+        }
+        taken: dict[str, str] = {}
+        for operation in access.call("ZoneOperations", "list", **asked):
+            taken.setdefault(operation.target_link.rpartition("/")[2], operation.insert_time)
+        for name in sorted(names):
+            rank = int(name.rpartition("-")[2])
+            blank = Machine(f"{zone}/{name}", "gcp", "", rank, "ended", 0.0)
+            known = replace(self._seen.get(blank.id, blank), state="ended")
+            if name in taken:
+                words = "the cloud took the spot machine back"
+                ended = machine.parse_timestamp(taken[name])
+                yield replace(known, ended=ended, reason=words, preempted=True)
+            elif known.lease_end and time.time() > known.lease_end:
+                yield replace(known, ended=known.lease_end, reason="its lease has ended")
+
+
+def _insert_machine(access: GcpClients, order: LaunchRequest, body: Any, zone: str) -> Any | None:
+    """Ask for one machine; None when it is there already.
+
+    The id of a request makes it count once, however often it is sent. An order that failed and is
+    sent again would only be told of that failure: then it takes the next id.
+    """
+    for attempt in range(MAX_FAILED_ATTEMPTS):
+        place = f"{zone}/{order.offer.instance_type}/{order.offer.spot}"
+        place += "".join(f"/{each.email}" for each in body.service_accounts)
+        request_id = str(uuid.uuid5(_NAMESPACE, f"{body.name}/{place}/{attempt}"))
+        asked = {"zone": zone, "instance_resource": body, "request_id": request_id}
+        try:
+            operation = access.call("Instances", "insert_unary", **asked)
+        except Exception as error:
+            if errors.has_code(error, "alreadyExists") and _is_same_machine(access, zone, body):
+                return None
+            raise
+        if operation.status.name != "DONE" or _is_same_machine(access, zone, body):
+            return operation
+    return operation
+
+
+def _is_same_machine(access: GcpClients, zone: str, body: Any) -> bool:
+    """Whether a machine is there and is the one that is asked for."""
+    try:
+        found = access.call("Instances", "get", zone=zone, instance=body.name)
+    except Exception as error:
+        if errors.has_code(error, "gone"):
+            return False
+        raise
+    same = machine.read_tags(found).get(machine.TOKEN) == machine.read_tags(body).get(machine.TOKEN)
+    return same and found.status in ("PROVISIONING", "STAGING", "RUNNING")
+
+
+def _choose_zone(access: GcpClients, order: LaunchRequest) -> str:
+    """Choose a zone of the region that has what is asked; the same order gets the same."""
+    from google.api_core.exceptions import NotFound
+
+    kind, gpu, _ = machine.split_type(order.offer.instance_type)
+    if gpu:
+        listed = access.list_all_zones("AcceleratorTypes", "accelerator_types", f'name = "{gpu}"')
+    else:
+        listed = access.list_all_zones("MachineTypes", "machine_types", f'name = "{kind}"')
+    zones = sorted({zone for zone, _ in listed if _region_of_zone(zone) == order.offer.region})
+    if not zones:
+        words = f"no zone of {order.offer.region} has {order.offer.instance_type}"
+        raise NotFound(words, errors=[{"reason": "notFound", "message": words}])
+    return zones[int(hashlib.sha256(order.token.encode()).hexdigest(), 16) % len(zones)]
+
+
+def _unused_disks(access: GcpClients, owner: str) -> Iterator[tuple[str, str]]:
+    old = time.time() - network.LAUNCH_GRACE_SECONDS
+    filter = f'labels.{machine.OWNER} = "{machine.format_label(owner)}"'
+    for zone, disk in access.list_all_zones("Disks", "disks", filter):
+        if not disk.users and machine.parse_timestamp(disk.creation_timestamp) < old:
+            yield zone, disk.name
+
+
+def _list_preempted(zone: str, names: Iterable[str]) -> Exception:
+    from google.api_core.exceptions import ServiceUnavailable
+
+    words = f"{', '.join(sorted(names))} in {zone} ended while being made"
+    return ServiceUnavailable(words, errors=[{"reason": "UNSUPPORTED_OPERATION", "message": words}])
+
+
+def _group_by_zone(ids: Iterable[str]) -> dict[str, list[str]]:
+    zones = defaultdict[str, list[str]](list)
+    for each in ids:
+        zone, name = _split_id(each)
+        zones[zone].append(name)
+    return zones
+
+
+def _split_id(id: str) -> tuple[str, str]:
+    zone, _, name = id.partition("/")
+    return zone, name
+
+
+def _region_of_zone(zone: str) -> str:
+    return zone.rpartition("-")[0]
+
+
+cloud = CloudProvider(GcpDriver())

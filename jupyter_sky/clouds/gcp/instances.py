@@ -1,0 +1,231 @@
+"""A machine of Compute Engine as it is ordered and as it is read: names, labels, body."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from ..base import TAGS, LaunchRequest, Machine, MachineConfig
+from . import service_account
+
+NETWORK = "jupyter-sky"
+OWNER, CLUSTER, TOKEN, _, LEASE_END = TAGS
+UBUNTU_IMAGE = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2404-lts-{}"
+DEEP_LEARNING_IMAGE = (
+    "projects/deeplearning-platform-release/global/images/family/"
+    "common-cu129-ubuntu-2404-nvidia-580"
+)
+DEEP_LEARNING_GIB = 50
+SHORTEST_SECONDS, LONGEST_SECONDS = 30, 120 * 86400
+"""What Compute Engine takes as the time after which a machine is deleted."""
+_HYPERDISK_ONLY = re.compile(r"(?:a3-ultragpu|(?:a4x?|c4[adn]?|g4|h4d|m4n?|n4[ad]?|x4)-)|.*-metal$")
+"""Machine types that take no persistent disks."""
+_NOT_MIGRATABLE = frozenset("h3 h4d x4".split())
+"""Series whose machines cannot be moved to another host while it is maintained."""
+_STARTING = ("PROVISIONING", "STAGING", "PENDING", "REPAIRING")
+_STOPPED_REASONS = {
+    "TERMINATED": "it was powered off; its disk is kept",
+    "STOPPED": "it was powered off; its disk is kept",
+    "SUSPENDED": "it was suspended; its memory and disk are kept",
+}
+
+
+def resource_prefix(token: str) -> str:
+    """Return what the names of an order's machines begin with, fit for names of the cloud.
+
+    Examples
+    --------
+    >>> stem("train-3f2a91c0"), stem("Größe_7-3f2a91c0")
+    ('train-3f2a91c0', 'gr-e-7-3f2a91c0-693c00')
+    """
+    return _fit_alphabet(token, r"[^a-z0-9]+", 56)
+
+
+def format_label(value: str) -> str:
+    """Return a value as labels can hold it; itself where it fits.
+
+    Examples
+    --------
+    >>> label("ann-3f2a91c0"), label("Notes on Birds.ipynb")
+    ('ann-3f2a91c0', 'notes-on-birds-ipynb-acc92f')
+    """
+    if re.fullmatch(r"[a-z0-9_-]{0,63}", value):
+        return value
+    return _fit_alphabet(value, r"[^a-z0-9_]+", 63)
+
+
+def _fit_alphabet(text: str, others: str, longest: int) -> str:
+    """The text in the cloud's alphabet; where that changes it, with a hash that keeps it apart."""
+    fit = re.sub(others, "-", text.lower()).strip("-")
+    fit = fit if re.match(r"[a-z]", fit) else f"sky-{fit}"
+    if fit == text and len(fit) <= longest:
+        return fit
+    return f"{fit[: longest - 7].rstrip('-')}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+
+
+def machine_name(token: str, rank: int) -> str:
+    """Return the name of one machine of an order."""
+    return f"{resource_prefix(token)}-{rank}"
+
+
+def split_type(instance_type: str) -> tuple[str, str, int]:
+    """Return machine type, accelerator to attach, and how many, of the catalog's word.
+
+    Examples
+    --------
+    >>> split_type("n1-standard-8+V100:1"), split_type("a2-highgpu-1g")
+    (('n1-standard-8', 'nvidia-tesla-v100', 1), ('a2-highgpu-1g', '', 0))
+    """
+    machine, _, gpus = instance_type.partition("+")
+    model, _, count = gpus.partition(":")
+    return machine, f"nvidia-tesla-{model.lower()}" if model else "", int(count or 0)
+
+
+def select_image(order: LaunchRequest) -> str:
+    """Return the family that the boot disk is made from: the latest Ubuntu LTS, or with drivers."""
+    if order.offer.gpu and order.offer.arch != "arm64":
+        return DEEP_LEARNING_IMAGE
+    return UBUNTU_IMAGE.format("arm64" if order.offer.arch == "arm64" else "amd64")
+
+
+def ssh_rule_name(machine_config: MachineConfig) -> str:
+    """Return the name of the firewall rule by which some networks reach port 22."""
+    ranges = ",".join(sorted(machine_config.ssh_from))
+    return f"{NETWORK}-ssh-{hashlib.sha256(ranges.encode()).hexdigest()[:8]}"
+
+
+def instance_body(
+    order: LaunchRequest, machine_config: MachineConfig, zone: str, rank: int, account: str = ""
+) -> Any:
+    """Return the machine of a rank, as Compute Engine takes it; with a service account or none."""
+    import google.cloud.compute_v1 as compute_v1
+
+    machine, gpu, count = split_type(order.offer.instance_type)
+    labels = {key: format_label(value) for key, value in machine_config.tags.items()}
+    attached = [
+        compute_v1.AcceleratorConfig(
+            accelerator_type=f"zones/{zone}/acceleratorTypes/{gpu}", accelerator_count=count
+        )
+    ]
+    interface = compute_v1.NetworkInterface(
+        network=f"global/networks/{NETWORK}",
+        access_configs=[compute_v1.AccessConfig(name="External NAT", type_="ONE_TO_ONE_NAT")],
+    )
+    return compute_v1.Instance(
+        name=machine_name(order.token, rank),
+        machine_type=f"zones/{zone}/machineTypes/{machine}",
+        disks=[_disk(order, machine_config, zone, machine, labels)],
+        network_interfaces=[interface],
+        guest_accelerators=attached if gpu else [],
+        scheduling=_scheduling(order, machine),
+        service_accounts=service_account.service_account_entry(account),
+        labels=labels,
+        metadata=compute_v1.Metadata(items=_metadata(machine_config)),
+        tags=compute_v1.Tags(items=[ssh_rule_name(machine_config), resource_prefix(order.token)]),
+    )
+
+
+def _disk(
+    order: LaunchRequest,
+    machine_config: MachineConfig,
+    zone: str,
+    machine: str,
+    labels: dict[str, str],
+) -> Any:
+    import google.cloud.compute_v1 as compute_v1
+
+    kind = "hyperdisk-balanced" if _HYPERDISK_ONLY.match(machine) else "pd-balanced"
+    least = DEEP_LEARNING_GIB if select_image(order) == DEEP_LEARNING_IMAGE else 10
+    return compute_v1.AttachedDisk(
+        boot=True,
+        auto_delete=True,
+        initialize_params=compute_v1.AttachedDiskInitializeParams(
+            source_image=select_image(order),
+            disk_size_gb=max(least, math.ceil(machine_config.disk)),
+            disk_type=f"zones/{zone}/diskTypes/{kind}",
+            labels=labels,
+        ),
+    )
+
+
+def _scheduling(order: LaunchRequest, machine: str) -> Any:
+    """When it ends: at the latest after its lease, deleted by the cloud itself."""
+    import google.cloud.compute_v1 as compute_v1
+
+    lease = min(max(math.ceil(order.lease), SHORTEST_SECONDS), LONGEST_SECONDS)
+    fixed = machine.partition("-")[0] in _NOT_MIGRATABLE or machine.endswith("-metal")
+    scheduling = compute_v1.Scheduling(
+        provisioning_model="SPOT" if order.offer.spot else "STANDARD",
+        instance_termination_action="DELETE",
+        max_run_duration=compute_v1.Duration(seconds=lease),
+        automatic_restart=False,  # what starts again has lost what the cells computed
+    )
+    if order.offer.spot or order.offer.gpu or fixed:
+        scheduling.on_host_maintenance = "TERMINATE"
+    return scheduling
+
+
+def _metadata(machine_config: MachineConfig) -> list[Any]:
+    """What the machine can read of itself; tags too, as labels cannot hold all of them."""
+    import google.cloud.compute_v1 as compute_v1
+
+    values = {
+        "user-data": machine_config.user_data,
+        "ssh-keys": f"{machine_config.user}:{machine_config.public_key}",
+        "block-project-ssh-keys": "TRUE",
+        "enable-oslogin": "FALSE",
+        **machine_config.tags,
+    }
+    return [compute_v1.Items(key=key, value=value) for key, value in values.items() if value]
+
+
+def read_tags(instance: Any) -> Mapping[str, str]:
+    """Return the tags that a machine was created with."""
+    exact = {item.key: item.value for item in instance.metadata.items if item.key in TAGS}
+    return {**dict(instance.labels), **exact}
+
+
+def is_stopped(instance: Any) -> bool:
+    """Whether a machine does not run and is not gone either."""
+    return instance.status in _STOPPED_REASONS
+
+
+def parse_machine(instance: Any, zone: str) -> Machine:
+    """Return a machine as Compute Engine describes it.
+
+    One that was powered off is said to have ended, though its disk is still there.
+    """
+    noted, status = read_tags(instance), instance.status
+    interface = next(iter(instance.network_interfaces), None)
+    access = next(iter(interface.access_configs), None) if interface else None
+    rank = instance.name.rpartition("-")[2]
+    lease_end = noted.get(LEASE_END, "")
+    stopped = instance.last_stop_timestamp
+    return Machine(
+        id=f"{zone}/{instance.name}",
+        cloud="gcp",
+        cluster=noted.get(CLUSTER, ""),
+        rank=int(rank) if rank.isdigit() else 0,
+        state="ended"
+        if status in _STOPPED_REASONS
+        else "starting"
+        if status in _STARTING
+        else "running",
+        started=parse_timestamp(instance.creation_timestamp),
+        ended=parse_timestamp(stopped) if status in _STOPPED_REASONS and stopped else None,
+        reason=_STOPPED_REASONS.get(status, ""),
+        address=access.nat_i_p if access else "",
+        private=interface.network_i_p if interface else "",
+        token=noted.get(TOKEN, ""),
+        owner=noted.get(OWNER, ""),
+        lease_end=float(lease_end) if lease_end.isdigit() else None,
+    )
+
+
+def parse_timestamp(timestamp: str) -> float:
+    """Return unix seconds of a time as Compute Engine writes it; 0 where it writes none."""
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0

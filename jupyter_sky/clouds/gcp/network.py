@@ -1,0 +1,146 @@
+"""The network of our machines on Google Cloud, and who may reach them.
+
+One network for all, made when it is missing. Each set of networks that may reach port 22 has one
+rule, each cluster of several nodes another, by which they reach each other and nobody else does.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection
+from typing import Any
+
+from ..base import LaunchRequest, MachineConfig, Tick
+from . import instances as machine
+from .clients import GcpClients, match_any
+from .errors import has_code, ignore_codes
+
+LAUNCH_GRACE_SECONDS = 900.0
+"""A rule or a disk that is younger may belong to machines that are just being made."""
+
+
+def ensure_network(
+    access: GcpClients, order: LaunchRequest, machine_config: MachineConfig, tick: Tick
+) -> None:
+    """Make the network and the rules of an order, those that are missing."""
+    wanted = {rule.name: rule for rule in _firewall_rules(order, machine_config)}
+    for there in access.call("Firewalls", "list", filter=match_any("name", wanted)):
+        wanted.pop(there.name, None)
+    if not wanted:  # a network with rules exists
+        return
+    _ensure_network(access, tick)
+    made = []
+    for rule in wanted.values():
+        with ignore_codes("alreadyExists"):  # another notebook was faster
+            asked = {"firewall_resource": rule}
+            made.append(
+                access.retry_until_ready(
+                    lambda asked=asked: access.call("Firewalls", "insert_unary", **asked), tick
+                )
+            )
+    access.await_operations(made, tick=tick)
+
+
+def remove_rule(access: GcpClients, name: str) -> bool:
+    """Delete a rule; say whether it was there."""
+    try:
+        access.call("Firewalls", "delete_unary", firewall=name)
+    except Exception as error:
+        if has_code(error, "gone", "resourceNotReady"):
+            return False
+        raise
+    return True
+
+
+def list_unused_rules(access: GcpClients, owner: str, alive: Collection[str]) -> list[str]:
+    """List rules of an owner's clusters of which no machine is left.
+
+    Parameters
+    ----------
+    alive
+        Tokens of the orders whose machines have not ended.
+    """
+    old = time.time() - LAUNCH_GRACE_SECONDS
+    return [
+        rule.name
+        for rule in access.call("Firewalls", "list")
+        if rule.network.endswith(f"/{machine.NETWORK}")
+        and (noted := _rule_tags(rule)).get(machine.OWNER) == owner
+        and noted.get(machine.TOKEN) not in alive
+        and machine.parse_timestamp(rule.creation_timestamp) < old
+    ]
+
+
+def delete_network(access: GcpClients) -> None:
+    """Delete all rules and the network; a network that is in use stays."""
+    rules = [
+        rule.name
+        for rule in access.call("Firewalls", "list")
+        if rule.network.endswith(f"/{machine.NETWORK}")
+    ]
+    with ignore_codes("gone", "resourceInUseByAnotherResource", "resourceNotReady"):
+        deleted = []
+        for name in rules:
+            with ignore_codes("gone"):
+                deleted.append(access.call("Firewalls", "delete_unary", firewall=name))
+        access.await_operations(deleted)
+        asked = {"network": machine.NETWORK}
+        access.await_operations([access.call("Networks", "delete_unary", **asked)])
+
+
+def _ensure_network(access: GcpClients, tick: Tick) -> None:
+    import google.cloud.compute_v1 as compute_v1
+
+    network = compute_v1.Network(name=machine.NETWORK, auto_create_subnetworks=True)
+    try:
+        made = access.call("Networks", "insert_unary", network_resource=network)
+    except Exception as error:
+        if not has_code(error, "alreadyExists"):
+            raise
+        return  # while it is being made, rules are not taken yet: see `retry_until_ready`
+    access.await_operations([made], tick=tick)
+
+
+def _firewall_rules(order: LaunchRequest, machine_config: MachineConfig) -> list[Any]:
+    import google.cloud.compute_v1 as compute_v1
+
+    network, ssh, cluster = (
+        f"global/networks/{machine.NETWORK}",
+        machine.ssh_rule_name(machine_config),
+        machine.resource_prefix(order.token),
+    )
+    port = compute_v1.Allowed(I_p_protocol="tcp", ports=["22"])
+    rules = []
+    if machine_config.ssh_from:
+        rules.append(
+            compute_v1.Firewall(
+                name=ssh,
+                network=network,
+                description="SSH to machines of jupyter_sky",
+                source_ranges=list(machine_config.ssh_from),
+                target_tags=[ssh],
+                allowed=[port],
+            )
+        )
+    if order.resources.nodes > 1:
+        noted = {key: machine_config.tags[key] for key in (machine.OWNER, machine.TOKEN)}
+        rules.append(
+            compute_v1.Firewall(
+                name=cluster,
+                network=network,
+                description=json.dumps(noted),
+                source_tags=[cluster],
+                target_tags=[cluster],
+                allowed=[compute_v1.Allowed(I_p_protocol="all")],
+            )
+        )
+    return rules
+
+
+def _rule_tags(rule: Any) -> dict[str, str]:
+    try:
+        noted = json.loads(rule.description)
+    except ValueError:
+        return {}
+    return noted if isinstance(noted, dict) else {}

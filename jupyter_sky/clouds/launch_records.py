@@ -1,0 +1,155 @@
+"""Launch records: a folder for each launch, written before its request is sent.
+
+A launch that loses its answer, or this process, leaves a note that says where to look for what may
+have come up. Nothing here is a secret but the keys, which only this user can read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ..errors import SkyStoreError
+from ..remote import processes
+from ..remote.supervisor import write_private
+
+FILE = "machines.json"
+LAUNCH_SECONDS = 900.0
+"""A launch by a process that cannot be looked at from here counts as over after so long."""
+KEEP_DAYS = 7.0
+"""What is known of orders that ended longer ago is forgotten at the next launch."""
+
+
+@contextmanager
+def translate_write_errors(folder: Path) -> Iterator[None]:
+    """Say in a clear error that what is written of an order cannot be written."""
+    try:
+        yield
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = getattr(error, "strerror", None) or getattr(error, "stderr", None) or str(error)
+        why = why.decode(errors="replace").strip() if isinstance(why, bytes) else why
+        raise SkyStoreError(
+            f"what is launched cannot be noted in {folder} ({why})",
+            hint="make room on its disk, or set another folder: SKY_DATA_DIR=...",
+        ) from error
+
+
+class LaunchRecords:
+    """The notes below one folder.
+
+    Examples
+    --------
+    >>> records = Records(Path("machines"))  # doctest: +SKIP
+    >>> records.open("train-3f2a91c0", {"cloud": "aws", "region": "us-east-1"})  # doctest: +SKIP
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, token: str) -> Path:
+        """Return the folder of an order.
+
+        A token may come from a tag, which others can write: it must not lead elsewhere.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", token):
+            token = f"unnamed-{hashlib.blake2b(token.encode(), digest_size=8).hexdigest()}"
+        return self.root / token
+
+    def create(self, token: str, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Note an order that is about to be sent, and by which process; forget old ones."""
+        with translate_write_errors(self.folder(token)):
+            self.folder(token).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._remove_old()
+        return self.write(token, dict(record) | {"launching": processes.identity()})
+
+    def read(self, token: str) -> dict[str, Any]:
+        """Return the note of an order; empty if there is none."""
+        try:
+            return json.loads((self.folder(token) / FILE).read_text())
+        except (OSError, ValueError):
+            return {}
+
+    def write(self, token: str, record: dict[str, Any]) -> dict[str, Any]:
+        """Write a note anew.
+
+        Raises
+        ------
+        SkyStoreError
+            The disk refuses.
+        """
+        with translate_write_errors(self.folder(token)):
+            write_private(self.folder(token) / FILE, record)
+        return record
+
+    def mark_ended(self, token: str, ended: Mapping[str, Any]) -> None:
+        """Note that the cloud has confirmed the end of all machines of an order.
+
+        Where the disk refuses, the order stays unfinished, and the reaper asks the cloud again.
+        """
+        if record := self.read(token):
+            with suppress(SkyStoreError):
+                self.write(token, record | {"ended": dict(ended)})
+
+    def list_unfinished(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield orders whose machines are not known to have ended."""
+        return ((token, record) for token, record in self.list_all() if "ended" not in record)
+
+    def list_all(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield all orders that are noted."""
+        for path in sorted(self.root.glob(f"*/{FILE}")):
+            if record := self.read(path.parent.name):
+                yield path.parent.name, record
+
+    def _remove_old(self) -> None:
+        for path in self.root.glob(f"*/{FILE}"):
+            ended = self.read(path.parent.name).get("ended", {}).get("time")
+            if ended and time.time() - ended > KEEP_DAYS * 86400:
+                shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def is_launching(record: Mapping[str, Any]) -> bool:
+    """Whether the process that noted an order is still at it."""
+    at_it, since = record.get("launching"), record.get("started", 0.0)
+    return bool(at_it) and processes.is_alive(at_it, seen=since + LAUNCH_SECONDS)
+
+
+def installation_id(data_dir: Path) -> str:
+    """Return the name of this user of this installation, made at first use.
+
+    It is written on machines, so that only who launched them takes them for their own.
+
+    Raises
+    ------
+    SkyStoreError
+        It cannot be written now.
+    """
+    path = data_dir / "identity"
+    if not path.exists():
+        with translate_write_errors(data_dir):
+            _create_installation_id(path)
+    return path.read_text().strip()
+
+
+def _create_installation_id(path: Path) -> None:
+    import getpass
+
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    user = re.sub(r"[^a-z0-9]+", "-", getpass.getuser().lower()).strip("-")[:24] or "user"
+    partial = path.with_name(f"identity.{os.getpid()}")
+    try:
+        partial.write_text(f"{user}-{secrets.token_hex(4)}")
+        os.link(partial, path)  # the first of several at once decides
+    except FileExistsError:
+        pass
+    finally:
+        partial.unlink(missing_ok=True)

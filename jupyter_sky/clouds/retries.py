@@ -1,0 +1,85 @@
+"""Retried API calls, and the translation of SDK errors into `SkyError`s."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..errors import SkyError, SkyNoCapacity, SkyPermission, SkyUnreachable, SkyUsageError
+from ..offers import Offer
+from .base import CloudError, Driver, Tick, no_tick
+
+MAX_ATTEMPTS = 5
+"""How often a request is sent that the cloud throttles, or whose answer is lost."""
+FIRST_WAIT_SECONDS = 0.5
+RETRYABLE_CAUSES = {"throttled", "transient"}
+SDK_PACKAGES = ("azure", "boto3", "botocore", "google")
+
+T = TypeVar("T")
+
+
+class RetryingCaller:
+    """Caller of one cloud's API that retries transient failures.
+
+    Parameters
+    ----------
+    driver
+        Knows what the cloud's errors mean.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver, self.name = driver, driver.name
+
+    def __call__(
+        self,
+        request: Callable[[], T],
+        offer: Offer | None = None,
+        tick: Tick = no_tick,
+    ) -> T:
+        """Send a request; again where that helps; turn what is refused into our own errors.
+
+        Requests can be sent twice: they carry a token, or change nothing the second time.
+        """
+        for attempt in range(MAX_ATTEMPTS):
+            try:
+                return self.call_once(request)
+            except SkyError:
+                raise
+            except Exception as error:
+                trouble = self.driver.explain(error)
+                if trouble is None:
+                    raise
+                if trouble.cause not in RETRYABLE_CAUSES or attempt == MAX_ATTEMPTS - 1:
+                    raise self._to_sky_error(trouble, offer) from None
+                until = time.monotonic() + FIRST_WAIT_SECONDS * 2**attempt * random.uniform(0.5, 1)
+                while time.monotonic() < until:
+                    tick()
+                    time.sleep(0.05)
+        raise AssertionError
+
+    def call_once(self, request: Callable[[], T]) -> T:
+        """Send a request once; a missing SDK is told with how to install it."""
+        try:
+            return request()
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in SDK_PACKAGES:
+                raise
+            raise SkyUsageError(
+                f"{self.name}: its SDK is not installed (there is no {error.name})",
+                hint=f"pip install 'jupyter_sky[{self.name}]'",
+            ) from None
+
+    def _to_sky_error(self, trouble: CloudError, offer: Offer | None) -> SkyError:
+        where = offer.place if offer else self.name
+        message = f"{where}: {trouble.message} ({trouble.code})"
+        if trouble.cause in ("capacity", "quota"):
+            refused = SkyNoCapacity(message, hint=trouble.fix or None)
+            refused.cause, refused.scope = trouble.cause, trouble.scope
+            return refused
+        if trouble.cause == "permission":
+            return SkyPermission(message, hint=trouble.fix or "see %sky check")
+        if trouble.cause == "invalid":
+            return SkyUsageError(message, hint=trouble.fix or None)
+        return SkyUnreachable(message, hint=trouble.fix or None)

@@ -1,0 +1,252 @@
+"""Slots of machines reached by SSH: acquire, inspect and release them.
+
+``slot_agent.sh`` runs there; these are our ends of it. A slot is a lock that a process on the machine
+holds, so two notebooks or two users cannot take one, and nobody needs to be there to give it back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from ..concurrency import run_parallel
+from ..errors import SkyBootstrapError, SkyNoCapacity, SkyUnreachable
+from ..remote import ssh
+from ..remote.environment_spec import environment_spec
+from ..remote.ssh import Address
+
+CLAIM_SECONDS = 900
+"""A slot is given back when its cluster has not been started for so long."""
+GRACE_SECONDS = 8
+_SHUTDOWN_SCRIPT = """
+lease=${JUPYTER_SKY_KEEPALIVE:-/run/jupyter-sky}
+[ -d "$lease" ] && : >"$lease/end"
+"""
+TOOL_CHECK_SCRIPT = """
+for tool in flock mkfifo setsid stat timeout; do
+  command -v "$tool" >/dev/null || { echo "there is no $tool" >&2; exit 69; }
+done
+"""
+"""Check for the tools that the slot agent needs."""
+REQUIREMENTS_HINT = "a Linux machine with util-linux and coreutils is needed"
+
+_STATE_SCRIPT = """
+cd "$1" 2>/dev/null && ! flock -s -n alive true && echo "running" && exit
+cat "$HOME/.cache/jupyter_sky/ended/$2.json" 2>/dev/null && exit
+boot=$(cat boot 2>/dev/null)
+[ -n "$boot" ] && [ "$boot" != "$(cat /proc/sys/kernel/random/boot_id)" ] &&
+  echo '{"reason": "the machine was restarted"}' || echo "{}"
+"""
+_RELEASE_SCRIPT = """
+alive() { [ -e "$1/alive" ] && ! flock -s -n "$1/alive" true; }
+if alive "$1"; then
+  pid=$(cat "$1/pid")
+  kill -TERM "$pid"
+  left=$(($2 * 20))
+  while alive "$1" && [ "$left" -gt 0 ]; do left=$((left - 1)); sleep 0.05; done
+  alive "$1" && kill -KILL "$pid" && sleep 0.5
+fi
+rm -rf "$1"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One slot of one machine that is ours, and what the machine has.
+
+    Attributes
+    ----------
+    token : str
+        Its name there.
+    host : str
+        The name of its machine, for people.
+    private : str
+        Where the other nodes reach it.
+    directory, base, environment : str
+        Folders there: of the cluster, of all that we keep, of engines' Python and packages.
+    ready : bool
+        Whether that environment is there.
+    slot : int
+        Which of the machine's slots it is.
+    python, packages, offline, env
+        What the owner of the machine says: see `SshHost`.
+    uv, found, zstd : str
+        Paths of what an environment can be made with, if they are there: an installer, a Python of
+        this minor version, what unpacks in a fifth of gzip's time.
+    glibc : str
+        Such as ``glibc 2.36``.
+    free : int
+        Kilobytes of disk.
+    """
+
+    rank: int
+    token: str
+    host: str
+    address: Address
+    private: str = ""
+    slots: int = 1
+    python: str = ""
+    packages: tuple[str, ...] = ()
+    offline: bool = False
+    env: dict[str, str] = field(default_factory=dict, hash=False)
+    directory: str = ""
+    base: str = ""
+    slot: int = 0
+    system: str = ""
+    machine: str = ""
+    libc: str = ""
+    glibc: str = ""
+    environment: str = ""
+    ready: bool = False
+    uv: str = ""
+    found: str = ""
+    zstd: str = ""
+    free: int = 0
+
+    @property
+    def engine_python(self) -> str:
+        """The path of the Python that its engines run in."""
+        return f"{self.environment}/bin/python"
+
+    @classmethod
+    def load(cls, record: dict[str, Any]) -> Slot:
+        """Make it again from `asdict`, as read from JSON."""
+        address = Address(**record["address"])
+        return cls(**record | {"address": address, "packages": tuple(record["packages"])})
+
+    def exports(self) -> str:
+        """Return shell text that sets the machine's own environment."""
+        import shlex
+
+        return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.env.items())
+
+
+@cache
+def _script() -> str:
+    return TOOL_CHECK_SCRIPT + Path(__file__).with_name("slot_agent.sh").read_text()
+
+
+def acquire_slot(node: Slot, note: dict[str, Any], host_key: str = "") -> Slot:
+    """Take a slot of a machine, and look what is there; the same again gives the same one.
+
+    Parameters
+    ----------
+    node
+        What is known of it so far.
+    note
+        Left beside it: whose it is, for those who find it.
+    host_key
+        Private host key that a rented machine shows from now on.
+
+    Raises
+    ------
+    SkyNoCapacity
+        Every slot is taken.
+    SkyBootstrapError
+        The machine cannot hold a cluster.
+    """
+    wanted = environment_spec(node.python, node.packages)
+    words = (node.token, str(node.slots), str(CLAIM_SECONDS), json.dumps(note))
+    look = (node.exports(), wanted.key, wanted.python, node.python)
+    answer = ssh.run(node.address, _script(), *words, *look, host_key)
+    where = f"{node.host} ({node.address.name})"
+    if answer.code == 75:
+        some = "its slot is" if node.slots == 1 else f"all {node.slots} slots are"
+        raise SkyNoCapacity(f"{where}: {some} taken by other clusters")
+    if answer.code == 69:
+        raise SkyBootstrapError(f"{where}: {answer.err}", hint=REQUIREMENTS_HINT)
+    if answer.code == 77:
+        raise SkyBootstrapError(
+            f"{where}: this user cannot take slots in {answer.err}",
+            hint="whoever administers it can make a folder for them: "
+            "sudo mkdir -m 1777 /var/lib/jupyter_sky-slots",
+        )
+    if answer.code:
+        raise slot_error(node, "no folder can be made there", answer.err)
+    facts: dict[str, str] = {}
+    for line in answer.text.splitlines():
+        name, _, value = line.partition("=")
+        facts[name] = value
+    if facts.get("system") != "Linux":
+        raise SkyBootstrapError(
+            f"{where} runs {facts.get('system') or 'no known system'}",
+            hint="engines on machines reached by SSH need Linux",
+        )
+    return replace(
+        node,
+        directory=facts["directory"],
+        base=facts["base"],
+        slot=int(facts["slot"]),
+        system=facts["system"],
+        machine=facts["machine"],
+        libc=facts.get("libc", "gnu"),
+        glibc=facts["glibc"],
+        environment=facts["environment"],
+        ready="ready" in facts,
+        uv=facts["uv"],
+        found=facts.get("found", ""),
+        zstd=facts.get("zstd", ""),
+        free=int(facts["free"] or 0),
+    )
+
+
+def slot_error(node: Slot, what: str, errors: str) -> SkyBootstrapError:
+    """Return an error about a machine, with the last that was said there."""
+    where = f"{node.host} ({node.address.name})"
+    if "No space left" in errors or "Disk quota exceeded" in errors:
+        return SkyBootstrapError(
+            f"{where}: the disk is full ({what})", hint=f"make room below {node.base or '~/.cache'}"
+        )
+    last = "\n".join(errors.strip().splitlines()[-8:])
+    return SkyBootstrapError(f"{where}: {what}" + (f":\n{last}" if last else ""))
+
+
+def slot_state(node: Slot) -> dict[str, Any] | None:
+    """Say how a slot is: None while it is held, else its end (``time``, ``reason``) if known.
+
+    Raises
+    ------
+    SkyUnreachable
+        The machine does not answer.
+    """
+    text = ssh.run(node.address, _STATE_SCRIPT, node.directory, node.token, timeout=20).text
+    if text.startswith("running"):
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:  # it was cut off: that says nothing of the slot
+        raise SkyUnreachable(f"{node.address.name} did not answer to the end") from None
+
+
+def release_slots(nodes: Sequence[Slot]) -> None:
+    """End what holds slots and all below it, and see that it is gone.
+
+    Raises
+    ------
+    SkyUnreachable
+        A machine does not answer.
+    """
+
+    def one(node: Slot) -> None:
+        words = (node.directory, str(GRACE_SECONDS))
+        if node.directory:
+            ssh.run(node.address, _RELEASE_SCRIPT, *words, timeout=GRACE_SECONDS + 20)
+
+    run_parallel([partial(one, node) for node in nodes])
+
+
+def request_machine_shutdown(nodes: Sequence[Slot]) -> list[str]:
+    """Let rented machines end themselves, where their cloud cannot be asked to; return which do."""
+
+    def one(node: Slot) -> bool:
+        try:
+            return ssh.run(node.address, _SHUTDOWN_SCRIPT, timeout=20).code == 0
+        except SkyUnreachable:
+            return False
+
+    told = run_parallel([partial(one, node) for node in nodes])
+    return [node.host for node, heard in zip(nodes, told, strict=True) if heard]

@@ -1,0 +1,89 @@
+"""Default paths, resolved without importing traitlets when no setting overrides them.
+
+A plain process that only asks for prices would else spend a fifth of its time on that machinery.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+from ..errors import SkyUsageError
+
+
+def default_data_dir() -> str:
+    """Directory of the ledger, the journals and the catalog, unless a setting says another."""
+    from jupyter_core.paths import jupyter_data_dir
+
+    return os.path.join(jupyter_data_dir(), "sky")
+
+
+def data_dir() -> Path:
+    """``Sky.data_dir``, of whichever layer of the settings is the strongest.
+
+    Examples
+    --------
+    >>> data_dir().name  # doctest: +SKIP
+    'sky'
+    """
+    return Path(_path_setting("data_dir") or default_data_dir()).expanduser()
+
+
+def offers_file() -> Path | None:
+    """``Sky.offers``: the file of the user's own offers, where one is named."""
+    named = _path_setting("offers")
+    return Path(named).expanduser() if named else None
+
+
+def expand_path(path: str, name: str) -> str:
+    """Return a path with ``~`` replaced.
+
+    Raises
+    ------
+    SkyUsageError
+        It is relative, so that it would lead into whatever folder is open.
+    """
+    expanded = os.path.expanduser(path)
+    if not os.path.isabs(expanded):
+        raise SkyUsageError(
+            f"{name} {path!r} is a relative path, which every folder could answer for",
+            hint=f"give the whole path, such as {os.path.join('~', path)}",
+        )
+    return expanded
+
+
+def check_private(path: str, name: str) -> None:
+    """Raise SkyUsageError for a folder that other users could have filled."""
+    if not hasattr(os, "getuid"):
+        return
+    try:
+        status = os.stat(path)
+    except OSError:  # it is yet to be made, or will be found unusable by whoever uses it
+        return
+    why = ""
+    if status.st_mode & stat.S_IWOTH:
+        why = "everybody may write it"
+    elif os.getuid() not in (0, status.st_uid):
+        why = f"it belongs to another user (uid {status.st_uid})"
+    if why:
+        raise SkyUsageError(
+            f"{name} {path} is refused: {why}, and what is there is trusted",
+            hint=f"take a folder below it, or chmod o-w {path}" if status.st_mode & 2 else None,
+        )
+
+
+def _path_setting(name: str) -> str:
+    """A setting that is a path: of the settings object where anything has needed that."""
+    if "jupyter_sky.config.settings" in sys.modules:
+        from .settings import Sky
+
+        return getattr(Sky.load(), name)
+    text = os.environ.get(f"SKY_{name.upper()}", "").strip()
+    if not text:
+        return ""
+    path = expand_path(text, f"SKY_{name.upper()}")
+    if name == "data_dir":
+        check_private(path, f"SKY_{name.upper()}")
+    return path

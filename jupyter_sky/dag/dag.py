@@ -1,0 +1,431 @@
+"""A graph of tasks, as Listing 1 of the SkyPilot paper (NSDI 2023) writes it.
+
+::
+
+    with sky.Dag("vision") as dag:
+        train = sky.Task("train").set_input("s3://imagenet", size="150GB", region="us-east-1")
+        train.set_output("?:/model", size="100MB")
+        train.set_resources({"gpus": "V100"}, {"gpus": "tpu-v3-8"})
+        infer = sky.Task("infer").set_input(train.output(0)).set_resources(gpus="T4")
+        train >> infer
+    sky.plan(dag)
+
+A `Dag` and its tasks are written step by step; `Dag.freeze` gives the `Graph` that plans are made
+from, checked and unchangeable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from ..errors import SkyUsageError, suggest
+from ..geography import parse_area
+from ..resources import Resources
+from .graph import (
+    Constant,
+    Data,
+    Edge,
+    Estimate,
+    Graph,
+    TaskSpec,
+    parse_hours,
+    parse_size,
+    topological_order,
+)
+
+_open: ContextVar[tuple[Dag, ...]] = ContextVar("sky_dags", default=())
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutput:
+    """An output of a task, as an input of another: ``infer.set_input(train.output(0))``."""
+
+    task: Task
+    position: int
+
+
+class Task:
+    """One task: what it reads, writes and needs, and how long it takes.
+
+    Every ``set_`` method gives the task back, so that they can be chained. A task made inside
+    ``with Dag() as dag:`` belongs to it.
+
+    Parameters
+    ----------
+    name
+        What plans and messages call it.
+    run, arg
+        What to run, and its arguments; a plan does not read them.
+    num_nodes
+        Machines; what a request says itself wins.
+
+    Examples
+    --------
+    >>> Task("train").set_resources(gpus="V100:4", spot=True).needs[0].command_line()
+    '--gpus V100:4 --spot'
+    """
+
+    def __init__(
+        self, name: str = "", run: Any = None, arg: str = "", *, num_nodes: int = 1
+    ) -> None:
+        self.name, self.run, self.arg = str(name), run, arg
+        self.num_nodes = num_nodes
+        self.inputs: list[Data | TaskOutput] = []
+        self.outputs: list[Data] = []
+        self.needs: tuple[Resources, ...] = (Resources(),)
+        self.estimator: Estimate | None = None
+        self.each_offer = False
+        self.residency: tuple[str, ...] = ()
+        self.spin_up: float | None = None
+        self.dag: Dag | None = None
+        if dags := _open.get():
+            dags[-1].add(self)
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r})"
+
+    # -- what it needs -----------------------------------------------------------------------
+
+    def set_input(
+        self,
+        source: str | TaskOutput,
+        size: str | float | None = None,
+        *,
+        region: str | None = None,
+    ) -> Task:
+        """Read data from a store, or the output of another task, which is then waited for.
+
+        Parameters
+        ----------
+        source
+            ``s3://...``, ``gs://...``, ``az://...``, ``https://...``, a path, a place such as
+            ``aws/us-east-1``, or ``other.output(0)``.
+        size
+            GB, or a text with a unit.
+        region
+            Where the store is, in the cloud's words.
+        """
+        if isinstance(source, TaskOutput):
+            if size is not None or region is not None:
+                raise SkyUsageError(
+                    f"task {self.name}: the size of {source.task.name}.output({source.position}) "
+                    "belongs to the output",
+                    hint=f"{source.task.name}.set_output(uri, size=...)",
+                )
+            self.inputs.append(source)
+        else:
+            data = Data.from_uri(source, size, region)
+            if data.is_anywhere:
+                raise SkyUsageError(
+                    f"task {self.name}: {source!r} does not say where the input is",
+                    hint="give its place, or another task's output: set_input(other.output(0))",
+                )
+            self.inputs.append(data)
+        return self
+
+    def set_output(
+        self, uri: str, size: str | float | None = None, *, region: str | None = None
+    ) -> Task:
+        """Write data to a store; ``?:/name`` is that of the cloud on which the task runs."""
+        self.outputs.append(Data.from_uri(uri, size, region))
+        return self
+
+    def output(self, position: int = 0) -> TaskOutput:
+        """An output of this task, to be another's input."""
+        return TaskOutput(self, position)
+
+    def set_resources(self, *alternatives: Any, **labels: Any) -> Task:
+        """What each machine must be; of several requests any will do.
+
+        Parameters
+        ----------
+        *alternatives
+            Requests: `Resources`, a dict of labels, or sets and lists of those.
+        **labels
+            One request, spelled as the options of a cell are: ``gpus="V100:1", spot=True``.
+        """
+        found = [need for one in alternatives for need in _requests(one)]
+        if labels:
+            found.append(Resources.parse(**labels))
+        if not found:
+            raise SkyUsageError(
+                f"task {self.name}: no request is given", hint='such as set_resources(gpus="V100")'
+            )
+        self.needs = tuple(dict.fromkeys(found))
+        return self
+
+    def set_time_estimator(
+        self, estimator: Estimate | float | str | timedelta, *, each_offer: bool = False
+    ) -> Task:
+        """How long the task takes on a machine.
+
+        Parameters
+        ----------
+        estimator
+            Called with an `Offer`, gives hours or a duration (``"90m"``); or that value itself.
+            ``inf`` rules a machine out. See `jupyter_sky.optimizer.estimators` for ready ones.
+        each_offer
+            Ask for each offer in each place. Else it is asked once for each kind of machine,
+            with an offer that has neither region nor zone nor price.
+        """
+        if not callable(estimator):
+            estimator = Constant(parse_hours(estimator))
+        self.estimator, self.each_offer = estimator, each_offer
+        return self
+
+    def set_residency(self, *areas: str) -> Task:
+        """Run in these countries or jurisdictions only: ``"eu"``, ``"de"``."""
+        self.residency = _areas(areas)
+        return self
+
+    def set_spin_up(self, hours: float) -> Task:
+        """Hours until a machine is ready, in place of what is known of its cloud."""
+        if not (isinstance(hours, int | float) and 0 <= hours < math.inf):
+            raise SkyUsageError(f"task {self.name}: spin_up={hours!r}", hint="hours from 0")
+        self.spin_up = float(hours)
+        return self
+
+    # -- edges -------------------------------------------------------------------------------
+
+    def __rshift__(self, other: Any) -> Any:
+        for task in _tasks(other):
+            _common_dag(self, task).add_edge(self, task)
+        return other
+
+    def __rrshift__(self, other: Any) -> Task:
+        for task in _tasks(other):
+            _common_dag(task, self).add_edge(task, self)
+        return self
+
+    def __lshift__(self, other: Any) -> Any:
+        for task in _tasks(other):
+            _common_dag(task, self).add_edge(task, self)
+        return other
+
+
+def _requests(one: Any) -> Iterator[Resources]:
+    if isinstance(one, Resources):
+        yield one
+    elif isinstance(one, Mapping):
+        yield Resources.parse(**one)
+    elif isinstance(one, set | frozenset):
+        # a set has no order of its own: the plan must not depend on it
+        found = [need for part in one for need in _requests(part)]
+        yield from sorted(found, key=Resources.command_line)
+    elif isinstance(one, list | tuple):
+        for part in one:
+            yield from _requests(part)
+    else:
+        raise SkyUsageError(
+            f"{one!r} is not a request", hint='such as set_resources({"gpus": "V100"}, ...)'
+        )
+
+
+def _areas(areas: Iterable[str]) -> tuple[str, ...]:
+    words = [word for area in areas for word in str(area).replace(",", " ").split()]
+    return tuple(dict.fromkeys(parse_area(word, "residency") for word in words))
+
+
+def _tasks(other: Any) -> list[Task]:
+    found = [other] if isinstance(other, Task) else other
+    if not isinstance(found, list | tuple) or not all(isinstance(one, Task) for one in found):
+        raise SkyUsageError(f"{other!r} cannot follow >>", hint="a task, or a list of tasks")
+    return list(found)
+
+
+def _common_dag(one: Task, other: Task) -> Dag:
+    if one.dag is None or one.dag is not other.dag:
+        raise SkyUsageError(
+            f"tasks {one.name!r} and {other.name!r} are not in one Dag",
+            hint="make both inside one: with sky.Dag() as dag:",
+        )
+    return one.dag
+
+
+class Dag:
+    """Tasks and the order between them.
+
+    Parameters
+    ----------
+    name
+        What a plan is called.
+
+    Examples
+    --------
+    >>> with Dag("two") as dag:
+    ...     first, second = Task("first").set_output("?:/x", size="1GB"), Task("second")
+    ...     _ = first >> second
+    >>> [(edge.src, edge.dst, edge.gb) for edge in dag.freeze().edges]
+    [(0, 1, 1.0)]
+    """
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.tasks: list[Task] = []
+        self._edges: dict[tuple[int, int], tuple[float | None, tuple[str, ...]]] = {}
+        self._same: dict[str, list[tuple[Task, Task]]] = {"region": [], "cluster": []}
+
+    def __enter__(self) -> Dag:
+        _open.set((*_open.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _open.set(_open.get()[:-1])
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks)
+
+    def __getitem__(self, name: str) -> Task:
+        found = {task.name: task for task in self.tasks}
+        if name not in found:
+            raise SkyUsageError(f"there is no task {name!r}", hint=suggest(name, found))
+        return found[name]
+
+    def add(self, task: Task) -> Task:
+        """Put a task into the graph."""
+        if task.dag is self:
+            return task
+        if task.dag is not None:
+            raise SkyUsageError(
+                f"task {task.name!r} is in another Dag", hint="make a task of its own"
+            )
+        names = {one.name for one in self.tasks}
+        if task.name in names:
+            raise SkyUsageError(
+                f"two tasks are called {task.name!r}" if task.name else "two tasks have no name",
+                hint='give each a name of its own: Task("train")',
+            )
+        task.dag = self
+        self.tasks.append(task)
+        return task
+
+    def add_edge(
+        self,
+        src: Task,
+        dst: Task,
+        size: str | float | None = None,
+        residency: str | Iterable[str] = (),
+    ) -> Dag:
+        """Let one task follow another.
+
+        Parameters
+        ----------
+        size
+            GB that move; else the outputs that `dst` names as inputs, or all of them.
+        residency
+            Areas that these data may not leave: both tasks then run there.
+        """
+        gb = None if size is None else parse_size(size, f"{src.name} >> {dst.name}")
+        areas = _areas([residency] if isinstance(residency, str) else residency)
+        self._edges[self._position(src), self._position(dst)] = (gb, areas)
+        return self
+
+    def same_region(self, *tasks: Task) -> Dag:
+        """Run these tasks in one region."""
+        return self._add_group("region", tasks)
+
+    def same_cluster(self, *tasks: Task) -> Dag:
+        """Run these tasks on the same machines."""
+        return self._add_group("cluster", tasks)
+
+    def _add_group(self, by: str, tasks: Iterable[Task]) -> Dag:
+        known = [self.tasks[self._position(task)] for task in tasks]
+        if len(known) < 2:
+            raise SkyUsageError(f"same_{by} takes two tasks or more", hint=f"same_{by}(a, b)")
+        self._same[by] += [(known[0], other) for other in known[1:]]
+        return self
+
+    def _position(self, task: Task) -> int:
+        for position, one in enumerate(self.tasks):
+            if one is task:
+                return position
+        raise SkyUsageError(f"task {task.name!r} is not in this Dag", hint="dag.add(task)")
+
+    def freeze(self) -> Graph:
+        """The graph as it is now, checked.
+
+        Raises
+        ------
+        SkyUsageError
+            For a cycle, which is named, an empty graph, or data without a size.
+        """
+        if not self.tasks:
+            raise SkyUsageError(
+                "the Dag has no task", hint='with sky.Dag() as dag: sky.Task("train")'
+            )
+        links = dict(self._edges)
+        for position, task in enumerate(self.tasks):
+            for source in task.inputs:
+                if isinstance(source, TaskOutput):
+                    links.setdefault((self._position(source.task), position), (None, ()))
+        order = topological_order([task.name for task in self.tasks], links)
+        place = {old: new for new, old in enumerate(order)}
+        stored: dict[int, list[Data]] = {index: [] for index in range(len(self.tasks))}
+        edges = []
+        for (src, dst), (gb, areas) in links.items():
+            moved, kept = _transfer_gb(self.tasks[src], self.tasks[dst])
+            edges.append(Edge(place[src], place[dst], moved if gb is None else gb, areas))
+            if gb is None:
+                stored[dst] += kept
+        pairs = {
+            by: tuple((one.name, other.name) for one, other in self._same[by]) for by in self._same
+        }
+        return Graph(
+            self.name,
+            tuple(_freeze_task(self.tasks[old], stored[old]) for old in order),
+            tuple(sorted(edges, key=lambda edge: (edge.src, edge.dst))),
+            pairs["region"],
+            pairs["cluster"],
+        )
+
+
+def _freeze_task(task: Task, stored: list[Data]) -> TaskSpec:
+    inputs = [one for one in task.inputs if isinstance(one, Data)]
+    for data in (*inputs, *stored, *task.outputs):
+        _with_size(task, data)
+    nodes = task.num_nodes
+    if not isinstance(nodes, int) or isinstance(nodes, bool) or nodes < 1:
+        raise SkyUsageError(f"task {task.name}: num_nodes={nodes!r}", hint="a whole number from 1")
+    needs = tuple(n if n.nodes > 1 else replace(n, nodes=nodes) for n in task.needs)
+    return TaskSpec(
+        task.name or "task",
+        needs,
+        tuple(inputs),
+        tuple(stored),
+        tuple(task.outputs),
+        task.estimator,
+        task.each_offer,
+        task.residency,
+        task.spin_up,
+    )
+
+
+def _with_size(task: Task, data: Data) -> float:
+    if data.gb is None:
+        raise SkyUsageError(
+            f"task {task.name}: the size of {data.uri} is missing",
+            hint="a plan weighs what moving it costs: give size=..., 0 if it does not matter",
+        )
+    return data.gb
+
+
+def _transfer_gb(src: Task, dst: Task) -> tuple[float, list[Data]]:
+    """GB that go from task to task, and what the second reads where the first has stored it."""
+    named = [one.position for one in dst.inputs if isinstance(one, TaskOutput) and one.task is src]
+    for position in named:
+        if not 0 <= position < len(src.outputs):
+            raise SkyUsageError(
+                f"task {dst.name}: {src.name} has no output {position}",
+                hint=f"it has {len(src.outputs)}: {src.name}.set_output(uri, size=...)",
+            )
+    taken = [src.outputs[position] for position in named] if named else src.outputs
+    moving = sum(_with_size(src, data) for data in taken if data.is_anywhere)
+    return moving, [data for data in taken if not data.is_anywhere]

@@ -1,0 +1,496 @@
+"""Connection of a notebook to a cluster: one ipyparallel client with our protocol.
+
+Cells go out as ``execute_request`` with facts about them in the header; their messages come back
+through a sink of their own, one at a time and unchanged. The client keeps no output: cost is
+linear in what a cell prints, and memory is constant.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import zmq
+from ipyparallel import error as ipp_error
+
+from ...errors import SkyClusterLost, SkyEngineLost, SkyError, SkyTimeout, SkyVersionError
+from ..controller.journal import RECORDED_TYPES
+from .client import REPLY_TIMEOUT_SECONDS, DirectClient, Message, Sink
+
+OUTPUT_CHECK_SECONDS = 5.0
+INTERNAL_OPS = ("ping", "packed")
+"""Requests that this package sends by itself: they are no use of the cluster."""
+MAX_ENDED_SINKS = 500
+"""How many ended cells still receive what their threads print."""
+
+
+wait_callback: ContextVar[Callable[[], None] | None] = ContextVar("meanwhile", default=None)
+"""What to call again and again while waiting; it may raise to end the wait."""
+WAIT_CALLBACK_SECONDS = 0.25
+
+
+class ClusterConnection:
+    """A live connection to the controller and the engines of one cluster.
+
+    Parameters
+    ----------
+    cluster
+        Its name, for messages.
+    connection_file
+        The controller's client file on this machine, or a tunnel's checked connection; it holds
+        the key.
+    timeout
+        Seconds to wait for the controller's first answer.
+
+    Raises
+    ------
+    SkyClusterLost
+        Nothing answers there.
+    SkyVersionError
+        The engines run another minor version of Python.
+    """
+
+    def __init__(
+        self, cluster: str, connection_file: Path | dict[str, Any], timeout: float = 10.0
+    ) -> None:
+        from ..wire import connection_file as files
+
+        self.cluster = cluster
+        self.down_reason: Callable[[], str] = lambda: ""
+        """Says why the connection is down, while it is and heals."""
+        try:
+            known, folder = connection_file, None
+            if not isinstance(known, dict):
+                folder = known.parent
+                known = files.read(known, cluster)
+            self.client = DirectClient(known, timeout=timeout, folder=folder)
+        except (OSError, TimeoutError, ipp_error.TimeoutError) as error:
+            raise SkyClusterLost(f"cluster {cluster} does not answer") from error
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            raise SkyClusterLost(
+                f"what answers for cluster {cluster} is no controller of its: {error}"
+            ) from error
+        # both are kept short by us, not by ipyparallel, which never forgets a message's id
+        self.client.history = _EmptyList()
+        self.client.on_widget = lambda: self.record_use("a widget")
+        self._lost = threading.Event()
+        self.lost_reason = ""
+        """That it is lost, and why, once it has been declared so."""
+        self._waiting: set[Future] = set()
+        self._requests: set[Future] = set()
+        self.used_at: float | None = None
+        """When this notebook last used the cluster, by the monotonic clock."""
+        self.used_for = ""
+        self.pools: list[Callable[[], str]] = []
+        """Each names the use that goes on of one pool of nodes, if any does."""
+        self._verified_outputs: set[bytes] = set()
+        self._monitor = self._open_monitor()
+        try:
+            self.hello = self.ask_controller("hello")
+            _check_python(cluster, self.hello["python"])
+        except BaseException:
+            self.close()
+            raise
+
+    # -- the controller --------------------------------------------------------------------------
+
+    def ask_controller(
+        self,
+        op: str,
+        timeout: float = REPLY_TIMEOUT_SECONDS,
+        wait_reconnect: bool = True,
+        **content: Any,
+    ) -> dict[str, Any]:
+        """Ask the controller of the cluster.
+
+        Parameters
+        ----------
+        timeout
+            Seconds to wait for an answer.
+        patient
+            Wait on while the connection is down: what was asked arrives when it has healed.
+
+        Raises
+        ------
+        SkyClusterLost
+            No answer within `timeout` seconds.
+        """
+        if self._lost.is_set():
+            raise SkyClusterLost(self.lost_reason)
+        client: Any = self.client
+        future = client._send(client._query_stream, "sky_request", content={"op": op, **content})
+        while True:
+            try:
+                answer = self.wait(future, timeout)["content"]
+                break
+            except FutureTimeout:
+                if wait_reconnect and self.down_reason():
+                    continue
+                raise SkyClusterLost(
+                    f"cluster {self.cluster} has not answered for {timeout:g} s"
+                ) from None
+        if "failed" in answer:
+            raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer['failed']}")
+        return answer
+
+    # -- its use ---------------------------------------------------------------------------
+
+    def record_use(self, what: str) -> None:
+        """Note that this notebook uses the cluster: that keeps it up for its idle limit."""
+        self.used_at, self.used_for = time.monotonic(), what
+
+    def describe_use(self) -> dict[str, Any]:
+        """Return what this notebook does with the cluster, for its next heartbeat."""
+        going_on = [uses for pool in list(self.pools) if (uses := pool())]
+        if self._requests:
+            going_on.append("variables")
+        ago = None if self.used_at is None else time.monotonic() - self.used_at
+        return {"ago": ago, "what": self.used_for, "uses": ", ".join(dict.fromkeys(going_on))}
+
+    # -- the engines -----------------------------------------------------------------------
+
+    def ranks(self) -> list[int]:
+        """Return the ranks whose engines are connected now."""
+        return sorted(self.client._ids)
+
+    def wait_ranks(self, ranks: Iterable[int], timeout: float, alive: Callable[[], None]) -> None:
+        """Wait until the engines of `ranks` are connected.
+
+        `alive` is called again and again while waiting; it raises when there is no hope.
+        """
+        wanted, deadline, asked = set(ranks), time.monotonic() + timeout, 0.0
+        while not wanted <= set(self.client._ids):
+            now = time.monotonic()
+            if now > deadline:
+                raise SkyEngineLost(
+                    f"engine {min(wanted - set(self.client._ids))} of cluster {self.cluster} "
+                    f"has not come up within {timeout:g} s"
+                )
+            if now - asked > 0.25:
+                asked = now
+                alive()
+                self._refresh_engines()
+            time.sleep(0.005)
+        unproven = [rank for rank in wanted if self._ident(rank) not in self._verified_outputs]
+        if unproven:
+            busy = {e["rank"] for e in self.ask_controller("engines")["engines"] if e["running"]}
+            self.client.is_verifying_outputs = True
+            try:
+                for rank in unproven:
+                    self._verify_output(rank, rank in busy)
+            finally:
+                self.client.is_verifying_outputs = False
+
+    def _refresh_engines(self) -> None:
+        """Ask which engines are connected.
+
+        One that comes just while this client connects is told to nobody: the client is answered
+        before it listens to what is told.
+        """
+        client: Any = self.client
+        future = client._send(client._query_stream, "connection_request")
+        try:
+            known = self.wait(future, REPLY_TIMEOUT_SECONDS)["content"]["engines"]
+        except FutureTimeout:
+            return
+        client.run_in_loop(lambda: client.update_engines(known))
+
+    def _verify_output(self, rank: int, busy: bool) -> None:
+        """Wait until what an engine prints arrives here.
+
+        ZeroMQ drops what is published before a subscription has made its way to the publisher:
+        the first lines of a first cell would be lost now and then.
+        """
+        ident, deadline = self._ident(rank), time.monotonic() + OUTPUT_CHECK_SECONDS
+        arrived, ports = threading.Event(), None
+        while not busy and not arrived.is_set() and time.monotonic() < deadline:
+            answer = self.wait(
+                self.send_value_request(rank, "ping", sink=lambda _: arrived.set()), 10.0
+            )
+            told = self.reply_content(answer).get("ports")
+            if told and ports is None and self.client.is_local:
+                self.client.connect_directly(rank, ident.decode(), told)
+                arrived.clear()  # of the way that is used from now on
+            ports = told
+            arrived.wait(0.05)
+        self._verified_outputs.add(ident)
+
+    def execute(
+        self, rank: int, code: str, facts: dict[str, Any], request: dict[str, Any], sink: Sink
+    ) -> CellExecution:
+        """Send a cell to one engine.
+
+        Parameters
+        ----------
+        facts
+            Goes with every message of the cell (run, cell, notebook): never a secret.
+        request
+            Goes to the engine only: inputs, outputs, environment.
+        """
+        client = self.client
+        header = client.session.msg_header("execute_request")
+        # text: ipykernel hashes the values of a header
+        header["sky"] = json.dumps(facts | {"rank": rank})
+        msg_id = header["msg_id"]
+        while len(client.sinks) > MAX_ENDED_SINKS:
+            client.sinks.popitem(last=False)
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": False,  # one cell's error must not abort those queued behind it
+        }
+        cell = CellExecution(rank, msg_id, sink)
+        what = facts.get("name") or f"cell {facts.get('cell', '?')}"
+        self.record_use(what)
+        client.sinks[msg_id] = cell.receive
+        client.send_to_engine(
+            self._ident(rank).decode(),
+            "execute_request",
+            content,
+            header=header,
+            metadata={"sky": request},
+            message_future_hook=cell.set_futures,
+        )
+        cell.reply.add_done_callback(lambda _: self.record_use(what))
+        return cell
+
+    def send_value_request(
+        self, rank: int, op: str, buffers: Any = None, sink: Sink | None = None, **content: Any
+    ) -> Future:
+        """Send a ``sky_value`` request; the future gives the reply message."""
+        client = self.client
+        header = client.session.msg_header("sky_value")
+        if sink is not None:
+            client.sinks[header["msg_id"]] = sink
+        engine = self._ident(rank).decode()
+        future = client.send_to_engine(
+            engine, "sky_value", {"op": op, **content}, header=header, buffers=buffers
+        )
+        if op not in INTERNAL_OPS:
+            self._requests.add(future)
+            self.record_use("variables")
+            future.add_done_callback(self._on_reply)
+        return future
+
+    def _on_reply(self, request: Future) -> None:
+        self._requests.discard(request)
+        self.record_use("variables")
+
+    def ask_engine(self, rank: int, op: str, **content: Any) -> dict[str, Any]:
+        """Send a ``sky_value`` request and wait for its content."""
+        return self.reply_content(self.wait(self.send_value_request(rank, op, **content)))
+
+    def reply_content(self, reply: Any) -> dict[str, Any]:
+        """Return the content of a reply, or raise what it says."""
+        if isinstance(reply, ipp_error.EngineError):
+            raise SkyEngineLost(f"engine {reply} of cluster {self.cluster} was lost")
+        content = reply["content"]
+        if content["status"] != "ok":
+            from ... import errors
+
+            kind = vars(errors).get(str(content["ename"]))
+            if not (isinstance(kind, type) and issubclass(kind, SkyError)):
+                kind = errors.SkyTransferError
+            raise kind(str(content["evalue"]))
+        return content
+
+    def abort_cells(self, cells: Iterable[CellExecution]) -> None:
+        """Take back cells that have not begun: they end now, not when their turn comes."""
+        client: Any = self.client
+        for cell in cells:
+            if not cell.reply.done() and cell.rank in client._engines:
+                answer: Future = client._send(
+                    client._control_stream,
+                    "abort_request",
+                    content={"msg_ids": [cell.msg_id]},
+                    ident=self._ident(cell.rank),
+                )
+                answer.add_done_callback(cell.on_aborted)
+
+    def _ident(self, rank: int) -> bytes:
+        try:
+            return self.client._engines[rank].encode()
+        except KeyError:
+            raise SkyEngineLost(
+                f"engine {rank} of cluster {self.cluster} is not connected"
+            ) from None
+
+    # -- waiting ---------------------------------------------------------------------------
+
+    def wait(self, future: Future, timeout: float | None = None) -> Any:
+        """Return a future's result.
+
+        Raises
+        ------
+        SkyClusterLost
+            The cluster is declared lost meanwhile.
+        SkyTimeout
+            There is no answer within `timeout` seconds.
+        """
+        if not future.done():
+            self._waiting.add(future)
+            try:
+                return _wait_interruptibly(future, timeout)
+            except FutureTimeout:
+                if future.done():
+                    raise
+                raise SkyTimeout(
+                    f"cluster {self.cluster} has not answered within {timeout:g} s",
+                    hint="its machines may be cut off, or busy: run the cell again",
+                ) from None
+            finally:
+                self._waiting.discard(future)
+        return future.result()
+
+    def mark_lost(
+        self, reason: str, hint: str | None = None, kind: type[SkyError] = SkyClusterLost
+    ) -> None:
+        """Declare the cluster lost: whoever waits for it is told, by an error of a kind."""
+        self.lost_reason = f"cluster {self.cluster} is gone: {reason}"
+        self._lost.set()
+        error = kind(self.lost_reason, hint=hint)
+        for handler in list(self.client.reply_handlers.values()):
+            handler(error)
+        self.client.reply_handlers.clear()
+        for future in {*self._waiting, *self.client._futures.values()}:
+            if not future.done():
+                future.set_exception(error)
+        for future in list(self.client._output_futures.values()):
+            if not future.done():
+                future.set_result(None)  # one error is enough: ipyparallel would log a second one
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the cluster has been declared lost."""
+        return self._lost.is_set()
+
+    # -- the connection ------------------------------------------------------------------------
+
+    def _open_monitor(self) -> Any:
+        """Return a socket that tells of disconnections."""
+        watched = self.client._query_socket
+        return self.client.run_in_loop(lambda: watched.get_monitor_socket(zmq.EVENT_DISCONNECTED))
+
+    def was_cut(self) -> bool:
+        """Whether the connection was cut since this was last asked, by always the same thread."""
+        found = False
+        while self._monitor.poll(0):
+            self._monitor.recv_multipart()
+            found = True
+        return found
+
+    def stop_monitor(self) -> None:
+        """Ask no more whether the connection was cut."""
+        watched, monitor = self.client._query_socket, self._monitor
+
+        def end() -> None:
+            # first: ZeroMQ's own thread, which all connections of this process share, would wait
+            # for ever for somebody to take word of the next cut
+            if not watched.closed:
+                watched.disable_monitor()
+            monitor.close(linger=0)
+
+        if self.client._closed:
+            end()
+        else:
+            self.client._io_loop.add_callback(end)
+
+    def close(self) -> None:
+        """Close the sockets; the cluster goes on."""
+        self.client.close(linger=0)
+
+
+class CellExecution:
+    """One cell on one engine.
+
+    Attributes
+    ----------
+    reply : Future
+        The message with its outcome.
+    output : Future
+        Done when everything that it has printed has been shown: as soon as as many messages have
+        come as its reply counts, at the latest when the engine says that it is idle.
+    """
+
+    def __init__(self, rank: int, msg_id: str, sink: Sink) -> None:
+        self.rank, self.msg_id = rank, msg_id
+        self.reply: Future = Future()
+        self.output: Future = Future()
+        self._sink, self._received = sink, 0
+
+    def set_futures(self, reply: Future) -> None:
+        """Take the futures of the cell, before it is sent: it may end before `execute` returns."""
+        self.reply, self.output = reply, reply.output  # type: ignore[attr-defined]
+        reply.add_done_callback(lambda _: self._check_complete())
+
+    def receive(self, message: Message) -> None:
+        """Show one message of the cell."""
+        self._sink(message)
+        if message["header"]["msg_type"] in RECORDED_TYPES:
+            self._received += 1
+            self._check_complete()
+
+    def _check_complete(self) -> None:
+        if self.reply.done() and not self.output.done() and not self.reply.exception():
+            reply = self.reply.result()
+            content = reply["content"] if isinstance(reply, dict) else {}
+            printed = (content.get("sky") or {}).get("printed", math.inf)
+            if self._received >= printed or content.get("status") == "aborted":
+                self.output.set_result(None)
+
+    def on_aborted(self, answer: Future) -> None:
+        """Note the engine's answer to a request to take it back."""
+        message = answer.result()
+        waiting = message["content"].get("waiting", ()) if isinstance(message, dict) else ()
+        if self.msg_id in waiting:
+            for future, result in (
+                (self.reply, {"content": {"status": "aborted"}}),
+                (self.output, None),
+            ):
+                if not future.done():
+                    future.set_result(result)
+
+
+def _wait_interruptibly(future: Future, timeout: float | None) -> Any:
+    """Wait for a result, calling whoever wants to be called meanwhile."""
+    callback = wait_callback.get()
+    if callback is None:
+        return future.result(timeout)
+    deadline = time.monotonic() + (math.inf if timeout is None else timeout)
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return future.result(max(min(left, WAIT_CALLBACK_SECONDS), 0))
+        except FutureTimeout:
+            if future.done() or left <= WAIT_CALLBACK_SECONDS:
+                raise
+            callback()
+
+
+class _EmptyList(list):
+    """A list that stays empty."""
+
+    def append(self, item: Any) -> None:
+        pass
+
+
+def _check_python(cluster: str, version: str) -> None:
+    here, there = platform.python_version_tuple()[:2], tuple(version.split(".")[:2])
+    if here != there:
+        raise SkyVersionError(
+            f"cluster {cluster} runs Python {'.'.join(there)}, this notebook {'.'.join(here)}: "
+            "values cannot travel between them",
+            hint="start a cluster from this notebook, or use a kernel of the same minor version",
+        )

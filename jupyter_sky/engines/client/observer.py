@@ -1,0 +1,102 @@
+"""Observer of a cluster: asks its controller without keeping it up.
+
+One socket and one request at a time; a notebook's `ClusterConnection` has seven sockets and hears what cells
+print.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import zmq
+
+from ...errors import SkyClusterLost
+
+REPLY_TIMEOUT_SECONDS = 5.0
+
+
+class Observer:
+    """A connection to the controller of one cluster, for as many threads as like.
+
+    Parameters
+    ----------
+    cluster
+        Its name, for messages.
+    connection
+        The controller's connection, as `connection_file.read` returns it; it holds the key.
+
+    Examples
+    --------
+    >>> observer = Observer("train", connection_file.read(path, "train"))  # doctest: +SKIP
+    >>> observer.ask("metrics")["idle_left"]  # doctest: +SKIP
+    593.1
+    """
+
+    def __init__(self, cluster: str, connection: dict[str, Any]) -> None:
+        from jupyter_client.session import Session
+
+        from ..wire.connection_file import REQUIRED_SETTINGS
+
+        self.cluster = cluster
+        self._url = f"{connection['interface']}:{connection['registration']}"
+        self._serverkey = (connection.get("curve_serverkey") or "").encode()
+        self._session = Session(
+            packer=REQUIRED_SETTINGS["pack"],
+            unpacker=REQUIRED_SETTINGS["unpack"],
+            key=connection["key"].encode(),
+            signature_scheme=REQUIRED_SETTINGS["signature_scheme"],
+        )
+        self._lock = threading.Lock()
+        self._socket = self._open()
+
+    def _open(self) -> zmq.Socket:
+        socket = zmq.Context.instance().socket(zmq.DEALER)
+        socket.linger = 0
+        if self._serverkey:
+            socket.curve_publickey, socket.curve_secretkey = zmq.curve_keypair()
+            socket.curve_serverkey = self._serverkey
+        socket.connect(self._url)
+        return socket
+
+    def ask(
+        self, op: str, timeout: float = REPLY_TIMEOUT_SECONDS, **content: Any
+    ) -> dict[str, Any]:
+        """Ask the controller.
+
+        Raises
+        ------
+        SkyClusterLost
+            No answer within `timeout` seconds, or it cannot do that.
+        """
+        with self._lock:
+            message = self._session.msg("sky_request", content={"op": op, **content})
+            try:
+                self._session.send(self._socket, message)
+                answer = self._answer(message["header"]["msg_id"], time.monotonic() + timeout)
+            except zmq.ZMQError as error:  # closed by another thread, to which it did not answer
+                raise SkyClusterLost(f"cluster {self.cluster} does not answer: {error}") from None
+        if answer is None:
+            raise SkyClusterLost(f"cluster {self.cluster} has not answered for {timeout:g} s")
+        if "failed" in answer:
+            raise SkyClusterLost(f"cluster {self.cluster} cannot {op}: {answer['failed']}")
+        return answer
+
+    def _answer(self, asked: str, deadline: float) -> dict[str, Any] | None:
+        """Wait for one answer; such as come too late to an earlier question are passed over."""
+        while (left := deadline - time.monotonic()) > 0 and self._socket.poll(int(left * 1000) + 1):
+            try:
+                _, frames = self._session.feed_identities(self._socket.recv_multipart())
+                message = self._session.deserialize(frames, content=True)
+                parent, content = message["parent_header"], message["content"]
+                if parent.get("msg_id") == asked and isinstance(content, dict):
+                    return content
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                continue  # not signed with the key of this cluster, or no message of Jupyter's
+        return None
+
+    def close(self) -> None:
+        """Close the socket; the cluster goes on."""
+        with self._lock:
+            self._socket.close(linger=0)

@@ -1,0 +1,126 @@
+"""Use of a cluster: the last one, those that go on, and how long it stays up without another.
+
+A cluster is used by cells, by calls of functions, by values that are sent or fetched, by widgets
+and by logins on its controller node. A notebook that is merely connected does not use it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+WARN_SECONDS = 120.0
+WARN_FRACTION = 0.2
+NOTEBOOK_TIMEOUT_SECONDS = 10.0
+"""Time after its last heartbeat for which a notebook counts as connected."""
+
+
+def warn_seconds(idle: float) -> float:
+    """Return how long before its end the users of an idle cluster are warned, in seconds.
+
+    Examples
+    --------
+    >>> warn_seconds(600.0), warn_seconds(20.0), warn_seconds(86400.0)
+    (120.0, 4.0, 120.0)
+    """
+    return min(WARN_SECONDS, idle * WARN_FRACTION)
+
+
+def notebook_name(path: str) -> str:
+    """Return the name of a notebook, as people call it, from its path.
+
+    Examples
+    --------
+    >>> notebook_name("/home/ada/train.ipynb")
+    'train.ipynb'
+    """
+    return PurePath(path).name
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedNotebook:
+    """A notebook that is connected, as of its last heartbeat.
+
+    Attributes
+    ----------
+    heard
+        When that was, by the monotonic clock.
+    uses
+        The use that went on then, such as ``2 calls``; empty when there was none.
+    """
+
+    last_heartbeat: float
+    uses: str
+
+
+class Activity:
+    """The uses of one cluster. Times are seconds of the monotonic clock.
+
+    Parameters
+    ----------
+    idle
+        Seconds without use after which the cluster ends.
+    now
+        The time of its start, which counts as a use.
+    """
+
+    def __init__(self, idle: float, now: float) -> None:
+        self.idle = idle
+        self.last_use, self.last_use_label = now, "its start"
+        self.kept_until = 0.0
+        self._notebooks: dict[str, ConnectedNotebook] = {}
+
+    def record_use(self, what: str, at: float) -> None:
+        """Note a use; an earlier one than the last known changes nothing."""
+        if at >= self.last_use:
+            self.last_use, self.last_use_label = at, what
+
+    def record_heartbeat(
+        self, notebook: str, now: float, ago: float | None, what: str, uses: str
+    ) -> None:
+        """Note the heartbeat of a notebook.
+
+        Parameters
+        ----------
+        ago
+            Seconds since it last used the cluster; None if it never did.
+        what
+            That use.
+        uses
+            The use that goes on; empty when none does.
+        """
+        self._notebooks[notebook] = ConnectedNotebook(now, uses)
+        if uses:
+            self.record_use(f"{uses} of {notebook_name(notebook)}", now)
+        elif ago is not None:
+            self.record_use(f"{what} of {notebook_name(notebook)}", now - max(0.0, ago))
+
+    def keep_until(self, until: float) -> None:
+        """Let the cluster not end for idleness before a time."""
+        self.kept_until = until
+
+    def seconds_left(self, now: float) -> float:
+        """Return the seconds after which the cluster ends without another use."""
+        return max(self.last_use + self.idle, self.kept_until) - now
+
+    def report(self, now: float, cells: list[str], logins: list[str]) -> dict[str, Any]:
+        """Return what keeps the cluster up, what used it last, and how long it stays without."""
+        connected = self.connected_notebooks(now)
+        calls = [f"{uses} of {notebook_name(key)}" for key, uses in connected.items() if uses]
+        return {
+            "idle_left": self.seconds_left(now),
+            "idle": self.idle,
+            "users": [*cells, *calls, *logins],
+            "last_use": {"what": self.last_use_label, "ago": now - self.last_use},
+            "connected": list(connected),
+        }
+
+    def connected_notebooks(self, now: float) -> dict[str, str]:
+        """Return the connected notebooks, each with the use that goes on, and forget the others."""
+        self._notebooks = {
+            name: one
+            for name, one in self._notebooks.items()
+            if now - one.last_heartbeat < NOTEBOOK_TIMEOUT_SECONDS
+        }
+        return {name: one.uses for name, one in self._notebooks.items()}

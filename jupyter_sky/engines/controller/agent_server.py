@@ -1,0 +1,223 @@
+"""Server for node agents: the controller's side of the engines on other nodes.
+
+A node agent starts the engine of its node, signals it, reads its current-cell file and says how it is. What the
+controller knows of such an engine it keeps in a `RemoteEngine`, which stands where a process of its own would.
+Everything between machines is encrypted, and who does not hold the server's key is not heard.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..node.current_cell import CurrentCell
+
+SILENCE_SECONDS = 10.0
+"""A node whose node agent says nothing for so long is lost: its cells fail."""
+REJOIN_SECONDS = 300.0
+"""A lost node that is heard of within so long is taken in again, with a new engine."""
+GIVEN_UP = "given up"
+"""In the reason why a node is lost for good."""
+HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 2000, 8000
+"""Of the connections themselves: one that was cut unseen is made anew soon after it can be."""
+ARRIVAL_SECONDS = 90.0
+"""How long a node agent may take to come the first time."""
+
+
+class RemoteEngine:
+    """An engine on another node, as far as is known here.
+
+    Attributes
+    ----------
+    returncode : int or None
+        How it ended, as `subprocess.Popen` has it.
+    cell : Entry or None
+        What it executes.
+    words : str
+        What its node says of its end.
+    """
+
+    def __init__(self, server: AgentServer, rank: int, serial: int) -> None:
+        self._server, self.rank, self.serial = server, rank, serial
+        self.pid = 0
+        self.returncode: int | None = None
+        self.cell: CurrentCell | None = None
+        self.log_tail = ""
+        self.kill_reason = ""
+        server.send_command(rank, op="spawn", serial=serial)
+
+    def poll(self) -> int | None:
+        """Return how it ended, or None while it lives."""
+        return self.returncode
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to it and to what its cells have started."""
+        self._server.send_command(self.rank, op="signal", serial=self.serial, signum=int(signum))
+
+    def kill(self) -> None:
+        """Kill it, with everything that its cells have started."""
+        self._server.send_command(self.rank, op="end", serial=self.serial)
+
+    def update(self, told: dict[str, Any]) -> None:
+        """Take in what its node agent says of it."""
+        self.pid = told["pid"]
+        cell = told["cell"]
+        self.cell = CurrentCell(cell[0], cell[1]) if cell else None
+        self.log_tail, self.kill_reason = told["log_tail"], told["kill_reason"]
+        self.returncode = told["code"]
+
+
+class AgentServer:
+    """The socket that node agents speak to.
+
+    Parameters
+    ----------
+    address
+        Where the other nodes reach this one.
+    ranks
+        Of the engines elsewhere.
+    """
+
+    def __init__(self, address: str, ranks: list[int]) -> None:
+        import zmq
+
+        public, secret = zmq.curve_keypair()
+        self._socket = zmq.Context.instance().socket(zmq.ROUTER)
+        self._socket.linger = 1000
+        enable_heartbeats(self._socket)
+        self._socket.curve_server = True
+        self._socket.curve_publickey, self._socket.curve_secretkey = public, secret
+        port = self._socket.bind_to_random_port(f"tcp://{listen_address(address)}")
+        self.endpoint = {"url": f"tcp://{address}:{port}", "serverkey": public.decode()}
+        self._engines: dict[int, RemoteEngine] = {}
+        self._waiting: dict[int, list[bytes]] = {rank: [] for rank in ranks}
+        self._identities: dict[int, bytes] = {}
+        self._controller_message = b""
+        self._heard = dict.fromkeys(ranks, time.monotonic())
+        self._lost: set[int] = set()
+        self._given_up: set[int] = set()
+
+    def spawn(self, rank: int, serial: int) -> RemoteEngine:
+        """Let an engine be started on its node."""
+        self._engines[rank] = RemoteEngine(self, rank, serial)
+        return self._engines[rank]
+
+    def set_controller(self, engine: dict[str, Any]) -> None:
+        """Let engines know where their controller is: those on nodes that are there or will be."""
+        self._controller_message = json.dumps({"op": "set_controller", "engine": engine}).encode()
+        for identity in self._identities.values():
+            self._send(identity, self._controller_message)
+
+    def send_command(self, rank: int, **command: Any) -> None:
+        """Tell a node agent something, now or when it comes."""
+        data = json.dumps(command).encode()
+        if rank in self._identities:
+            self._send(self._identities[rank], data)
+        else:
+            self._waiting[rank].append(data)
+
+    def _send(self, identity: bytes, data: bytes) -> None:
+        import zmq
+
+        try:
+            self._socket.send_multipart([identity, data], zmq.NOBLOCK)
+        except zmq.ZMQError:  # it has gone; its silence will tell
+            pass
+
+    def receive_reports(self, add: Callable[[int, dict[str, Any]], None]) -> None:
+        """Take in what node agents have said; `add` takes how busy their nodes are."""
+        import zmq
+
+        while True:
+            try:
+                identity, data = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            told = json.loads(data)
+            rank = told["rank"]
+            if rank not in self._heard:
+                continue
+            if rank in self._given_up:
+                self._send(identity, b'{"op": "stop"}')
+                continue
+            self._heard[rank] = time.monotonic()
+            self._identities[rank] = identity
+            self._send(identity, b'{"op": "beat"}')
+            if (
+                self._controller_message and not told["has_controller"]
+            ):  # also if it was lost on its way
+                self._send(identity, self._controller_message)
+            for command in self._waiting.pop(rank, []):
+                self._send(identity, command)
+            self._waiting[rank] = []
+            if told.get("metrics"):
+                add(rank, told["metrics"])
+            engine = self._engines.get(rank)
+            if engine is not None and told.get("serial") == engine.serial:
+                engine.update(told)
+
+    def missing_node(self) -> str:
+        """Say which node has never come, if its time is over."""
+        for rank, begun in self._heard.items():
+            if rank not in self._identities and time.monotonic() - begun > ARRIVAL_SECONDS:
+                return f"node {rank} has not come up within {ARRIVAL_SECONDS:g} s"
+        return ""
+
+    def newly_lost(self) -> list[int]:
+        """Return the nodes that are lost since the last call."""
+        now = time.monotonic()
+        found = [
+            rank
+            for rank in self._identities.keys() - self._lost
+            if now - self._heard[rank] > SILENCE_SECONDS
+        ]
+        self._lost.update(found)
+        return found
+
+    def newly_returned(self) -> list[int]:
+        """Return lost nodes that have been heard of again since the last call."""
+        now = time.monotonic()
+        found = [
+            rank
+            for rank in self._lost - self._given_up
+            if now - self._heard[rank] < SILENCE_SECONDS
+        ]
+        self._lost.difference_update(found)
+        return found
+
+    def newly_given_up(self) -> list[int]:
+        """Return lost nodes that have stayed away for too long since the last call."""
+        now = time.monotonic()
+        found = [
+            rank for rank in self._lost - self._given_up if now - self._heard[rank] > REJOIN_SECONDS
+        ]
+        self._given_up.update(found)
+        return found
+
+    def stop_agents(self) -> None:
+        """Send the node agents home."""
+        for rank in self._heard:
+            self.send_command(rank, op="stop")
+
+
+def enable_heartbeats(socket: Any) -> None:
+    """Let a socket notice within seconds that its connections are dead, and make them anew."""
+    socket.heartbeat_ivl = HEARTBEAT_MS
+    socket.heartbeat_timeout = HEARTBEAT_TIMEOUT_MS
+
+
+def listen_address(address: str) -> str:
+    """Return what to listen on so that others reach it at `address`.
+
+    An address that this machine does not have itself leads to it by way of others.
+    """
+    try:
+        number = socket.gethostbyname(address)
+        with socket.socket() as probe:
+            probe.bind((number, 0))
+    except OSError:
+        return "0.0.0.0"
+    return number

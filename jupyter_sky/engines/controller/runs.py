@@ -1,0 +1,154 @@
+"""Runs of a cluster, as its controller sees their messages pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_RUNS = 1000
+"""About how many runs the controller remembers; of older ones the journal's file remains."""
+SETTLE_SECONDS = 1.0
+"""How long after its reply a cell's last outputs may come: they take another way."""
+LIMIT_GRACE_SECONDS = 15.0
+"""A notebook that lives has this long to hold a cell to its limit before the controller does it."""
+KILL_SECONDS = 5.0
+"""How long after its interrupt an overdue cell is killed."""
+
+_STATUS_BY_REPLY = {"ok": "ok", "aborted": "cancelled", "abort": "cancelled"}
+
+
+@dataclass(slots=True)
+class RankState:
+    """A cell on one engine."""
+
+    rank: int
+    replied: float | None = None
+    is_drained: bool = False
+    """Whether everything that it prints has passed."""
+
+    def is_open(self) -> bool:
+        """Whether more is to come of it."""
+        if self.replied is None:
+            return True
+        return not self.is_drained and time.monotonic() - self.replied < SETTLE_SECONDS
+
+
+@dataclass(slots=True)
+class Run:
+    """A cell on all of its engines.
+
+    Attributes
+    ----------
+    facts : dict
+        What the notebook says of it; ``limit`` is the longest that it may take, in seconds.
+    outcome : str
+        How it will have ended: ``ok``, ``error``, ``interrupted``, ``cancelled`` or ``lost``.
+    began : float or None
+        When an engine took it up, by the monotonic clock.
+    """
+
+    facts: dict[str, Any]
+    ranks: dict[str, RankState] = field(default_factory=dict)
+    outcome: str = "ok"
+    began: float | None = None
+    ended: float | None = None
+    warned: bool = False
+
+    @property
+    def status(self) -> str:
+        """``running`` until all has come of it, then its outcome."""
+        return "running" if any(part.is_open() for part in self.ranks.values()) else self.outcome
+
+    def mark_started(self) -> None:
+        """Note that an engine has taken up this cell."""
+        self.began = self.began or time.monotonic()
+
+    def mark_finished(self, msg_id: str, quiet: bool = False) -> None:
+        """Note that an engine has done with this cell; `quiet`: all it prints has passed, too."""
+        part = self.ranks.get(msg_id)
+        if part is not None:
+            part.is_drained = part.is_drained or quiet
+            if part.replied is None:  # its reply goes another way
+                part.replied, self.ended = time.monotonic(), time.time()
+
+    def mark_failed(self, ename: str) -> None:
+        """Note that an engine has shown an error."""
+        if self.outcome == "ok":
+            self.outcome = "interrupted" if ename == "KeyboardInterrupt" else "error"
+
+    def mark_rank_lost(self, part: RankState) -> None:
+        """Note that nothing more comes of a part."""
+        part.replied, part.is_drained = time.monotonic(), True
+        self.outcome, self.ended = "lost", time.time()
+
+
+class Runs:
+    """The runs of a cluster by id, the oldest first."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+        self._open: dict[str, Run] = {}
+
+    def get(self, run: str) -> Run | None:
+        """Return a run, if it is remembered."""
+        return self._runs.get(run)
+
+    def running(self) -> Iterator[tuple[str, Run]]:
+        """Iterate over the runs of which more is to come."""
+        for name, run in list(self._open.items()):
+            if run.status == "running":
+                yield name, run
+            else:
+                self._open.pop(name, None)
+
+    def record_sent(self, facts: dict[str, Any], msg_id: str, engine_lives: bool) -> list[str]:
+        """Note a cell on its way to an engine; return runs that are forgotten for it."""
+        run = self._open[facts["run"]] = self._runs.setdefault(facts["run"], Run(facts))
+        part = run.ranks.setdefault(msg_id, RankState(facts["rank"]))
+        if not engine_lives:
+            run.mark_rank_lost(part)
+        if len(self._runs) <= MAX_RUNS + MAX_RUNS // 10:
+            return []
+        surplus = len(self._runs) - MAX_RUNS
+        old = [name for name, run in self._runs.items() if run.status != "running"][:surplus]
+        for name in old:
+            del self._runs[name]
+        return old
+
+    def record_reply(self, run: Run, msg_id: str, content: dict[str, Any]) -> None:
+        """Note the end of a cell on one engine."""
+        part = run.ranks.get(msg_id)
+        if part is None:
+            return
+        part.replied, run.ended = part.replied or time.monotonic(), time.time()
+        outcome = _STATUS_BY_REPLY.get(content.get("status", "ok"), "error")
+        if outcome == "error" and content.get("ename") == "KeyboardInterrupt":
+            outcome = "interrupted"
+        if run.outcome == "ok":
+            run.outcome = outcome
+
+    def mark_rank_lost(self, rank: int) -> None:
+        """Note that an engine is gone, with all that was sent to it."""
+        for _, run in self.running():
+            for part in run.ranks.values():
+                if part.rank == rank and part.replied is None:
+                    run.mark_rank_lost(part)
+
+    def iter_overdue(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
+        """Iterate over runs past their limit, with their facts and whether it is time to kill.
+
+        Each is given once to be interrupted, then again and again to be killed.
+        """
+        now = time.monotonic()
+        for name, run in self.running():
+            limit = run.facts.get("limit")
+            if limit is None or run.began is None:
+                continue
+            over = now - run.began - limit - LIMIT_GRACE_SECONDS
+            if over > KILL_SECONDS:
+                yield name, run.facts, True
+            elif over > 0 and not run.warned:
+                run.warned = True
+                yield name, run.facts, False

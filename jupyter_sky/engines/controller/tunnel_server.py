@@ -1,0 +1,187 @@
+"""Tunnel server: connects streams of an SSH session to the controller's ports.
+
+    python -m jupyter_sky.engines.controller.tunnel_server serve DIRECTORY
+    python -m jupyter_sky.engines.controller.tunnel_server attach DIRECTORY
+
+``serve`` runs below the controller for as long as the cluster lives. ``attach`` is what an SSH session
+runs: it hands its own input and output to the former and waits for their end. A notebook that
+comes back after its connection was cut finds its streams as they were.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import os
+import select
+import socket
+import sys
+import time
+from pathlib import Path
+
+from ..wire.multiplexer import HELLO, MAGIC, Multiplexer, set_nodelay
+from ..wire.private_sockets import output_socket_name
+
+SESSION_SECONDS = 7200.0
+"""How long the streams of a notebook that is away are kept."""
+SOCKET_NAME = "tunnel"
+
+
+class TunnelServer:
+    """Everyone who is attached to a cluster, or will be again.
+
+    Parameters
+    ----------
+    directory
+        The cluster's folder.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.sessions: dict[bytes, tuple[Multiplexer, float]] = {}
+
+    async def serve(self) -> None:
+        """Take in sessions until this process is ended."""
+        path = self.directory / SOCKET_NAME
+        path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        os.chdir(self.directory)  # the path of a socket must be short
+        listener.bind(SOCKET_NAME)
+        listener.listen(16)
+        listener.setblocking(False)
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task] = set()
+        while True:
+            conn, _ = await loop.sock_accept(listener)
+            task = loop.create_task(self._serve_session(conn))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _serve_session(self, conn: socket.socket) -> None:
+        """Carry the streams of one session over the ends that it hands us."""
+        with conn, contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await _receive_pipes(conn)
+            magic, name, received, _ = HELLO.unpack(await reader.readexactly(HELLO.size))
+            if magic != MAGIC:
+                return
+            known = name in self.sessions
+            if not known and received:  # we have lost what it counts on
+                writer.write(HELLO.pack(MAGIC, name, 0, 1))
+                await writer.drain()
+                return
+            multiplexer = self._session(name)
+            multiplexer.detach()
+            writer.write(HELLO.pack(MAGIC, name, multiplexer.received, 0))
+            await multiplexer.run(reader, writer, received)
+            if multiplexer.has_peer_left:
+                self.sessions.pop(name, None)
+                multiplexer.close_all()
+
+    def _session(self, name: bytes) -> Multiplexer:
+        now = time.monotonic()
+        for other, (multiplexer, seen) in list(self.sessions.items()):
+            if now - seen > SESSION_SECONDS and other != name:
+                del self.sessions[other]
+                multiplexer.close_all()
+        if name not in self.sessions:
+            multiplexer = Multiplexer()
+            multiplexer.on_open = lambda number, port: self._open_stream(multiplexer, number, port)
+            multiplexer.on_receive = lambda: self.sessions.__setitem__(
+                name, (multiplexer, time.monotonic())
+            )
+            self.sessions[name] = (multiplexer, now)
+        return self.sessions[name][0]
+
+    def _open_stream(self, multiplexer: Multiplexer, number: int, port: int) -> None:
+        multiplexer.expect_stream(number)
+
+        async def connect() -> None:
+            try:
+                reader, writer = await _connect(port)
+            except OSError:
+                multiplexer.close(number)
+                return
+            set_nodelay(writer)
+            multiplexer.attach_stream(number, reader, writer)
+
+        task = asyncio.get_running_loop().create_task(connect())
+        multiplexer._tasks.add(task)
+        task.add_done_callback(multiplexer._tasks.discard)
+
+
+async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a port of this machine, or to the socket in the cluster's folder for it."""
+    path = (
+        f"security/{output_socket_name(port)}"  # from the cluster's folder, where this process is
+    )
+    if os.path.exists(path):
+        return await asyncio.open_unix_connection(path)
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def _receive_pipes(conn: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Take the two ends of an SSH session from a process that it has started."""
+    loop = asyncio.get_running_loop()
+    conn.setblocking(False)
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(conn, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(conn)
+    _, fds, _, _ = socket.recv_fds(conn, 1, 2)
+    if len(fds) != 2:
+        raise OSError("no ends were handed over")
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await loop.connect_read_pipe(lambda: protocol, os.fdopen(fds[0], "rb", buffering=0))
+    transport, flow = await loop.connect_write_pipe(
+        lambda: asyncio.streams.FlowControlMixin(), os.fdopen(fds[1], "wb", buffering=0)
+    )
+    return reader, asyncio.StreamWriter(transport, flow, reader, loop)
+
+
+def attach(directory: Path) -> int:
+    """Hand this process's input and output to the tunnel server; wait until it has done with them."""
+    os.chdir(directory)
+    with socket.socket(socket.AF_UNIX) as conn:
+        deadline, gone = time.monotonic() + 10, select.poll()
+        gone.register(0, 0)  # tells when there is nobody any more at the other end
+        while True:
+            try:
+                conn.connect(SOCKET_NAME)
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    print("the cluster has no tunnel server", file=sys.stderr)
+                    return 1
+                if gone.poll(20):
+                    return 1
+        ends = array.array("i", [0, 1])
+        conn.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
+        null = os.open(os.devnull, os.O_RDWR)
+        for end in (
+            0,
+            1,
+        ):  # the tunnel server alone holds them now, and so its end of them is their end
+            os.dup2(null, end)
+        with contextlib.suppress(OSError):
+            conn.recv(1)
+    return 0
+
+
+def main(argv: list[str]) -> int:
+    """Serve or attach."""
+    what, directory = argv[0], Path(argv[1])
+    if what == "attach":
+        return attach(directory)
+    from ..node.engine import exit_with_parent
+
+    exit_with_parent(os.getppid())
+    asyncio.run(TunnelServer(directory).serve())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,164 @@
+"""Engine processes, started and measured by the controller or by a node agent."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ...remote.supervisor import PR_SET_PDEATHSIG, prctl
+from . import current_cell
+
+
+def load_config(path: Path) -> dict[str, Any]:
+    """Read the configuration, make its folders, and end with its supervisor."""
+    config = json.loads(path.read_text())
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    for name in ("security", "work", "profile"):
+        (Path(config["directory"]) / name).mkdir(mode=0o700, exist_ok=True)
+    return config
+
+
+class ForkedProcess:
+    """A process that was forked here, with the face of `subprocess.Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return how it ended, or None while it lives."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+
+Process = subprocess.Popen | ForkedProcess
+
+
+def start_engine(
+    directory: Path, config: Path, rank: int, serial: int, loaded: bool = False
+) -> tuple[Process, tuple[str, str], int]:
+    """Start an engine.
+
+    Parameters
+    ----------
+    loaded
+        This process has loaded what engines need, and has no threads or sockets yet: the engine is
+        forked from it, which takes a quarter of the time.
+
+    Returns
+    -------
+    tuple
+        Its process, what tells its descendants (see `jupyter_sky.remote.supervisor.marked`), and
+        where its part of the log begins.
+    """
+    current_cell.cell_file_path(directory, rank).unlink(missing_ok=True)
+    path = directory / f"engine-{rank}.log"
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    name, value = "JUPYTER_SKY_ENGINE", f"{directory}:{serial}"
+    command = [sys.executable, "-m", "jupyter_sky.engines.node.engine", str(config), str(rank)]
+    process: Process
+    try:
+        if loaded and sys.platform == "linux":  # elsewhere copies of a process may not do all
+            process = _fork(command, log, directory / "work", {name: value})
+        else:
+            process = subprocess.Popen(
+                command,
+                cwd=directory / "work",
+                env=os.environ | {name: value},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # so that a signal reaches what the cell has started, too
+            )
+        size = os.fstat(log).st_size
+    finally:
+        os.close(log)
+    return process, (f"{name}={value}", "\0".join(_process_title(command))), size
+
+
+def _fork(command: list[str], log: int, folder: Path, more: dict[str, str]) -> ForkedProcess:
+    """Begin an engine in a copy of this process, as if `command` had been started."""
+    from . import engine
+
+    if pid := os.fork():
+        return ForkedProcess(pid)
+    code = 1
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDONLY)
+        for end, source in enumerate((null, log, log)):
+            os.dup2(source, end)
+        for spare in {null, log} - {0, 1, 2}:
+            os.close(spare)
+        os.chdir(folder)
+        os.environ.update(more)
+        _set_process_title(command)
+        sys.argv = [str(engine.__file__), *command[3:]]
+        engine.main(command[3:])
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(bool(end.code))
+    except BaseException:
+        traceback.print_exc()
+    finally:  # never back into what it is a copy of
+        atexit._run_exitfuncs()
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _process_title(command: list[str]) -> list[str]:
+    """Shorten a command, so that it has room where the one of its parent was."""
+    return [Path(command[0]).name, *command[1:]]
+
+
+def _set_process_title(command: list[str]) -> None:
+    """Show in lists of processes what this copy of another has become.
+
+    Its arguments are written over. The library for it, setproctitle, writes over the environment
+    as well, by which processes are told here.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end, see proc(5)
+        text = "\0".join(_process_title(command)).encode()[: end - start - 1]
+        if start:
+            ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
+
+
+def memory_usage(pid: int, bound: float) -> float:
+    """Return the bytes that a process and those below it hold.
+
+    What they share counts once, as long as it matters: to find that out is slow.
+    """
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return 0.0
+    used = shared = 0.0
+    for member in family:
+        with suppress(psutil.Error):
+            used += member.memory_info().rss
+    if used <= bound or len(family) == 1:
+        return used
+    for member in family:
+        with suppress(psutil.Error):
+            info = member.memory_full_info()
+            shared += getattr(info, "pss", info.uss)
+    return shared

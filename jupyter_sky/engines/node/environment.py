@@ -1,0 +1,148 @@
+"""Packages that cells and images ask for: an environment over the engine's own.
+
+They go into a virtual environment of their own, which sees the engine's packages through a
+``.pth`` file: only what is missing is installed, the user's environment is never changed, and
+the same list is never installed twice on a machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from ...errors import SkyError
+from ...package_sync.package_names import without_credentials
+
+SHOWN_LINES = 12
+
+
+def install_packages(
+    packages: Sequence[str],
+    what: str = "--pip",
+    without: Sequence[str] = (),
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Install `packages` once on this machine; return the folder to import them from.
+
+    Parameters
+    ----------
+    what
+        Who asks, for messages.
+    without
+        Names that no index is asked for, though packages depend on them.
+    settings
+        Variables for the installer that say which indexes to ask. They may hold credentials: they
+        are passed in its environment, and kept nowhere.
+
+    Raises
+    ------
+    SkyError
+        They cannot be installed; has the installer's last lines.
+    """
+    for package in packages:
+        if package.lstrip().startswith("-"):
+            raise SkyError(f"{what} {package}: an option of the installer, not a package")
+    parts = [sys.executable, sys.version, *sorted(map(_package_identity, packages))]
+    parts += [f"without {name}" for name in without]
+    parts += [without_credentials(f"{name}={settings[name]}") for name in sorted(settings)]
+    text = "\n".join(parts)
+    key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    home = Path.home() / ".cache" / "jupyter_sky" / f"env-{key}"
+    site_packages = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(home)}))
+    complete = home / "complete"
+    if not complete.exists():
+        with exclusive_lock(home.with_suffix(".lock")):
+            if not complete.exists():
+                _build(home, site_packages)
+                _install(home, packages, what, without, settings)
+                complete.write_text(json.dumps(list(packages)))
+    return str(site_packages)
+
+
+def _package_identity(package: str) -> str:
+    """Return a requirement, with the state of the file where it names one."""
+    path = Path(package)
+    if not path.exists():
+        return package
+    status = path.stat()
+    return f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+
+
+@contextlib.contextmanager
+def exclusive_lock(path: Path) -> Iterator[None]:
+    """Keep out other engines of this machine that want to make the same."""
+    import fcntl
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(home: Path, site_packages: Path) -> None:
+    venv.EnvBuilder(with_pip=False, clear=True).create(home)
+    below = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    (site_packages / "engine.pth").write_text("\n".join(below))
+
+
+def _install(
+    home: Path,
+    packages: Sequence[str],
+    what: str,
+    without: Sequence[str],
+    settings: Mapping[str, str],
+) -> None:
+    python = str(home / ("Scripts" if os.name == "nt" else "bin") / "python")
+    commands = []
+    if uv := _uv():
+        commands.append([uv, "pip", "install", "--quiet", "--python", python])
+        if without:
+            file = home / "without.txt"
+            file.write_text(dependency_overrides(without))
+            commands[0] += ["--overrides", str(file)]
+    # pip may know an index from files that uv does not read. But it mixes all indexes that it
+    # knows, where uv asks the next one only for names that the first one has not.
+    if importlib.util.find_spec("pip") and not without and not (commands and settings):
+        pip = [sys.executable, "-P", "-m", "pip", "--python", python, "install", "--quiet"]
+        commands.append([*pip, "--disable-pip-version-check", "--no-input"])
+    if not commands:
+        raise SkyError(f"{what} needs uv or pip on the engine, and neither is there")
+    for command in commands:
+        outcome = subprocess.run(
+            [*command, *packages],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "NO_COLOR": "1", "PIP_NO_COLOR": "1", **settings},
+        )
+        if outcome.returncode == 0:
+            return
+    last = "\n".join(outcome.stdout.strip().splitlines()[-SHOWN_LINES:])
+    asked = " ".join(packages)
+    raise SkyError(without_credentials(f"{what} {asked} cannot be installed:\n{last}"))
+
+
+def dependency_overrides(names: Sequence[str]) -> str:
+    """Return overrides for uv that let no package depend on some names."""
+    return "".join(f"{name} ; python_version < '3'\n" for name in names)
+
+
+def _uv() -> str | None:
+    """Return the path of uv, which takes a tenth of the time, where there is one."""
+    try:
+        from uv import find_uv_bin
+
+        return find_uv_bin()
+    except (ImportError, FileNotFoundError):
+        return shutil.which("uv")

@@ -1,0 +1,197 @@
+"""Files of a notebook on machines, kept by their content, and folders made of them.
+
+Below ``~/.cache/jupyter_sky`` of a machine: ``files/DIGEST`` are contents of files,
+``trees/DIGEST`` folders of them to import from. Nothing that is there already travels again, and a
+tree never changes: a process that imports from one keeps it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ...errors import SkyBootstrapError
+
+FileEntries = Mapping[str, Sequence]
+"""Files by the path that they get: ``[digest of the content, mode]``."""
+
+
+def digest(parts: Iterable[str | bytes]) -> str:
+    """Return sixteen digits that tell these parts from others."""
+    state = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "big") + data)
+    return state.hexdigest()
+
+
+def tree_digest(known: FileEntries) -> str:
+    """Tell a tree of files from every other."""
+    return digest(f"{name}\n{found}\n{mode:o}" for name, (found, mode) in sorted(known.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class FileTree:
+    """Files of this machine, by the path that each is to have on another one."""
+
+    files: Mapping[str, Path]
+    entries: FileEntries
+
+    @classmethod
+    def of(cls, files: Mapping[str, Path]) -> FileTree:
+        """Make a tree of files, reading those that have changed since they were last read."""
+        known: dict[str, tuple[str, int]] = {}
+        for name, file in files.items():
+            status = file.stat()
+            found = _file_digest(file, status.st_size, status.st_mtime_ns, status.st_ino)
+            known[name] = (found, status.st_mode & 0o777)
+        return cls(files, known)
+
+    @property
+    def digest(self) -> str:
+        """Tells this tree from every other."""
+        return tree_digest(self.entries)
+
+    def by_digest(self) -> dict[str, Path]:
+        """Return a file for each content."""
+        return {facts[0]: self.files[name] for name, facts in self.entries.items()}
+
+    def size(self, digests: Iterable[str] | None = None) -> int:
+        """Return how many bytes contents have together; without `digests`, all of them."""
+        paths = self.by_digest()
+        return sum(paths[each].stat().st_size for each in (paths if digests is None else digests))
+
+    def parts(self, digests: Iterable[str], limit: int) -> Iterator[list[tuple[str, int, bytes]]]:
+        """Yield messages' worth of contents, at most `limit` bytes each: digest, start, piece."""
+        batch: list[tuple[str, int, bytes]] = []
+        paths, size = self.by_digest(), 0
+        for each in digests:
+            with paths[each].open("rb") as file:
+                start = 0
+                while True:
+                    piece = file.read(limit - size)
+                    if piece or not start:
+                        batch.append((each, start, piece))
+                    start, size = start + len(piece), size + len(piece)
+                    if size < limit:
+                        break
+                    yield batch
+                    batch, size = [], 0
+        if batch:
+            yield batch
+
+
+@lru_cache(maxsize=100_000)
+def _file_digest(path: Path, _size: int, _changed: int, _inode: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, _hash).hexdigest()
+
+
+def _hash(data: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(data, digest_size=16)
+
+
+# -- on the machine --------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """Return where things are kept on this machine."""
+    return Path.home() / ".cache" / "jupyter_sky"
+
+
+def missing_digests(known: FileEntries) -> list[str]:
+    """Return the digests of files whose content is not here."""
+    if (cache_folder() / "trees" / tree_digest(known)).exists():
+        return []
+    wanted = dict.fromkeys(found for found, _ in known.values())
+    return [each for each in wanted if not (cache_folder() / "files" / each).exists()]
+
+
+def store_contents(contents: Mapping[str, bytes]) -> None:
+    """Keep contents of files under their digests.
+
+    Raises
+    ------
+    SkyBootstrapError
+        A content is not that of its digest.
+    """
+    folder = cache_folder() / "files"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, data in contents.items():
+        if _hash(data).hexdigest() != name:
+            raise _changed()
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            file.write(data)
+        os.replace(file.name, folder / name)
+
+
+class FileReceiver:
+    """Contents of files that arrive in pieces, in order."""
+
+    def __init__(self) -> None:
+        self._partial: dict[str, tuple[Path, hashlib.blake2b]] = {}
+
+    def add_piece(self, name: str, start: int, piece: bytes | memoryview) -> None:
+        """Add a piece; the first one begins the content anew."""
+        if start == 0:
+            folder = cache_folder() / "files"
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._discard(name)
+            handle, path = tempfile.mkstemp(dir=folder)
+            os.close(handle)
+            self._partial[name] = Path(path), _hash()
+        path, state = self._partial[name]
+        state.update(piece)
+        with path.open("ab") as file:
+            file.write(piece)
+
+    def finish(self, wanted: Iterable[str]) -> None:
+        """Keep what has arrived of some contents; drop the rest, whose sender has given up.
+
+        Raises
+        ------
+        SkyBootstrapError
+            A content is not that of its digest.
+        """
+        try:
+            for name in {*wanted} & self._partial.keys():
+                path, state = self._partial[name]
+                if state.hexdigest() != name:
+                    raise _changed()
+                os.replace(path, cache_folder() / "files" / name)
+        finally:
+            for name in [*self._partial]:
+                self._discard(name)
+
+    def _discard(self, name: str) -> None:
+        if name in self._partial:
+            self._partial.pop(name)[0].unlink(missing_ok=True)
+
+
+def _changed() -> SkyBootstrapError:
+    return SkyBootstrapError("a file has changed while it was sent", hint="try again")
+
+
+def build_folder(known: FileEntries) -> str:
+    """Make a folder of files that are here, unless there is one; return its path."""
+    target = cache_folder() / "trees" / tree_digest(known)
+    if not target.exists():
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(dir=target.parent))
+        for name, (found, mode) in known.items():
+            path = work / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # a copy: what is written there must not change what is kept
+            shutil.copyfile(cache_folder() / "files" / found, path)
+            path.chmod(mode)
+        try:
+            work.rename(target)
+        except OSError:  # another engine of this machine was quicker
+            shutil.rmtree(work)
+    return str(target)

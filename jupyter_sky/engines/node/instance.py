@@ -1,0 +1,315 @@
+"""Instance information: rank of this node, number of nodes, addresses of the others.
+
+A task's own context comes first, then what the engine was started with, then a single node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+from zlib import crc32
+
+from ...errors import SkyError
+
+if TYPE_CHECKING:
+    from ...executor.cluster import ClusterHandle
+    from ...functions.pool import Pool
+
+POOL_VARIABLE = "COMPUTE_POOL"
+"""Environment variable that holds an `InstanceInfo` as JSON."""
+DEFAULT_PORT = 29500
+"""Where a process group meets when nobody has said where; that of torchrun."""
+RENDEZVOUS_PORTS = (20000, 32000)
+"""Where they meet otherwise: below what outgoing connections are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A node of the pool.
+
+    Attributes
+    ----------
+    node : int
+        Its rank.
+    private_ip : str
+        Where the other nodes reach it.
+    """
+
+    node: int
+    private_ip: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceInfo:
+    """The pool as one of its nodes sees it.
+
+    Attributes
+    ----------
+    node : int
+        Rank of this node; the head is 0.
+    total_nodes : int
+        How many nodes there were when the task was sent.
+    head_addr, head_port
+        Where a process group of the nodes can meet: a port of the head that nothing else uses.
+    job_id : str
+        Name of the pool.
+    accelerator : str
+        Canonical name of this node's accelerators; empty without any.
+    accelerators : float
+        How many of them this node has.
+    peers : tuple of Peer
+        All nodes, this one too, by rank.
+    worker, workers_per_node : int
+        Which of this node's task slots this is, and how many it has.
+
+    Examples
+    --------
+    >>> info = InstanceInfo(node=1, total_nodes=4)
+    >>> info.is_head, info.variables()["WORLD_SIZE"]
+    (False, '4')
+    """
+
+    node: int = 0
+    total_nodes: int = 1
+    head_addr: str = "127.0.0.1"
+    head_port: int = DEFAULT_PORT
+    job_id: str = "local"
+    accelerator: str = ""
+    accelerators: float = 0
+    peers: tuple[Peer, ...] = field(default=(Peer(0, "127.0.0.1"),))
+    worker: int = 0
+    workers_per_node: int = 1
+
+    @classmethod
+    def of_engine(cls, config: Mapping[str, Any], rank: int) -> InstanceInfo:
+        """Make it from what an engine is started with: cells see it, and calls until told more."""
+        addresses = config.get("peers") or ["127.0.0.1"] * config["nodes"]
+        kind, count = config.get("gpus", ("", 0))
+        # agreed on by all nodes without a word
+        port = range(*RENDEZVOUS_PORTS)[crc32(config["cluster"].encode()) % 12000]
+        return cls(
+            node=rank,
+            total_nodes=config["nodes"],
+            head_addr=addresses[0],
+            head_port=port,
+            job_id=config["cluster"],
+            accelerator=kind,
+            accelerators=count,
+            peers=tuple(Peer(node, address) for node, address in enumerate(addresses)),
+        )
+
+    @property
+    def is_head(self) -> bool:
+        """Whether this is node 0."""
+        return self.node == 0
+
+    @property
+    def total_accelerators(self) -> float:
+        """Accelerators of all nodes, which have the same number each."""
+        return self.accelerators * self.total_nodes
+
+    @property
+    def total_workers(self) -> int:
+        """Task slots of all nodes."""
+        return self.workers_per_node * self.total_nodes
+
+    @property
+    def global_worker_index(self) -> int:
+        """Which of all task slots this is."""
+        return self.node * self.workers_per_node + self.worker
+
+    @property
+    def hostname(self) -> str:
+        """What this machine calls itself."""
+        return socket.gethostname()
+
+    def variables(self) -> dict[str, str]:
+        """Return environment variables as torchrun and SkyPilot set them: one process a node."""
+        return {
+            "MASTER_ADDR": self.head_addr,
+            "MASTER_PORT": str(self.head_port),
+            "RANK": str(self.node),
+            "WORLD_SIZE": str(self.total_nodes),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+            "NODE_RANK": str(self.node),
+            "SKYPILOT_NODE_RANK": str(self.node),
+            "SKYPILOT_NODE_IPS": "\n".join(peer.private_ip for peer in self.peers),
+            "SKYPILOT_NUM_NODES": str(self.total_nodes),
+            "SKYPILOT_NUM_GPUS_PER_NODE": f"{self.accelerators:g}",
+            POOL_VARIABLE: self.dumps(),
+        }
+
+    def dumps(self) -> str:
+        """Return it as JSON, for `loads`."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def loads(cls, text: str) -> InstanceInfo:
+        """Make it again from what `dumps` has returned.
+
+        Raises
+        ------
+        SkyError
+            The text is something else.
+        """
+        try:
+            return cls.of(json.loads(text))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise SkyError(
+                f"{POOL_VARIABLE} does not describe a pool: {error}",
+                hint=f"it is set on the nodes of a pool; elsewhere: unset {POOL_VARIABLE}",
+            ) from None
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> InstanceInfo:
+        """Make it from a mapping as `dataclasses.asdict` returns it."""
+        peers = tuple(Peer(**peer) for peer in record.get("peers", ()))
+        return cls(**{**record, "peers": peers or (Peer(0, "127.0.0.1"),)})
+
+
+_TASK_KEYS = {"worker", "broadcast"}
+_CURRENT_TASK: ContextVar[tuple[InstanceInfo, Mapping[str, Any]] | None] = ContextVar(
+    "sky-instance", default=None
+)
+
+
+@dataclass(slots=True)
+class _Process:
+    """What the last task of this process was told; threads that a task starts see it, too.
+
+    Attributes
+    ----------
+    had_pool : bool
+        Whether this is a notebook that has brought up a pool.
+    """
+
+    told: Mapping[str, Any] | None = None
+    info: InstanceInfo | None = None
+    had_pool: bool = False
+
+
+_PROCESS = _Process()
+
+
+def instance_info() -> InstanceInfo:
+    """Return which node this is; off a node, the only one of a pool of one.
+
+    Examples
+    --------
+    >>> instance_info().total_nodes
+    1
+    """
+    if entered := _CURRENT_TASK.get():
+        return entered[0]
+    return _PROCESS.info or _started(os.environ.get(POOL_VARIABLE, ""))
+
+
+def is_head() -> bool:
+    """Whether this is node 0; true off a node."""
+    return instance_info().is_head
+
+
+def pool_facts() -> Mapping[str, Any]:
+    """Return what else the pool has told this task; empty off a node."""
+    entered = _CURRENT_TASK.get()
+    return entered[1] if entered else _PROCESS.told or {}
+
+
+def had_pool() -> bool:
+    """Say whether this process has brought up a pool, which may be gone."""
+    return _PROCESS.had_pool
+
+
+@cache
+def _started(text: str) -> InstanceInfo:
+    """Return what a process that a task has started finds in its environment."""
+    return InstanceInfo.loads(text) if text else InstanceInfo()
+
+
+@contextlib.contextmanager
+def running_task(topology: Mapping[str, Any]) -> Iterator[None]:
+    """Let a task see where it runs, also in the environment of what it starts.
+
+    The environment is the whole process's: tasks side by side in threads share it. They belong to
+    one node, so they agree in all that is there. It is left as it is afterwards, and written
+    only when the pool has changed.
+
+    Parameters
+    ----------
+    topology
+        As `topology` returns it; ``worker``, the task's slot, may be added, and ``broadcast``,
+        what names a call that all nodes have been sent.
+    """
+    told = {name: value for name, value in topology.items() if name not in _TASK_KEYS}
+    info = _PROCESS.info
+    if info is None or told != _PROCESS.told:
+        info = InstanceInfo.of(told["instance"])
+        _PROCESS.told, _PROCESS.info = told, info
+        os.environ.update(info.variables())
+    if worker := topology.get("worker", 0):
+        info = replace(info, worker=worker)
+    before = _CURRENT_TASK.set((info, topology))
+    try:
+        yield
+    finally:
+        _CURRENT_TASK.reset(before)
+
+
+# -- on the client ---------------------------------------------------------------------------
+
+
+def topology(pool: Pool, rank: int) -> dict[str, Any]:
+    """Return what the engine of a rank is told of its pool before each call."""
+    ranks, shared = sorted({*pool.ranks, rank}), shared_state_endpoint(pool.cluster)
+    offer = pool.cluster.row.offer
+    addresses = _addresses(pool, shared["head_addr"])
+    info = InstanceInfo(
+        node=ranks.index(rank),
+        total_nodes=len(ranks),
+        head_addr=shared["head_addr"],
+        head_port=shared["head_port"],
+        job_id=pool.id,
+        accelerator=offer.get("gpu") or "",
+        accelerators=offer.get("gpu_count") or 0,
+        peers=tuple(Peer(node, addresses[each]) for node, each in enumerate(ranks)),
+        workers_per_node=pool.worker.concurrency,
+    )
+    near = addresses[rank] == shared["head_addr"]
+    return {
+        "node": info.node,
+        "instance": asdict(info),
+        "shared_state": {"url": shared["near" if near else "far"], "key": shared["key"]},
+        "facts": {**pool.facts},
+    }
+
+
+_ENDPOINTS: WeakKeyDictionary[ClusterHandle, dict[str, Any]] = WeakKeyDictionary()
+
+
+def shared_state_endpoint(cluster: ClusterHandle) -> dict[str, Any]:
+    """Return where a cluster's tasks share things, and where its nodes can meet; asked once."""
+    _PROCESS.had_pool = True
+    if cluster not in _ENDPOINTS:
+        _ENDPOINTS[cluster] = cluster.connection.ask_controller("shared_state")
+    return _ENDPOINTS[cluster]
+
+
+def _addresses(pool: Pool, head: str) -> dict[int, str]:
+    """Return where the nodes of a pool reach each other, by rank."""
+    from ...clouds.base import SshAccessibleCloud
+
+    private: dict[tuple[Any, int], str] = {}
+    for cluster in pool.clusters:
+        if isinstance(cluster.cloud, SshAccessibleCloud):
+            for node in cluster.cloud.recorded_slots(cluster.machines):
+                private[cluster.connection, node.rank] = node.private or node.address.host
+    return {rank: private.get(place, head) for rank, place in pool.locations.items()}

@@ -1,0 +1,327 @@
+"""The kernel inside an engine: cells with the notebook's own numbers, values by chunks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipykernel.kernelbase import Kernel
+from ipyparallel.engine.kernel import IPythonParallelKernel
+
+from ..controller.journal import RECORDED_TYPES
+from ..wire.error_serialization import describe_error
+from ..wire.private_sockets import PrivateSockets
+from . import threads
+from .current_cell import CurrentCellFile
+from .namespace import EngineNamespace
+from .streams import BoundedOutStream
+
+if TYPE_CHECKING:
+    from ...functions.node.node_worker import NodeWorker
+
+STATUS_MIN_SECONDS = 0.05
+"""Of cells longer than this the controller is told that all they print has passed."""
+
+
+class _NoChannelThread:
+    """Stands for ipykernel's shell channel thread, which an engine does not have.
+
+    ipykernel 7.1 and later read ``shell_channel_thread.parent_thread`` in every cell with a
+    top-level await, and never answer when it is None. This is false, as None was, and names the
+    main thread.
+    """
+
+    parent_thread = threading.main_thread()
+
+    def __bool__(self) -> bool:
+        return False
+
+
+Base: Any = IPythonParallelKernel
+"""Its traits have no types that a checker could follow."""
+
+
+class SkyKernel(Base):
+    """An ipyparallel kernel that knows which notebook cell it runs."""
+
+    cell_file: CurrentCellFile
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._busy_since = 0.0
+        super().__init__(**kwargs)
+        if getattr(self, "shell_channel_thread", self) is None:
+            self.shell_channel_thread = _NoChannelThread()
+        self.shell_handlers["sky_value"] = self.sky_value
+        self._ports: list[int | str] = []
+        self._count_printed()
+        self._node_worker: NodeWorker | None = None
+        self.shell_handlers["sky_blob"] = lambda *request: self.node_worker.receive_blob(*request)
+        self._started_ids: deque[str] = deque(maxlen=1000)
+        self._abort_lock = threading.Lock()
+        # IPython's own end the process, and with it every variable
+        self.shell.user_ns.update(exit=sys.exit, quit=sys.exit)
+        self.engine_namespace = EngineNamespace(self.shell.user_ns)
+        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+        shell = self.shell
+        # ipykernel transforms every cell twice: once to see whether it awaits, once to run it
+        shell.transform_cell = lru_cache(maxsize=1)(shell.transform_cell)
+        threads.inherit_parents(
+            lambda: (self, sys.stdout, sys.stderr, shell.displayhook, shell.display_pub)
+        )
+        shell.set_custom_exc((BaseExceptionGroup,), _show_group)
+        # not the history of the machine's user: cells belong to a notebook somewhere else
+        self.shell.history_manager.enabled = False
+
+    @property
+    def _supports_kernel_subshells(self) -> bool:
+        return False
+
+    def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
+        """Put the cell into the current-cell file; tell its end only of one that lasts.
+
+        Nobody waits for these messages of a quick cell: its reply says how much it has printed.
+        """
+        if channel != "shell":
+            super()._publish_status(status, channel, parent)
+        elif status == "busy":
+            header = self.get_parent("shell")["header"]
+            if header["msg_type"] == "execute_request" and "sky" in header:
+                self.cell_file.write(header["msg_id"], header["sky"])
+                self._busy_since = time.monotonic()
+        elif self._busy_since:
+            self.cell_file.clear()
+            lasted, self._busy_since = time.monotonic() - self._busy_since, 0.0
+            if lasted > STATUS_MIN_SECONDS:
+                super()._publish_status(status, channel, parent)
+
+    def _publish_execute_input(self, *args: Any) -> None:
+        """Say nothing: the notebook knows its own cell."""
+
+    def set_parent(self, ident: Any, parent: dict[str, Any], channel: str = "shell") -> None:
+        """Note whose message is being handled; what is printed still belongs to the last cell."""
+        if parent["header"]["msg_type"] == "sky_value":
+            Kernel.set_parent(self, ident, parent, channel)
+        else:
+            super().set_parent(ident, parent, channel)
+
+    # -- cells -----------------------------------------------------------------------------
+
+    def should_handle(self, stream: Any, msg: dict[str, Any], idents: Any) -> bool:
+        """Say whether a message was not taken back, and note that it has begun."""
+        with self._abort_lock:
+            begins = super().should_handle(stream, msg, idents)
+            if begins:
+                self._started_ids.append(msg["header"]["msg_id"])
+        return begins
+
+    def abort_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Take back cells that have not begun, and say at once which those are."""
+        with self._abort_lock:
+            waiting = [
+                each for each in parent["content"]["msg_ids"] if each not in self._started_ids
+            ]
+            self.aborted |= set(waiting)
+        content = {"status": "ok", "waiting": waiting}
+        self.session.send(stream, "abort_reply", content=content, parent=parent, ident=ident)
+
+    async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Run a cell; with ``metadata['sky']`` also take its inputs and give its outcome."""
+        request = self.get_parent("shell").get("metadata", {}).get("sky")
+        if request is None:
+            return await super().do_execute(*args, **kwargs)
+        cell = self.get_parent("shell")["header"]["msg_id"]
+        self._printed[cell] = 0
+        try:
+            for name, value in request.get("inputs", {}).items():
+                self.shell.user_ns[name] = self.engine_namespace.unpack(name, value)
+        except Exception as error:
+            return self._refused_reply(error, self._printed.pop(cell))
+        self.shell.execution_count = request.get("cell", self.shell.execution_count)
+        processes = _child_usage()
+        with _environment(request.get("env", {})):
+            reply = await super().do_execute(*args, **kwargs)
+        if _child_usage() != processes:
+            BoundedOutStream.wait_for_processes()
+        reply["sky"] = self._outcome(request, reply)
+        # all that the cell has printed is on its way before it is counted
+        sys.stdout.flush()
+        sys.stderr.flush()
+        reply["sky"]["printed"] = self._printed.pop(cell)
+        return reply
+
+    def _count_printed(self) -> None:
+        """Count what each cell prints, so that its notebook knows when it has it all."""
+        send = self.session.send
+
+        def counted(stream: Any, msg_or_type: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(msg_or_type, dict) and _is_muted(msg_or_type):
+                return None
+            message = send(stream, msg_or_type, *args, **kwargs)
+            if message and message["header"]["msg_type"] in RECORDED_TYPES:
+                cell = message["parent_header"].get("msg_id")
+                if cell in self._printed:
+                    self._printed[cell] += 1
+            return message
+
+        self.session.send = counted
+        self._printed: dict[str, int] = {}
+
+    def _refused_reply(self, error: Exception, printed: int) -> dict[str, Any]:
+        return {
+            "status": "error",
+            "ename": type(error).__name__,
+            "evalue": str(error),
+            "traceback": [],
+            "execution_count": self.shell.execution_count,
+            "user_expressions": {},
+            "payload": [],
+            "engine_info": self.get_engine_info(method="execute"),
+            "sky": {"refused": str(error), "printed": printed},
+        }
+
+    def _outcome(self, request: dict[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
+        result = self.shell.last_execution_result
+        if reply["status"] != "ok":
+            error = result and (result.error_before_exec or result.error_in_exec)
+            return {"error": describe_error(error) if error else None}
+        outcome: dict[str, Any] = {"outputs": {}}
+        as_data = bool(request.get("as_data"))
+        for name, keep in request.get("outputs", []):
+            outcome["outputs"][name] = self.engine_namespace.describe_output(name, keep, as_data)
+        value = result.result if result else None
+        if value is not None:
+            outcome["result"] = self.engine_namespace.describe_result(value, as_data)
+        return outcome
+
+    def sky_value(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Answer a ``sky_value`` request: move, name, list or release values and files."""
+        content = parent["content"]
+        buffers: list[memoryview] = []
+        try:
+            reply: dict[str, Any]
+            if content["op"] == "ping":
+                reply = {"ports": self._direct_ports()}
+                super()._publish_status("idle", "shell", parent)  # heard, it proves the way
+            else:
+                reply = self.engine_namespace.handle_request(
+                    content, parent.get("buffers", []), buffers
+                )
+            reply["status"] = "ok"
+        except Exception as error:
+            reply = {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
+        self.session.send(
+            stream, "sky_reply", reply, parent=parent, ident=ident, buffers=buffers or None
+        )
+
+    def _direct_ports(self) -> list[int | str]:
+        """Return the ports at which notebooks on this machine reach this engine directly.
+
+        The last one, of what it prints, is the name of a socket in the cluster's folder.
+        """
+        if not self._ports and not self.parent.curve_serverkey:
+            outputs, commands = Future(), Future()
+            thread = self.iopub_socket  # it is the thread that owns the socket of this name
+            thread.schedule(lambda: outputs.set_result(self._bind_outputs(thread.socket)))
+            control = self.control_stream
+            control.io_loop.add_callback(lambda: commands.set_result(_bind(control.socket)))
+            requests = _bind(self.shell_stream.socket)
+            self._ports = [requests, commands.result(5.0), outputs.result(5.0)]
+        return self._ports
+
+    def _bind_outputs(self, source: Any) -> int | str:
+        sockets = PrivateSockets(Path(self.cell_file.folder) / "security")
+        if not sockets.is_usable:
+            return _bind(source)
+        name = f"engine-{self.engine_id}-{uuid.uuid4().hex[:8]}"
+        source.bind(sockets.url(name))
+        sockets.close()
+        return name
+
+    # -- functions -------------------------------------------------------------------------
+
+    @property
+    def node_worker(self) -> NodeWorker:
+        """What this engine does for pools."""
+        with self._abort_lock:
+            if self._node_worker is None:
+                from ...functions.node.node_worker import NodeWorker
+
+                self._node_worker = NodeWorker(self)
+        return self._node_worker
+
+    def dispatch_control(self, msg: list[Any]) -> Any:
+        """Hand commands to the node worker; what else comes is the kernel's."""
+        idents, frames = self.session.feed_identities(msg, copy=False)
+        if b'"sky_commands"' not in frames[1].bytes:
+            return super().dispatch_control(msg)
+        try:
+            message = self.session.deserialize(frames, content=True, copy=False)
+            self.node_worker.handle_commands(idents, message)
+        except Exception:
+            self.log.error("a command could not be carried out", exc_info=True)
+        return None
+
+
+def _is_muted(message: dict[str, Any]) -> bool:
+    """Whether this is text that a function does not show on this node."""
+    muted = message["parent_header"].get("sky_mute")
+    return bool(muted) and message["content"].get("name") in muted.split()
+
+
+def _bind(source: Any) -> int:
+    return source.bind_to_random_port("tcp://127.0.0.1")
+
+
+def _child_usage() -> Any:
+    """Return what changes when a process that a cell has started ends."""
+    try:
+        import resource
+    except ImportError:  # not everywhere
+        return None
+    return resource.getrusage(resource.RUSAGE_CHILDREN)
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for the length of one cell."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _show_group(shell: Any, _kind: Any, error: BaseException, trace: Any, **_: Any) -> list[str]:
+    """Show an exception group with the cell's own lines; IPython prints it with frames of its own.
+
+    Returns
+    -------
+    list of str
+        The lines of the traceback.
+    """
+
+    def cell(match: re.Match) -> str:
+        names = shell.compile.format_code_name(match[1])
+        return f"{names[0]} {names[1]}" if names else match[0]
+
+    text = "".join(traceback.format_exception(type(error), error, trace.tb_next))
+    lines = re.sub(r'File "([^"\n]+)"', cell, text).splitlines()
+    shell._showtraceback(type(error), error, lines)
+    return lines

@@ -1,0 +1,189 @@
+"""Metrics of a node: CPU, memory and GPUs, sampled every few seconds, with a short history.
+
+A look takes a fraction of a millisecond. NVIDIA's tool takes longer: it runs beside, and is read
+when it has ended.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+PERIOD_SECONDS = 5.0
+FIRST_SECONDS = 1.0
+"""When a node is first looked at: later than its engine, which is in a hurry, has come up."""
+MAX_SAMPLES = 60
+"""Samples of a node, so that there are five minutes of them."""
+GPU_SECONDS = 30.0
+"""A tool that has not answered by then is hung, and is not asked again."""
+GPU_QUERY = (
+    "--query-gpu=name,utilization.gpu,memory.used,memory.total",
+    "--format=csv,noheader,nounits",
+)
+
+Sample = dict[str, Any]
+
+
+class NodeMetrics:
+    """What a machine says of the nodes that it is, or that share it.
+
+    Parameters
+    ----------
+    nodes
+        For each node the CPUs that its engine is held to; None for all of them.
+
+    Examples
+    --------
+    >>> metrics = NodeMetrics([None], wait=0.0)
+    >>> (sample,) = metrics.tick()
+    >>> sorted(sample)
+    ['cpu', 'gpus', 'host', 'memory', 'memory_total']
+    """
+
+    def __init__(self, nodes: Sequence[list[int] | None], wait: float = FIRST_SECONDS) -> None:
+        self.nodes = nodes
+        self._due = time.monotonic() + wait
+        self._counted = False
+        self._tool = shutil.which("nvidia-smi")
+        self._asked: subprocess.Popen[str] | None = None
+        self._since = 0.0
+        self._gpus: list[dict[str, Any]] = []
+
+    def tick(self) -> list[Sample]:
+        """Look, if it is time; call it often.
+
+        Returns
+        -------
+        list of dict
+            Of each node ``host``, ``cpu`` (per cent of its CPUs; None at the first look), and of
+            its machine ``memory`` and ``memory_total`` (GiB), and of each GPU in ``gpus`` its
+            ``name``, ``use`` (per cent), ``memory`` and ``memory_total`` (GiB).
+        """
+        now = time.monotonic()
+        if now < self._due:
+            return []
+        self._due = now + PERIOD_SECONDS
+        if self._tool:
+            self._sample_gpus(now)
+        import platform
+
+        import psutil
+
+        each = psutil.cpu_percent(percpu=True)
+        counted, self._counted = self._counted, True
+        memory = psutil.virtual_memory()
+        machine = {
+            "host": platform.node(),
+            "memory": round((memory.total - memory.available) / 2**30, 2),
+            "memory_total": round(memory.total / 2**30, 2),
+            "gpus": self._gpus,
+        }
+        # since when it was counted is not known at the first look
+        return [machine | {"cpu": _mean(each, node) if counted else None} for node in self.nodes]
+
+    def _sample_gpus(self, now: float) -> None:
+        """Read what was asked before, and ask anew."""
+        if self._asked is not None:
+            if self._asked.poll() is None:
+                if now - self._since > GPU_SECONDS:
+                    self._asked.kill()
+                    self._asked, self._tool = None, None
+                return
+            assert self._asked.stdout is not None
+            with self._asked.stdout as out:
+                self._gpus = parse_gpu_table(out.read()) if self._asked.returncode == 0 else []
+            if self._asked.returncode:  # the tool without a GPU
+                self._tool = None
+            self._asked = None
+        if not self._tool:
+            return
+        with suppress(OSError):
+            quiet = subprocess.DEVNULL
+            self._asked = subprocess.Popen(
+                [self._tool, *GPU_QUERY],
+                stdin=quiet,
+                stdout=subprocess.PIPE,
+                stderr=quiet,
+                text=True,
+            )
+            self._since = now
+
+
+def _mean(each: list[float], cpus: list[int] | None) -> float | None:
+    mine = [each[cpu] for cpu in cpus if cpu < len(each)] if cpus else each
+    return round(sum(mine) / len(mine), 1) if mine else None
+
+
+def parse_gpu_table(table: str) -> list[dict[str, Any]]:
+    """Read a table of GPUs; what the tool does not know of one is None.
+
+    Examples
+    --------
+    >>> parse_gpu_table("NVIDIA A10G, 37, 2048, 23028\\n")
+    [{'name': 'NVIDIA A10G', 'use': 37.0, 'memory': 2.0, 'memory_total': 22.49}]
+    """
+    found = []
+    for line in table.splitlines():
+        name, *cells = (cell.strip() for cell in line.rsplit(",", 3))
+        if len(cells) == 3:
+            use, used, total = map(_number, cells)
+            found.append(
+                {"name": name, "use": use, "memory": _gib(used), "memory_total": _gib(total)}
+            )
+    return found
+
+
+def _gib(mebibytes: float | None) -> float | None:
+    return None if mebibytes is None else round(mebibytes / 1024, 2)
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:  # [N/A], [Not Supported]
+        return None
+
+
+class MetricsHistory:
+    """The last samples of each node, by rank."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, deque[Sample]] = {}
+
+    def add(self, rank: int, sample: Sample) -> None:
+        """Keep one more sample of a node."""
+        self._kept.setdefault(rank, deque(maxlen=MAX_SAMPLES)).append(sample)
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return each node with its samples as columns, the oldest first."""
+        return [_columns(rank, list(kept)) for rank, kept in sorted(self._kept.items()) if kept]
+
+
+def _columns(rank: int, samples: list[Sample]) -> dict[str, Any]:
+    last = samples[-1]
+    each = []
+    for number, gpu in enumerate(last["gpus"]):
+        seen = [
+            sample["gpus"][number] if number < len(sample["gpus"]) else {} for sample in samples
+        ]
+        each.append(
+            {
+                "name": gpu["name"],
+                "use": [one.get("use") for one in seen],
+                "memory": [one.get("memory") for one in seen],
+                "memory_total": gpu["memory_total"],
+            }
+        )
+    return {
+        "rank": rank,
+        "host": last["host"],
+        "cpu": [sample["cpu"] for sample in samples],
+        "memory": [sample["memory"] for sample in samples],
+        "memory_total": last["memory_total"],
+        "gpus": each,
+    }

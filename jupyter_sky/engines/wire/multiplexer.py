@@ -1,0 +1,250 @@
+"""Resumable multiplexer: byte streams over a connection that may be cut and made again.
+
+Both ends number what they send and say what they have received. When the connection is made anew,
+each sends what the other lacks, and those who hold the streams never notice. ZeroMQ, which drops
+what is on its way when a connection breaks, so keeps its connections for as long as both ends live.
+
+Each stream has a window of its own: one that nobody reads does not hold up the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+OPEN, DATA, CREDIT, CLOSE, ACK, PING, PONG, GOODBYE = range(8)
+_NUMBERED_KINDS = (OPEN, DATA, CREDIT, CLOSE)
+_FRAME_HEADER = struct.Struct("!BII")
+_NUMBER = struct.Struct("!Q")
+HELLO = struct.Struct("!4s16sQB")
+MAGIC = b"sky1"
+
+WINDOW_BYTES = 4 * 2**20
+"""Bytes of one stream that may be on their way."""
+PIECE_BYTES = 2**16
+ACK_FRAMES = 16
+ACK_SECONDS = 0.05
+
+
+@dataclass(slots=True)
+class Stream:
+    """One end of one stream."""
+
+    writer: asyncio.StreamWriter | None = None
+    credit: int = WINDOW_BYTES
+    arrived: deque[bytes] = field(default_factory=deque)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    open_credit: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: bool = False
+
+
+class Multiplexer:
+    """One end of the streams between two processes.
+
+    Parameters
+    ----------
+    on_open
+        Called with the number and the target of a stream that the other end opens.
+    """
+
+    def __init__(self, on_open: Callable[[int, int], None] = lambda number, target: None) -> None:
+        self.on_open = on_open
+        self.streams: dict[int, Stream] = {}
+        self.received = 0
+        self.on_receive: Callable[[], None] = lambda: None
+        self.has_peer_left = False
+        """Whether the other end has said that it will not come back."""
+        self._unacked: deque[bytes] = deque()
+        self._acked = 0
+        self._acknowledged = 0
+        self._connection: asyncio.StreamWriter | None = None
+        self._ack_timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task] = set()
+
+    # -- the connection ----------------------------------------------------------------------
+
+    async def run(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, other_received: int
+    ) -> None:
+        """Carry the streams over a connection until it is cut.
+
+        Parameters
+        ----------
+        other_received
+            How many frames the other end says that it has.
+        """
+        self._forget(other_received)
+        self._connection = writer
+        for frame in self._unacked:
+            writer.write(frame)
+        try:
+            while True:
+                kind, number, size = _FRAME_HEADER.unpack(
+                    await reader.readexactly(_FRAME_HEADER.size)
+                )
+                body = await reader.readexactly(size) if size else b""
+                if self._connection is not writer:  # another has taken over
+                    return
+                self.on_receive()
+                self._handle_frame(kind, number, body)
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        finally:
+            if self._connection is writer:
+                self._connection = None
+            writer.close()
+
+    def detach(self) -> None:
+        """Leave the connection, if there is one: another takes over."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def send_ping(self) -> None:
+        """Make the other end say something."""
+        self._write(_FRAME_HEADER.pack(PING, 0, 0))
+
+    def send_goodbye(self) -> None:
+        """Say that this end will not come back."""
+        self._write(_FRAME_HEADER.pack(GOODBYE, 0, 0))
+
+    def _write(self, frame: bytes) -> None:
+        if self._connection is not None and not self._connection.is_closing():
+            self._connection.write(frame)
+
+    def _send(self, kind: int, number: int, body: bytes = b"") -> None:
+        frame = _FRAME_HEADER.pack(kind, number, len(body)) + body
+        self._unacked.append(frame)
+        self._write(frame)
+
+    def _forget(self, count: int) -> None:
+        """Forget what the other end has received."""
+        while self._acked < count and self._unacked:
+            self._unacked.popleft()
+            self._acked += 1
+
+    def _acknowledge(self) -> None:
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+            self._ack_timer = None
+        if self._acknowledged != self.received:
+            self._acknowledged = self.received
+            self._write(_FRAME_HEADER.pack(ACK, 0, _NUMBER.size) + _NUMBER.pack(self.received))
+
+    def _handle_frame(self, kind: int, number: int, body: bytes) -> None:
+        if kind in _NUMBERED_KINDS:
+            self.received += 1
+            if self.received - self._acknowledged >= ACK_FRAMES:
+                self._acknowledge()
+            elif self._ack_timer is None:
+                loop = asyncio.get_running_loop()
+                self._ack_timer = loop.call_later(ACK_SECONDS, self._acknowledge)
+        stream = self.streams.get(number)
+        if kind == ACK:
+            self._forget(_NUMBER.unpack(body)[0])
+        elif kind == PING:
+            self._write(_FRAME_HEADER.pack(PONG, 0, 0))
+        elif kind == GOODBYE:
+            self.has_peer_left = True
+        elif kind == OPEN:
+            self.on_open(number, _NUMBER.unpack(body)[0])
+        elif stream is None:
+            return
+        elif kind == DATA:
+            stream.arrived.append(body)
+            stream.wake.set()
+        elif kind == CREDIT:
+            stream.credit += _NUMBER.unpack(body)[0]
+            stream.open_credit.set()
+        elif kind == CLOSE:
+            stream.ended = True
+            stream.wake.set()
+
+    # -- the streams -------------------------------------------------------------------------
+
+    def open(
+        self, number: int, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Begin a stream here, to a target over there."""
+        self.streams[number] = Stream()
+        self._send(OPEN, number, _NUMBER.pack(target))
+        self.attach_stream(number, reader, writer)
+
+    def expect_stream(self, number: int) -> None:
+        """Keep what comes for a stream until it is joined."""
+        self.streams[number] = Stream()
+
+    def attach_stream(
+        self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Connect the end of a stream to a socket."""
+        stream = self.streams[number]
+        stream.writer = writer
+        for work in (self._read_socket(number, stream, reader), self._write_socket(number, stream)):
+            task = asyncio.get_running_loop().create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def close(self, number: int) -> None:
+        """End a stream, and say so."""
+        stream = self.streams.pop(number, None)
+        if stream is None:
+            return
+        if not stream.ended:
+            self._send(CLOSE, number)
+        stream.ended = True
+        stream.wake.set()
+        stream.open_credit.set()
+        if stream.writer is not None:
+            stream.writer.close()
+
+    def close_all(self) -> None:
+        """End every stream."""
+        for number in list(self.streams):
+            self.close(number)
+
+    async def _read_socket(self, number: int, stream: Stream, reader: asyncio.StreamReader) -> None:
+        """Send what comes out of the socket, as far as the window allows."""
+        with contextlib.suppress(OSError):
+            while not stream.ended:
+                if stream.credit <= 0:
+                    stream.open_credit.clear()
+                    await stream.open_credit.wait()
+                    continue
+                data = await reader.read(min(PIECE_BYTES, stream.credit))
+                if not data:
+                    break
+                stream.credit -= len(data)
+                self._send(DATA, number, data)
+        self.close(number)
+
+    async def _write_socket(self, number: int, stream: Stream) -> None:
+        """Put into the socket what has arrived, and make room for more."""
+        writer = stream.writer
+        assert writer is not None
+        with contextlib.suppress(OSError):
+            while True:
+                while stream.arrived:
+                    data = stream.arrived.popleft()
+                    writer.write(data)
+                    await writer.drain()
+                    if not stream.ended:
+                        self._send(CREDIT, number, _NUMBER.pack(len(data)))
+                if stream.ended:
+                    break
+                stream.wake.clear()
+                await stream.wake.wait()
+        self.close(number)
+
+
+def set_nodelay(writer: asyncio.StreamWriter) -> None:
+    """Send small messages at once."""
+    import socket
+
+    raw = writer.get_extra_info("socket")
+    if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

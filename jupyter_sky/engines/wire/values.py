@@ -1,0 +1,253 @@
+"""Values on the wire: pickled once, buffers out of band, no copy that can be avoided.
+
+A `Parcel` is a value as a sequence of memory segments: the pickle stream first, then each
+out-of-band buffer (PEP 574). Parcels are cut into chunks of a flat address range, so neither
+side ever holds a second copy, and are rebuilt into writable memory, so arrays arrive writable
+whatever their size.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import mmap
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from ...errors import SkyTransferError
+
+INLINE_BYTES = 64 * 1024
+"""Parcels up to this many bytes ride inside the cell's own messages."""
+
+CHUNK_BYTES = 2**20
+ARENA_BYTES = 2**20
+ALIGNMENT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A pickled value: the pickle stream and its out-of-band buffers.
+
+    Examples
+    --------
+    >>> Parcel.of([1, 2]).load()
+    [1, 2]
+    """
+
+    segments: tuple[memoryview, ...]
+
+    @classmethod
+    def of(cls, value: Any, name: str = "value") -> Parcel:
+        """Pickle `value` with cloudpickle.
+
+        Raises
+        ------
+        SkyTransferError
+            Naming the part of `value` that cannot be pickled, and why.
+        """
+        try:
+            return cls._pickle(value)
+        except SkyTransferError:  # it knows better, as a handle of a remote value does
+            raise
+        except Exception as error:
+            culprit = _find_unpicklable(value, name)
+            raise SkyTransferError(
+                f"{name} cannot be sent: {culprit or f'{type(value).__name__}: {error}'}",
+                hint=f"leave it out, or make it where it is needed; {name} is unchanged",
+            ) from error
+
+    @classmethod
+    def small(cls, value: Any, limit: int) -> Parcel | None:
+        """Pickle `value` if that takes no more than about `limit` bytes; None where it does not."""
+        try:
+            parcel = cls._pickle(value, _BoundedBuffer(limit))
+        except Exception:
+            return None
+        return parcel if parcel.nbytes <= limit else None
+
+    @classmethod
+    def _pickle(cls, value: Any, stream: io.BytesIO | None = None) -> Parcel:
+        stream, buffers = stream or io.BytesIO(), []
+        _pickler()(stream, protocol=5, buffer_callback=buffers.append).dump(value)
+        views = [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
+        return cls(tuple(view.cast("B") if view.nbytes else memoryview(b"") for view in views))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each segment."""
+        return [segment.nbytes for segment in self.segments]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in all."""
+        return sum(self.sizes)
+
+    def digest(self) -> str:
+        """Return a 128-bit content hash (xxh3: it guards against change, not malice)."""
+        from xxhash import xxh3_128
+
+        state = xxh3_128()
+        for segment in self.segments:
+            state.update(segment)
+        return state.hexdigest()
+
+    def views(self, start: int, stop: int) -> list[memoryview]:
+        """Return the pieces of segments that lie in the flat range [start, stop)."""
+        pieces, offset = [], 0
+        for segment in self.segments:
+            low, high = max(start - offset, 0), min(stop - offset, segment.nbytes)
+            if low < high:
+                pieces.append(segment[low:high])
+            offset += segment.nbytes
+            if offset >= stop:
+                break
+        return pieces
+
+    def fill(self, start: int, buffers: Iterable[Any]) -> int:
+        """Write consecutive `buffers` at flat offset `start`; return the bytes written."""
+        position = start
+        for buffer in buffers:
+            source = memoryview(buffer).cast("B")
+            done = 0
+            for piece in self.views(position, position + source.nbytes):
+                piece[:] = source[done : done + piece.nbytes]
+                done += piece.nbytes
+            position += done
+        return position - start
+
+    def load(self) -> Any:
+        """Rebuild the value over this parcel's own memory."""
+        return pickle.loads(self.segments[0], buffers=self.segments[1:])
+
+    def to_bytes(self) -> bytes:
+        """Join all segments (for parcels small enough to ride inline)."""
+        return b"".join(self.segments)
+
+    @classmethod
+    def empty(cls, sizes: Sequence[int]) -> Parcel:
+        """Return a writable parcel to be filled; small segments share one arena."""
+        small = sum(_aligned(size) for size in sizes if size < ARENA_BYTES)
+        arena, used, segments = memoryview(bytearray(small)), 0, []
+        for size in sizes:
+            if size < ARENA_BYTES:
+                segments.append(arena[used : used + size])
+                used += _aligned(size)
+            else:
+                segments.append(_allocate(size))
+        return cls(tuple(segments))
+
+    def inline(self) -> dict[str, Any]:
+        """Return the parcel as part of a message, for one that is small."""
+        return {"inline": base64.b64encode(self.to_bytes()).decode(), "sizes": self.sizes}
+
+    @classmethod
+    def from_inline(cls, described: Mapping[str, Any]) -> Parcel:
+        """Rebuild a parcel that was part of a message."""
+        return cls.from_bytes(described["sizes"], base64.b64decode(described["inline"]))
+
+    @classmethod
+    def from_bytes(cls, sizes: Sequence[int], data: bytes) -> Parcel:
+        """Rebuild an inline parcel."""
+        parcel = cls.empty(sizes)
+        parcel.fill(0, [data])
+        return parcel
+
+
+class _BoundedBuffer(io.BytesIO):
+    """A stream that ends a pickle which grows past a limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def write(self, data: Any) -> int:
+        """Add `data` unless it would be too much."""
+        if self.tell() + memoryview(data).nbytes > self.limit:
+            raise pickle.PicklingError("too large")
+        return super().write(data)
+
+
+def chunks(nbytes: int) -> Iterator[tuple[int, int]]:
+    """Yield the flat ranges in which a parcel of `nbytes` travels."""
+    for start in range(0, nbytes, CHUNK_BYTES):
+        yield start, min(start + CHUNK_BYTES, nbytes)
+
+
+def _allocate(size: int) -> memoryview:
+    """Return memory that is touched when it is filled, not before: a bytearray would be zeroed."""
+    try:
+        return memoryview(mmap.mmap(-1, size, **_PRIVATE))
+    except OSError as error:
+        raise MemoryError(f"no memory for {size:,} bytes") from error
+
+
+_PRIVATE: dict[str, int] = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _pickler() -> type[pickle.Pickler]:
+    import cloudpickle
+
+    class ValuePickler(cloudpickle.Pickler):
+        def reducer_override(self, obj: Any) -> Any:
+            # cloudpickle would send the contents of an open file as if it were the file.
+            if isinstance(obj, io.IOBase) and hasattr(obj, "fileno") and not obj.closed:
+                raise pickle.PicklingError("an open file stays on the machine that opened it")
+            return super().reducer_override(obj)
+
+    global _pickler
+    _pickler = lambda: ValuePickler  # noqa: E731 - made once, on first use
+    return ValuePickler
+
+
+def _find_unpicklable(
+    value: Any, path: str, depth: int = 4, seen: frozenset[int] = frozenset()
+) -> str | None:
+    """Find the innermost part of `value` that does not pickle, as ``path is a type (why)``."""
+    try:
+        Parcel._pickle(value)
+        return None
+    except Exception as error:
+        reason = str(error)
+    seen |= {id(value)}
+    if depth:
+        for label, part in _parts(value):
+            found = (
+                None
+                if id(part) in seen
+                else _find_unpicklable(part, f"{path}{label}", depth - 1, seen)
+            )
+            if found:
+                return found
+    return f"{path} is a {type(value).__name__} ({reason})"
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f"[{key!r}]", part) for key, part in list(value.items())[:1000])
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"[{index}]", part) for index, part in enumerate(value[:1000]))
+    elif isinstance(value, FunctionType):
+        yield from ((f".<{name}>", part) for name, part in _captured_values(value).items())
+    elif isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, type):
+        yield from ((f".{key}", part) for key, part in vars(value).items())
+
+
+def _captured_values(function: FunctionType) -> dict[str, Any]:
+    """Return what a function takes from around it."""
+    code, found = function.__code__, {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+    names = (name for name in code.co_names if name in function.__globals__)
+    return found | {name: function.__globals__[name] for name in names}

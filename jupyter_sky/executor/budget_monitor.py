@@ -1,0 +1,185 @@
+"""Budget monitor: enforces the day's budget in one process, also while no cell runs there.
+
+Every session has one, that of the Jupyter server too, and all of them decide by
+`jupyter_sky.ledger.budget.judge`. Cells that cost something are stopped by who watches them as soon as the
+budget is passed, and launches by who waits for them; clusters are ended by whichever guard comes
+first when the grace is over, side by side. What costs nothing goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ..config.settings import Sky
+from ..errors import SkyError
+from ..ledger import budget
+from ..ledger.budget import BudgetStatus
+from ..store.store import ClusterId, ClusterRow
+from .cluster_launch import cancel_launch
+from .deadlines import DeadlineRenewal
+
+if TYPE_CHECKING:
+    from .clusters import ClusterRegistry
+
+_log = logging.getLogger(__name__)
+
+CACHE_SECONDS = 1.0
+"""For how long a verdict is taken for the present one."""
+CHECK_SECONDS = 5.0
+"""How often it is looked at the day, at the least, while there is a budget."""
+END_SECONDS = 60.0
+"""Longest wait for clusters that end; those that take longer end meanwhile."""
+ROLLBACK_SECONDS = 120.0
+"""A launch whose process lives has this long after the grace to give its machines back itself."""
+
+
+class BudgetMonitor:
+    """Says whether something that costs may start or go on, and ends what may not.
+
+    Examples
+    --------
+    >>> session.clusters.budget_monitor.verdict().state  # doctest: +SKIP
+    'ok'
+    """
+
+    def __init__(self, clusters: ClusterRegistry) -> None:
+        self._clusters, self._store = clusters, clusters.store
+        self._verdict: BudgetStatus | None = None
+        self._found = 0.0
+        self._told: tuple[str, str] = ("", "")
+        self._deadlines = DeadlineRenewal(clusters)
+        self._ending: dict[ClusterId, threading.Thread] = {}
+        self._closed = threading.Event()
+
+    def start(self) -> None:
+        """Look at the day from time to time, in a thread of its own, until `close`."""
+        threading.Thread(target=self._monitor, name="sky-guard", daemon=True).start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+
+    # -- for those who ask -------------------------------------------------------------------
+
+    def verdict(self) -> BudgetStatus:
+        """How the day stands, as of a second ago at most."""
+        if self._verdict is None or time.monotonic() - self._found > CACHE_SECONDS:
+            self._verdict, self._found = budget.assess(self._store), time.monotonic()
+        return self._verdict
+
+    def money_left(self) -> float | None:
+        """For how many seconds the day's money lasts, if all goes on that runs; None for ever."""
+        until = budget.depletion_time(self.verdict())
+        return None if until is None else max(0.0, until - time.time())
+
+    def set_budget(self, usd: float | None, origin: str = "%config") -> None:
+        """Set the budget of this user, for all notebooks."""
+        budget.write_budget(self._store, usd, origin)
+        Sky.load().adopt_budget(usd)
+        self._verdict = None
+
+    def check_start(self, price: float | None, what: str) -> str:
+        """Let something of a price start or go on; return what its user should know.
+
+        Raises
+        ------
+        SkyBudget
+            It costs something, and the budget of the day is spent.
+        """
+        if price == 0:
+            return ""
+        if price is None:
+            blind = budget.read_budget(self._store).usd is not None
+            return "the budget of the day cannot see it: its price is not known" if blind else ""
+        verdict = self.verdict()
+        if verdict.state == "over":
+            raise budget.budget_error(verdict, what)
+        return ""
+
+    def pop_notice(self) -> list[str]:
+        """What there is to say of the budget: once when it runs short, once when it is spent."""
+        verdict = self._verdict  # no look into the store: a cell waits for this
+        if verdict is None or verdict.state not in ("warn", "over"):
+            return []
+        told, self._told = self._told, (verdict.day, verdict.state)
+        return [verdict.text] if self._told != told else []
+
+    # -- watching ----------------------------------------------------------------------------
+
+    def _monitor(self) -> None:
+        wait = CACHE_SECONDS
+        while not self._closed.wait(wait):
+            try:
+                wait = self.enforce()
+            except SkyError:
+                wait = CHECK_SECONDS  # a store that is locked for a moment
+            except Exception:
+                _log.warning("the budget could not be looked at", exc_info=True)
+                wait = CHECK_SECONDS
+
+    def enforce(self) -> float:
+        """Look once, and end what must end; return the seconds until the next look."""
+        shared = budget.read_budget(self._store).usd
+        Sky.load().adopt_budget(shared)
+        verdict = self._verdict = budget.assess(self._store)
+        self._found = time.monotonic()
+        self._deadlines.renew(verdict)
+        if shared is None:
+            return CHECK_SECONDS
+        ends = budget.shutdown_time(self._store, verdict)
+        if ends is None:
+            return min(CHECK_SECONDS, max(CACHE_SECONDS, verdict.seconds_left))
+        left = ends - time.time()
+        if left > 0:
+            return min(CHECK_SECONDS, left)
+        self.end_all(verdict)
+        return CHECK_SECONDS
+
+    def end_all(self, verdict: BudgetStatus) -> list[str]:
+        """End every cluster that costs something, those that still start too.
+
+        They end side by side, each in a thread of its own: one that cannot be ended, or takes its
+        time, keeps no other up. It is tried again at the next look.
+
+        Returns
+        -------
+        list of str
+            Names of those that have ended by now.
+        """
+        ended: list[str] = []
+        why = f"it was ended: {verdict.text}"
+        for row in self._store.live_clusters():
+            if not row.price or row.id in self._ending or self._is_still_rolling_back(row, verdict):
+                continue
+            end = threading.Thread(
+                target=self._end, args=(row, why, ended), name=f"sky-end-{row.name}", daemon=True
+            )
+            self._ending[row.id] = end
+            end.start()
+        deadline = time.monotonic() + END_SECONDS
+        for end in list(self._ending.values()):
+            end.join(max(0.0, deadline - time.monotonic()))
+        return list(ended)
+
+    def _end(self, row: ClusterRow, why: str, ended: list[str]) -> None:
+        try:
+            if row.state == "starting":
+                cancel_launch(self._clusters, row, why)
+            else:
+                self._clusters.terminate_row(row, why)
+            ended.append(row.name)
+        except SkyError as error:  # its cloud refuses, or another guard was first
+            _log.warning("%s could not be ended: %s", row.name, error)
+        except Exception:
+            _log.warning("%s could not be ended", row.name, exc_info=True)
+        finally:
+            del self._ending[row.id]
+
+    @staticmethod
+    def _is_still_rolling_back(row: ClusterRow, verdict: BudgetStatus) -> bool:
+        """Whether the process that launches a cluster has time yet to give it back itself."""
+        late = time.time() - (verdict.depleted_at or verdict.at) > ROLLBACK_SECONDS
+        return row.is_being_launched() and not late

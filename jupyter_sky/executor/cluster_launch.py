@@ -1,0 +1,307 @@
+"""Launch of a notebook's cluster: record, broker, connection, rollback."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import clouds
+from ..clouds import LaunchRequest, Machine
+from ..clouds.cloud_init import lease_duration
+from ..clouds.launch_records import installation_id
+from ..config.settings import Sky
+from ..errors import SkyClusterLost, SkyError
+from ..ledger import reservations
+from ..ledger.baseline import PendingBaseline
+from ..ledger.billing import cluster_price
+from ..offers import Offer
+from ..provisioner import Lease, Report, broker, provision, uninterruptible
+from ..remote import processes
+from ..resources import Resources, parse_duration
+from ..store.store import ClusterRow
+from .cluster import ClusterHandle
+
+if TYPE_CHECKING:
+    from .clusters import ClusterRegistry
+
+ENGINES_SECONDS = 120.0
+ABANDONED_NOTE = "its notebook was killed while it launched it"
+RENEW_SECONDS = 10.0
+"""Period at which a launch shows others that its process lives."""
+
+
+def launch_cluster(
+    known: ClusterRegistry,
+    need: Resources,
+    name: str | None,
+    idle: float | None,
+    report: Report,
+    until_up: bool = False,
+    allocation: str | None = None,
+) -> tuple[ClusterHandle, list[str]]:
+    """Launch a new cluster for a request; return it, and what the user should know.
+
+    Raises
+    ------
+    SkyStoreError
+        Another notebook is launching, or has launched, one of this name.
+    """
+    settings = Sky.load()
+    idle = idle if idle is not None else parse_duration(settings.idle, "Sky.idle")
+    cluster = name or known.name_for(need)
+
+    def launch(offer: Offer) -> ClusterHandle:
+        known.budget_monitor.check_start(offer.price, f"{cluster} was not started on {offer.place}")
+        order = LaunchRequest(
+            token=f"{cluster}-{uuid.uuid4().hex[:8]}",
+            cluster=cluster,
+            offer=offer,
+            resources=need,
+            idle=idle,
+            owner=installation_id(Path(settings.data_dir)),
+            notebook=known.notebook,
+            lease=lease_duration(),
+        )
+        return _LaunchAttempt(known, order, named=bool(name)).run(report)
+
+    placed = broker.place(need, launch, report, until_up, allocation)
+    known.started.append(cluster)
+    return placed.result, placed.notes
+
+
+class _LaunchAttempt:
+    """One attempt at one place: what is noted of it, and the machines that may be up."""
+
+    def __init__(self, known: ClusterRegistry, order: LaunchRequest, named: bool) -> None:
+        self.known, self.order = known, order
+        self.row = _new_row(known, order, named)
+        self.machines: list[Machine] = []
+        self._baseline = PendingBaseline(order.resources, order.offer)
+
+    def run(self, report: Report) -> ClusterHandle:
+        """Go all the way, or leave nothing behind."""
+        # before the launch: whatever happens to this process, it is known what to look for
+        self.row = reservations.reserve(self.known.store, self.row)
+        renewed = time.monotonic()
+
+        def waiting(stage: str, detail: str) -> None:
+            nonlocal renewed
+            report(stage, detail)
+            self.known.budget_monitor.check_start(
+                self.row.price, f"{self.row.name} was given back as it started"
+            )
+            if time.monotonic() - renewed > RENEW_SECONDS:
+                renewed = time.monotonic()
+                if not self.known.store.renew_launch(self.row.id, time.time()):
+                    raise self._was_abandoned()
+
+        try:
+            lease = provision(self.order, waiting, self._open_account)
+        except BaseException:
+            uninterruptible(self._close_account)
+            raise
+        try:
+            return self._connect(lease, waiting)
+        except BaseException:
+            uninterruptible(self._roll_back)
+            raise
+
+    def _close_account(self) -> None:
+        """Close the account: its machines are gone, also such as were found only afterwards."""
+        if not self.machines and self.row.cloud in clouds.PROVIDERS:
+            found = clouds.cloud_provider(self.row.cloud).recorded_machines(self.order.token)
+            if found:
+                self._billed_row(found)
+        self._list_ended()
+
+    def _open_account(self, machines: list[Machine]) -> None:
+        """Open the account: from now on it costs."""
+        if not self._billed_row(machines):
+            raise self._was_abandoned()
+
+    def _billed_row(self, machines: list[Machine]) -> bool:
+        self.machines = machines
+        self.row = replace(self.row, machines=[asdict(machine) for machine in machines])
+        return self.known.store.record_launch(self.row, _billing_start(machines))
+
+    def _connect(self, lease: Lease, report: Report) -> ClusterHandle:
+        connection = {**self.row.connection, **self._baseline(), "file": str(lease.connection)}
+        del connection["launcher"]
+        self._save_row(state="up", connection=connection)
+        live = self.known.connect(self.row)
+        self.known.connected[self.row.name] = live
+
+        def alive() -> None:
+            report("booting", "")
+            live.check_alive()
+
+        live.connection.wait_ranks(range(self.row.nodes), ENGINES_SECONDS, alive)
+        live.send_heartbeat()  # from now on it knows when the day's money is spent
+        return live
+
+    def _roll_back(self) -> None:
+        try:
+            clouds.get(self.row.cloud).terminate([machine.id for machine in self.machines])
+        finally:
+            self._list_ended()
+
+    def _list_ended(self) -> None:
+        if self._may_be_up():
+            # its cloud does not answer: billed on, and ended by whoever asks it next
+            kept = {
+                name: value for name, value in self.row.connection.items() if name != "launcher"
+            }
+            self.row = replace(self.row, state="starting", connection=kept)
+            self.known.store.save_cluster(self.row)
+        elif self.machines:
+            if not self.known.record_end(self.row, None):  # closed by another process: they ran on
+                begun, now = _billing_start(self.machines), time.time()
+                self.known.store.add_late_interval(self.row.id, self.row.price, begun, now)
+        else:
+            self.known.store.delete_cluster(self.row.id)
+
+    def _may_be_up(self) -> bool:
+        """Whether a machine of this launch has not ended, as far as its cloud says."""
+        ids = [machine.id for machine in self.machines]
+        try:
+            found = clouds.get(self.row.cloud).describe(ids) if ids else []
+        except SkyError:
+            return True
+        return any(machine.state != "ended" for machine in found)
+
+    def _save_row(self, **values: object) -> None:
+        self.row = replace(self.row, **values)
+        if not self.known.store.save_cluster(self.row):
+            raise self._was_abandoned()
+
+    def _was_abandoned(self) -> SkyClusterLost:
+        """Another process took this launch for abandoned, as after a long sleep of this machine."""
+        return SkyClusterLost(
+            f"the launch of {self.row.name} was ended by another process while this one was silent",
+            hint="run the cell again",
+        )
+
+
+def _billing_start(machines: Iterable[Machine]) -> float:
+    """Return the time from which on machines that have come up are billed."""
+    return min([time.time(), *(machine.started for machine in machines if machine.started)])
+
+
+def _new_row(known: ClusterRegistry, order: LaunchRequest, named: bool) -> ClusterRow:
+    """What the store knows of a cluster before it is launched."""
+    offer, nodes, now = order.offer, order.resources.nodes, time.time()
+    disk = order.resources.disk
+    return ClusterRow(
+        name=order.cluster,
+        state="starting",
+        cloud=offer.cloud,
+        region=offer.region,
+        instance_type=offer.instance_type,
+        spot=offer.spot,
+        price=cluster_price(offer.price, offer.cloud, nodes, disk.value if disk else 0.0),
+        nodes=nodes,
+        resources=order.resources.command_line(),
+        offer=asdict(offer),
+        machines=[],
+        connection={"named": named, "token": order.token, "launcher": processes.identity()},
+        notebook=known.notebook,
+        created=now,
+        idle=order.idle,
+        price_source=offer.source,
+        price_date=offer.date,
+        renewed=now,
+    )
+
+
+def describe_launcher(row: ClusterRow) -> str:
+    """Return in words who launches a cluster.
+
+    Examples
+    --------
+    >>> launcher(row)  # doctest: +SKIP
+    'train.ipynb (process 4711 on laptop)'
+    """
+    known = row.connection.get("launcher") or {}
+    return (
+        f"{row.notebook} (process {known.get('pid', '?')} on {known.get('host', 'this machine')})"
+    )
+
+
+def await_other_launch(known: ClusterRegistry, name: str, report: Report) -> None:
+    """Wait while another notebook launches a cluster of a name; forget one that was abandoned."""
+    while True:
+        row = next((row for row in known.store.starting_clusters() if row.name == name), None)
+        if row is None:
+            return
+        if not row.is_being_launched():
+            end_abandoned_launch(known, row)
+            return
+        report("placing", f"{name} is being launched by {describe_launcher(row)}")
+        time.sleep(0.1)
+
+
+def end_abandoned_launch(known: ClusterRegistry, row: ClusterRow) -> list[Machine]:
+    """End what a process that was killed has launched; return the machines that were up.
+
+    What has ended by itself before anybody looked is billed all the same.
+
+    Raises
+    ------
+    SkyError
+        The cloud cannot be asked now; the row stays.
+    """
+    cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
+    orphans = [machine for machine in cloud.list_mine() if machine.token == token]
+    rented = clouds.cloud_provider(row.cloud) if row.cloud in clouds.PROVIDERS else None
+    made = orphans
+    if not orphans and not row.machines and rented is not None:
+        made = rented.find_launched(token)
+    if made and not row.machines:  # it was killed before it could open their account
+        row = replace(row, machines=[asdict(machine) for machine in made])
+        known.store.record_launch(row, min(m.started or row.created for m in made))
+    gone = _ended_machine(row) if row.machines and not orphans else None
+    cloud.terminate([machine.id for machine in orphans])
+    if row.machines:
+        known.record_end(row, gone, "" if gone is None else ABANDONED_NOTE)
+    elif rented is not None and (span := rented.unobserved_interval(token, time.time())):
+        known.store.record_launch(row, span[0])
+        known.store.end_cluster(row.id, "lost", span[1], ABANDONED_NOTE, bounded=True)
+    else:
+        known.store.delete_cluster(row.id)
+    return orphans
+
+
+def _ended_machine(row: ClusterRow) -> Machine:
+    """Return a machine of a cluster none of which is up; with its end where that is known."""
+    machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+    ended = [machine for machine in machines if machine.state == "ended"]
+    unknown = replace(Machine(**row.machines[0]), state="ended", ended=None)
+    return max(ended, key=lambda machine: machine.ended or 0.0, default=unknown)
+
+
+def cancel_launch(known: ClusterRegistry, row: ClusterRow, why: str) -> None:
+    """End a launch against the will of its process, or without it.
+
+    The row is ended first, so that what its process notes from then on takes no effect and makes
+    it give back what comes up later.
+
+    Raises
+    ------
+    SkyError
+        The cloud cannot be asked now; a row with machines stays.
+    """
+    cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
+    if not row.machines:
+        known.record_end(row, None, why)
+    orphans = {machine.id: machine for machine in cloud.list_mine() if machine.token == token}
+    cloud.terminate(list({*orphans, *(machine["id"] for machine in row.machines)}))
+    if row.machines:
+        known.record_end(row, None, why)
+    elif orphans:
+        known.store.add_late_interval(
+            row.id, row.price, _billing_start(orphans.values()), time.time()
+        )

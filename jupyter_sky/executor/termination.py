@@ -1,0 +1,174 @@
+"""Ends of several clusters: which are meant, whose they are, and what became of each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .. import clouds
+from ..concurrency import run_parallel
+from ..engines.controller.activity import notebook_name
+from ..errors import SkyError, SkyNotEnded
+from ..ledger.ledger import format_rate
+from .cluster_launch import describe_launcher, end_abandoned_launch
+
+if TYPE_CHECKING:
+    from ..clouds import Machine
+    from ..store.store import ClusterRow
+    from .session import Session
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EndCandidate:
+    """A cluster that may be ended, and who would lose it.
+
+    Attributes
+    ----------
+    place
+        Where it is, in words.
+    is_own
+        Whether this notebook started it.
+    users
+        What other notebooks and logins do on it now, in words.
+    """
+
+    row: ClusterRow
+    place: str
+    is_own: bool
+    users: tuple[str, ...]
+
+    @property
+    def affects_others(self) -> bool:
+        """Whether somebody else started or uses it."""
+        return bool(self.users) or not self.is_own
+
+    def __str__(self) -> str:
+        started = f"started by {notebook_name(self.row.notebook)}"
+        used = f"used by {', '.join(self.users)}" if self.users else "nobody uses it"
+        return f"{self.row.name} ({self.place}, {format_rate(self.row.price)}): {started}, {used}"
+
+
+@dataclass(frozen=True, slots=True)
+class EndResult:
+    """The outcome of ending several clusters, each by its name.
+
+    Attributes
+    ----------
+    ended
+        Names and where those clusters were.
+    spared
+        Names and why those clusters were not to be ended.
+    failed
+        Names and why those clusters could not be ended.
+    """
+
+    ended: tuple[tuple[str, str], ...] = ()
+    spared: tuple[tuple[str, str], ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+
+    def raise_for_failures(self) -> None:
+        """Raise SkyNotEnded, which names them, when clusters could not be ended."""
+        if self.failed:
+            reasons = "; ".join(f"{name}: {why}" for name, why in self.failed)
+            names = ", ".join(f"%sky down {name}" for name, _ in self.failed[:3])
+            raise SkyNotEnded(
+                f"could not be ended and may go on costing money: {reasons}",
+                hint=f"try again: {names}; or end them in their cloud's console",
+            )
+
+
+def list_candidates(session: Session) -> list[EndCandidate]:
+    """Return every cluster that is up or being launched, by what is remembered."""
+    return run_parallel(
+        [partial(_make_candidate, session, row) for row in session.store.live_clusters()]
+    )
+
+
+def _make_candidate(session: Session, row: ClusterRow) -> EndCandidate:
+    users = [
+        f"{run.name or f'cell {run.cell}'} of {notebook_name(run.notebook)}"
+        for run in session.store.runs(cluster=row.name, status="running", limit=None)
+        if run.started >= row.created and run.notebook != session.notebook
+    ]
+    here = f" of {notebook_name(session.notebook)}"
+    use = session.read_activity(row) if row.state == "up" else None
+    for user in use["users"] if use else ():  # calls and logins stand in no store
+        if user not in users and not user.endswith(here):
+            users.append(user)
+    if row.state == "starting" and row.is_being_launched():
+        users.append(f"its launch by {describe_launcher(row)}")
+    is_own = row.notebook == session.notebook
+    return EndCandidate(row, session.describe_place(row), is_own, tuple(users))
+
+
+def end_clusters(session: Session, chosen: list[EndCandidate], orphans: bool) -> EndResult:
+    """End clusters side by side; what befalls one keeps none of the others up.
+
+    Parameters
+    ----------
+    orphans
+        End machines that no remembered cluster has, too.
+    """
+    spared = []
+    jobs: list[tuple[str, Callable[[], str]]] = []
+    for one in chosen:
+        if one.row.state == "starting" and one.row.is_being_launched():
+            why = f"it is being launched by {describe_launcher(one.row)}; interrupt that cell"
+            spared.append((one.row.name, why))
+        else:
+            jobs.append((one.row.name, partial(_end_cluster, session, one)))
+    ended, failed = _run_jobs(jobs)
+    if orphans:
+        more = _run_jobs(_orphan_jobs(session))
+        ended, failed = ended + more[0], failed + more[1]
+    return EndResult(tuple(ended), tuple(spared), tuple(failed))
+
+
+def _end_cluster(session: Session, one: EndCandidate) -> str:
+    """End a cluster; return where it was, or nothing when it had ended before."""
+    known, row = session.clusters, one.row
+    if row.state == "starting":
+        return one.place if end_abandoned_launch(known, row) or row.machines else ""
+    return one.place if known.terminate_unless_ended(row) else ""
+
+
+def _orphan_jobs(session: Session) -> list[tuple[str, Callable[[], str]]]:
+    jobs: list[tuple[str, Callable[[], str]]] = []
+    for name, machines in session.clusters.find_orphans().items():
+        for cloud in sorted({machine.cloud for machine in machines}):
+            of_cloud = [machine for machine in machines if machine.cloud == cloud]
+            jobs.append((name, partial(_end_orphans, cloud, of_cloud)))
+    return jobs
+
+
+def _end_orphans(cloud: str, machines: list[Machine]) -> str:
+    clouds.get(cloud).terminate([machine.id for machine in machines])
+    return f"{cloud}, not in the store"
+
+
+_Named = list[tuple[str, str]]
+
+
+def _run_jobs(jobs: list[tuple[str, Callable[[], str]]]) -> tuple[_Named, _Named]:
+    """Do jobs at the same time; return what they said, and why the others failed, by name."""
+
+    def attempt(name: str, job: Callable[[], str]) -> tuple[bool, str]:
+        try:
+            return True, job()
+        except SkyError as error:
+            return False, error.message
+        except Exception as error:
+            _log.warning("cluster %s could not be ended", name, exc_info=True)
+            return False, f"{type(error).__name__}: {error}"
+
+    said = run_parallel([partial(attempt, name, job) for name, job in jobs])
+    done = [(name, text) for (name, _), (worked, text) in zip(jobs, said, strict=True) if worked]
+    failed = [
+        (name, why) for (name, _), (worked, why) in zip(jobs, said, strict=True) if not worked
+    ]
+    return [(name, place) for name, place in done if place], failed

@@ -1,0 +1,396 @@
+"""What a form's fields would get: offers that match, where it would run, or what stands in the way.
+
+From memory alone, in some tens of milliseconds: it is asked while somebody types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from .. import clouds
+from ..catalog import Catalog, Selection
+from ..config.settings import Sky
+from ..errors import SkyError, SkyUsageError
+from ..executor.request import CellOptions, apply_settings
+from ..geography import ON_PREMISES
+from ..ledger.billing import billed_seconds
+from ..ledger.ledger import cost, format_rate, format_usd
+from ..magics.options import parse_cell_line
+from ..offers import Offer
+from ..optimizer.candidates import RequestChange, suggest_changes
+from ..quantities import format_duration
+from ..resources import Resources
+from .cell_line import Fields, Value, check
+from .completion import CompletionContext
+
+MAX_OFFERS = 3
+"""So many offers are shown."""
+
+_MAX_ALIKE = 20  # offers that a line may stand for: the same machine in many zones
+
+
+@dataclass(frozen=True, slots=True)
+class OfferMatch:
+    """An offer that matches, as a line.
+
+    Attributes
+    ----------
+    cloud, region, machine, gpu : str
+        Where and what; `machine` in the cloud's own words.
+    vcpus, memory : float
+        Of one node; memory in GiB, 0 when not known.
+    spot : bool
+        Whether the cloud may take it back.
+    price : float or None
+        USD/h for all nodes; None when unknown.
+    estimate : float or None
+        USD for the time given, as its cloud would bill it.
+    source, date : str
+        Where the price was read, and of when it is.
+    note : str
+        What to know before the price is believed.
+    more : int
+        Other regions of the cloud that sell the same at the same price.
+    """
+
+    cloud: str
+    region: str
+    machine: str
+    gpu: str
+    vcpus: float
+    memory: float
+    spot: bool
+    price: float | None
+    estimate: float | None
+    source: str
+    date: str
+    note: str = ""
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSuggestion:
+    """A way out of a request that nothing meets: the fields to change, and to what.
+
+    Attributes
+    ----------
+    keys : tuple of str
+        The fields that stand in the way.
+    words : str
+        What there is instead.
+    values : dict
+        What would do instead, by key; False where only leaving it out would.
+    """
+
+    keys: tuple[str, ...]
+    words: str
+    values: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class MatchResult:
+    """What the fields would get.
+
+    Attributes
+    ----------
+    line : str
+        The options as they are written after ``%%sky``.
+    errors : dict
+        Message and hint by key of what is not understood; nothing else is answered then.
+    count : int
+        Offers that match.
+    places : tuple of Place
+        The cheapest of them.
+    spot : Place or None
+        The cheapest spot machine, where the market is left open: it would not be taken unasked.
+    seconds : float or None
+        Time that `estimate` of each place is for.
+    seconds_to_limit : float or None
+        Seconds until the cell would reach what it may cost, at the cheapest place.
+    suggestions : tuple of RequestSuggestion
+        When nothing matches: ways out, the nearest first.
+    notes : tuple of str
+        What else to know.
+    """
+
+    line: str
+    errors: Mapping[str, tuple[str, str]]
+    count: int = 0
+    places: tuple[OfferMatch, ...] = ()
+    spot: OfferMatch | None = None
+    seconds: float | None = None
+    seconds_to_limit: float | None = None
+    suggestions: tuple[RequestSuggestion, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def match(
+    fields: Fields,
+    aliases: Mapping[str, str] | None = None,
+    seconds: float | None = None,
+    catalog: Catalog | None = None,
+) -> MatchResult:
+    """Offers that match, or which field to loosen.
+
+    Parameters
+    ----------
+    fields : Fields
+        What the form says.
+    aliases : mapping, optional
+        Options by their short names; those of the settings unless given.
+    seconds : float, optional
+        How long the cell is expected to take; its time limit unless given.
+    catalog : Catalog, optional
+        Where offers are looked up; the loaded one unless given.
+
+    Examples
+    --------
+    >>> match(Fields({"gpus": "V100:7"})).loosen[0].values  # doctest: +SKIP
+    {'gpus': 'V100:8'}
+    """
+    from ..catalog import load
+
+    aliases = Sky.load().aliases if aliases is None else aliases
+    errors = check(fields, aliases)
+    unknown = errors.pop("alias", None) if fields.alias not in aliases else None
+    if errors:
+        return MatchResult(fields.line(), errors)
+    known = replace(fields, alias="") if unknown else fields
+    options = parse_cell_line(known.line(), aliases)
+    try:
+        answer = _match_request(options, seconds, catalog or load())
+    except SkyUsageError as error:
+        return MatchResult(fields.line(), {_find_field(error): (error.message, error.hint or "")})
+    notes = (unknown[0], *answer.notes) if unknown else answer.notes
+    return replace(answer, line=fields.line(), notes=notes)
+
+
+def _match_request(options: CellOptions, seconds: float | None, catalog: Catalog) -> MatchResult:
+    """The answer to what has been understood, without the line that says it."""
+    asked, notes = _with_settings(options)
+    # as a launch has it: the variables of a cell are not risked unasked
+    need = replace(asked, spot=bool(asked.spot))
+    own, sold = _find_offers(catalog, need)
+    seconds = options.timeout if seconds is None else seconds
+    spot = None
+    if asked.spot is None:
+        risky = catalog.filter(replace(need, spot=True)).offers(1)
+        spot = next(_make_matches(risky, need.nodes, seconds, 1), None)
+    notes += catalog.problems
+    if not own and not len(sold):
+        loosen = tuple(_make_suggestions(catalog, need, spot))
+        return MatchResult("", {}, suggestions=loosen, notes=tuple(notes))
+    places = tuple(
+        _make_matches(
+            [*own, *sold.offers(MAX_OFFERS * _MAX_ALIKE)], need.nodes, seconds, MAX_OFFERS
+        )
+    )
+    return MatchResult(
+        line="",
+        errors={},
+        count=len(own) + len(sold),
+        places=places,
+        spot=spot,
+        seconds=seconds,
+        seconds_to_limit=_find_seconds_to_limit(options.max_cost, places[0].price),
+        notes=tuple(notes),
+    )
+
+
+def placement_text(
+    fields: Fields, aliases: Mapping[str, str] | None = None, known: CompletionContext | None = None
+) -> str:
+    """Say where the cell would run now, and why there.
+
+    A cluster that is up and has what is asked for is taken before anything new. Else it asks the
+    optimizer, as a launch does, and takes longer than `match`.
+
+    Parameters
+    ----------
+    known : Known, optional
+        The clusters that are up, and the notebook that asks.
+
+    Examples
+    --------
+    >>> whereabouts(Fields({"cloud": "local"}))
+    'would run here: this machine has what it asks for, and costs nothing'
+    """
+    from ..provisioner.placement import decide_placement
+
+    aliases = Sky.load().aliases if aliases is None else aliases
+    if check(fields, aliases):
+        return ""
+    options = parse_cell_line(fields.line(), aliases)
+    need, _ = _with_settings(options)
+    if known and (
+        words := _running_cluster_text(need, options.cluster or Sky.load().cluster, known)
+    ):
+        return words
+    try:
+        found = decide_placement(need)
+    except SkyError as error:
+        return _no_placement_text(need, error)
+    offer, price = found.offer, format_rate(found.price)
+    if offer.cloud == "local":
+        return "would run here: this machine has what it asks for, and costs nothing"
+    if offer.cloud in ON_PREMISES:
+        return f"would run on a machine of yours: {offer.place}, {price}"
+    why = "the best of the clouds that you have an account with"
+    return f"would run on {offer.place}, {price}: {why}"
+
+
+def _running_cluster_text(need: Resources, name: str, known: CompletionContext) -> str:
+    """Whether a cluster takes the cell, as `executor.clusters.ClusterRegistry.obtain` has it."""
+    from ..executor.clusters import missing_labels
+
+    for row in reversed(known.up):
+        mine = row.notebook == known.notebook and not row.connection.get("named")
+        if not (row.name == name if name else mine):
+            continue
+        missing = missing_labels(need, row)
+        if not missing:
+            price = "free" if row.price == 0 else format_rate(row.price)
+            return (
+                f"would run on cluster {row.name}, which is up: {Offer(**row.offer).place}, {price}"
+            )
+        if name:
+            return f"cannot run on cluster {name}, which is up without {' and '.join(missing)}"
+    return ""
+
+
+def _no_placement_text(need: Resources, error: SkyError) -> str:
+    from ..provisioner import placement
+
+    if why := clouds.permanent_obstacle(need):
+        return f"cannot run yet: {why}"
+    if placement.usable_providers(need):
+        return f"cannot run now: {error.message.splitlines()[0]}"
+    own = set(need.clouds or ON_PREMISES) & set(ON_PREMISES)
+    why = ["this machine has less than that"] if own else []
+    if not need.clouds or set(need.clouds) - set(ON_PREMISES):
+        account = f"account of {' or '.join(need.clouds)}" if need.clouds else "account of a cloud"
+        why.append(f"no {account} is set up here (see %sky check)")
+    return f"cannot run yet: {', and '.join(why)}"
+
+
+# -- what matches ------------------------------------------------------------------------------
+
+
+def _with_settings(options: CellOptions) -> tuple[Resources, list[str]]:
+    """The request with the limits of the settings, and which of them count."""
+    asked, notes = options.resources, []
+    need = apply_settings(asked, Sky.load())
+    if need.clouds != asked.clouds:
+        notes.append(f"by your settings only {' or '.join(need.clouds)}")
+    if need.max_hourly_cost != asked.max_hourly_cost:
+        notes.append(f"by your settings at most {format_rate(need.max_hourly_cost)}")
+    return need, notes
+
+
+def _find_offers(catalog: Catalog, need: Resources) -> tuple[list[Offer], Selection]:
+    """Offers of machines of one's own, and such as the catalog lists."""
+    from ..provisioner import placement
+
+    own, _ = placement.on_premises_candidates(need)
+    if not own:
+        _check_names(catalog, need, placement.on_premises_offers(need))
+    return own, catalog.filter(need)
+
+
+def _check_names(catalog: Catalog, need: Resources, own: Iterable[Offer]) -> None:
+    """Raise SkyUsageError for a name that neither the catalog nor a machine of one's own bears."""
+    for key in ("region", "zone", "instance_type"):
+        if getattr(need, key) in {getattr(offer, key) for offer in own}:
+            need = replace(need, **{key: None})
+    catalog.check(need)
+
+
+def _find_field(error: SkyUsageError) -> str:
+    """The field whose name nothing bears."""
+    flags = {"region": "--region ", "zone": "--zone ", "instance_type": "--instance-type "}
+    return next(key for key, flag in flags.items() if error.message.startswith(flag))
+
+
+def _make_matches(
+    offers: Sequence[Offer], nodes: int, seconds: float | None, limit: int
+) -> Iterator[OfferMatch]:
+    """The first offers; those that only differ in zone and region are one place."""
+    alike: dict[tuple, list[Offer]] = {}
+    for offer in offers:
+        key = (offer.cloud, offer.instance_type, offer.spot, offer.price)
+        alike.setdefault(key, []).append(offer)
+    for same in islice(alike.values(), limit):
+        yield _make_match(same[0], len({offer.region for offer in same}) - 1, nodes, seconds)
+
+
+def _make_match(offer: Offer, more: int, nodes: int, seconds: float | None) -> OfferMatch:
+    price = None if offer.price is None else offer.price * nodes
+    billed = None if seconds is None else billed_seconds(offer.cloud, seconds)
+    notes = [offer.note] if offer.note else []
+    if why := clouds.launch_obstacle(offer):
+        notes.append(why)
+    return OfferMatch(
+        offer.cloud,
+        offer.region,
+        offer.instance_type,
+        f"{offer.gpu}:{offer.gpu_count:g}" if offer.gpu else "",
+        offer.vcpus,
+        offer.memory,
+        offer.spot,
+        price,
+        None if billed is None else cost(price, billed),
+        offer.source,
+        offer.date,
+        "; ".join(notes),
+        more,
+    )
+
+
+def _find_seconds_to_limit(limit: float | None, price: float | None) -> float | None:
+    return limit / price * 3600 if limit is not None and price else None
+
+
+# -- what stands in the way --------------------------------------------------------------------
+
+
+def _make_suggestions(
+    catalog: Catalog, need: Resources, spot: OfferMatch | None
+) -> Iterator[RequestSuggestion]:
+    from ..catalog.nearest_offers import find_nearest
+    from ..provisioner import placement
+
+    if spot is not None:
+        words = f"{spot.cloud} {spot.region} {spot.machine} is to be had as a spot machine only"
+        yield RequestSuggestion(("spot",), f"{words}, at {format_rate(spot.price)}", {"spot": True})
+    for way in suggest_changes(
+        need, [*placement.on_premises_offers(need), *find_nearest(catalog, need)]
+    ):
+        yield RequestSuggestion(way.labels, way.found, _suggested_values(way))
+
+
+def _suggested_values(way: RequestChange) -> dict[str, Value]:
+    """What the fields would have to say: another value, the other market, or nothing."""
+    values: dict[str, Value] = {}
+    for key in way.labels:
+        values[key] = way.change.get(key, False)
+    for market in ("spot", "on_demand"):
+        if market in way.change:
+            values[market] = True
+    return values
+
+
+def summary(answer: MatchResult) -> str:
+    """The answer in one line of plain text, as a saved notebook shows it."""
+    if answer.errors:
+        return "; ".join(message for message, _ in answer.errors.values())
+    if answer.suggestions:
+        return f"nothing matches: {answer.suggestions[0].words}"
+    first = answer.places[0]
+    words = [first.cloud, first.region, first.machine, "spot" if first.spot else ""]
+    where = " ".join(word for word in words if word)
+    text = f"{answer.count:,} offers match, the cheapest {format_rate(first.price)} ({where})"
+    if first.estimate is not None and answer.seconds:
+        text += f"; est. {format_usd(first.estimate)} for {format_duration(answer.seconds)}"
+    return text

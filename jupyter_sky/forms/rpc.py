@@ -1,0 +1,120 @@
+"""What a view of the form asks, answered as JSON: by a kernel or by the Jupyter server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ..config.settings import Sky
+from ..errors import SkyUsageError
+from ..quantities import parse_duration
+from .cell_line import Fields, read, write
+from .completion import CompletionContext, complete
+from .fields import schema
+from .matching import match, placement_text, summary
+
+Json = dict[str, Any]
+
+
+def make_handlers(
+    known: Callable[[Json], CompletionContext] = lambda _: CompletionContext(),
+) -> Mapping[str, Callable[[Json], Json]]:
+    """The functions that answer, by the name of the question.
+
+    Parameters
+    ----------
+    known : callable
+        Gives what can be told here of clusters and variables, to who asks what it is given.
+
+    Examples
+    --------
+    >>> answers()["read"]({"source": "%%sky --spot"})["fields"]["values"]
+    {'spot': True}
+    """
+
+    def completed(asked: Json) -> Json:
+        fields = _fields(asked.get("fields"))
+        found = complete(_text(asked, "key"), _text(asked, "text"), fields, known(asked))
+        return {"choices": [asdict(choice) for choice in found]}
+
+    def placed(asked: Json) -> Json:
+        return {"words": placement_text(_fields(asked.get("fields")), known=known(asked))}
+
+    return {
+        "schema": _schema,
+        "read": _read,
+        "write": _write,
+        "match": _match,
+        "place": placed,
+        "complete": completed,
+    }
+
+
+def _schema(asked: Json) -> Json:
+    return {"fields": [asdict(field) for field in schema()], "aliases": dict(Sky.load().aliases)}
+
+
+def _read(asked: Json) -> Json:
+    return _reading(_text(asked, "source"))
+
+
+def _reading(source: str) -> Json:
+    found = read(source, Sky.load().aliases)
+    return {
+        "fields": {"values": dict(found.fields.values), "alias": found.fields.alias},
+        "line": found.line,
+        "errors": _errors(found.errors),
+        "alias": dict(found.alias),
+        "reads": list(found.reads),
+        "makes": list(found.makes),
+    }
+
+
+def _write(asked: Json) -> Json:
+    fields = asked.get("fields")
+    source = write(_text(asked, "source"), None if fields is None else _fields(fields))
+    return {"source": source, "line": read(source).line}
+
+
+def _match(asked: Json) -> Json:
+    fields, time = _fields(asked.get("fields")), _text(asked, "time").strip()
+    seconds, late = None, {}
+    try:
+        seconds = parse_duration(time, "time") if time else None
+    except SkyUsageError as error:
+        late = {"time": (error.message, error.hint or "")}
+    found = match(fields, seconds=seconds)
+    return {
+        **asdict(found),
+        "errors": _errors({**found.errors, **late}),
+        "line": read(write(_text(asked, "source"), fields)).line,
+        "summary": summary(found),
+    }
+
+
+def _errors(errors: Mapping[str, tuple[str, str]]) -> Json:
+    return {key: {"message": message, "hint": hint} for key, (message, hint) in errors.items()}
+
+
+def _text(asked: Json, key: str) -> str:
+    text = asked.get(key, "")
+    if not isinstance(text, str):
+        raise SkyUsageError(f"{key}: {text!r} is not a text")
+    return text
+
+
+def _fields(given: Any) -> Fields:
+    """Fields of JSON, which anybody may send."""
+    values = given.get("values", {}) if isinstance(given, dict) else None
+    alias = given.get("alias", "") if isinstance(given, dict) else None
+    if given is None:
+        return Fields()
+    if not isinstance(values, dict) or not isinstance(alias, str):
+        raise SkyUsageError(
+            "fields: not understood", hint='{"values": {"cpus": "4+"}, "alias": ""}'
+        )
+    for key, value in values.items():
+        if not isinstance(value, str | bool) or "\n" in str(value) or "\n" in alias:
+            raise SkyUsageError(f"{key}: {value!r} is neither a line of text nor true")
+    return Fields(values, alias)

@@ -1,0 +1,156 @@
+"""Autoscaler of pools: nodes that join later, and come and go with the work.
+
+Nodes that join are a cluster of their own, beside the first; that one, with the controller, stays.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import SkyCancelled, SkyError
+from ..provisioner.broker import LOST_STAGE
+from .specs import Nodes, Options
+
+if TYPE_CHECKING:
+    from ..executor.cluster import ClusterHandle
+    from .compute import ClusterLauncher
+    from .pool import Pool
+
+TICK_SECONDS = 0.25
+RETRY_SECONDS = 30.0
+"""How long after nodes could not be had they are asked for again."""
+JOIN_SECONDS = 30.0
+
+
+def nodes_to_add(nodes: int, slots: int, waiting: int, most: int) -> int:
+    """Return how many more nodes a pool should have, for calls that have waited too long.
+
+    Examples
+    --------
+    >>> nodes_to_add(nodes=2, slots=1, waiting=3, most=8), nodes_to_add(2, 1, 30, 8), nodes_to_add(2, 4, 3, 8)
+    (3, 6, 1)
+    """
+    return max(0, min(most - nodes, math.ceil(waiting / slots)))
+
+
+class Autoscaler:
+    """Looks after the number of nodes of a pool.
+
+    Parameters
+    ----------
+    welcome
+        Makes nodes ready, before calls go there.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        nodes: Nodes,
+        launcher: ClusterLauncher,
+        options: Options,
+        prepare: Callable[[Pool, Sequence[int]], None],
+    ) -> None:
+        self.pool, self.nodes, self.start = pool, nodes, launcher
+        self.options, self.welcome = options, prepare
+        self.last_error: SkyError | None = None
+        """Why the last nodes could not be had."""
+        self._joined: list[ClusterHandle] = []
+        self._idle_since: dict[str, float] = {}
+        self._busy_since: float | None = None
+        self._retry_at = 0.0
+        self._failed_attempts = 0
+        self._stopped = threading.Event()
+        self._serial = 1
+        self._thread = threading.Thread(target=self._run, name="sky-autoscaler", daemon=True)
+
+    def begin(self) -> None:
+        """Begin, in a thread of its own, until the pool ends."""
+        self.pool.defer(self._stop)
+        self.start.check_wanted = self._check
+        self._thread.start()
+
+    def _stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(JOIN_SECONDS)
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise SkyCancelled("the pool has ended meanwhile")
+
+    def _run(self) -> None:
+        self._add_nodes(self.nodes.initial - self.nodes.ready)
+        while not self._stopped.wait(TICK_SECONDS):
+            now = time.monotonic()
+            self.pool.check_nodes()
+            if self.pool.closed:
+                return
+            if len(self.pool.ranks) < self.nodes.initial:
+                if now > self._retry_at:
+                    self._add_nodes(self.nodes.initial - len(self.pool.ranks))
+            elif self.nodes.limit > self.nodes.initial:
+                self._scale(now)
+
+    def _scale(self, now: float) -> None:
+        """Grow when calls have waited for long, shrink when nodes have been idle for long."""
+        waiting = self.pool.waiting
+        if not waiting:
+            self._busy_since = None
+            self._shrink(now)
+            return
+        self._idle_since.clear()
+        self._busy_since = self._busy_since or now
+        if now - self._busy_since > self.options.scale_up_after and now > self._retry_at:
+            slots = self.pool.worker.concurrency
+            self._add_nodes(nodes_to_add(len(self.pool.ranks), slots, waiting, self.nodes.limit))
+            self._busy_since = None
+
+    def _add_nodes(self, count: int) -> None:
+        if count < 1:
+            return
+        count = self.start.affordable(count)
+        self._serial += 1
+        try:
+            cluster = self.start(f"{self.pool.name}-{self._serial}", count)
+        except SkyError as error:
+            self._failed(error, error.machines_came_up)
+            return
+        try:
+            self.pool.join(cluster, self.welcome)
+        except BaseException as error:
+            self.start.end(cluster)  # it costs, and is no use
+            if not isinstance(error, SkyError):
+                raise
+            self._failed(error, True)
+            return
+        self._joined.append(cluster)
+        self._failed_attempts = 0
+
+    def _failed(self, error: SkyError, came_up: bool) -> None:
+        """Wait before nodes are asked for again, or give up: those that came up have cost."""
+        self.last_error, self._retry_at = error, time.monotonic() + RETRY_SECONDS
+        self._failed_attempts += came_up
+        if self._failed_attempts >= LOST_STAGE:
+            self._retry_at = math.inf
+            warnings.warn(
+                f"pool {self.pool.name} stays at {len(self.pool.ranks)} nodes: {LOST_STAGE} times others "
+                f"came up and were no use ({error.message.splitlines()[0]})",
+                stacklevel=2,
+            )
+
+    def _shrink(self, now: float) -> None:
+        self._joined = [cluster for cluster in self._joined if cluster in self.pool.clusters]
+        for cluster in list(self._joined):
+            count = len(self.pool.ranks)
+            name = cluster.row.name
+            if count - cluster.row.nodes < self.nodes.initial or self.pool.busy(cluster):
+                self._idle_since.pop(name, None)
+                continue
+            if now - self._idle_since.setdefault(name, now) > self.options.scale_down_after:
+                self.pool.leave(cluster)
+                self._joined.remove(cluster)
+                self.start.end(cluster)

@@ -1,0 +1,158 @@
+"""Transfer of large argument pieces to nodes, each sent once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Collection
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TYPE_CHECKING, Any
+
+from ipyparallel.error import EngineError
+
+from ..errors import SkyClusterLost, SkyTransferError
+from .payload import Blobs, digest
+
+if TYPE_CHECKING:
+    from ..engines.client.connection import ClusterConnection
+    from .dispatch import Dispatcher
+    from .nodes import PoolNode
+    from .tasks import CallTask
+
+PART_BYTES = 4 * 2**20
+WINDOW_PARTS = 4
+POLL_SECONDS = 0.2
+
+
+class BlobTransfer:
+    """Brings blobs to the nodes of a pool.
+
+    A blob goes once to each controller, which hands it on to the machines that lack it.
+    """
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+        self._uploaded: dict[str, set[str]] = {}
+        self._lock = threading.Lock()
+        dispatcher.fetch_blob = self._fetch
+
+    def upload(self, blobs: Blobs, force: bool = False) -> None:
+        """Bring blobs to all nodes, and wait until they are there."""
+        if not blobs:
+            return
+        with self._lock:
+            nodes = [n for n in self.dispatcher.nodes.values() if n.engine]
+            by_connection: dict[Any, list[PoolNode]] = {}
+            for node in nodes:
+                by_connection.setdefault(node.connection, []).append(node)
+            for name, data in blobs.items():
+                for connection, there in by_connection.items():
+                    lacking = [n for n in there if force or not self._has(n, name)]
+                    if lacking:
+                        self._send(connection, lacking, name, data)
+
+    def _has(self, node: PoolNode, name: str) -> bool:
+        return name in self._uploaded.get(node.engine, ())
+
+    def _send(
+        self,
+        connection: ClusterConnection,
+        nodes: Collection[PoolNode],
+        name: str,
+        data: memoryview,
+    ) -> None:
+        engines = {node.engine for node in nodes}
+        answers = self._broadcast(connection, engines, {"asked": [name]}, None)
+        found = _wait_all(connection, answers)
+        # nodes that are on one machine share a blob cache: one of them takes it for all
+        takers = {told["blob_cache"]: engine for engine, told in found.items() if not told["here"]}
+        engines = set(takers.values())
+        flying: deque[dict[str, Future]] = deque()
+        for start in range(0, data.nbytes if engines else 0, PART_BYTES):
+            part = data[start : start + PART_BYTES]
+            content = {"name": name, "start": start, "size": data.nbytes}
+            flying.append(self._broadcast(connection, engines, content, [part]))
+            if len(flying) >= WINDOW_PARTS:
+                _wait_all(connection, flying.popleft())
+        while flying:
+            _wait_all(connection, flying.popleft())
+        for node in nodes:
+            self._uploaded.setdefault(node.engine, set()).add(name)
+
+    @staticmethod
+    def _broadcast(
+        connection: ClusterConnection,
+        engines: Collection[str],
+        content: dict[str, Any],
+        buffers: Any,
+    ) -> dict[str, Future]:
+        """Send one message to several engines, by the controller's broadcast."""
+        client: Any = connection.client
+        ranks = {engine: rank for rank, engine in client._engines.items()}
+        targets = [(engine, ranks[engine]) for engine in engines if engine in ranks]
+        header = client.session.msg_header("sky_blob")
+        metadata = {
+            "targets": targets,
+            "is_broadcast": True,
+            "is_coalescing": False,
+            "original_msg_id": header["msg_id"],
+        }
+        futures: dict[str, Future] = {}
+        for engine, _ in targets:
+            name = f"{header['msg_id']}_{engine}"
+            (future, *_) = client.create_message_futures(name, {**header, "msg_id": name})
+            client._outstanding_dict[engine].add(name)
+            futures[engine] = future
+        message = client.session.msg("sky_blob", content, header=header, metadata=metadata)
+        client._io_loop.add_callback(
+            lambda: client.session.send(client._broadcast_socket, message, buffers=buffers)
+        )
+        return futures
+
+    # -- what a node lacks all the same ---------------------------------------------------------
+
+    def _fetch(self, node: PoolNode, task: CallTask, name: str) -> None:
+        """Bring what a node lacks for a task: it came later, or has made room for others."""
+
+        def upload_missing() -> None:
+            data = task.blobs.get(name)
+            try:
+                if data is None or digest(data) != name:
+                    raise SkyTransferError(
+                        f"an argument of {task.call!r} has changed since it was sent, and a node "
+                        "lacks it",
+                        hint="send the call again",
+                    )
+                self.upload({name: data}, force=True)
+            except Exception as error:
+                task.future.fail(error)
+                return
+            self.dispatcher.requeue([task])
+
+        threading.Thread(target=upload_missing, name="sky-blob", daemon=True).start()
+
+
+def _wait_all(
+    connection: ClusterConnection, futures: dict[str, Future]
+) -> dict[str, dict[str, Any]]:
+    """Wait for the answers of engines; those that have died do not count."""
+    found: dict[str, dict[str, Any]] = {}
+    for engine, future in futures.items():
+        reply = _wait_reply(connection, engine, future)
+        if isinstance(reply, dict):
+            found[engine] = connection.reply_content(reply)
+    return found
+
+
+def _wait_reply(connection: ClusterConnection, engine: str, future: Future) -> Any:
+    while True:
+        try:
+            return future.result(POLL_SECONDS)
+        except FutureTimeout:
+            if connection.is_lost:
+                raise SkyClusterLost(f"cluster {connection.cluster} is gone") from None
+            if engine not in connection.client._engines.values():
+                return EngineError(engine)
+            time.sleep(0)

@@ -1,0 +1,176 @@
+"""The clusters of pools: which offer, started or found, ended."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..config.settings import Sky
+from ..errors import SkyNoOffer, SkyUsageError
+from ..executor import session as sessions
+from ..executor.cluster_launch import launch_cluster
+from ..executor.request import CellOptions, apply_settings
+from ..ledger.ledger import format_rate
+from ..provisioner.placement import Decision, decide_placement
+from ..resources import Resources, parse_duration
+from .pool import Pool, active_pools
+from .specs import Nodes, Spec
+
+if TYPE_CHECKING:
+    from ..executor.cluster import ClusterHandle
+    from ..executor.session import Session
+
+
+class ClusterLauncher:
+    """Starts and ends the clusters of one pool.
+
+    Parameters
+    ----------
+    resources
+        The request, for as many nodes as the pool is to have at first; its price limit is that of
+        the pool as a whole.
+    allocation
+        How spot machines count, see `jupyter_sky.provisioner.placement.decide`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        resources: Resources,
+        lease: float | None,
+        allocation: str | None = None,
+    ) -> None:
+        self.session, self.resources, self.lease = session, resources, lease
+        self.allocation = allocation
+        self.clusters: list[ClusterHandle] = []
+        """Those that are up."""
+        self.check_wanted: Callable[[], None] = lambda: None
+        """Raises when nobody wants what is being started any more."""
+
+    def __call__(self, name: str, nodes: int) -> ClusterHandle:
+        """Start a cluster of so many nodes."""
+        row = self.session.store.cluster(name)
+        if row is not None and row.state == "up" and row in self.session.clusters.reconcile():
+            raise SkyUsageError(
+                f"a cluster {name} is up already",
+                hint=f"use it: pool = sky.up({name!r}), or end it: sky.down({name!r})",
+            )
+        asked, known = self._request(nodes), self.session.clusters
+        try:
+            cluster, notes = launch_cluster(
+                known,
+                asked,
+                name,
+                self.lease,
+                lambda *_: self.check_wanted(),
+                allocation=self.allocation,
+            )
+        except SkyNoOffer as error:
+            if self.clusters and self.resources.max_hourly_cost is not None:
+                limit = format_rate(self.resources.max_hourly_cost)
+                hint = f"the pool may cost {limit} as a whole, and {format_rate(self.price)} is up"
+                error.hint = f"{error.hint}\n{hint}" if error.hint else hint
+            raise
+        return self._started(cluster, notes)
+
+    def obtain(self, name: str | None, nodes: int) -> ClusterHandle:
+        """Return a cluster that is up for this request; start one where there is none."""
+        cluster, notes = self.session.clusters.obtain(
+            self._request(nodes),
+            name,
+            self.lease,
+            lambda *_: self.check_wanted(),
+            allocation=self.allocation,
+        )
+        return self._started(cluster, notes)
+
+    def end(self, cluster: ClusterHandle) -> None:
+        """End a cluster; one that has ended already is no error."""
+        self.clusters = [one for one in self.clusters if one is not cluster]
+        try:
+            self.session.clusters.terminate(cluster.row.name)
+        except SkyUsageError:
+            pass
+
+    @property
+    def price(self) -> float:
+        """USD/h of what is up."""
+        return sum(one.row.price or 0.0 for one in self.clusters if not one.connection.is_lost)
+
+    def affordable(self, nodes: int) -> int:
+        """Return how many more nodes keep the pool's limit, at the price of those that are up.
+
+        One at least: a cheaper machine may still keep it, and else the refusal says why.
+        """
+        limit = self.resources.max_hourly_cost
+        up = sum(one.row.nodes for one in self.clusters if not one.connection.is_lost)
+        if limit is None or not up or not self.price:
+            return nodes
+        each = self.price / up
+        return max(1, min(nodes, int((limit - self.price) / each + 1e-9)))
+
+    def _request(self, nodes: int) -> Resources:
+        """Return the request for more nodes: within what is left of the pool's limit.
+
+        Nodes that are still to come keep their share of it.
+        """
+        limit = self.resources.max_hourly_cost
+        if limit is None:
+            return replace(self.resources, nodes=nodes)
+        up = sum(one.row.nodes for one in self.clusters if not one.connection.is_lost)
+        share = nodes / max(nodes, self.resources.nodes - up)
+        left = max(0.0, limit - self.price) * share
+        return replace(self.resources, nodes=nodes, max_hourly_cost=left)
+
+    def _started(self, cluster: ClusterHandle, notes: list[str]) -> ClusterHandle:
+        self.clusters.append(cluster)
+        if notes:
+            warnings.warn(f"{cluster.row.name}: {'; '.join(notes)}", stacklevel=4)
+        return cluster
+
+
+def choose_offer(spec: Spec, nodes: Nodes) -> tuple[Resources, Decision]:
+    """Return the request of a spec, with the settings' limits, and where it would go."""
+    spot = {"spot": True, "on-demand": False}.get(spec.market or "")
+    resources = apply_settings(spec.resources(nodes.initial, spot), Sky.load())
+    return resources, decide_placement(resources, spec.market)
+
+
+_EQUIPMENT = {"worker", "image", "plugins", "options"}
+_SHARED_WORDS = {"nodes", "cloud", "region", "max_hourly_cost"}
+"""Words of `Compute` that mean the same as a label."""
+
+
+def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
+    """Bring a pool up by the words of `Compute` or by labels of resources; see `api.up`."""
+    from .compute import Compute
+
+    words = set(inspect.signature(Compute).parameters) - {"specs", "name"}
+    equipment = {key: value for key, value in labels.items() if key in _EQUIPMENT}
+    labels = {key: value for key, value in labels.items() if key not in _EQUIPMENT}
+    plain = not isinstance(labels.get("nodes"), (tuple, list, Nodes))
+    if labels.keys() <= words and not (labels.keys() <= _SHARED_WORDS and plain):
+        if idle is not None:
+            labels.setdefault("ttl", idle)
+        return Compute(**labels, **equipment, name=name).up(reuse=True)
+    if not plain:
+        strange = ", ".join(sorted(labels.keys() - words))
+        raise SkyUsageError(
+            f"nodes={labels['nodes']!r} goes with the words of sky.Compute, and {strange} does not",
+            hint="sky.up(vcpus=4, memory_gb=16, nodes=(1, 4))",
+        )
+    compute = Compute(**equipment)
+    compute.check()
+    labels = {key: str(value) if key == "nodes" else value for key, value in labels.items()}
+    options = CellOptions(resources=Resources.parse(**labels), cluster=name)
+    options = options.with_defaults(Sky.load())
+    seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
+    session = sessions.current()
+    cluster = session.up(options.resources, options.cluster, seconds)
+    known = next((pool for pool in active_pools() if pool.cluster is cluster), None)
+    if known is not None and not equipment:
+        return known
+    return compute.use_cluster(cluster, ClusterLauncher(session, options.resources, seconds))

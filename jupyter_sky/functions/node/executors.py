@@ -1,0 +1,272 @@
+"""Executors of a node's calls: the main thread, threads beside it, or processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .calls import Call, clear_stopped, raise_in_thread
+from .stream_inputs import Stopped
+
+if TYPE_CHECKING:
+    from .node_worker import PoolExecutors
+
+MAIN_THREAD_SECONDS = 0.05
+"""How long calls keep the main thread before cells, which share it, have a turn."""
+
+
+class CallExecutor(Protocol):
+    """A place for one call at a time."""
+
+    call: Call | None
+
+    def wake(self) -> None:
+        """Take up what waits."""
+        ...
+
+    def interrupt(self, call: Call) -> Callable[[int], None] | None:
+        """Return what raises `Stopped` in the thread of a call, where that is a way."""
+        ...
+
+    def abandon(self, call: Call) -> bool:
+        """Go on without a call that does not stop; say whether that was possible."""
+        ...
+
+    def close(self) -> None:
+        """End."""
+        ...
+
+
+class MainThreadExecutor:
+    """The engine's main thread: signals end what waits, and libraries find what they expect."""
+
+    def __init__(self, pool_executors: PoolExecutors, number: int) -> None:
+        self.pool_executors, self.number = pool_executors, number
+        self.call: Call | None = None
+        self._is_scheduled = False
+        self._thread = threading.main_thread().ident or 0
+
+    def wake(self) -> None:
+        """Take up what waits, as soon as the engine's loop comes to it."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.pool_executors.site.main_loop.add_callback(self._run_calls)
+
+    def _run_calls(self) -> None:
+        self._is_scheduled = False
+        until = time.monotonic() + MAIN_THREAD_SECONDS
+        before = signal.signal(signal.SIGINT, self._interrupted)
+        site = self.pool_executors.site
+        try:
+            while (batch_call := self.pool_executors.next_call()) is not None:
+                batch, self.call = batch_call
+                site.mark_busy(batch)
+                self.call.run(self.number)
+                self.call = None
+                if time.monotonic() > until:
+                    break
+        finally:
+            self.call = None
+            site.mark_idle()
+            signal.signal(signal.SIGINT, before)
+        if self.pool_executors.has_waiting():
+            self.wake()
+
+    def _interrupted(self, signum: int, frame: Any) -> None:
+        call = self.call
+        if call is not None and call.stop_reason and not call.is_over:
+            raise Stopped
+
+    def interrupt(self, call: Call) -> Callable[[int], None]:
+        """Signal the main thread: that also wakes it from a sleep."""
+        return lambda _: signal.pthread_kill(self._thread, signal.SIGINT)
+
+    def abandon(self, call: Call) -> bool:
+        """There is one main thread only."""
+        return False
+
+    def close(self) -> None:
+        """The engine goes on."""
+
+
+class ThreadExecutor:
+    """A thread of the engine."""
+
+    def __init__(self, pool_executors: PoolExecutors, number: int) -> None:
+        self.pool_executors, self.number = pool_executors, number
+        self.call: Call | None = None
+        self._wake = threading.Event()
+        self._closed = False
+        self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(
+            target=self._run, name=f"sky-call-{self.number}", daemon=True
+        )
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Take up what waits."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while self._owns_thread():
+            self._wake.wait()
+            self._wake.clear()
+            with suppress(Stopped):
+                while (
+                    self._owns_thread() and (found := self.pool_executors.next_call()) is not None
+                ):
+                    batch, call = found
+                    self.call = call
+                    self.pool_executors.site.attribute_output(batch)
+                    call.run(self.number)
+                    clear_stopped(threading.get_ident())
+                    if self._owns_thread():
+                        self.call = None
+
+    def _owns_thread(self) -> bool:
+        return not self._closed and self._thread is threading.current_thread()
+
+    def interrupt(self, call: Call) -> Callable[[int], None]:
+        """Raise it at the thread's next step in Python."""
+        return raise_in_thread
+
+    def abandon(self, call: Call) -> bool:
+        """Leave the thread to itself, and start another."""
+        self.call = None
+        self._start()
+        self._wake.set()
+        return True
+
+    def close(self) -> None:
+        """End the thread when it has nothing to do."""
+        self._closed = True
+        self._wake.set()
+
+
+class ProcessExecutor:
+    """A process of its own below the engine, and the thread that speaks with it."""
+
+    def __init__(self, pool_executors: PoolExecutors, number: int) -> None:
+        self.pool_executors, self.number = pool_executors, number
+        self.call: Call | None = None
+        self._process: subprocess.Popen | None = None
+        self._pipe: Connection | None = None
+        self._sending = threading.Lock()
+        self._wake = threading.Event()
+        self._closed = False
+        self._sent_context: Any = None
+        threading.Thread(target=self._run, name=f"sky-call-{number}", daemon=True).start()
+
+    def wake(self) -> None:
+        """Take up what waits."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.wait()
+            self._wake.clear()
+            while not self._closed and (found := self.pool_executors.next_call()) is not None:
+                batch, self.call = found
+                self.pool_executors.site.attribute_output(batch)
+                self._run_call(self.call, batch)
+                self.call = None
+
+    def _run_call(self, call: Call, batch: Any) -> None:
+        try:
+            pipe = self._open()
+            call.started_at = time.monotonic()
+            context = None if self._sent_context is call.context else call.context.description
+            self._sent_context = call.context
+            self._send(("run", context, call.command))
+            call.set_forwarder(self._send)
+            while True:
+                said = pipe.recv()
+                if said[0] == "text":
+                    self.pool_executors.site.show(batch, *said[1:])
+                else:
+                    call.emit(said)
+                    if said[0] in FINAL_KINDS:
+                        break
+        except (EOFError, OSError):
+            self._end()
+            if not call.is_over:
+                call.emit(("lost", call.key, self._exit_reason()))
+        call.is_over = True
+
+    def _open(self) -> Connection:
+        if self._pipe is None:
+            number = str(self.number)
+            here, there = socket.socketpair()
+            with there:
+                self._process = subprocess.Popen(
+                    [
+                        *_CHILD,
+                        str(there.fileno()),
+                        str(self.pool_executors.site.blob_cache.folder),
+                        number,
+                    ],
+                    pass_fds=[there.fileno()],
+                    stdin=subprocess.DEVNULL,
+                )
+            self._pipe, self._sent_context = Connection(here.detach()), None
+            self._pipe.recv()  # it is there: the time of a call is not that of its process
+        return self._pipe
+
+    def _send(self, order: tuple) -> None:
+        with self._sending, suppress(OSError, ValueError):
+            if self._pipe is not None:
+                self._pipe.send(order)
+
+    def _exit_reason(self) -> str:
+        from ...remote.supervisor import describe_exit
+
+        code = self._process.returncode if self._process else 0
+        return f"its process {describe_exit(code or 0)}"
+
+    def _end(self) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            self._process.wait()
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
+
+    def interrupt(self, call: Call) -> None:
+        """Tell the process, which does it there."""
+        call.forward(("stop", call.key, call.stop_reason))
+        return None
+
+    def abandon(self, call: Call) -> bool:
+        """Kill the process."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+        return True
+
+    def close(self) -> None:
+        """End the process."""
+        self._closed = True
+        self._wake.set()
+        self._end()
+
+
+_CHILD = (sys.executable, "-m", "jupyter_sky.functions.node.call_process")
+FINAL_KINDS = {"value", "error", "end", "missing", "lost"}
+"""What a call says last."""
+EXECUTOR_CLASSES: dict[str, type] = {
+    "main": MainThreadExecutor,
+    "thread": ThreadExecutor,
+    "process": ProcessExecutor,
+}

@@ -1,0 +1,264 @@
+"""Installation of an image on a node: system packages, Python packages and files.
+
+Below ``~/.cache/jupyter_sky``: ``env-KEY`` environments of packages, and `file_cache`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import importlib.util
+import os
+import shutil
+import site
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...engines.node import environment, file_cache
+from ...engines.node.file_cache import FileEntries, FileTree, cache_folder, digest
+from ...engines.node.files import SKIPPED, is_secret, points_inside
+from ...errors import SkyBootstrapError, SkyUsageError
+
+if TYPE_CHECKING:
+    from ...clouds.ssh_slot import Slot
+
+SHOWN_LINES = 12
+
+
+def included_files(root: Path, paths: Sequence[str], excludes: Sequence[str]) -> FileTree:
+    """Find the files that an image includes: each folder under its own name, with all below it.
+
+    Raises
+    ------
+    SkyUsageError
+        Something is not there, or two of them have one name.
+    """
+    files: dict[str, Path] = {}
+    for text in paths:
+        path = (root / Path(text).expanduser()).resolve()
+        if not path.exists():
+            raise SkyUsageError(
+                f"Image(includes={text!r}): there is no such file or folder in {root}"
+            )
+        for file, name in _files_below(path, excludes):
+            if files.setdefault(name, file) != file:
+                raise SkyUsageError(
+                    f"Image(includes=...): {files[name]} and {file} would both be {name}"
+                )
+    return FileTree.of(files)
+
+
+def _files_below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    def left_out(name: str) -> bool:
+        parts = Path(name).parts
+        return any(
+            fnmatch.fnmatch(name, pattern.rstrip("/"))
+            or any(fnmatch.fnmatch(part, pattern.rstrip("/")) for part in parts)
+            for pattern in (*excludes, "*.pyc")
+        )
+
+    if path.is_file():
+        yield path, path.name
+        return
+    for folder, names, files in os.walk(path):
+        below = Path(folder).relative_to(path.parent).as_posix()
+        names[:] = sorted(
+            n for n in names if not (n in SKIPPED or is_secret(n) or left_out(f"{below}/{n}"))
+        )
+        for name in sorted(files):
+            file = Path(folder, name)
+            if left_out(f"{below}/{name}") or not file.is_file():
+                continue
+            if is_secret(name) or (file.is_symlink() and not points_inside(file, path)):
+                warnings.warn(
+                    f"Image(includes=...) leaves out {below}/{name}: a key or password by its "
+                    "name, or a link that leads out of the folder; name it to send it",
+                    stacklevel=2,
+                )
+                continue
+            yield file, f"{below}/{name}"
+
+
+@cache
+def resolution_error(packages: tuple[str, ...], without: tuple[str, ...] = ()) -> str:
+    """Say why packages cannot be had, as far as that is known here; empty where it is not known.
+
+    Parameters
+    ----------
+    without
+        Names that no index is asked for, though packages depend on them.
+    """
+    from ...provisioner.uv import run_uv
+
+    # nodes are Linux, or this machine: elsewhere what matters is whether it is to be had at all
+    anywhere = [] if sys.platform == "linux" else ["--universal"]
+    wanted = (str(Path(each).resolve()) if Path(each).exists() else each for each in packages)
+    with tempfile.TemporaryDirectory(prefix="sky-resolve-") as folder:
+        overrides = Path(folder) / "without.txt"
+        overrides.write_text(environment.dependency_overrides(without))
+        try:
+            compiled = run_uv(
+                *("compile", "-q", "--no-header", "--python", sys.executable, *anywhere),
+                *("--overrides", str(overrides), "-"),
+                input="\n".join(wanted),
+                env=os.environ | {"NO_COLOR": "1"},
+            )
+        except SkyBootstrapError:
+            return ""
+    if compiled.returncode == 0 or "No solution found" not in compiled.stderr:
+        return ""
+    # it may know an index from files that uv does not read
+    if importlib.util.find_spec("pip") and not without:
+        dry = [sys.executable, "-P", "-m", "pip", "install", "--dry-run", "--ignore-installed"]
+        if subprocess.run([*dry, "-q", *packages], capture_output=True).returncode == 0:
+            return ""
+    return _last(compiled.stderr)
+
+
+@contextlib.contextmanager
+def install_for_platform(node: Slot, packages: Sequence[str]) -> Iterator[FileTree]:
+    """Install packages for a node's kind of machine into a folder of this one; give its files."""
+    from ...provisioner.package_archive import install_locally
+
+    with tempfile.TemporaryDirectory(prefix="sky-packed-") as folder:
+        install_locally(node, Path(folder), packages)
+        found = [path for path in Path(folder).rglob("*") if path.is_file()]
+        yield FileTree.of({path.relative_to(folder).as_posix(): path for path in found})
+
+
+def _last(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-SHOWN_LINES:])
+
+
+# -- on the node -----------------------------------------------------------------------------
+
+
+def build_folder(known: FileEntries, packages: Sequence[str] = ()) -> None:
+    """Make a folder of files that are here; with `packages` it is what they are installed as."""
+    target = file_cache.build_folder(known)
+    if packages:
+        link = cache_folder() / f"packed-{digest(sorted(packages))}"
+        partial = link.with_suffix(f".{os.getpid()}")
+        partial.symlink_to(target)
+        partial.replace(link)
+
+
+@dataclass(frozen=True, slots=True)
+class PackageRequest:
+    """Packages that an index is asked for: see `environment.ensure`."""
+
+    packages: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def install_image(apt: Sequence[str], asking: PackageRequest) -> None:
+    """Install what is not there yet.
+
+    Raises
+    ------
+    SkyBootstrapError
+        It cannot be installed; has the installer's last lines.
+    """
+    if apt:
+        _apt(apt)
+    if asking.packages:
+        _packages(asking)
+
+
+def _packages(asking: PackageRequest) -> str:
+    """Return the folder that packages are installed in, here and now if need be."""
+    link = cache_folder() / f"packed-{digest(sorted(asking.packages))}"
+    if link.exists():
+        return str(link.resolve())
+    return environment.install_packages(asking.packages, "image:", asking.without, asking.settings)
+
+
+def _apt(packages: Sequence[str]) -> None:
+    names = [package.partition("=")[0] for package in packages]
+    if shutil.which("apt-get") is None:
+        raise SkyBootstrapError(
+            f"image: apt={[*packages]!r}: this machine has no apt-get",
+            hint="take a machine with Debian or Ubuntu, or leave apt out",
+        )
+    with environment.exclusive_lock(cache_folder() / "apt.lock"):
+        wanted = [
+            p
+            for p, name in zip(packages, names, strict=True)
+            if "=" in p or not _is_installed(name)
+        ]
+        if not wanted:
+            return
+        become = [] if os.geteuid() == 0 else ["sudo", "-n"]
+        if become and (
+            shutil.which("sudo") is None or subprocess.run([*become, "true"]).returncode
+        ):
+            raise SkyBootstrapError(
+                f"image: {' '.join(wanted)} must be installed by root, which we are not",
+                hint="have the owner of the machine install it, or allow sudo without a password",
+            )
+        install = [*become, "apt-get", "install", "-y", "-q", "--no-install-recommends", *wanted]
+        env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        outcome = _run_command(install, env)
+        if outcome.returncode:  # its lists may be old, or not there at all
+            _run_command([*become, "apt-get", "update", "-q"], env)
+            outcome = _run_command(install, env)
+        if outcome.returncode:
+            last = _last(outcome.stdout)
+            raise SkyBootstrapError(f"image: apt {' '.join(wanted)} cannot be installed:\n{last}")
+
+
+def _is_installed(name: str) -> bool:
+    command = ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}", name]
+    return subprocess.run(command, capture_output=True, text=True).stdout.startswith("ii")
+
+
+def _run_command(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env=env,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSetup:
+    """What every new process of a node runs before its first call.
+
+    Attributes
+    ----------
+    trees : tuple of str
+        Digests of folders to import from.
+    """
+
+    env: dict[str, str]
+    request: PackageRequest
+    trees: tuple[str, ...]
+
+    def __call__(self) -> None:
+        os.environ.update(self.env)
+        paths = [str(cache_folder() / "trees" / tree) for tree in self.trees]
+        if self.request.packages:
+            paths.append(_packages(self.request))
+        for path in reversed(paths):
+            _import_first(path)
+        importlib.invalidate_caches()
+
+
+def _import_first(path: str) -> None:
+    if path in sys.path:
+        return
+    before: list[Any] = [*sys.path]
+    site.addsitedir(path)  # honours .pth files
+    added = [each for each in sys.path if each not in before]
+    sys.path[:] = [*added, *before]

@@ -1,0 +1,330 @@
+"""Node worker: takes commands in the engine, hands calls to executors, sends their results.
+
+Orders come by the control channel, whose thread is free also while a cell or a call runs. What
+calls have to say is gathered and sent by that thread too.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from ..payload import unwrap, wrap
+from .blob_cache import BlobCache
+from .calls import Call, PoolContext
+from .executors import EXECUTOR_CLASSES, FINAL_KINDS
+from .stream_inputs import Stopped
+
+RETURN_SECONDS = 0.1
+"""Calls of a batch that have not begun by then go back: another node may be free."""
+GATHER_SECONDS = 0.02
+"""Results of quick calls travel together, for no longer than this."""
+TICK_SECONDS = 0.05
+GRACE_SECONDS = {"timeout": 0.3, "cancel": 0.8, "close": 10.0}
+"""How long a call may take to stop before its executor goes on without it, by why it is to stop."""
+CLOSE_SECONDS = 1.0
+"""How long a generator that nobody listens to may take to its next item before it is stopped."""
+
+
+class CallBatch:
+    """The calls that came in one message, and what they have to say."""
+
+    def __init__(self, ident: Any, message: dict[str, Any], worker: NodeWorker) -> None:
+        self.ident, self.site = ident, worker
+        self.parent = {"header": message["header"], "metadata": {}}
+        self.id: str = message["header"]["msg_id"]
+        self.calls: dict[int, Call] = {}
+        self.open_count = 0
+        self.has_started = False
+        self._out: deque[tuple] = deque()
+        self._sent = 0.0
+        self._scheduled = False
+        self._lock = threading.Lock()
+
+    def emit(self, said: tuple) -> None:
+        """Take what a call says, from its thread."""
+        ends = said[0] in FINAL_KINDS
+        if ends:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        with self._lock:
+            if ends:
+                if said[1] not in self.calls:  # it was given up
+                    return
+                del self.calls[said[1]]
+                self.open_count -= 1
+            self._out.append(said)
+            due = not ends or not self.open_count or time.monotonic() - self._sent > GATHER_SECONDS
+            schedule, self._scheduled = due and not self._scheduled, self._scheduled or due
+        if schedule:
+            self.site.control_loop.add_callback(self.send_results)
+
+    def return_unstarted(self) -> None:
+        """Give back what has not begun, when something has; and say what there is to say."""
+        with self._lock:
+            waiting = [key for key, call in self.calls.items() if not call.is_assigned]
+            waiting = waiting if self.has_started else []
+            for key in waiting:
+                del self.calls[key]
+            self.open_count -= len(waiting)
+            if waiting:
+                self._out.append(("returned", waiting))
+        if self._out:
+            self.send_results()
+
+    def send_results(self) -> None:
+        """Send what is gathered, in the thread of the control channel."""
+        with self._lock:
+            self._scheduled, self._sent = False, time.monotonic()
+            out, final = list(self._out), not self.open_count
+            self._out.clear()
+        kernel = self.site.kernel
+        content = {"final": final, "printed": kernel._printed.get(self.id, 0)}
+        if final:
+            kernel._printed.pop(self.id, None)
+            self.site.batches.pop(self.id, None)
+        kernel.session.send(
+            kernel.control_stream,
+            "sky_results",
+            content,
+            parent=self.parent,
+            ident=self.ident,
+            buffers=wrap(out),
+        )
+
+
+class PoolExecutors:
+    """The executors of one pool on this node, and the calls that wait for one."""
+
+    def __init__(self, worker: NodeWorker, context: PoolContext) -> None:
+        self.site, self.context = worker, context
+        self._waiting: deque[tuple[CallBatch, Call]] = deque()
+        kind = EXECUTOR_CLASSES[context.description["executor"]]
+        self.executors = [kind(self, number) for number in range(context.description["concurrency"])]
+
+    def add(self, batch: CallBatch, calls: list[Call]) -> None:
+        """Let calls wait for an executor."""
+        self._waiting.extend((batch, call) for call in calls)
+        for executor in self.executors:
+            if executor.call is None:
+                executor.wake()
+
+    def next_call(self) -> tuple[CallBatch, Call] | None:
+        """Return the next call to run, for an executor that is free."""
+        while True:
+            try:
+                batch, call = self._waiting.popleft()
+            except IndexError:
+                return None
+            with batch._lock:
+                if call.key in batch.calls and not call.is_assigned:  # else it was given back
+                    batch.has_started = call.is_assigned = True
+                    return batch, call
+
+    def has_waiting(self) -> bool:
+        """Whether any call waits."""
+        return bool(self._waiting)
+
+    def executor_of(self, call: Call) -> Any:
+        """Return the executor that runs a call."""
+        return next((executor for executor in self.executors if executor.call is call), None)
+
+
+class NodeWorker:
+    """What an engine does for pools.
+
+    Parameters
+    ----------
+    kernel
+        The engine's kernel: its sessions, its streams, its loops.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self.rank: int = kernel.engine_id
+        self.main_loop = kernel.parent.loop
+        self.control_loop = kernel.control_stream.io_loop
+        self.blob_cache = BlobCache(Path(kernel.cell_file.folder) / "blobs")
+        self.pools: dict[str, PoolExecutors] = {}
+        self.batches: dict[str, CallBatch] = {}
+        self._is_watching = False
+        self._busy_batch: CallBatch | None = None
+
+    # -- commands, in the thread of the control channel ------------------------------------------
+
+    def handle_commands(self, ident: Any, message: dict[str, Any]) -> None:
+        """Carry out the commands of a message."""
+        for command in unwrap(message["buffers"]):
+            getattr(self, f"_command_{command[0]}")(ident, message, *command[1:])
+
+    def _command_open(self, ident: Any, message: dict, told: dict[str, Any]) -> None:
+        context = PoolContext(told, self.blob_cache.open)
+        pool_executors = self.pools.get(context.pool)
+        if pool_executors is None:
+            self.pools[context.pool] = PoolExecutors(self, context)
+            return
+        context.reuse(pool_executors.context)
+        pool_executors.context = context
+
+    def _command_close(self, ident: Any, message: dict, pool: str) -> None:
+        if pool_executors := self.pools.pop(pool, None):
+            for executor in pool_executors.executors:
+                executor.close()
+
+    def _command_calls(self, ident: Any, message: dict, pool: str, commands: list[tuple]) -> None:
+        batch = self.batches[message["header"]["msg_id"]] = CallBatch(ident, message, self)
+        self.kernel._printed[batch.id] = 0
+        pool_executors = self.pools[pool]
+        calls = [Call(pool_executors.context, command, batch.emit) for command in commands]
+        for call in calls:
+            call.on_mute = lambda names: self.attribute_output(batch, names)
+        batch.calls = {call.key: call for call in calls}
+        batch.open_count = len(calls)
+        pool_executors.add(batch, calls)
+        if len(calls) > 1:
+            self.control_loop.call_later(RETURN_SECONDS, batch.return_unstarted)
+        if any(call.timeout is not None for call in calls):
+            self._watch()
+
+    def _command_feed(self, ident: Any, message: dict, batch: str, key: int, *fed: Any) -> None:
+        if found := self._find(batch, key):
+            _, call = found
+            if self._runs_in_process(call):
+                call.forward(("feed", key, *fed))
+            else:
+                call.stream_inputs[fed[0]].feed(fed[1])
+
+    def _command_consumed(
+        self, ident: Any, message: dict, batch: str, key: int, count: int
+    ) -> None:
+        if found := self._find(batch, key):
+            _, call = found
+            if self._runs_in_process(call):
+                call.forward(("consumed", key, count))
+            else:
+                call.acknowledge(count)
+
+    def _command_stop(
+        self, ident: Any, message: dict, batch: str, keys: list[int], why: str
+    ) -> None:
+        for key in keys:
+            if found := self._find(batch, key):
+                self._stop(*found, why)
+
+    def _find(self, batch: str, key: int) -> tuple[Any, Call] | None:
+        """Return a call that is not over, with the executor that runs it."""
+        found = self.batches.get(batch)
+        call = found.calls.get(key) if found else None
+        if call is None:
+            return None
+        pool_executors = self.pools[call.context.pool]
+        return pool_executors.executor_of(call), call
+
+    def _runs_in_process(self, call: Call) -> bool:
+        """Whether a call runs in a process of its own, which takes its commands."""
+        return self.pools[call.context.pool].context.description["executor"] == "process"
+
+    def _stop(self, executor: Any, call: Call, why: str) -> None:
+        if executor is None:  # it has not begun, and runs into its end when it does
+            call.stop(why, None)
+            batch = next(b for b in self.batches.values() if b.calls.get(call.key) is call)
+            call.is_assigned = True
+            batch.emit(call.failed(Stopped()))
+            return
+        call.stop_reason = call.stop_reason or why
+        # a closed generator ends by itself, at its next item
+        ends_itself = why == "close" and not self._runs_in_process(call)
+        call.stop(why, None if ends_itself else executor.interrupt(call))
+        self._watch()
+
+    # -- time, in the same thread --------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if not self._is_watching:
+            self._is_watching = True
+            self.control_loop.call_later(TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        """Stop calls whose time is over, and go on without those that do not stop."""
+        self._is_watching, again, now = False, False, time.monotonic()
+        for batch in list(self.batches.values()):
+            for call in list(batch.calls.values()):
+                executor = self.pools[call.context.pool].executor_of(call)
+                if call.is_overdue and not call.stop_reason and executor is not None:
+                    self._stop(executor, call, "timeout")
+                elif call.stopped_at and executor is not None:
+                    since = now - call.stopped_at
+                    if since > GRACE_SECONDS[call.stop_reason]:
+                        self._abandon(batch, executor, call)
+                    elif call.stop_reason == "close" and since > CLOSE_SECONDS:
+                        call.stop("close", executor.interrupt(call))
+                again = again or call.timeout is not None or bool(call.stopped_at)
+        if again:
+            self._watch()
+
+    def _abandon(self, batch: CallBatch, executor: Any, call: Call) -> None:
+        call.is_over = True
+        stuck = not executor.abandon(call)
+        if stuck:
+            batch.return_unstarted()
+        batch.emit(call.failed(Stopped(), stuck=stuck))
+
+    # -- what executors need -----------------------------------------------------------------------
+
+    def mark_busy(self, batch: CallBatch) -> None:
+        """Let the controller know that the main thread runs calls, and whose what it prints is."""
+        kernel = self.kernel
+        # not over the entry of a cell that awaits something meanwhile
+        if self._busy_batch is not batch and not kernel._busy_since:
+            self._busy_batch = batch
+            facts = {"run": f"calls-{batch.id}", "rank": self.rank, "ranks": [self.rank]}
+            kernel.cell_file.write(batch.id, json.dumps({**facts, "call": True}))
+        self.attribute_output(batch)
+
+    def mark_idle(self) -> None:
+        """Let it know that there are none now."""
+        if self._busy_batch is not None:
+            self._busy_batch = None
+            self.kernel.cell_file.clear()
+
+    def attribute_output(self, batch: CallBatch, muted: Any = ()) -> None:
+        """Let what this thread prints from now on belong to a batch; `muted` streams to nobody."""
+        parent = batch.parent
+        if muted:
+            parent = {**parent, "header": {**parent["header"], "sky_mute": " ".join(muted)}}
+        self.kernel.shell.set_parent(parent)
+
+    def show(self, batch: CallBatch, name: str, text: str) -> None:
+        """Show what a process has printed."""
+        self.kernel.session.send(
+            self.kernel.iopub_socket,
+            "stream",
+            {"name": name, "text": text},
+            parent=batch.parent,
+            ident=self.kernel._topic(f"{name}"),
+        )
+
+    # -- blobs, in the main thread -------------------------------------------------------------
+
+    def receive_blob(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Take a part of a blob, or say which of some are here."""
+        content, buffers = parent["content"], parent.get("buffers") or []
+        reply: dict[str, Any]
+        try:
+            if "asked" in content:
+                here = all(self.blob_cache.has(name) for name in content["asked"])
+                reply = {"here": here, "blob_cache": self.blob_cache.identity}
+            else:
+                start, size = content["start"], content["size"]
+                reply = {"whole": self.blob_cache.write_part(content["name"], start, buffers, size)}
+            reply["status"] = "ok"
+        except OSError as error:
+            reply = {"status": "error", "ename": "SkyTransferError", "evalue": str(error)}
+        metadata = self.kernel.init_metadata(parent)
+        session = self.kernel.session
+        session.send(stream, "sky_reply", reply, parent=parent, ident=ident, metadata=metadata)

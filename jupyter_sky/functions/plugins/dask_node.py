@@ -1,0 +1,127 @@
+"""Dask's scheduler and workers on a node: processes of their own, below the engine.
+
+python -m jupyter_sky.functions.plugins.dask_node < SPEC
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from ...engines.controller.agent_server import listen_address
+from ...engines.node.instance import instance_info
+from ...errors import SkyError
+
+_running: list[subprocess.Popen[bytes]] = []
+
+
+def start_scheduler(secrets: dict[str, str]) -> tuple[str, int, int]:
+    """Start the scheduler here; return its address, its port and that of its dashboard."""
+    head = instance_info().head_addr
+    hosts = list(dict.fromkeys((listen_address(head), "127.0.0.1")))
+    said = _begin({"role": "scheduler", "hosts": hosts, **secrets})
+    first, *_, last = [*said["ports"], *said["ports"]]
+    return f"tls://{head}:{first}", last, said["dashboard"]
+
+
+def start_worker(address: str, secrets: dict[str, str]) -> str:
+    """Start a worker here; return its address."""
+    info = instance_info()
+    order = {"role": "worker", "scheduler": address, "name": f"node-{info.node}"}
+    hosts = [info.peers[info.node].private_ip]
+    return _begin({**order, "hosts": hosts, **secrets})["address"]
+
+
+def _begin(order: dict[str, Any]) -> dict[str, Any]:
+    """Start a process that does what is ordered and says where it is."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jupyter_sky.functions.plugins.dask_node"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # an interrupt is for calls, not for it
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    _running.append(process)
+    assert process.stdin and process.stdout
+    process.stdin.write(json.dumps(order).encode() + b"\n")
+    process.stdin.flush()  # and left open: its end is the end of the process
+    words: list[str] = []
+    for line in process.stdout:
+        if line.startswith(_READY):
+            _drain(process)
+            return json.loads(line[len(_READY) :])
+        words.append(line.decode(errors="replace").rstrip())
+    last = "\n".join(words[-8:])
+    hint = 'have it installed: Image(pip=["dask[distributed]"])' if "No module" in last else None
+    raise SkyError(
+        f"dask's {order['role']} does not start on node {instance_info().node}:\n{last}", hint=hint
+    )
+
+
+_READY = b"ready "
+
+
+def _drain(process: subprocess.Popen[bytes]) -> None:
+    """Read on, lest what it prints fills the pipe and stops it."""
+    assert process.stdout is not None
+    stdout = process.stdout
+
+    def read() -> None:
+        while stdout.read(1):
+            pass
+
+    threading.Thread(target=read, name="sky-dask-output", daemon=True).start()
+
+
+async def _serve(order: dict[str, Any]) -> None:
+    import asyncio
+
+    from distributed import Scheduler, Security, Worker
+
+    security = Security(
+        require_encryption=True,
+        tls_ca_file=order["ca"],
+        **{f"tls_{role}_cert": order["certificate"] for role in ("client", "scheduler", "worker")},
+        **{f"tls_{role}_key": order["key"] for role in ("client", "scheduler", "worker")},
+    )
+    common = {"host": order["hosts"], "protocol": "tls", "security": security}
+    if order["role"] == "scheduler":
+        from .dashboard_login import require_token
+
+        node: Any = Scheduler(port=0, dashboard_address="127.0.0.1:0", **common)
+        if node.services:
+            require_token(node.services["dashboard"], order["token"])
+    else:
+        common["host"] = order["hosts"][0]
+        node = Worker(order["scheduler"], name=order["name"], dashboard=False, **common)
+    async with node:
+        ports = [int(each.contact_address.rpartition(":")[2]) for each in node.listeners]
+        said = {"address": node.address, "ports": ports}
+        if order["role"] == "scheduler":
+            said["dashboard"] = node.services["dashboard"].port if node.services else 0
+        print(_READY.decode() + json.dumps(said), flush=True)
+        await asyncio.gather(node.finished(), _end_with_stdin(node))
+
+
+async def _end_with_stdin(node: Any) -> None:
+    """End when the engine that has started it does."""
+    import asyncio
+
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
+    await node.close()
+
+
+def main() -> None:
+    """Be a scheduler or a worker."""
+    import asyncio
+
+    asyncio.run(_serve(json.loads(sys.stdin.buffer.readline())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Process groups of PyTorch: one process a node, met at the controller's address and port."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from ...engines.controller.agent_server import listen_address
+from ...engines.node.instance import instance_info
+from ...errors import SkyError, SkyUsageError
+from ..image import Image
+from .rendezvous import broadcast_id, exchange, require_single_slot
+
+if TYPE_CHECKING:
+    from ..pool import Pool
+
+T = TypeVar("T")
+
+BACKENDS = ("gloo", "nccl", "mpi", "xccl")
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """The plug-in, see `plugins.torch`."""
+
+    backend: str | None = None
+    version: str | None = None
+    timeout: float = 300.0
+
+    groups: ClassVar[list[str]] = []
+    """The group that this process is in, by the broadcast that made it."""
+
+    def __post_init__(self) -> None:
+        if self.backend is not None and self.backend not in BACKENDS:
+            raise SkyUsageError(
+                f"plugins.torch(backend={self.backend!r}): not a backend",
+                hint=f"one of {', '.join(BACKENDS)}",
+            )
+
+    def image(self, image: Image | None) -> Image | None:
+        """Add torch, where a version is asked for."""
+        if self.version is None:
+            return image
+        image = image or Image()
+        return replace(image, pip=[*image.pip, f"torch=={self.version}"])
+
+    def setup(self, pool: Pool) -> None:
+        """Refuse a pool that this cannot work on."""
+        require_single_slot(pool, "torch")
+
+    def around(self, call: Callable[[], T]) -> T:
+        """Run a call in a process group of all nodes that were sent it."""
+        if name := broadcast_id():
+            self._join(name)
+        return call()
+
+    def _join(self, name: str) -> None:
+        """Be in one group with all others: the one there is, or a new one if anybody is not."""
+        try:
+            import torch
+            import torch.distributed as group
+        except ImportError:
+            raise SkyError(
+                "plugins.torch(): there is no torch on the node",
+                hint='have it installed: Image(pip=["torch"])',
+            ) from None
+        info = instance_info()
+        place = (info.node, info.total_nodes)
+        there = (group.get_rank(), group.get_world_size()) if group.is_initialized() else None
+        mine = self.groups[0] if self.groups and there == place else ""
+        joined = {*exchange("torch", mine)}
+        if len(joined) == 1 and mine:
+            return
+        if group.is_initialized():
+            group.destroy_process_group()
+        backend = self.backend or ("nccl" if torch.cuda.is_available() else "gloo")
+        if info.head_addr.startswith("127."):  # the name of this machine may lead elsewhere
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        if backend == "nccl":
+            torch.cuda.set_device(0)
+        self._begin(name, backend)
+        self.groups[:] = [name]
+
+    def _begin(self, name: str, backend: str) -> None:
+        import torch.distributed as group
+
+        info, limit = instance_info(), datetime.timedelta(seconds=self.timeout)
+        mine = self._store(info.head_addr, info.head_port, limit) if info.is_head else None
+        # told, not agreed on before: one who comes early must not meet those of the group before
+        ports = exchange("torch-port", mine.port if mine is not None else 0)
+        store = mine or group.TCPStore(info.head_addr, max(ports), timeout=limit)
+        group.init_process_group(
+            backend,
+            store=group.PrefixStore(name, store),
+            rank=info.node,
+            world_size=info.total_nodes,
+            timeout=limit,
+        )
+
+    @staticmethod
+    def _store(address: str, port: int, limit: datetime.timedelta) -> Any:
+        """Open what the nodes meet at, on the port that was promised if it is free again.
+
+        It takes pickled objects from whoever connects, and would listen on all addresses by itself.
+        """
+        from torch.distributed import TCPStore
+
+        listener = listen(address, port)
+        port = listener.getsockname()[1]
+        return TCPStore(
+            address,
+            port,
+            is_master=True,
+            timeout=limit,
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+        )
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """Return a socket that listens on one address, on a port or, where it is taken, on another."""
+    host = listen_address(address)
+    for wanted in (port, 0):
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, wanted))
+            listener.listen(socket.SOMAXCONN)
+            return listener
+        except OSError:
+            listener.close()
+            if not wanted:
+                raise
+    raise AssertionError

@@ -1,0 +1,81 @@
+"""Rendezvous of the nodes of a broadcast before its call begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...engines.node.instance import instance_info, pool_facts
+from ...errors import SkyError, SkyUsageError
+from ..shared.collections import Barrier
+
+if TYPE_CHECKING:
+    from ..pool import Pool
+
+RENDEZVOUS_SECONDS = 120.0
+
+
+def require_single_slot(pool: Pool, what: str) -> None:
+    """Refuse a pool whose nodes run several calls at once.
+
+    Raises
+    ------
+    SkyUsageError
+        Two broadcasts side by side might meet crosswise, and wait for each other for ever.
+    """
+    if pool.worker.concurrency > 1:
+        raise SkyUsageError(
+            f"plugins.{what}() needs each node for one call at a time, and "
+            f"Worker(concurrency={pool.worker.concurrency}) runs several",
+            hint="leave concurrency out: a call may use all of its node",
+        )
+
+
+def broadcast_id() -> str:
+    """Return what names the call that all nodes have been sent; empty for a call of some node.
+
+    Where there is one node, every call is for all.
+    """
+    return SINGLE_NODE if instance_info().total_nodes == 1 else pool_facts().get("broadcast", "")
+
+
+SINGLE_NODE = "alone"
+
+
+def exchange(what: str, value: Any) -> list[Any]:
+    """Tell the other nodes of this broadcast something, and hear what they have to tell.
+
+    Raises
+    ------
+    threading.BrokenBarrierError
+        A node is gone, or does not come.
+    """
+    nodes = instance_info().total_nodes
+    if nodes == 1:
+        return [value]
+    return Barrier(f"jupyter_sky.{what}.{broadcast_id()}", nodes).exchange(
+        value, RENDEZVOUS_SECONDS
+    )
+
+
+def must_create(what: str, held: str) -> bool:
+    """Say whether the nodes are to make something now that each process can make but once.
+
+    Parameters
+    ----------
+    held
+        What names the one that this process is in; empty before.
+
+    Raises
+    ------
+    SkyError
+        Some are in it and some are not.
+    """
+    worlds = {*exchange(what, held)}
+    if len(worlds) > 1:
+        raise SkyError(
+            f"a node was lost and is not in the others' {what} world", hint=NEW_POOL_HINT
+        )
+    return worlds == {""}
+
+
+NEW_POOL_HINT = "such a world cannot change once it is made: bring up a new pool"

@@ -1,0 +1,175 @@
+"""Handling of results, errors and stream items that nodes send, in the order of the prints."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyError
+from .nodes import SentBatch
+from .payload import Blob, Payload, join, unwrap
+from .streams import ItemBuffer, ItemStream
+from .tasks import RemoteFuture, remote_exception
+
+if TYPE_CHECKING:
+    from .dispatch import Dispatcher
+
+OUTPUT_SECONDS = 0.5
+"""How long a result waits for what was printed before it: that takes another way."""
+
+_log = logging.getLogger(__name__)
+
+
+class ResultHandler:
+    """Takes in what nodes say, in the thread of the client.
+
+    Parameters
+    ----------
+    to
+        Whose calls they are.
+    """
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.to = dispatcher
+
+    def handle(self, batch: SentBatch, said: Any) -> None:
+        with self.to.lock:  # until it is sent altogether
+            pass
+        if isinstance(said, Exception):
+            self.to.on_engine_lost(batch, said)
+            return
+        content = said["content"]
+        batch.is_final = batch.is_final or content["final"]
+        told = unwrap(said["buffers"])
+        if batch.held_results or batch.printed < content["printed"]:
+            batch.held_results.append((content["printed"], told))
+            if len(batch.held_results) == 1:
+                self._release_later(batch)
+        else:
+            self._process(batch, told)
+
+    def _release_later(self, batch: SentBatch) -> None:
+        """Wait no longer than a moment for what was printed."""
+        loop = batch.node.connection.client._io_loop
+        timer = threading.Timer(
+            OUTPUT_SECONDS, lambda: loop.add_callback(lambda: self.release_held(batch, 1 << 62))
+        )
+        timer.daemon = True
+        timer.start()
+
+    def release_held(self, batch: SentBatch, printed: int) -> None:
+        while batch.held_results and batch.held_results[0][0] <= printed:
+            _, told = batch.held_results.popleft()
+            self._process(batch, told)
+
+    def show_output(self, batch: SentBatch, message: dict[str, Any]) -> None:
+        kind, content = message["header"]["msg_type"], message["content"]
+        sink = next(iter(batch.tasks.values())).sink if batch.tasks else None
+        if kind == "stream" and sink is not None:
+            sink.write(batch.node.rank, content["name"], content["text"])
+        elif kind == "display_data" and sink is not None:
+            sink.display(batch.node.rank, content)
+        elif kind not in _COUNTED:
+            return
+        batch.printed += 1
+        self.release_held(batch, batch.printed)
+
+    def _process(self, batch: SentBatch, told: list[tuple]) -> None:
+        for kind, *rest in told:
+            try:
+                getattr(self, f"_on_{kind}")(batch, *rest)
+            except Exception:  # one result must not hold up the others
+                _log.exception("what a node has said could not be taken in")
+        if batch.is_final and not batch.held_results:
+            with self.to.lock:
+                self.to.finish_batch(batch)
+                self.to.dispatch()
+
+    def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
+        if task := self.to.finish_task(batch, key, seconds):
+            try:
+                task.future.resolve(join(payload, _no_blob))
+            except Exception as error:
+                text = f"the result of {task.call!r} cannot be opened here: {error}"
+                task.future.fail(_chained(SkyError(text), error))
+
+    def _on_error(self, batch: SentBatch, key: int, said: dict[str, Any], seconds: float) -> None:
+        task = self.to.finish_task(batch, key, seconds)
+        if said.get("stuck"):
+            self.to.kill_engine(batch, "a call did not stop")
+        if task is None or (said["stopped"] and task.future.done() and task.stream is None):
+            return
+        error = remote_exception(task, said, batch.node.rank)
+        retry = task.call.retry
+        if (
+            task.attempts <= retry.times
+            and isinstance(error, retry.on)
+            and task.replayable
+            and not said["stopped"]
+        ):
+            self.to.requeue([task])
+        elif task.stream is not None:
+            task.stream.finish("error", error)
+        else:
+            task.future.fail(error)
+
+    def _on_stream(self, batch: SentBatch, key: int) -> None:
+        task = batch.tasks[key]
+        node, engine = batch.node, batch.node.engine
+        # of the stream and its future nothing is kept here: it ends when its user lets go of it
+        task.stream = ItemBuffer()
+        stream = ItemStream(
+            task.stream,
+            lambda count: self.to.send_command(node, engine, ("consumed", batch.id, key, count)),
+            lambda: self.to.stop(batch, [key], "close"),
+        )
+        future, task.future = task.future, RemoteFuture()
+        task.future.resolve(None)
+        if future.done():
+            stream.close()
+        future.resolve(stream)
+
+    def _on_item(self, batch: SentBatch, key: int, data: bytes) -> None:
+        task = batch.tasks.get(key)
+        if task is not None and task.stream is not None:
+            task.stream.add([join((data,), _no_blob)])
+
+    def _on_end(self, batch: SentBatch, key: int, seconds: float) -> None:
+        task = self.to.finish_task(batch, key)
+        if task is not None and task.stream is not None:
+            task.stream.finish("end")
+
+    def _on_input_consumed(self, batch: SentBatch, key: int, number: int, count: int) -> None:
+        if task := batch.tasks.get(key):
+            for stream_sender in task.stream_senders:
+                if stream_sender.number == number:
+                    stream_sender.acknowledge((batch.id, key), count)
+
+    def _on_returned(self, batch: SentBatch, keys: list[int]) -> None:
+        back = [task for key in keys if (task := self.to.finish_task(batch, key))]
+        for task in back:
+            task.attempts -= 1
+        self.to.requeue(back)
+
+    def _on_missing(self, batch: SentBatch, key: int, name: str) -> None:
+        if task := self.to.finish_task(batch, key):
+            task.attempts -= 1
+            self.to.fetch_blob(batch.node, task, name)
+
+    def _on_lost(self, batch: SentBatch, key: int, why: str) -> None:
+        """Take in that the process of a single call has died."""
+        if task := self.to.finish_task(batch, key):
+            self.to.on_task_lost(task, batch.node, why, at_fault=True)
+
+
+_COUNTED = {"stream", "display_data", "update_display_data", "execute_result", "clear_output"}
+
+
+def _no_blob(blob: Blob) -> memoryview:
+    raise SkyError(f"the result has a part that was not sent ({blob.size} bytes)")
+
+
+def _chained(error: SkyError, cause: BaseException) -> SkyError:
+    error.__cause__ = cause
+    return error

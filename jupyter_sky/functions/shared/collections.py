@@ -1,0 +1,426 @@
+"""Shared objects of a pool by name: dict, set, counter, queue, barrier, lock.
+
+Inside a function they are the pool's; in the notebook those of the pool that is up; without any
+pool they are this process's own, so that ``train.local()`` works. Each operation is carried out
+whole before the next one of anybody.
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import queue as _queue
+import threading
+from collections.abc import Iterable, Iterator, MutableMapping, MutableSet
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ...engines.node.instance import instance_info
+from ...errors import SkyUsageError
+from .key_encoding import dump, encode_key, load
+
+if TYPE_CHECKING:
+    from .shared_client import SharedStateClient
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MISSING: Any = object()
+
+
+class _SharedProxy:
+    """A name and the way to what it stands for."""
+
+    kind = ""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise SkyUsageError(
+                f"sky.{self.kind}({name!r}): not a name",
+                hint=f'tasks find it by a text, such as sky.{self.kind}("progress")',
+            )
+        self.name = name
+
+    def _ask(self, op: str, *frames: bytes, **arguments: Any) -> tuple[Any, list[bytes]]:
+        from .shared_client import current_client
+
+        found: SharedStateClient = current_client()
+        asked = {"kind": self.kind, "name": self.name, "op": op, **arguments}
+        return found.ask(asked, frames)
+
+    def __repr__(self) -> str:
+        return f"sky.{self.kind}({self.name!r})"
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.name,)
+
+
+class Dict(_SharedProxy, MutableMapping[K, V], Generic[K, V]):
+    """A dict that all tasks share.
+
+    Keys are compared by what they are worth, as in any dict. A value that is changed in place is
+    changed here only: assign it again.
+
+    Examples
+    --------
+    >>> best = Dict("best")
+    >>> best["loss"] = 0.25
+    >>> best.setdefault("loss", 1.0), len(best), best.get("accuracy")
+    (0.25, 1, None)
+    """
+
+    kind = "dict"
+
+    def __getitem__(self, key: K) -> V:
+        found, frames = self._ask("get", encode_key(key))
+        if not found:
+            raise KeyError(key)
+        return load(frames[0])
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._ask("put", encode_key(key), dump(key, self), dump(value, self))
+
+    def __delitem__(self, key: K) -> None:
+        if not self._ask("pop", encode_key(key))[0]:
+            raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return self._ask("has", encode_key(key))[0]
+
+    def __len__(self) -> int:
+        return self._ask("len")[0]
+
+    def __iter__(self) -> Iterator[K]:
+        return map(load, self._ask("keys")[1])
+
+    def pop(self, key: K, default: Any = _MISSING) -> Any:
+        """Take a key out and return its value; one task alone gets it."""
+        found, frames = self._ask("pop", encode_key(key))
+        if found:
+            return load(frames[0])
+        if default is _MISSING:
+            raise KeyError(key)
+        return default
+
+    def setdefault(self, key: K, default: Any = None) -> Any:
+        """Return the value of a key; of all tasks that set one, the first has set it."""
+        frames = self._ask("default", encode_key(key), dump(key, self), dump(default, self))[1]
+        return load(frames[0])
+
+    def update(self, *others: Any, **more: V) -> None:
+        """Set many keys at once: nobody sees some of them only."""
+        made = builtins.dict(*others, **more)
+        frames = [
+            frame
+            for key, value in made.items()
+            for frame in (encode_key(key), dump(key, self), dump(value, self))
+        ]
+        if frames:
+            self._ask("put", *frames)
+
+    def snapshot(self) -> Any:
+        """Return a plain dict of all that is there at one moment."""
+        frames = self._ask("items")[1]
+        pairs = zip(frames[::2], frames[1::2], strict=True)
+        return {load(key): load(value) for key, value in pairs}
+
+    def items(self) -> Any:
+        """Return keys and values as they are at one moment."""
+        return self.snapshot().items()
+
+    def values(self) -> Any:
+        """Return values as they are at one moment."""
+        return self.snapshot().values()
+
+    def clear(self) -> None:
+        """Take everything out."""
+        self._ask("clear")
+
+
+class Set(_SharedProxy, MutableSet[K], Generic[K]):
+    """A set that all tasks share.
+
+    Examples
+    --------
+    >>> seen = Set("seen")
+    >>> seen.add("a"), seen.add("a")
+    (True, False)
+    """
+
+    kind = "set"
+
+    def add(self, value: K) -> bool:  # type: ignore[override]
+        """Put something in; say whether it is new: of many tasks, one is told so."""
+        frames = encode_key(value), dump(value, self), dump(value, self)
+        return self._ask("add", *frames)[0]
+
+    def discard(self, value: K) -> bool:  # type: ignore[override]
+        """Take something out; say whether it was there."""
+        return self._ask("pop", encode_key(value))[0]
+
+    def __contains__(self, value: object) -> bool:
+        return self._ask("has", encode_key(value))[0]
+
+    def __len__(self) -> int:
+        return self._ask("len")[0]
+
+    def __iter__(self) -> Iterator[K]:
+        return map(load, self._ask("keys")[1])
+
+    def update(self, *others: Iterable[K]) -> None:
+        """Put many in at once."""
+        frames = [
+            frame
+            for value in itertools.chain(*others)
+            for frame in (encode_key(value), dump(value, self), dump(value, self))
+        ]
+        if frames:
+            self._ask("put", *frames)
+
+    def snapshot(self) -> Any:
+        """Return a plain set of all that is there at one moment."""
+        return {*self}
+
+    def clear(self) -> None:
+        """Take everything out."""
+        self._ask("clear")
+
+    @classmethod
+    def _from_iterable(cls, values: Iterable[Any]) -> Any:
+        return {*values}
+
+
+class Counter(_SharedProxy):
+    """A number that all tasks count with.
+
+    Examples
+    --------
+    >>> done = Counter("done")
+    >>> done.add(), done.add(4), done.value
+    (1, 5, 5)
+    """
+
+    kind = "counter"
+
+    def add(self, amount: float = 1) -> Any:
+        """Add to it and return what it is then: no two tasks are told the same."""
+        if isinstance(amount, bool) or not isinstance(amount, int | float):
+            raise SkyUsageError(f"{self!r}.add({amount!r}): not a number")
+        return self._ask("add", amount=amount)[0]
+
+    increment = add
+
+    def decrement(self, amount: float = 1) -> Any:
+        """Take from it and return what it is then."""
+        return self.add(-amount)
+
+    @property
+    def value(self) -> Any:
+        """What it is now."""
+        return self._ask("add", amount=0)[0]
+
+    def reset(self, value: float = 0) -> Any:
+        """Set it, and return what it was."""
+        return self._ask("reset", value=value)[0]
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __iadd__(self, amount: float) -> Counter:
+        self.add(amount)
+        return self
+
+
+class Queue(_SharedProxy, Generic[V]):
+    """First in, first out, between tasks.
+
+    Parameters
+    ----------
+    maxsize
+        Whoever puts something in waits while so many are there; 0 for no bound.
+
+    Examples
+    --------
+    >>> jobs = Queue("jobs")
+    >>> jobs.put({"rate": 0.1})
+    >>> jobs.get()
+    {'rate': 0.1}
+    """
+
+    kind = "queue"
+
+    def __init__(self, name: str, maxsize: int = 0) -> None:
+        super().__init__(name)
+        self.maxsize = maxsize
+
+    def put(self, item: V, block: bool = True, timeout: float | None = None) -> None:
+        """Put an item in.
+
+        Raises
+        ------
+        queue.Full
+            There is no room within `timeout` seconds.
+        """
+        wait = timeout if block else 0.0
+        done, _ = self._ask("put", dump(item, self), maxsize=self.maxsize, timeout=wait)
+        if not done:
+            raise _queue.Full(f"{self!r} has no room for more than {self.maxsize}")
+
+    def get(self, block: bool = True, timeout: float | None = None) -> V:
+        """Take the oldest item out; one task alone gets it.
+
+        Raises
+        ------
+        queue.Empty
+            Nothing comes within `timeout` seconds.
+        """
+        found, frames = self._ask("get", timeout=timeout if block else 0.0)
+        if not found:
+            raise _queue.Empty(f"{self!r} is empty")
+        return load(frames[0])
+
+    def put_nowait(self, item: V) -> None:
+        """Put an item in if there is room."""
+        self.put(item, block=False)
+
+    def get_nowait(self) -> V:
+        """Take an item out if there is one."""
+        return self.get(block=False)
+
+    def qsize(self) -> int:
+        """Return how many items there are."""
+        return self._ask("len")[0]
+
+    __len__ = qsize
+
+    def empty(self) -> bool:
+        """Say whether there are none."""
+        return self.qsize() == 0
+
+    def __bool__(self) -> bool:
+        return True  # an empty queue is a queue
+
+    def clear(self) -> None:
+        """Throw all items away."""
+        self._ask("clear")
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.name, self.maxsize)
+
+
+class Barrier(_SharedProxy):
+    """Where tasks wait for each other.
+
+    Parameters
+    ----------
+    parties
+        How many meet; all nodes of the pool unless given.
+    """
+
+    kind = "barrier"
+
+    def __init__(self, name: str, parties: int | None = None) -> None:
+        super().__init__(name)
+        if parties is not None and (isinstance(parties, bool) or not isinstance(parties, int)):
+            raise SkyUsageError(f"sky.barrier({name!r}, {parties!r}): not a number of tasks")
+        if parties is not None and parties < 1:
+            raise SkyUsageError(f"sky.barrier({name!r}, {parties}): at least one task must meet")
+        self.parties = parties or instance_info().total_nodes
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until all are here; return which of them this one was.
+
+        Raises
+        ------
+        threading.BrokenBarrierError
+            Not all came within `timeout` seconds, or one of them is gone: for all who waited.
+        """
+        return self._arrive(timeout)[0]
+
+    def exchange(self, value: Any, timeout: float | None = None) -> list[Any]:
+        """Wait until all are here; return what each has brought, in the order of their coming."""
+        return [load(frame) for frame in self._arrive(timeout, dump(value, self))[1]]
+
+    def _arrive(self, timeout: float | None, *brought: bytes) -> tuple[int, list[bytes]]:
+        index, frames = self._ask("wait", *brought, parties=self.parties, timeout=timeout)
+        if index < 0:
+            raise threading.BrokenBarrierError(
+                f"{self!r}: not all of {self.parties} tasks came, or one of them is gone"
+            )
+        return index, frames
+
+    @property
+    def n_waiting(self) -> int:
+        """How many wait now."""
+        return self._ask("len")[0]
+
+    def reset(self) -> None:
+        """Send away those who wait."""
+        self._ask("reset")
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.name, self.parties)
+
+
+class Lock(_SharedProxy):
+    """What one task at a time holds, in this process or elsewhere.
+
+    It belongs to the thread that has taken it, and is free when that thread's process ends.
+
+    Parameters
+    ----------
+    ttl
+        Seconds after which it is taken from a task that still holds it; never unless given.
+
+    Attributes
+    ----------
+    fence : int
+        Number of the last time that it was taken through this object; a later holder's is
+        higher, so storage can refuse a writer that has lost it.
+
+    Examples
+    --------
+    >>> with Lock("model"):
+    ...     pass
+    """
+
+    kind = "lock"
+
+    def __init__(self, name: str, ttl: float | None = None) -> None:
+        super().__init__(name)
+        self.ttl = ttl
+        self.fence = 0
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """Take it; say whether it could be had within `timeout` seconds."""
+        wait = timeout if blocking else 0.0
+        fence, _ = self._ask("acquire", ttl=self.ttl, timeout=None if wait == -1 else wait)
+        self.fence = fence or self.fence
+        return bool(fence)
+
+    def release(self) -> None:
+        """Give it back.
+
+        Raises
+        ------
+        SkyUsageError
+            This thread does not hold it.
+        """
+        self._ask("release")
+
+    def locked(self) -> bool:
+        """Say whether somebody holds it."""
+        return self._ask("held")[0]
+
+    def __enter__(self) -> Lock:
+        self.acquire()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.name, self.ttl)
+
+
+# the names under which `sky` has them
+dict, set, counter, queue, barrier, lock = Dict, Set, Counter, Queue, Barrier, Lock

@@ -1,0 +1,222 @@
+"""Clients of the shared state: remote over a socket, or local to this process."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...engines.node import instance
+from ...errors import SkyClusterLost, SkyUsageError
+from .shared_state import Responses, SharedState
+
+if TYPE_CHECKING:
+    from ...executor.cluster import ClusterHandle
+    from ..pool import Pool
+
+POLL_SECONDS = 0.2
+"""How often a thread that waits looks up: it may have been told to end."""
+RESEND_SECONDS = 5.0
+"""A request without an answer is sent again; it is carried out once."""
+FIRST_REPLY_SECONDS = 30.0
+STANDALONE = "standalone"
+"""The fact of a pool whose nodes do not speak to each other."""
+
+
+class SharedStateClient(Protocol):
+    """The way of one thread."""
+
+    def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
+        """Have something done; return what is answered and the values with it."""
+        ...
+
+
+def current_client() -> SharedStateClient:
+    """Return this thread's way to what is shared where it runs."""
+    here = instance.pool_facts()
+    active = None if here else _active()
+    if STANDALONE in (here.get("facts", {}) if active is None else active.facts):
+        raise SkyUsageError(
+            "tasks of this pool share nothing: it was brought up with Options(cluster=False)",
+            hint="leave that out, where the nodes reach each other",
+        )
+    if active is not None:
+        known = _notebook_endpoint(active.cluster)
+    elif (known := here.get("shared_state")) is None:
+        return _local_client()
+    lines = _thread_clients()
+    key = known["url"], known["key"], os.getpid()  # a socket does not outlive a fork
+    if key not in lines:
+        lines[key] = RemoteClient(known)
+    return lines[key]
+
+
+def _active() -> Pool | None:
+    from .. import pool  # not on nodes, which need none of it
+
+    return pool.active()
+
+
+def _notebook_endpoint(cluster: ClusterHandle) -> dict[str, str]:
+    """Return how this notebook reaches what a cluster's tasks share."""
+    known, tunnel = instance.shared_state_endpoint(cluster), cluster.tunnel
+    if tunnel is None:
+        return {"url": known["local_url"], "key": known["key"]}
+    port = tunnel.forward(int(known["local_url"].rpartition(":")[2]))
+    return {"url": f"tcp://127.0.0.1:{port}", "key": known["key"]}
+
+
+_local = threading.local()
+
+
+def _thread_clients() -> dict[tuple[str, str, int], RemoteClient]:
+    if not hasattr(_local, "lines"):
+        _local.lines = {}
+    return _local.lines
+
+
+def _local_client() -> LocalClient:
+    if instance.had_pool():
+        warnings.warn(
+            "no pool is up: this is shared by this process's own threads only; what tasks of a "
+            "pool shared went with it",
+            stacklevel=5,
+        )
+    if not hasattr(_local, "here"):
+        _local.here = LocalClient(_PROCESS_STATE)
+    return _local.here
+
+
+class RemoteClient:
+    """A connection to the shared-state server of a cluster.
+
+    Parameters
+    ----------
+    known
+        ``url`` and ``key``.
+    """
+
+    def __init__(self, known: Mapping[str, str]) -> None:
+        import zmq
+
+        self._incarnation = ""
+        self._numbers = itertools.count(1)
+        self._heard = False
+        self._socket = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket.curve_publickey, self._socket.curve_secretkey = zmq.curve_keypair()
+        self._socket.curve_serverkey = known["key"].encode()
+        self._socket.setsockopt(zmq.IDENTITY, uuid.uuid4().bytes)
+        self._socket.setsockopt(zmq.LINGER, 1000)
+        self._socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
+        self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 8000)
+        self._socket.connect(known["url"])
+
+    def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
+        """Send a request and wait for its answer."""
+        number = next(self._numbers)
+        message = [json.dumps([number, arguments]).encode(), *frames]
+        try:
+            return self._exchange(number, message, arguments)
+        except BaseException as error:
+            if not isinstance(error, SkyUsageError):  # what nobody waits for must not be given
+                with contextlib.suppress(Exception):
+                    cancel = {**arguments, "op": "cancel", "number": number}
+                    self._socket.send(json.dumps([next(self._numbers), cancel]).encode())
+            raise
+
+    def _exchange(
+        self, number: int, message: list[bytes], arguments: dict[str, Any]
+    ) -> tuple[Any, list[bytes]]:
+        begun = sent = time.monotonic()
+        self._socket.send_multipart(message)
+        while True:
+            if not self._socket.poll(POLL_SECONDS * 1000):
+                now = time.monotonic()
+                if not self._heard and now - begun > FIRST_REPLY_SECONDS:
+                    raise SkyClusterLost(
+                        f"nobody answers for what the pool shares ({FIRST_REPLY_SECONDS:g} s)",
+                        hint="functions on a node reach the controller of their pool only",
+                    )
+                if now - sent > RESEND_SECONDS:
+                    self._socket.send_multipart(message)
+                    sent = now
+                continue
+            head, *frames = self._socket.recv_multipart()
+            answer = json.loads(head)
+            self._heard = True
+            if answer[0] != number:
+                continue
+            _, life, failed, value = answer
+            if self._incarnation and life != self._incarnation:
+                self._incarnation = life
+                raise SkyClusterLost("what the pool shared is lost: the process that kept it died")
+            self._incarnation = life
+            return _check_response(arguments, failed, value), frames
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self._socket.close()
+
+
+class _ProcessState:
+    """What the threads of this process share where there is no pool."""
+
+    def __init__(self) -> None:
+        self.state = SharedState()
+        self.changed = threading.Condition()
+        self.boxes: dict[bytes, dict[int, tuple[str, Any, list[bytes]]]] = {}
+
+    def deliver(self, answers: Responses) -> None:
+        for each in answers:
+            box = self.boxes.setdefault(each.request.client, {})
+            box[each.request.number] = each.error, each.value, list(each.frames)
+        self.changed.notify_all()
+
+
+_PROCESS_STATE = _ProcessState()
+
+
+class LocalClient:
+    """The way of a thread to what its process shares."""
+
+    def __init__(self, own: _ProcessState) -> None:
+        self._state, self._name = own, uuid.uuid4().bytes
+        self._numbers = itertools.count(1)
+
+    def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
+        """Have something done, and wait for it."""
+        own, number = self._state, next(self._numbers)
+        with own.changed:
+            now = time.monotonic()
+            own.deliver(own.state.handle_request(self._name, number, arguments, frames, now))
+            box = own.boxes.setdefault(self._name, {})
+            try:
+                while number not in box:
+                    own.changed.wait(POLL_SECONDS / 10)
+                    own.deliver(own.state.expire(time.monotonic()))
+            except BaseException:
+                cancel = {"op": "cancel", "number": number}
+                own.deliver(
+                    own.state.handle_request(self._name, next(self._numbers), cancel, (), now)
+                )
+                raise
+            failed, value, values = box.pop(number)
+        return _check_response(arguments, failed, value), values
+
+    def __del__(self) -> None:
+        with self._state.changed:
+            self._state.boxes.pop(self._name, None)
+            self._state.deliver(self._state.state.remove_client(self._name))
+
+
+def _check_response(arguments: dict[str, Any], failed: str, value: Any) -> Any:
+    if failed:
+        raise SkyUsageError(f"sky.{arguments['kind']}({arguments['name']!r}): {failed}")
+    return value

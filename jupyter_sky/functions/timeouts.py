@@ -1,0 +1,81 @@
+"""Timeouts of calls, enforced by the notebook where an engine cannot enforce them.
+
+C code that keeps the interpreter to itself keeps an engine from hearing, and from stopping, a
+call. Then the future gets its error here, and the controller kills the engine.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import SkyError
+
+if TYPE_CHECKING:
+    from .dispatch import Dispatcher
+    from .nodes import SentBatch
+
+TICK_SECONDS = 0.05
+SLACK_SECONDS = 0.45
+"""How much later than a call's time its engine may say so: half a second in all."""
+STOP_TIMEOUT_SECONDS = {"timeout": 0.6, "cancel": 1.5, "close": 12.0}
+"""How long an engine may take to say that it has stopped a call."""
+
+
+class TimeoutMonitor:
+    """Watches the calls of a pool that have a time, or were told to stop."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+        self._watched: dict[str, SentBatch] = {}
+        self._lock = threading.Lock()
+        self._is_running = False
+
+    def watch(self, batch: SentBatch) -> None:
+        """Watch a batch until its end."""
+        with self._lock:
+            self._watched[batch.id] = batch
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, name="sky-timeouts", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(TICK_SECONDS)
+            now = time.monotonic()
+            with self._lock:
+                open_ = {name: b for name, b in self._watched.items() if b.tasks and not b.is_final}
+                self._watched = open_
+                if not open_:
+                    self._is_running = False
+                    return
+                batches = list(open_.values())
+            for batch in batches:
+                self._check_batch(batch, now)
+
+    def _check_batch(self, batch: SentBatch, now: float) -> None:
+        if batch.stop_request is not None:
+            why, since = batch.stop_request
+            if now - since > STOP_TIMEOUT_SECONDS[why]:
+                self.dispatcher.abandon_batch(batch, why)
+            return
+        times = [task.timeout or 0.0 for task in list(batch.tasks.values())]
+        if times and all(times) and now - batch.sent > sum(times) + SLACK_SECONDS:
+            if self._has_started(batch):
+                self.dispatcher.abandon_batch(batch, "timeout")
+            else:  # a cell is in its way
+                batch.sent = now - sum(times)
+
+    @staticmethod
+    def _has_started(batch: SentBatch) -> bool:
+        """Whether its engine has taken it up, as the controller sees it."""
+        node = batch.node
+        if node.executor != "main":
+            return True
+        try:
+            engines = node.connection.ask_controller("engines")["engines"]
+        except SkyError:
+            return False
+        running = next((e["running"] for e in engines if e["rank"] == node.cluster_rank), None)
+        return running == f"calls-{batch.id}"

@@ -1,0 +1,317 @@
+"""The budget of a day: what it is, how much of it is spent, and what follows.
+
+One budget for all notebooks of a user: it is kept in the store, where every process reads it. What
+was set last by hand counts, from whichever notebook or panel; until then the lowest that any
+configuration of a user has said. A project's file can say nothing about it. The day is the local
+one, and all that the store has is counted in.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..errors import SkyBudget, SkyUsageError
+from ..geography import ON_PREMISES
+from ..store.store import Store
+from .billing import LONGEST_UNIT, UNBILLED_COSTS
+from .forecast import local_day, rate, spent_between
+from .ledger import CostSum, format_rate, format_usd
+
+WARN_SHARE = 0.8
+"""Share of the budget from which on it is warned."""
+GRACE_SECONDS = 30.0
+"""How long clusters go on after the budget was passed, for a user who raises it at once."""
+MIN_DAY_SECONDS = 23 * 3600.0
+"""Seconds of the day on which clocks go forward."""
+CONFIGURED_ORIGIN = "configuration"
+
+_BUDGET, _STOP = "budget_usd_day", "budget_stop"
+
+BudgetState = Literal["none", "ok", "warn", "over"]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What may be spent on a day.
+
+    Attributes
+    ----------
+    usd : float or None
+        USD a day; None for no limit.
+    origin : str
+        Who has set it: ``%config``, ``the Cost panel`` or ``configuration``; empty for nobody.
+    at : float
+        When, unix seconds.
+    """
+
+    usd: float | None = None
+    origin: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetStatus:
+    """How the day stands against the budget.
+
+    Attributes
+    ----------
+    budget : Budget
+    spent : Amount
+        On the local day so far, all notebooks together.
+    rate : Amount
+        What runs now costs by the hour.
+    running : tuple of str
+        Clusters that cost something by the hour, as ``train ($3.06/h)``.
+    day : str
+        The local day.
+    resets : float
+        When the next day begins, unix seconds.
+    at : float
+        When this was found, unix seconds.
+    ends : float or None
+        When the clusters that cost something are ended, unless the budget is raised.
+    rents : bool
+        Whether machines of clouds are billed on that day: they cost more than what is booked.
+
+    Examples
+    --------
+    >>> day = Verdict(Budget(20.0), Amount(16.5), Amount(3.0), ("train ($3.00/h)",), "", 0.0, 0.0)
+    >>> day.state, day.share, day.seconds_left
+    ('warn', 0.825, 4200.0)
+    """
+
+    budget: Budget
+    spent: CostSum
+    rate: CostSum
+    running: tuple[str, ...]
+    day: str
+    resets: float
+    at: float
+    depleted_at: float | None = None
+    rents: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """Share of the budget that is spent; None without a budget."""
+        if self.budget.usd is None:
+            return None
+        return self.spent.usd / self.budget.usd if self.budget.usd else 1.0
+
+    @property
+    def state(self) -> BudgetState:
+        """``none`` without a budget, else ``ok``, ``warn`` (from 80 %) or ``over`` (from 100 %)."""
+        if self.share is None or self.budget.usd is None:
+            return "none"
+        if self.spent.usd >= self.budget.usd:
+            return "over"
+        return "warn" if self.share >= WARN_SHARE else "ok"
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the budget is spent at the present rate, seconds; infinite where nothing runs."""
+        if self.budget.usd is None or not self.rate.usd:
+            return math.inf
+        return max(0.0, (self.budget.usd - self.spent.usd) / self.rate.usd * 3600)
+
+    @property
+    def text(self) -> str:
+        """A sentence about the day; empty without a budget."""
+        if self.budget.usd is None:
+            return ""
+        whole = f"${self.budget.usd:,.2f}"
+        parts = [f"{format_usd(self.spent.usd)} of today's budget of {whole} is spent"]
+        if self.state in ("ok", "warn") and self.share is not None:
+            parts[0] = f"{math.floor(100 * self.share + 1e-6)} % of today's budget is spent"
+            parts[0] += f": {format_usd(self.spent.usd)} of {whole}"
+        if names := ", ".join(dict.fromkeys(self.spent.unknown + self.rate.unknown)):
+            parts.append(f"it cannot see {names}, of unknown price")
+        return "; ".join(parts)
+
+    @property
+    def unpriced_warning(self) -> str:
+        """What the budget cannot see; empty when it sees everything."""
+        names = list(dict.fromkeys(self.spent.unknown + self.rate.unknown))
+        parts = [f"{', '.join(names)}, of unknown price"] if names else []
+        if self.rents:
+            parts.append(UNBILLED_COSTS)
+        return f"it cannot see {', nor '.join(parts)}" if parts else ""
+
+
+def read_budget(store: Store) -> Budget:
+    """The budget that holds for this user now."""
+    text = store.setting(_BUDGET)
+    try:
+        told = json.loads(text) if text else {}
+        usd = told.get("usd")
+        return Budget(None if usd is None else float(usd), told.get("by", ""), told.get("at", 0.0))
+    except (ValueError, AttributeError, TypeError):  # written by a hand of somebody's
+        return Budget()
+
+
+def write_budget(store: Store, usd: float | None, origin: str, now: float | None = None) -> Budget:
+    """Set the budget for all processes of this user."""
+    budget = Budget(usd, origin, time.time() if now is None else now)
+    told = {"usd": usd, "by": budget.origin, "at": budget.at}
+    store.set_setting(_BUDGET, json.dumps(told))
+    return budget
+
+
+def parse_budget(payload: dict[str, Any]) -> float | None:
+    """The budget that a front end asks for, ``{"usd": 20}``; None for no limit.
+
+    Raises
+    ------
+    SkyUsageError
+        It is not an amount.
+    """
+    usd = payload.get("usd", "nothing")
+    if usd is None:
+        return None
+    if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 <= usd < 1e9:
+        raise SkyUsageError(
+            f"a budget of {usd!r} USD a day: not an amount", hint="such as 20, or none for no limit"
+        )
+    return float(usd)
+
+
+def apply_configured(store: Store, usd: float | None) -> str:
+    """Let hold what configuration says, unless a lower or a hand-set budget holds.
+
+    Configuration differs between processes, and the budget is one for all of them: the lowest that
+    any has said holds until somebody sets it by hand. Only a hand can raise it.
+
+    Returns
+    -------
+    str
+        A sentence for the user whose configuration does not hold; empty where it does.
+    """
+    known = read_budget(store)
+    if usd is None or known.usd == usd:
+        return ""
+    if not known.origin or (known.origin == CONFIGURED_ORIGIN and known.usd is None):
+        write_budget(store, usd, CONFIGURED_ORIGIN)
+        return ""
+    if known.origin != CONFIGURED_ORIGIN:
+        return ""
+    assert known.usd is not None
+    if usd < known.usd:
+        write_budget(store, usd, CONFIGURED_ORIGIN)
+        return ""
+    return (
+        f"The budget of a day stays at ${known.usd:,.2f}, which another process was configured "
+        f"with; ${usd:,.2f} is configured here. To raise it: %config Sky.budget_usd_day = {usd:g}"
+    )
+
+
+def assess(store: Store, now: float | None = None) -> BudgetStatus:
+    """How today stands against the budget, by what the store has."""
+    now = time.time() if now is None else now
+    day, first, last = local_day(now)
+    intervals = store.intervals(since=first - LONGEST_UNIT)
+    live = {row.cluster: row.price for row in intervals if row.ended is None}
+    return BudgetStatus(
+        read_budget(store),
+        spent_between(intervals, store.other_costs(since=first), now, first, last),
+        rate(intervals),
+        tuple(f"{name} ({format_rate(price)})" for name, price in live.items() if price),
+        day,
+        last,
+        now,
+        _ends(store, day),
+        any(row.cloud not in ON_PREMISES for row in intervals),
+    )
+
+
+def budget_error(verdict: BudgetStatus, what: str) -> SkyBudget:
+    """The error for what may not start, or not go on.
+
+    Parameters
+    ----------
+    what
+        Such as ``cell 7 was stopped``.
+    """
+    usd = verdict.budget.usd or 0.0
+    running = ", ".join(verdict.running) or "nothing that costs"
+    return SkyBudget(
+        f"{what}: {format_usd(verdict.spent.usd)} of today's budget of ${usd:,.2f} is spent, by "
+        f"all notebooks; up now: {running}",
+        hint=f"raise it: %config Sky.budget_usd_day = {suggest_budget(verdict)}, or in the Cost tab of the "
+        "Sky panel; machines of your own cost nothing: --cloud local; the next day begins at "
+        "midnight",
+    )
+
+
+def suggest_budget(verdict: BudgetStatus) -> str:
+    """A budget that would let work go on: half as much again as is spent, in round USD."""
+    return round_up(max(verdict.spent.usd, verdict.budget.usd or 0.0) * 1.5)
+
+
+def round_up(usd: float) -> str:
+    """An amount in round USD that is no less.
+
+    Examples
+    --------
+    >>> round_up(0.3), round_up(31.2), round_up(1234.0)
+    ('1', '32', '1300')
+    """
+    step = 10.0 ** max(0, math.floor(math.log10(usd)) - 1) if usd >= 1 else 1.0
+    return f"{math.ceil(usd / step) * step:g}"
+
+
+def shutdown_time(store: Store, verdict: BudgetStatus) -> float | None:
+    """When the clusters that cost something are to be ended; None while the budget holds.
+
+    The first process that sees the budget passed writes the time down for all, and a budget that
+    holds again takes it back.
+    """
+    if verdict.state != "over":
+        if verdict.depleted_at is not None:
+            store.set_setting(_STOP, None)
+        return None
+    if verdict.depleted_at is not None:
+        return verdict.depleted_at
+    ends = verdict.at + GRACE_SECONDS
+    store.set_setting(_STOP, json.dumps({"day": verdict.day, "at": ends}))
+    return ends
+
+
+def depletion_time(verdict: BudgetStatus) -> float | None:
+    """When the clusters that run now have to end, if all of them go on; None if they need not.
+
+    The money of a day is shared by all that runs. What is left at midnight is not kept: the next
+    day begins with the whole budget. The grace is part of it.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> day = Verdict(Budget(20.0), Amount(16.5), Amount(3.0), (), "", 7200.0, 0.0)
+    >>> depletion_time(day)  # 4200 s, and the grace
+    4230.0
+    >>> depletion_time(replace(day, resets=600.0))  # the next day pays 20 / 3 h
+    24630.0
+    >>> depletion_time(replace(day, resets=600.0, rate=Amount(0.5))) is None
+    True
+    """
+    if verdict.budget.usd is None or not verdict.rate.usd:
+        return None
+    if verdict.depleted_at is not None and verdict.state == "over":
+        return verdict.depleted_at
+    ends = verdict.at + verdict.seconds_left
+    if ends >= verdict.resets:
+        lasts = verdict.budget.usd / verdict.rate.usd * 3600
+        if lasts >= MIN_DAY_SECONDS:
+            return None
+        ends = verdict.resets + lasts
+    return ends + GRACE_SECONDS
+
+
+def _ends(store: Store, day: str) -> float | None:
+    try:
+        told = json.loads(store.setting(_STOP) or "{}")
+        return float(told["at"]) if told.get("day") == day else None
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return None

@@ -1,0 +1,354 @@
+"""Cost report at one moment, as `sky.cost()` and the Cost tab show it.
+
+It is made at once from the rows of a store, and is plain values: it fits into JSON, CSV and text.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, get_args
+
+from ..errors import SkyUsageError, suggest
+from ..resources import format_elapsed, parse_duration
+from ..store.store import ClusterRow, Store
+from . import budget
+from .baseline import CLOUD, REGION
+from .billing import LONGEST_UNIT, UNBILLED_COSTS
+from .budget import BudgetStatus
+from .forecast import (
+    ClusterSaving,
+    CostForecast,
+    CostSum,
+    forecasts,
+    local_day,
+    rate,
+    savings,
+    spent_between,
+    total_savings,
+)
+from .ledger import By, Ledger, LedgerLine, format_rate, format_usd
+
+GROUPINGS: tuple[By, ...] = get_args(By)
+MAX_LINES = 200
+"""Lines of a table that are shown; a CSV file has them all."""
+RUNS = 2000
+"""Runs among which earlier ones of a cell are looked for."""
+BASELINE_TEXT = (
+    f"the cheapest machine on demand in {CLOUD} {REGION} that met the same request when the "
+    "cluster was launched"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CostReport:
+    """The account at one moment.
+
+    Attributes
+    ----------
+    at : float
+        The moment, unix seconds.
+    notebook : str or None
+        Whose `notebook_usd` is, and whose cells are listed; None for all notebooks.
+    by : str
+        What `lines` are grouped by.
+    since : float or None
+        Since when they are billed; None for ever.
+    lines : tuple of LedgerLine
+        What was spent, the latest first.
+    total : Amount
+        What providers bill for that time, all notebooks together.
+    here : Amount or None
+        What `notebook` has cost since it was first used.
+    notebook_rate : float
+        What its own clusters cost now, USD/h, as far as it is known.
+    verdict : Verdict
+        The local day: spent, rate, budget.
+    forecasts : tuple of Forecast
+        What each cluster that is up will still cost.
+    savings : tuple of Saving
+        What each cluster has cost less than its default choice, since `since`.
+
+    Examples
+    --------
+    >>> make(store, "a.ipynb").verdict.spent.usd  # doctest: +SKIP
+    4.2
+    """
+
+    at: float
+    notebook: str | None
+    by: By
+    since: float | None
+    lines: tuple[LedgerLine, ...]
+    total: CostSum
+    notebook_usd: CostSum | None
+    notebook_rate: float
+    verdict: BudgetStatus
+    forecasts: tuple[CostForecast, ...]
+    savings: tuple[ClusterSaving, ...]
+
+    @property
+    def forecast(self) -> CostSum:
+        """What is still to come until all that runs has ended."""
+        total = CostSum()
+        for one in self.forecasts:
+            total += CostSum(unknown=(one.cluster,)) if one.usd is None else CostSum(one.usd)
+        return CostSum(total.usd, total.unknown, bool(total.usd))
+
+    @property
+    def saved(self) -> tuple[CostSum, CostSum]:
+        """What spot machines and what places have saved."""
+        return total_savings(self.savings)
+
+    @property
+    def sources(self) -> list[str]:
+        """Where the prices of the lines come from, and of when they are."""
+        found = {f"{line.source} {line.date}".strip(): None for line in self.lines}
+        return [source for source in found if source]
+
+    @property
+    def headline(self) -> list[tuple[str, str]]:
+        """What is to be said above the table: what it is, and how much."""
+        day = self.verdict
+        found = [("today, all notebooks", str(day.spent))]
+        if self.notebook_usd is not None:
+            found.append(("this notebook", str(self.notebook_usd)))
+        found.append(("running", _rate(day.rate)))
+        if self.forecasts:
+            found.append(("to come until what runs has ended", str(self.forecast)))
+        if any(not one.own for one in self.savings):
+            spot, placement = self.saved
+            found += [("saved by spot", str(spot)), ("saved by placement", str(placement))]
+        if day.budget.usd is not None:
+            found.append(("budget", day.text))
+        return found
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the figures: basis of estimates, unknown prices, default choice."""
+        said = [f"{one.cluster}: {one.basis}" for one in self.forecasts if one.usd != 0]
+        if said:
+            said[0] = f"To come, estimated: {said[0]}"
+        compared = [one for one in self.savings if not one.own]
+        if compared:
+            said.append(f"Saved against {BASELINE_TEXT}:")
+            said += [f"{one.cluster}: {one.against}" for one in compared[:10]]
+        if self.verdict.rents:
+            said.append(f"Not booked: {UNBILLED_COSTS}.")
+        if unknown := self.verdict.rate.unknown:
+            said.append(f"No price is known of {', '.join(unknown)}: sums leave that out.")
+        if any(line.bounded for line in self.lines):
+            said.append(
+                "At most: nobody saw it end, and its cloud no longer says when. It is billed to "
+                "the end of its lease, or to when it was first seen gone."
+            )
+        moment = datetime.fromtimestamp(self.at).strftime("%Y-%m-%d %H:%M:%S")
+        said.append(f"As of {moment}. est.: something in it still runs, or is yet to come.")
+        return said
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it: USD or null for unknown, unix seconds."""
+        day, (spot, placement) = self.verdict, self.saved
+        shown = self.lines[:MAX_LINES]
+        return {
+            "version": 1,
+            "at": self.at,
+            "notebook": self.notebook,
+            "by": self.by,
+            "since": self.since,
+            "total": asdict(self.total),
+            "here": asdict(self.notebook_usd) | {"usd_h": self.notebook_rate}
+            if self.notebook_usd
+            else None,
+            "today": asdict(day.spent),
+            "rate": {"usd_h": day.rate.usd, "unknown": day.rate.unknown},
+            "forecast": asdict(self.forecast),
+            "forecasts": [asdict(one) for one in self.forecasts],
+            "saved": {"spot": asdict(spot), "placement": asdict(placement)},
+            "savings": [asdict(one) for one in self.savings[:MAX_LINES]],
+            "default_choice": BASELINE_TEXT,
+            "budget": budget_dict(day),
+            "lines": [_line_dict(line) for line in shown],
+            "more": len(self.lines) - len(shown),
+        }
+
+    @property
+    def file_name(self) -> str:
+        """What a file of it is called."""
+        day = time.strftime("%Y-%m-%d", time.localtime(self.at))
+        return f"sky-cost-by-{self.by}-{day}.csv"
+
+    def to_csv(self) -> str:
+        """All lines as CSV: times in ISO 8601, amounts in USD or ``unknown``."""
+        out = io.StringIO()
+        writer = csv.writer(out)
+        head = "started ended seconds price_usd_h usd estimated price_source price_date".split()
+        writer.writerow([self.by, *head])
+        for line in self.lines:
+            writer.writerow(
+                [
+                    _escape_formula(line.what),
+                    _format_time(line.started),
+                    _format_time(line.ended),
+                    f"{line.seconds:.3f}",
+                    _format_exact(line.price),
+                    _format_exact(line.usd),
+                    "yes" if line.estimated else "at most" if line.bounded else "no",
+                    _escape_formula(line.source),
+                    line.date,
+                ]
+            )
+        return out.getvalue()
+
+
+def make_report(
+    store: Store,
+    notebook: str | None = None,
+    by: By = "cell",
+    since: float | None = None,
+    now: float | None = None,
+) -> CostReport:
+    """Make the bill of a store.
+
+    Parameters
+    ----------
+    notebook
+        The notebook that asks: the cells are its own.
+    by
+        ``cell``, ``notebook``, ``cluster``, ``cloud`` or ``day``.
+    since, now
+        Unix seconds.
+    """
+    now = time.time() if now is None else now
+    ledger = Ledger(store)
+    lines = ledger.summary(by, since, now)
+    if by == "cell" and notebook is not None:
+        lines = [line for line in lines if line.what.startswith(f"{notebook} [")]
+    begin = -float("inf") if since is None else since
+    intervals = store.intervals(since=begin - LONGEST_UNIT)
+    names = {row.cluster for row in intervals}
+    clusters = [row for row in store.clusters(live_only=False) if row.name in names]
+    running = store.runs(status="running", limit=None)
+    earlier = store.runs(status="ok", limit=RUNS) if running else []
+    return CostReport(
+        at=now,
+        notebook=notebook,
+        by=by,
+        since=since,
+        lines=tuple(lines),
+        total=spent_between(intervals, store.other_costs(since=begin), now, begin, float("inf")),
+        notebook_usd=None if notebook is None else ledger.notebook_amount(notebook, now),
+        notebook_rate=rate(row for row in intervals if row.notebook == notebook).usd,
+        verdict=budget.assess(store, now),
+        forecasts=tuple(forecasts(_latest(clusters), intervals, running, earlier, now)),
+        savings=tuple(savings(clusters, intervals, now, begin)),
+    )
+
+
+_FORMULA_STARTS = (
+    "SELECT count(*), count(ended), max(ended) FROM intervals",
+    "SELECT count(*), count(ended), max(ended) FROM runs",
+    "SELECT count(*), max(created), max(ended) FROM clusters",
+    "SELECT count(*) FROM spend",
+    "SELECT name, value FROM settings ORDER BY name",
+)
+
+
+def report_signature(store: Store) -> tuple[object, ...]:
+    """Something that is another one when a bill would be, but for the time that passes."""
+    return tuple(tuple(map(tuple, store.database.read(sql))) for sql in _FORMULA_STARTS)
+
+
+def budget_dict(day: BudgetStatus) -> dict[str, Any]:
+    """The budget as JSON has it."""
+    return {
+        "usd": day.budget.usd,
+        "origin": day.budget.origin,
+        "set_at": day.budget.at or None,
+        "spent": asdict(day.spent),
+        "share": day.share,
+        "state": day.state,
+        "text": day.text,
+        "running": day.running,
+        "resets": day.resets,
+        "ends": day.depleted_at if day.state == "over" else None,
+        "at": day.at,
+    }
+
+
+def parse_by(text: str) -> By:
+    """What to group by; SkyUsageError for anything else."""
+    for by in GROUPINGS:
+        if text == by:
+            return by
+    raise SkyUsageError(f"--by {text}: not known", hint=suggest(text, GROUPINGS))
+
+
+def parse_since(text: str | None, now: float | None = None) -> float | None:
+    """A day (``2026-11-01``), ``today``, a time ago (``12h``) or ``all``, as unix seconds."""
+    if not text or text == "all":
+        return None
+    now = time.time() if now is None else now
+    if text == "today":
+        return local_day(now)[1]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return now - parse_duration(text, "--since")
+
+
+def short_path(what: str) -> str:
+    """A notebook's path without its folders: ``analysis.ipynb [7]``.
+
+    Examples
+    --------
+    >>> short("/home/ada/analysis.ipynb [7]"), short("train")
+    ('analysis.ipynb [7]', 'train')
+    """
+    return what.rpartition("/")[2] if what.startswith("/") else what
+
+
+def text_row(line: LedgerLine) -> tuple[str, str, str, str, str]:
+    """A line as a table shows it: what, time, price, cost, and where the price is from."""
+    return (
+        short_path(line.what),
+        format_elapsed(line.seconds),
+        format_rate(line.price),
+        format_usd(line.usd) + (f" ({line.mark})" if line.mark else ""),
+        f"{line.source} {line.date}".strip(),
+    )
+
+
+def _line_dict(line: LedgerLine) -> dict[str, Any]:
+    fields = asdict(line) | {"label": short_path(line.what)}
+    del fields["exact"]  # more digits than a number has in JSON
+    return fields
+
+
+def _latest(clusters: list[ClusterRow]) -> list[ClusterRow]:
+    """The latest cluster of each name."""
+    return list({row.name: row for row in sorted(clusters, key=lambda row: row.created)}.values())
+
+
+def _rate(amount: CostSum) -> str:
+    known = f"{format_usd(amount.usd)}/h"
+    if not amount.unknown:
+        return known
+    missing = f"unknown ({', '.join(amount.unknown)})"
+    return f"{known} + {missing}" if amount.usd else missing
+
+
+def _format_time(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().isoformat(timespec="seconds")
+
+
+def _format_exact(usd: float | None) -> str:
+    return "unknown" if usd is None else f"{usd:.6f}"
+
+
+def _escape_formula(text: str) -> str:
+    """Text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

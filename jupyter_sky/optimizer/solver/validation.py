@@ -1,0 +1,134 @@
+"""Whether numbers can be a placement problem, told before any solver sees them.
+
+GLPK ends the whole process on bad input, so nothing unchecked may come near it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.optimizer.solver.problem import Floats, Objective, Problem, TaskLabels
+
+_KINDS = ("cost", "time", "time_then_cost", "weighted", "carbon")
+
+
+def check_problem(problem: Problem) -> None:
+    """Raise SkyUsageError that names what is wrong: sizes, ranges, nan, a cycle, two of a name."""
+    names = [task.name for task in problem.tasks]
+    twice = sorted({name for name in names if names.count(name) > 1}) if names else []
+    if twice:
+        raise SkyUsageError(
+            f"two tasks are named {twice[0]}", hint="give each task a name of its own"
+        )
+    for task in problem.tasks:
+        _check_labels(task, len(problem.places))
+    _check_levels(problem)
+    _check_edges(problem)
+    _check_constraints(problem)
+    topological_order(problem)
+
+
+def check_objective(objective: Objective) -> None:
+    """Raise SkyUsageError for weights or limits that mean nothing."""
+    if objective.kind not in _KINDS:
+        raise SkyUsageError(
+            f"cannot minimize {objective.kind!r}", hint=f"choose one of {', '.join(_KINDS)}"
+        )
+    weights = (objective.usd_weight, objective.hour_weight, objective.gram_weight)
+    if objective.kind == "weighted" and not (
+        all(np.isfinite(weights)) and min(weights) >= 0 and max(weights) > 0
+    ):
+        raise SkyUsageError(
+            f"weights {weights} cannot be minimized",
+            hint="weights are finite, none negative, one above 0",
+        )
+    for name, value in objective.limits().items():
+        if not value >= 0:
+            raise SkyUsageError(f"{name} {value} is not a limit", hint="it must be 0 or more")
+
+
+def topological_order(problem: Problem) -> list[int]:
+    """Tasks so that each comes after all it depends on; SkyUsageError names a cycle."""
+    below: list[list[int]] = [[] for _ in problem.tasks]
+    waiting = [0] * len(problem.tasks)
+    for u, v in zip(problem.edges.src.tolist(), problem.edges.dst.tolist(), strict=True):
+        below[u].append(v)
+        waiting[v] += 1
+    order = [v for v, count in enumerate(waiting) if not count]
+    for v in order:  # grows while it is read
+        for w in below[v]:
+            waiting[w] -= 1
+            if not waiting[w]:
+                order.append(w)
+    if len(order) < len(waiting):
+        stuck = [problem.tasks[v].name for v, count in enumerate(waiting) if count]
+        raise SkyUsageError(
+            f"the tasks wait for each other in a cycle: {', '.join(stuck[:6])}",
+            hint="remove an edge among them",
+        )
+    return order
+
+
+def _check_labels(task: TaskLabels, places: int) -> None:
+    if len(task) and not (task.place.min() >= 0 and task.place.max() < places):
+        raise SkyUsageError(f"{task.name} has a candidate at a place that is not among {places}")
+    for key in ("usd", "hours", "ready_hours", "gco2", "hourly_usd", "nodes"):
+        values = getattr(task, key)
+        if values.shape != task.place.shape:
+            raise SkyUsageError(
+                f"{task.name} has {values.size} values of {key} for {len(task)} candidates"
+            )
+        if np.isnan(values).any() or (values < 0).any():
+            raise SkyUsageError(
+                f"{task.name}: {key} of a candidate is negative or not a number",
+                hint="look at the estimator and the price of this task",
+            )
+
+
+def _check_levels(problem: Problem) -> None:
+    for name, nodes in problem.places.levels.items():
+        if np.shape(nodes) != (len(problem.places),):
+            raise SkyUsageError(f"level {name} must say a node for each of the places")
+
+
+def _check_edges(problem: Problem) -> None:
+    edges, count = problem.edges, len(problem.tasks)
+    for ends in (edges.src, edges.dst):
+        if len(ends) and not (ends.min() >= 0 and ends.max() < count):
+            raise SkyUsageError(f"an edge names a task that is not among the {count}")
+    if (edges.src == edges.dst).any():
+        raise SkyUsageError("a task sends to itself", hint="remove that edge")
+    if len(edges) and not (np.isfinite(edges.scale).all() and edges.scale.min() >= 0):
+        raise SkyUsageError("the size of a transfer is negative or not a number")
+    if len(edges) and not (edges.table.min() >= 0 and edges.table.max() < len(problem.tables)):
+        raise SkyUsageError(f"an edge names a table that is not among {len(problem.tables)}")
+    for table in problem.tables:
+        for values in (table.usd, table.hours, table.gco2):
+            if values is not None:
+                _check_table(values, len(problem.places))
+
+
+def _check_table(values: Floats, places: int) -> None:
+    if values.shape != (places, places):
+        raise SkyUsageError(f"a table of transfers is {values.shape}, not {(places, places)}")
+    if np.isnan(values).any() or (values < 0).any():
+        raise SkyUsageError("a price or time of a transfer is negative or not a number")
+
+
+def _check_constraints(problem: Problem) -> None:
+    sizes = [len(task) for task in problem.tasks]
+    for mask in problem.masks:
+        if not 0 <= mask.task < len(sizes) or np.shape(mask.allowed) != (sizes[mask.task],):
+            raise SkyUsageError(f"{mask.name} does not fit the candidates of its task")
+    for row in problem.rows:
+        for task, values in row.terms.items():
+            fits = 0 <= task < len(sizes) and np.shape(values) == (sizes[task],)
+            if not fits or not np.isfinite(values).all() or not np.isfinite(row.limit):
+                raise SkyUsageError(f"{row.name} does not fit the candidates of its tasks")
+    known = {"place", "cluster", "family", *problem.places.levels}
+    for same in problem.same:
+        if same.by not in known or not all(0 <= task < len(sizes) for task in same.tasks):
+            raise SkyUsageError(
+                f"{same.name}: tasks cannot share a {same.by}", hint=f"known: {sorted(known)}"
+            )

@@ -1,0 +1,259 @@
+"""From slots of machines reached by SSH to a cluster, and the way to it, for every cloud."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..clouds.ssh_slot import Slot
+from ..concurrency import run_parallel
+from ..engines.client.tunnel import Tunnel
+from ..engines.controller.logins import LOGIN_VARIABLE
+from ..errors import SkyClusterLost, SkyError
+from ..remote import ssh
+from ..remote.environment_spec import python_minor_version
+from ..remote.supervisor import write_private
+from .bootstrap import NOT_STARTED, prepare
+from .launch_stages import LaunchStages
+
+START_SECONDS = 120.0
+STAGES = "stages.jsonl"
+
+_START_SCRIPT = """
+umask 077
+cd {directory} && printf %s {config} >config.partial && mv config.partial config.json &&
+  printf %s {go} >go.partial && mv go.partial go && printf . 1<>wake || exit {failed}
+"""
+_SEND_FILE_SCRIPT = """
+umask 077
+mkdir -p "$1/security" && cd "$1/security" && cat >agents.partial && mv agents.partial agents.json
+"""
+_AWAIT_FILE_SCRIPT = """
+ended() {
+  cat "$HOME/.cache/jupyter_sky/ended/$1.json" 2>/dev/null || tail -n 8 controller.log
+  exit 71
+}
+cd "$1" || ended "$2"
+left=$(($3 * 20))
+until [ -s "security/$4" ]; do
+  if [ $((left % 10)) -eq 0 ]; then
+    [ -e alive ] || ended "$2" # and its folder is gone
+    flock -s -n alive true && ended "$2"
+  fi
+  left=$((left - 1))
+  [ "$left" -gt 0 ] || { tail -n 8 controller.log; exit 72; }
+  sleep 0.05
+done
+cat "security/$4"
+"""
+
+
+def start_cluster(
+    nodes: Sequence[Slot],
+    config: dict[str, Any],
+    folder: Path,
+    report: Callable[[str, str], None],
+    stages: LaunchStages,
+) -> Path:
+    """Make nodes ready and start the cluster on them; return the file that says how to reach it.
+
+    Parameters
+    ----------
+    nodes
+        By rank; the first one is the head node.
+    config
+        For the controller.
+    folder
+        Where the cluster is noted on this machine.
+    report
+        Called with ``booting`` and what is being done.
+    stages
+        Where it is written down how long everything takes.
+    """
+    head, others = nodes[0], nodes[1:]
+    config = {**config, "peers": [node.private or node.address.host for node in nodes]}
+    path = folder / "link.json"
+
+    def waiting() -> None:
+        report("booting", "controller")
+
+    def begun(node: Slot) -> None:
+        if node is head:
+            _launch_lock[path] = Tunnel(config["cluster"], _tunnel_command(head))
+
+    try:
+        stages.begin("environment")
+        prepare(nodes, stages.report_callback(report), _start_commands(nodes, config), begun)
+        stages.begin("controller")
+        waiting()
+        if others:
+            known = _await_file(head, "agents.json", waiting)
+            run_parallel([partial(_send_controller_address, node, known) for node in others])
+        client = _await_file(head, "client.json", waiting)
+    except BaseException:
+        if path in _launch_lock:
+            _launch_lock.pop(path).close()
+        raise
+    write_private(
+        path,
+        {
+            "cluster": config["cluster"],
+            "node": asdict(head),
+            "controller": json.loads(client),
+        },
+    )
+    stages.end()
+    return path
+
+
+def _start_commands(nodes: Sequence[Slot], config: dict[str, Any]) -> dict[int, str]:
+    """Return the commands that start the controller, and a node agent on each other node."""
+    head, others = nodes[0], nodes[1:]
+    its = {"directory": head.directory, "tunnel": True, "private": head.private}
+    if others:
+        its["elsewhere"] = [node.rank for node in others]
+    orders = {
+        head.rank: _start_command(head, "jupyter_sky.engines.controller.controller", config | its)
+    }
+    for node in others:
+        its = {"directory": node.directory, "rank": node.rank}
+        orders[node.rank] = _start_command(
+            node, "jupyter_sky.engines.node.node_agent", config | its
+        )
+    return orders
+
+
+def _start_command(node: Slot, module: str, config: dict[str, Any]) -> str:
+    """Give a node's keeper the order to go on: as the supervisor of a module."""
+    quote, python = shlex.quote, node.engine_python
+    packages = f"{node.environment}/lib/python{python_minor_version()}/site-packages"
+    supervisor = f"{packages}/jupyter_sky/engines/controller/supervisor.py"
+    command = [python, "-m", module, f"{node.directory}/config.json"]
+    go = (
+        f"{node.exports()}"
+        f"export IPYTHONDIR={quote(node.directory)}/profile\n"
+        f"export PATH={quote(str(Path(python).parent))}:$HOME/.local/bin:"
+        f"{quote(node.base)}:$PATH\n"
+        f"exec {shlex.join([python, '-I', '-S', supervisor, node.directory, *command])}\n"
+    )
+    return _START_SCRIPT.format(
+        directory=quote(node.directory),
+        config=quote(json.dumps(config)),
+        go=quote(go),
+        failed=NOT_STARTED,
+    )
+
+
+def _send_controller_address(node: Slot, known: str) -> None:
+    """Send the controller's address to a node agent."""
+    data = known.encode()
+    answer = ssh.run(
+        node.address, _SEND_FILE_SCRIPT, node.directory, data=data, patience=ssh.RECONNECT_SECONDS
+    )
+    if answer.code:
+        raise SkyClusterLost(f"{node.host}: could not send the controller's address: {answer.err}")
+
+
+def _await_file(node: Slot, name: str, meanwhile: Callable[[], None]) -> str:
+    """Wait for a file of the controller's and return it."""
+    words = (node.directory, node.token, str(int(START_SECONDS)), name)
+    answer = ssh.run(
+        node.address,
+        _AWAIT_FILE_SCRIPT,
+        *words,
+        timeout=START_SECONDS + 30,
+        meanwhile=meanwhile,
+        patience=ssh.RECONNECT_SECONDS,
+    )
+    if answer.code == 0:
+        return answer.text
+    said = answer.text.strip()
+    if said.startswith("{"):
+        said = json.loads(said).get("reason", said)
+    what = "has ended" if answer.code == 71 else f"did not start within {START_SECONDS:g} s"
+    raise SkyClusterLost(f"the controller on {node.host} {what}: {said}")
+
+
+# -- the way to it ------------------------------------------------------------------------------
+
+_launch_lock: dict[Path, Tunnel] = {}
+"""Connections begun while their cluster started, until they are asked for."""
+
+
+def _tunnel_command(head: Slot) -> list[str]:
+    """Return the command that connects to the gate of a head node."""
+    words = [
+        head.engine_python,
+        "-m",
+        "jupyter_sky.engines.controller.tunnel_server",
+        "attach",
+        head.directory,
+    ]
+    return [*head.address.command(), "exec " + shlex.join(words)]
+
+
+def open_tunnel(path: Path) -> Tunnel | None:
+    """Open the connection that a file describes; None where none is needed.
+
+    Raises
+    ------
+    SkyUnreachable
+        The machine cannot be reached; says why.
+    """
+    record = _read_record(path)
+    if "node" not in record:
+        return None
+    node = _load_slot(record, path)
+    ssh.check_key(node.address)
+
+    def explain(errors: str) -> SkyError:
+        return ssh.explain_failure(node.address, errors.replace(" | ", "\n"))
+
+    tunnel = _launch_lock.pop(path, None)
+    if tunnel is not None and tunnel.has_ended:
+        tunnel.close()
+        tunnel = None
+    if tunnel is None:
+        tunnel = Tunnel(record["cluster"], _tunnel_command(node))
+    try:
+        tunnel.connect_to(record["controller"], explain)
+    except BaseException:
+        tunnel.close()
+        raise
+    return tunnel
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    """Read what is noted of a cluster; raise ValueError where that is no record."""
+    try:
+        record = json.loads(path.read_text())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(record, dict):
+        raise ValueError("not an object")
+    return record
+
+
+def _load_slot(record: dict[str, Any], path: Path) -> Slot:
+    try:
+        node = Slot.load(record["node"])
+        texts = (record["cluster"], node.directory, node.environment)
+        if not all(isinstance(text, str) for text in texts) or "controller" not in record:
+            raise ValueError("not a record of a cluster")
+    except (TypeError, ValueError, KeyError, AttributeError):
+        raise SkyClusterLost(f"what is noted of a cluster cannot be read: {path}") from None
+    return node
+
+
+def shell_command(path: Path) -> str:
+    """Return the command that opens a shell in a cluster's folder on its head node."""
+    node = _load_slot(_read_record(path), path)
+    folder = shlex.quote(node.directory)
+    # the controller knows by the variable for which cluster somebody is there: a login keeps it up
+    inside = f"cd {folder} && exec env {LOGIN_VARIABLE}={folder} $SHELL -l"
+    return f"{ssh.manual_command(node.address).replace('ssh ', 'ssh -t ', 1)} {shlex.quote(inside)}"

@@ -1,0 +1,196 @@
+"""The first process of a machine of the `local` cloud; when it ends, nothing of it is left.
+
+    python -I -S supervisor.py DIRECTORY COMMAND...
+
+It runs COMMAND, adopts whatever COMMAND and its descendants abandon, and when COMMAND ends (or
+this process is told to) kills what is left and writes ``ended.json`` with the time and the
+reason. It imports the standard library only, so that it stays small and cannot break with the
+user's environment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+GRACE_SECONDS = 3.0
+
+
+def prctl(option: int, value: int) -> None:
+    """Call Linux's prctl; elsewhere do nothing (the head then watches its parent itself)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return every live process below `pid`, by one pass over the process table."""
+    children: dict[int, list[int]] = {}
+    if sys.platform == "linux":
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                except OSError:
+                    continue
+                if fields[0] != "Z":
+                    children.setdefault(int(fields[1]), []).append(int(entry.name))
+    else:
+        listing = subprocess.run(["ps", "-axo", "ppid=,pid="], capture_output=True, text=True)
+        for line in listing.stdout.splitlines():
+            parent, child = map(int, line.split())
+            children.setdefault(parent, []).append(child)
+    found, queue = [], [pid]
+    while queue:
+        for child in children.get(queue.pop(), ()):
+            found.append(child)
+            queue.append(child)
+    return found
+
+
+def processes_with_env(text: str, title: str) -> list[int]:
+    """Return every process whose environment has `text`, wherever it has gone.
+
+    A process that has left its session and its parent can still be told by the environment that
+    it was born with; one that is a mere copy of an engine, by the engine's `title`.
+    """
+    found, wanted, named = [], os.fsencode(text), os.fsencode(title)
+    for entry in Path("/proc").iterdir() if text and sys.platform == "linux" else ():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().rstrip(b"\0")
+                if (named and words == named) or (
+                    wanted in (entry / "environ").read_bytes().split(b"\0")
+                ):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def write_private(path: Path, record: Mapping[str, object]) -> None:
+    """Write a small JSON file whole, for this user's eyes only."""
+    partial = path.with_suffix(".partial")
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(record, file)
+    partial.replace(path)
+
+
+def describe_exit(returncode: int) -> str:
+    """Say how a process ended."""
+    if returncode >= 0:
+        return f"ended with exit code {returncode}"
+    return f"was killed by {signal.Signals(-returncode).name}"
+
+
+def tail_log(path: Path, start: int = 0, lines: int = 8) -> str:
+    """Return the last lines of a log, on lines of their own; nothing when it is empty."""
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            text = file.read()[-8192:].decode(errors="replace").strip()
+    except OSError:
+        return ""
+    return "".join(f"\n    {line}" for line in text.splitlines()[-lines:])
+
+
+def kill_all(pids: list[int]) -> None:
+    """SIGKILL each of `pids` that is still there."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            continue
+
+
+def main(argv: list[str]) -> int:
+    """Run the command, wait for it, leave nothing behind."""
+    directory, command = Path(argv[0]), argv[1:]
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    stop_signals: list[int] = []
+    child: subprocess.Popen | None = None
+
+    def stop(signum: int, _frame: object) -> None:
+        stop_signals.append(signum)
+        signal.alarm(int(GRACE_SECONDS))
+        signal_child(signal.SIGTERM)
+
+    def signal_child(signum: int) -> None:
+        # not child.send_signal: it reaps, and the wait below would then wait for the adopted
+        if child is not None and child.returncode is None:
+            os.kill(child.pid, signum)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, lambda *_: signal_child(signal.SIGKILL))
+    child = subprocess.Popen(command, start_new_session=True)
+    if stop_signals:
+        signal_child(signal.SIGTERM)
+
+    while child.returncode is None:
+        pid, status = os.wait()  # also reaps what was adopted
+        if pid == child.pid:
+            child.returncode = os.waitstatus_to_exitcode(status)
+    signal.alarm(0)
+    for _ in range(50):  # an adopted process may fork while it is being killed
+        left = descendants(os.getpid())
+        if not left:
+            break
+        kill_all(left)
+        time.sleep(0.02)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
+    _record_end(directory, stop_signals, child.returncode)
+    clean_up(directory)
+    return 0
+
+
+def _record_end(directory: Path, asked: list[int], returncode: int) -> None:
+    """Write how it ended, unless the head has said why already."""
+    if not (directory / "ended.json").exists():
+        reason = "stopped" if asked else f"its head {describe_exit(returncode)}"
+        if not asked and returncode > 0:
+            reason += tail_log(directory / "controller.log")
+        write_private(directory / "ended.json", {"time": time.time(), "reason": reason})
+
+
+def clean_up(directory: Path) -> None:
+    """Take away all but the word of how it ended; a rented machine ends too."""
+    import shutil
+
+    try:
+        order = json.loads((directory / "cleanup.json").read_text())
+    except (OSError, ValueError):
+        return
+    try:
+        shutil.copyfile(directory / "ended.json", order["record"])
+    except OSError:
+        pass
+    for path in map(Path, order["remove"]):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            try:
+                path.unlink()
+            except OSError:  # another user's
+                pass
+    if order.get("end"):
+        try:
+            Path(order["end"]).touch()
+        except OSError:
+            pass
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

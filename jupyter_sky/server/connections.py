@@ -1,0 +1,112 @@
+"""Pool of connections to the controllers of clusters, closed when unused."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyClusterLost
+
+if TYPE_CHECKING:
+    from ..engines.client.observer import Observer
+    from ..engines.client.tunnel import Tunnel
+    from ..store.store import ClusterRow
+
+IDLE_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _Connection:
+    """One connection, or the place for it."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    observer: Observer | None = None
+    tunnel: Tunnel | None = None
+    used: float = field(default_factory=time.monotonic)
+
+    def close(self) -> None:
+        observer, tunnel = self.observer, self.tunnel
+        self.observer = self.tunnel = None
+        if observer is not None:
+            observer.close()
+        if tunnel is not None:
+            tunnel.close()
+
+
+class ConnectionPool:
+    """The connections of one server, by cluster. None of them keeps a cluster up."""
+
+    def __init__(self) -> None:
+        self._connections: dict[tuple[str, float], _Connection] = {}
+        self._lock = threading.Lock()
+
+    def ask(self, row: ClusterRow, op: str, **content: Any) -> dict[str, Any]:
+        """Ask the controller of a cluster that is up.
+
+        Raises
+        ------
+        SkyClusterLost, SkyUnreachable
+            It does not answer.
+        """
+        with self._lock:
+            found = self._connections.setdefault((row.name, row.created), _Connection())
+            found.used = time.monotonic()
+        with found.lock:
+            if found.tunnel is not None and (found.tunnel.lost_reason or not found.tunnel.is_up):
+                found.close()
+            if found.observer is None:
+                _connect(found, row)
+            observer = found.observer
+        assert observer is not None
+        try:
+            return observer.ask(op, **content)
+        except SkyClusterLost:
+            with found.lock:
+                found.close()  # the next question tries it anew
+            raise
+
+    def is_open(self, row: ClusterRow) -> bool:
+        """Whether there is a connection to a cluster now."""
+        found = self._connections.get((row.name, row.created))
+        return found is not None and found.observer is not None
+
+    def close_cluster(self, name: str) -> None:
+        """Close the connection to a cluster that has ended."""
+        for key in [key for key in self._connections if key[0] == name]:
+            if found := self._connections.pop(key, None):
+                with found.lock:
+                    found.close()
+
+    def close_unused(self, seconds: float = IDLE_SECONDS) -> None:
+        """Close what has not been used for some seconds."""
+        old = time.monotonic() - seconds
+        with self._lock:
+            unused = [key for key, found in self._connections.items() if found.used <= old]
+            closing = [self._connections.pop(key) for key in unused]
+        for found in closing:
+            with found.lock:
+                found.close()
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+
+def _connect(found: _Connection, row: ClusterRow) -> None:
+    from ..engines.client.observer import Observer
+    from ..engines.wire import connection_file
+    from ..provisioner.ssh_launch import open_tunnel
+
+    path = Path(row.connection["file"])
+    try:
+        found.tunnel = open_tunnel(path)
+        tunnel = found.tunnel
+        known = tunnel.connection if tunnel else connection_file.read(path, row.name)
+    except (OSError, ValueError, TypeError, KeyError):
+        raise SkyClusterLost(
+            f"cluster {row.name} does not answer: what is noted of it cannot be read",
+            hint=f"end what is left of it: %sky down {row.name}",
+        ) from None
+    found.observer = Observer(row.name, known)

@@ -1,0 +1,157 @@
+"""Runs in their notebooks: which runs a page is to look after, and what it puts into a cell."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .handler import SkyHandler, authorized
+
+if TYPE_CHECKING:
+    from ..executor.display import RunStatus, Stage
+    from ..store.store import ClusterRow, RunRow
+    from .service import SkyService
+
+LATEST = 500
+LEASE_SECONDS = 20.0
+"""For how long a page that is silent keeps a run from the others."""
+FINAL_DELAY_SECONDS = 10.0
+"""How long a new run is left to the page that has started it."""
+
+_STAGES: dict[str, Any] = {"ok": "done", "error": "failed", "lost": "failed"}
+
+
+class PageClaims:
+    """Which page writes a run into its notebook, so that not two of them save one file."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._claims: dict[str, tuple[str, float]] = {}
+        self._lock = threading.Lock()
+
+    def claim(self, run_id: str, page: str, fed: bool, age: float) -> bool:
+        """Whether a page is the one; it has to ask again within `LEASE_SECONDS`.
+
+        Parameters
+        ----------
+        fed
+            The kernel itself feeds this page; it is the one, whoever was.
+        age
+            Seconds since the run began.
+        """
+        now = self._clock()
+        with self._lock:
+            self._claims = {k: v for k, v in self._claims.items() if now - v[1] < LEASE_SECONDS}
+            holder = self._claims.get(run_id, ("", 0.0))[0]
+            if not fed and ((holder and holder != page) or age < FINAL_DELAY_SECONDS):
+                return False
+            self._claims[run_id] = (page, now)
+            return True
+
+
+def latest_runs(service: SkyService, path: str) -> dict[str, Any]:
+    """Return the latest run of each cell of a notebook.
+
+    A notebook that was given another name is known by its cells: those of files that are no longer
+    there are told, too.
+    """
+    store = service.session.store
+    moved = [run for run in store.runs(limit=100) if not Path(run.notebook).exists()]
+    found: dict[str, RunRow] = {}
+    for run in [*store.runs(notebook=path, limit=LATEST), *moved]:
+        known = found.get(run.cell_id) if run.cell_id else run
+        if run.cell_id and (known is None or known.started < run.started):
+            found[run.cell_id] = run
+    return {"at": time.time(), "runs": [service.describe(run) for run in found.values()]}
+
+
+def follow_run(
+    service: SkyService, pages: PageClaims, run_id: str, page: str, fed: bool
+) -> dict[str, Any]:
+    """Return a run's status line as an output of its cell, and whether this page saves it."""
+    from ..executor.session import FOLLOW_SECONDS
+    from ..widgets.status_line import mimebundle, output_metadata
+
+    row = service.run(run_id)
+    about = service.describe(row)
+    orphaned = row.ended is None and not row.is_monitored()
+    if orphaned and not fed and row.shown < FOLLOW_SECONDS:
+        # the next kernel need not show it: it stands where it belongs
+        service.session.store.record_run_heartbeat(run_id, 0.0, FOLLOW_SECONDS)
+    status = _status(service, row, about)
+    return {
+        "writer": pages.claim(run_id, page, fed, time.time() - row.started),
+        "over": status.is_final,
+        "output": {
+            "output_type": "display_data",
+            "data": mimebundle(status),
+            "metadata": output_metadata(status),
+        },
+    }
+
+
+def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatus:
+    """The status line of a run as its kernel would show it."""
+    from ..executor.display import RunStatus
+
+    session = service.session
+    cluster = session.store.cluster(row.cluster) if row.cluster else None
+    ended = about["ended"]
+    stage: Stage = about["stage"] or "running"
+    if ended is not None:
+        stage = _STAGES.get(about["status"]) or about["status"]
+    notes = [f"stopped {row.stop}"] if row.stop and ended is not None else []
+    if about["status"] == "lost":
+        notes.append("lost: its cluster ended before it did")
+    return RunStatus(
+        stage=stage,
+        seconds=max(0.0, (ended or time.time()) - row.started),
+        cluster=cluster.name if cluster else None,
+        place=session.describe_place(cluster) if cluster else None,
+        price=row.price,
+        cell_usd=about["usd"] if row.nodes else None,
+        notebook_usd=session.ledger.notebook_usd(row.notebook),
+        notes=tuple(notes),
+        run_id=row.run_id,
+        price_from=_source(cluster),
+    )
+
+
+def _source(cluster: ClusterRow | None) -> str:
+    return f"{cluster.price_source} {cluster.price_date}".strip() if cluster else ""
+
+
+class NotebookHandler(SkyHandler):
+    """``GET notebook?path=``: the latest run of each of its cells."""
+
+    @authorized
+    async def get(self) -> None:
+        """Answer for a notebook by its path below the server's root."""
+        path = self.get_query_argument("path")
+        # as the server names a kernel's notebook to it
+        folder = self.kernel_manager.cwd_for_path(path)
+        await self.answer(latest_runs, self.service, os.path.join(folder, Path(path).name))
+
+
+class FollowHandler(SkyHandler):
+    """``POST runs/ID/follow``: a page that shows a run's cell asks what to put there."""
+
+    pages = PageClaims()
+
+    @authorized
+    async def post(self, run_id: str) -> None:
+        """Take ``{"page", "fed"}``; answer ``{"writer", "over", "output"}``."""
+
+        def work() -> dict[str, Any]:
+            asked = self.body()
+            page, fed = str(asked.get("page", "")), bool(asked.get("fed"))
+            return follow_run(self.service, self.pages, run_id, page, fed)
+
+        await self.answer(work)
+
+
+HANDLERS = [("notebook", NotebookHandler), (r"runs/([^/]+)/follow", FollowHandler)]

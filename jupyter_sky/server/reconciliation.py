@@ -1,0 +1,89 @@
+"""Reconciliation of the store with clouds and clusters, in the background."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SkyError
+from .snapshot import describe_orphan
+
+if TYPE_CHECKING:
+    from ..clouds import Machine
+    from ..executor.session import Session
+    from ..store.store import ClusterRow, RunRow
+    from .connections import ConnectionPool
+
+JOURNAL_END = 2**53
+"""A place in a journal behind its end: of a run only its state is asked."""
+
+
+def reconcile(session: Session, connections: ConnectionPool) -> dict[str, Any]:
+    """Compare what is remembered with what clouds and clusters say; return what is new in `Snapshot`.
+
+    A cluster that has ended unseen is closed in the store, with the reason. What no cluster has is
+    only shown: to end it is for its owner to say.
+    """
+    session.clusters.close_unsent_runs()
+    notices: list[str] = []
+    up: list[ClusterRow] = []
+    orphans: dict[str, list[Machine]] = {}
+    try:
+        up = session.clusters.reconcile()
+        orphans = orphaned_machines(session)
+    except SkyError as error:
+        notices.append(f"a cloud cannot be asked now: {error.message}")
+    return {
+        "orphans": tuple(describe_orphan(name, machines) for name, machines in orphans.items()),
+        "ends": _find_ends(session, connections, up),
+        "notices": tuple(notices),
+    }
+
+
+def orphaned_machines(session: Session) -> dict[str, list[Machine]]:
+    """Return machines that no cluster has, under names that no cluster bears."""
+    found = session.clusters.find_orphans()
+    needed, tokens = session.clusters.live_identities()  # a cluster may have come up meanwhile
+    names = {row.name for row in session.store.clusters()}
+    return {
+        f"{name} (orphaned)" if name in names else name: left
+        for name, machines in found.items()
+        if (left := [m for m in machines if m.id not in needed and m.token not in tokens])
+    }
+
+
+def _find_ends(
+    session: Session, connections: ConnectionPool, up: list[ClusterRow]
+) -> dict[str, tuple[str, float]]:
+    """Return the ends of runs whose kernel is gone; the next kernel closes them in the store.
+
+    To ask costs a connection: a cluster elsewhere is asked only where there is one already.
+    """
+    found: dict[str, tuple[str, float]] = {}
+    rows = {row.name: row for row in up}
+    for run in session.store.runs(status="running", limit=None):
+        row = rows.get(run.cluster)
+        if row is None or run.is_monitored():
+            continue
+        if row.cloud != "local" and not connections.is_open(row):
+            continue
+        end = _find_end(connections, row, run)
+        if end is not None:
+            found[run.run_id] = end
+    return found
+
+
+def _find_end(
+    connections: ConnectionPool, row: ClusterRow, run: RunRow
+) -> tuple[str, float] | None:
+    try:
+        told = connections.ask(row, "journal", run=run.run_id, start=JOURNAL_END)
+        if told["status"] == "running" and run.stop:  # it was waiting for its engine, perhaps
+            ranks = list(range(row.nodes))
+            connections.ask(row, "interrupt", run=run.run_id, ranks=ranks)
+        # one that waits for its engine is not known to the controller before its turn comes
+        is_waiting = told["status"] == "unknown" and connections.ask(row, "metrics")["running"]
+    except SkyError:  # the next reconciliation finds out whether the cluster is lost
+        return None
+    if told["status"] == "running" or is_waiting:
+        return None
+    return told["status"].replace("unknown", "lost"), told["ended"] or run.last_beat

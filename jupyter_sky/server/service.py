@@ -1,0 +1,266 @@
+"""Clusters and runs as one Jupyter server knows them, for all of its front ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..config import project_file
+from ..errors import SkyError
+from .connections import ConnectionPool
+from .handler import NotFound, StateConflict
+from .poller import SCHEMA, ChangePoller
+from .run_output import JournalCache
+from .snapshot import IdleReport, IdleReports, Snapshot, midnight
+
+if TYPE_CHECKING:
+    from ..executor.session import Session
+    from ..store.store import ClusterRow, RunRow
+    from .state import PanelState
+
+THREADS = 16
+COST_UPDATE_SECONDS = 5.0
+"""While a cluster is up, what it cost grows: the state is another one every so often."""
+
+
+class SkyService:
+    """State of one server: its session, its connections, its latest snapshot.
+
+    The session is opened at the first question, and tried again at the next when the store cannot
+    be used. It starts no clusters, and is nobody's notebook.
+
+    Parameters
+    ----------
+    server_app
+        The Jupyter server, whose configuration holds for `Sky` too.
+    events
+        Its event logger.
+    """
+
+    def __init__(self, server_app: Any, events: Any) -> None:
+        self._app, self._events = server_app, events
+        self._own_settings = contextlib.ExitStack()
+        self._own_settings.enter_context(project_file.ignore_project_files())
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sky-server")
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._state: PanelState | None = None
+        self.connections = ConnectionPool()
+        self.journals = JournalCache()
+        self.snapshot = Snapshot()
+        self.idle_reports: IdleReports = {}
+        self._instance_id, self._serial = uuid.uuid4().hex[:6], 0
+        self._changes, self._signature = "", ()
+        self._reading = threading.Lock()
+        self.closed = threading.Event()
+        self.poller = ChangePoller(
+            self.change_marker, self._notify, self.reconcile, self.connections.close_unused
+        )
+
+    # -- work --------------------------------------------------------------------------------
+
+    async def run_in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Do some work in a thread."""
+        self._loop = asyncio.get_running_loop()
+        return await self._loop.run_in_executor(self._pool, work, *args)
+
+    @property
+    def session(self) -> Session:
+        """The session of this process.
+
+        Raises
+        ------
+        SkyStoreError
+            The store cannot be used, for one because a newer version wrote it.
+        """
+        with self._lock:
+            if self._session is None:
+                from pathlib import Path
+
+                from ..executor import session as sessions
+
+                self.configure()
+                name = str(Path(self._app.root_dir) / "Jupyter server")
+                self._session = sessions._session or sessions.open_session(
+                    {}, name, lasting=True, everywhere=True
+                )
+            return self._session
+
+    def configure(self) -> None:
+        """Read the settings: environment and the server's own configuration, no project's file."""
+        from ..config.settings import Sky
+
+        Sky.load(self._app)
+
+    @property
+    def state(self) -> PanelState:
+        """What the store says, with what is known beside it."""
+        from .state import PanelState
+
+        if self._state is None:
+            self._state = PanelState(self.session.store)
+        return self._state
+
+    def close(self) -> None:
+        """Close all connections; clusters and runs go on."""
+        self.closed.set()
+        self.poller.close()
+        self._pool.shutdown(wait=False)
+        self.connections.close_unused(0.0)
+        with self._lock:
+            if self._session is not None:
+                from ..executor import session as sessions
+
+                sessions.close()
+                self._session = self._state = None
+        self._own_settings.close()
+
+    # -- what is new -------------------------------------------------------------------------
+
+    def change_marker(self) -> str:
+        """Return a marker that changes with clusters and runs."""
+        from .state import signature
+
+        store = self.session.store
+        with self._reading:
+            changes = store.change_marker()
+            if changes != self._changes:
+                found = signature(store.database)
+                self._serial += found != self._signature
+                self._changes, self._signature = changes, found
+            return f"{self._instance_id}-{self._serial}"
+
+    def cursor(self) -> str:
+        """Return a marker that changes with the state, amounts included."""
+        marker, now = self.change_marker(), time.time()
+        up = bool(self._signature and self._signature[0])
+        return f"{marker}-{int(now // COST_UPDATE_SECONDS if up else midnight(now))}"
+
+    def update_snapshot(self, **changes: Any) -> None:
+        """Note what is known beside the store."""
+        with self._reading:
+            after = replace(self.snapshot, **changes)
+            if after != self.snapshot:
+                self.snapshot = after
+                self._serial += 1
+
+    @contextlib.contextmanager
+    def ending(self, name: str) -> Iterator[None]:
+        """Show a cluster as one that is being ended.
+
+        Raises
+        ------
+        StateConflict
+            It is being ended already.
+        """
+        with self._reading:
+            if name in self.snapshot.ending:
+                raise StateConflict(f"cluster {name} is being ended already")
+            self.snapshot = replace(self.snapshot, ending=self.snapshot.ending | {name})
+            self._serial += 1
+        try:
+            yield
+        finally:
+            with self._reading:
+                self.snapshot = replace(self.snapshot, ending=self.snapshot.ending - {name})
+                self._serial += 1
+            self.connections.close_cluster(name)
+
+    def overview(self) -> dict[str, Any]:
+        """Return the whole state."""
+        cursor = self.cursor()
+        return self.state.to_dict(self.snapshot, self.idle_reports) | {"cursor": cursor}
+
+    def reconcile(self) -> None:
+        """Ask clouds and clusters how they are."""
+        from .reconciliation import reconcile
+
+        self.update_snapshot(**reconcile(self.session, self.connections))
+        for row in self.session.store.clusters():
+            # a new connection to a machine elsewhere is for those who look at that cluster
+            if row.cloud == "local" or self.connections.is_open(row):
+                with contextlib.suppress(SkyError):
+                    self.ask(row, "use")
+
+    def _notify(self) -> None:
+        """Notify front ends of a change."""
+        if self._loop is None or self._loop.is_closed():
+            return
+        with contextlib.suppress(RuntimeError):  # the server is ending
+            self._loop.call_soon_threadsafe(self._emit, self.cursor())
+
+    def _emit(self, cursor: str) -> None:
+        self._events.emit(schema_id=SCHEMA["$id"], data={"cursor": cursor})
+
+    # -- finding -----------------------------------------------------------------------------
+
+    def cluster(self, name: str) -> ClusterRow:
+        """Return a cluster that is known.
+
+        Raises
+        ------
+        NotFound
+            None of that name is.
+        """
+        row = self.session.store.cluster(name)
+        if row is None:
+            names = ", ".join(row.name for row in self.session.store.clusters()) or "none"
+            raise NotFound(f"no cluster {name!r} is known", hint=f"up now: {names}")
+        return row
+
+    def live_cluster(self, name: str) -> ClusterRow:
+        """Return a cluster that is up.
+
+        Raises
+        ------
+        StateConflict
+            It is known and not up; says why.
+        """
+        row = self.cluster(name)
+        if row.state == "starting":
+            raise StateConflict(f"cluster {name} is still coming up", hint="wait until it is up")
+        if row.state != "up":
+            why = f" ({row.note})" if row.note else ""
+            raise StateConflict(
+                f"cluster {name} has ended{why}", hint="a %%sky cell starts another"
+            )
+        return row
+
+    def run(self, run_id: str) -> RunRow:
+        """Return a run that is known.
+
+        Raises
+        ------
+        NotFound
+            It is not.
+        """
+        row = self.session.store.run(run_id)
+        if row is None:
+            raise NotFound(f"no run {run_id!r} is known", hint="the state lists the latest runs")
+        return row
+
+    def describe(self, row: RunRow) -> dict[str, Any]:
+        """Return a run as the state has it."""
+        return self.state.run(row, self.snapshot)
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def ask(self, row: ClusterRow, op: str, **content: Any) -> dict[str, Any]:
+        """Ask the controller of a cluster that is up, and note what it says of its end."""
+        try:
+            answer = self.connections.ask(row, op, **content)
+        except SkyError:
+            self.poller.reconcile_soon()  # it may be gone
+            raise
+        if "idle_left" in answer:
+            left, users = answer["idle_left"], tuple(answer.get("users", ()))
+            self.idle_reports[row.name, row.created] = IdleReport(left, time.time(), users)
+        return answer

@@ -1,0 +1,139 @@
+"""Rows of the store: clusters, intervals of their bills, other amounts, runs.
+
+Times are unix seconds, prices USD/h of a whole cluster, ``None`` a price that nobody knows.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..remote.processes import is_alive
+
+LIVE_STATES = ("starting", "up")
+"""States of clusters that may have machines; a name has one live cluster at most."""
+
+
+class ClusterId(NamedTuple):
+    """Identity of a cluster: names are used again.
+
+    Attributes
+    ----------
+    name : str
+    created : float
+        Unix seconds.
+    """
+
+    name: str
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRow:
+    """A cluster: what was asked for, what came up, how to reach it (paths and ids, no secrets)."""
+
+    name: str
+    state: str  # 'starting', 'up', 'down' or 'lost'
+    cloud: str
+    region: str
+    instance_type: str
+    spot: bool
+    price: float | None  # USD/h of all nodes
+    nodes: int
+    resources: str  # as on the command line
+    offer: dict[str, Any]
+    machines: list[dict[str, Any]]
+    connection: dict[str, Any]
+    notebook: str
+    created: float
+    idle: float  # seconds
+    price_source: str
+    price_date: str
+    note: str = ""  # why it ended
+    kept: float = 0.0  # it does not end for idleness before this time
+    renewed: float = 0.0  # last sign of life of the process that launches it
+
+    @property
+    def id(self) -> ClusterId:
+        """Its name and the time of its creation."""
+        return ClusterId(self.name, self.created)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is up or coming up."""
+        return self.state in LIVE_STATES
+
+    def is_being_launched(self, now: float | None = None) -> bool:
+        """Whether the process that noted it still launches it."""
+        launcher = self.connection.get("launcher") or {}
+        return self.state == "starting" and is_alive(launcher, self.renewed, now)
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalRow:
+    """A stretch of a cluster's life at one price, with what the ledger groups by."""
+
+    cluster: str
+    cluster_created: float
+    notebook: str
+    cloud: str
+    price: float | None
+    started: float
+    last_beat: float
+    ended: float | None
+    price_source: str
+    price_date: str
+    bounded: bool = False  # nobody saw it end: `ended` is the latest time that it can have been
+    begun: float | None = None  # when its cluster began to be billed, where that was earlier
+    is_last: bool = True  # of its cluster: with it end the billing units
+
+    @property
+    def cluster_id(self) -> ClusterId:
+        """Identity of its cluster."""
+        return ClusterId(self.cluster, self.cluster_created)
+
+
+@dataclass(frozen=True, slots=True)
+class SpendRow:
+    """An amount that is not by the hour, such as the egress of a transfer."""
+
+    cluster: str
+    notebook: str
+    cloud: str
+    what: str
+    usd: float | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One run of a cell on a cluster."""
+
+    run_id: str
+    notebook: str
+    session: str
+    cell: int  # execution count
+    name: str | None
+    cluster: str
+    code: str  # the first 200 characters
+    price: float | None  # USD/h of the whole cluster when the run began
+    nodes: int  # that have it; 0 as long as it has reached none, and costs nothing
+    started: float  # when it was sent to them; before, when its cell began
+    ended: float | None
+    last_beat: float
+    status: str  # 'waiting', 'running', 'ok', 'error', 'interrupted', 'lost' or 'cancelled'
+    shown: int  # messages already shown in the notebook
+    cell_id: str | None = None  # JupyterLab's own name of the cell
+    stage: str = "running"  # as in the status line
+    stop: str = ""  # who wants it to stop, such as 'in the browser'
+    allowed: float | None = None  # seconds that it may take, by --timeout and --max-cost
+    owner: str = "{}"  # identity of the process that watches it, as JSON: see `processes.identity`
+
+    def is_monitored(self, now: float | None = None) -> bool:
+        """Whether the process that watches it lives."""
+        try:
+            owner = json.loads(self.owner)
+        except ValueError:
+            owner = {}
+        return is_alive(owner if isinstance(owner, dict) else {}, self.last_beat, now)

@@ -1,0 +1,526 @@
+"""One SQLite file that remembers clusters, what they were billed, and the runs on them.
+
+Times are unix seconds, prices USD/h of a whole cluster, ``None`` a price that nobody knows. A store
+never stops a cell for the sake of a record: where the disk refuses, it says so in ``notices``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import sqlite3
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ..errors import SkyStoreError
+from .database import Database
+from .migrations import MIGRATIONS
+from .rows import ClusterId, ClusterRow, IntervalRow, RunRow, SpendRow
+
+__all__ = ["ClusterId", "ClusterRow", "IntervalRow", "RunRow", "SpendRow", "Store"]
+
+_JSON = {"offer", "machines", "connection"}
+
+# Every write about a cluster names it by (name, created), and takes effect only while it is live:
+# of two processes that say the same, the second does nothing.
+_IS_LIVE = "state IN ('starting', 'up')"
+_CLUSTER_CONDITION = "WHERE name = ifnull(?, name) AND notebook = ifnull(?, notebook)"
+_ID = "(SELECT id FROM clusters WHERE name = :name AND created = :created)"
+_LIVE_ID = f"(SELECT id FROM clusters WHERE name = :name AND created = :created AND {_IS_LIVE})"
+_GUEST_CONDITION = (
+    "NOT EXISTS (SELECT 1 FROM clusters "
+    "WHERE clusters.name = runs.cluster AND clusters.notebook = runs.notebook)"
+)
+_CLOSE = (
+    "UPDATE intervals SET ended = MAX(started, :at), bounded = :bounded "
+    f"WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
+)
+_OPEN = (
+    "INSERT INTO intervals (id, cluster_id, price, started, last_beat) "
+    f"SELECT :interval, id, :price, :at, :at FROM clusters WHERE id = {_LIVE_ID}"
+)
+_CORRECT = (
+    "UPDATE intervals SET ended = MAX(started, :at), bounded = 0 WHERE id = (SELECT id FROM "
+    f"intervals WHERE cluster_id = {_ID} ORDER BY started DESC LIMIT 1) AND ended > :at"
+)
+_SAME_PRICE = "SELECT {} FROM intervals AS other WHERE other.cluster_id = intervals.cluster_id"
+_BEGUN_CONDITION = f"({_SAME_PRICE.format('min(started)')})"
+_IS_LAST = f"NOT EXISTS ({_SAME_PRICE.format('1')} AND other.started > intervals.started)"
+_END_RUNS = (
+    "UPDATE runs SET status = 'lost', stage = 'lost', ended = last_beat WHERE cluster = :name "
+    "AND status = 'running' AND started >= :created AND session != :session "
+    f"AND EXISTS {_LIVE_ID}"
+)
+_END = (
+    "UPDATE clusters SET state = :state, ended = :at, note = :note "
+    f"WHERE name = :name AND created = :created AND {_IS_LIVE}"
+)
+
+
+def _columns(kind: type) -> str:
+    return ", ".join(field.name for field in fields(kind))
+
+
+def _values(kind: type) -> str:
+    return ", ".join(f":{field.name}" for field in fields(kind))
+
+
+_CLUSTER_COLUMNS, _RUN_COLUMNS = _columns(ClusterRow), _columns(RunRow)
+_PUT_CLUSTER = (
+    f"INSERT INTO clusters ({_CLUSTER_COLUMNS}) VALUES ({_values(ClusterRow)}) "
+    "ON CONFLICT (name, created) DO UPDATE SET "
+    + ", ".join(
+        f"{f.name} = excluded.{f.name}"
+        for f in fields(ClusterRow)
+        if f.name not in ("kept", "renewed")
+    )
+    + f" WHERE clusters.{_IS_LIVE}"
+)
+# the column owner_pid is what schema 4 knew of an owner; nothing reads it
+_BEGIN_RUN = f"INSERT INTO runs ({_RUN_COLUMNS}, owner_pid) VALUES ({_values(RunRow)}, 0)"
+_CHANGED = "cluster price nodes started ended status stage allowed".split()
+_UPDATE_RUN = (
+    f"UPDATE runs SET {', '.join(f'{name} = :{name}' for name in _CHANGED)}, "
+    "last_beat = MAX(last_beat, :last_beat) WHERE run_id = :run_id"
+)
+_STAGES = {"ok": "done", "error": "failed"}  # of runs that have ended; others are called the same
+
+
+class Store:
+    """The store of one user, safe to share between threads and between processes.
+
+    A write that another process holds up, or that the disk refuses, is queued in memory and tried
+    again at the next call, so recording never breaks the work that is recorded.
+
+    Attributes
+    ----------
+    notices : list of str
+        Sentences for the user about what went wrong at opening or writing.
+    durable : bool
+        Whether it is in a file that others can read later.
+    database : Database
+        The file itself, for the tracker, which keeps its observations in it too.
+
+    Examples
+    --------
+    >>> store = Store.open(Path(jupyter_data_dir()) / "jupyter_sky")  # doctest: +SKIP
+    >>> [cluster.name for cluster in store.clusters()]  # doctest: +SKIP
+    ['train-3f2a']
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = self.database = db
+        self.notices, self.durable = db.notices, db.durable
+
+    @classmethod
+    def open(cls, data_dir: Path) -> Store:
+        """Open or create ``sky.db`` in `data_dir`.
+
+        A corrupt file is kept under another name and a new one is started; where nothing can be
+        written the store lives in memory. Both are told in ``notices``.
+
+        Raises
+        ------
+        SkyStoreError
+            When another process holds the file locked, or a newer version wrote it.
+        """
+        return cls(Database.open(Path(data_dir) / "sky.db", MIGRATIONS))
+
+    def close(self) -> None:
+        """Try the queued writes once more and close the file."""
+        self._db.close()
+
+    # -- clusters -------------------------------------------------------------------------------
+
+    def save_cluster(self, row: ClusterRow, *, durable: bool = False) -> bool:
+        """Insert a cluster, or update it while it is live; say whether that took effect.
+
+        Parameters
+        ----------
+        durable
+            Return only once the row is on the disk: what it announces will cost something.
+
+        Raises
+        ------
+        SkyStoreError
+            When another cluster of this name is up or starting; when a durable row cannot be
+            written now.
+        """
+        return self._put(row, [], durable)
+
+    def record_launch(self, row: ClusterRow, at: float) -> bool:
+        """Update a cluster whose machines have come up and open its bill, in one transaction.
+
+        Returns
+        -------
+        bool
+            False when it is live no more: another process has taken it for abandoned.
+        """
+        values = self._cluster_key(row.id, interval=secrets.randbits(62), price=row.price, at=at)
+        missing = f" AND NOT EXISTS (SELECT 1 FROM intervals WHERE cluster_id = {_LIVE_ID})"
+        return self._put(row, [(_OPEN + missing, values)])
+
+    def _put(self, row: ClusterRow, more: list[Any], durable: bool = False) -> bool:
+        try:
+            counts = self._db.write((_PUT_CLUSTER, _cluster_values(row)), *more, durable=durable)
+        except sqlite3.IntegrityError as error:
+            raise _name_taken_error(row.name) from error
+        return counts is None or counts[0] > 0
+
+    def insert_launch(self, row: ClusterRow, check: Callable[[], None]) -> None:
+        """Insert a cluster if `check` agrees; no other process writes between the two.
+
+        Parameters
+        ----------
+        check
+            Reads this store, and raises to refuse.
+
+        Raises
+        ------
+        SkyStoreError
+            When another cluster of this name is up or starting; when it cannot be written now.
+        """
+
+        def work(db: sqlite3.Connection) -> None:
+            check()
+            db.execute(_PUT_CLUSTER, _cluster_values(row))
+
+        try:
+            self._db.transact(work)
+        except sqlite3.IntegrityError as error:
+            raise _name_taken_error(row.name) from error
+
+    def renew_launch(self, cluster: ClusterId, at: float) -> bool:
+        """Record that the process that launches a cluster lives; say whether it still starts."""
+        sql = (
+            "UPDATE clusters SET renewed = MAX(renewed, :at) "
+            "WHERE name = :name AND created = :created AND state = 'starting'"
+        )
+        counts = self._db.write((sql, self._cluster_key(cluster, at=at)), latest=f"renew {cluster}")
+        return counts is None or counts[-1] > 0
+
+    def cluster(self, name: str) -> ClusterRow | None:
+        """The latest cluster of this name, whatever its state."""
+        rows = self._clusters("WHERE name = :name", {"name": name})
+        return rows[-1] if rows else None
+
+    def find_cluster(self, cluster: ClusterId) -> ClusterRow | None:
+        """One cluster, whatever its state."""
+        rows = self._clusters(
+            "WHERE name = :name AND created = :created", self._cluster_key(cluster)
+        )
+        return rows[0] if rows else None
+
+    def clusters(self, live_only: bool = True) -> list[ClusterRow]:
+        """The clusters that are up, or all that ever were, oldest first."""
+        return self._clusters("WHERE state = 'up'" if live_only else "")
+
+    def starting_clusters(self) -> list[ClusterRow]:
+        """The clusters that somebody is launching, or was when it was killed."""
+        return self._clusters("WHERE state = 'starting'")
+
+    def live_clusters(self) -> list[ClusterRow]:
+        """The clusters that are up or starting, as of one moment."""
+        return self._clusters(f"WHERE {_IS_LIVE}")
+
+    def _clusters(self, where: str, values: dict[str, Any] | None = None) -> list[ClusterRow]:
+        sql = f"SELECT {_CLUSTER_COLUMNS} FROM clusters {where} ORDER BY created"
+        return [_cluster(row) for row in self._db.read(sql, values or {})]
+
+    def delete_cluster(self, cluster: ClusterId) -> bool:
+        """Forget a cluster of which no machine ever came up; say whether it was there."""
+        sql = (
+            "DELETE FROM clusters WHERE name = :name AND created = :created AND state = 'starting' "
+            "AND NOT EXISTS (SELECT 1 FROM intervals WHERE cluster_id = clusters.id)"
+        )
+        return self._changed((sql, self._cluster_key(cluster)))
+
+    def end_cluster(
+        self,
+        cluster: ClusterId,
+        state: str,
+        at: float,
+        note: str = "",
+        *,
+        bounded: bool = False,
+        session: str = "",
+    ) -> bool:
+        """End a live cluster, its bill and the runs on it, in one transaction.
+
+        The first process that says so wins; for every other one nothing happens.
+
+        Parameters
+        ----------
+        state
+            ``down`` when somebody wanted it, else ``lost``.
+        at
+            When it ended, unix seconds.
+        note
+            Why.
+        bounded
+            Nobody saw it end: `at` is the latest time that it can have been.
+        session
+            Runs of this session are left to who watches them.
+
+        Returns
+        -------
+        bool
+            Whether it was live before.
+        """
+        values = self._cluster_key(
+            cluster, state=state, at=at, note=note, session=session, bounded=bounded
+        )
+        counts = self._db.write((_CLOSE, values), (_END_RUNS, values), (_END, values))
+        return counts is None or counts[-1] > 0
+
+    def move_end_earlier(self, cluster: ClusterId, at: float) -> None:
+        """Let a bill that was closed end earlier, once it is known that the cluster did."""
+        values = self._cluster_key(cluster, at=at)
+        sql = (
+            "UPDATE clusters SET ended = :at WHERE name = :name AND created = :created "
+            f"AND NOT {_IS_LIVE} AND ended > :at"
+        )
+        self._db.write((_CORRECT, values), (sql, values))
+
+    def set_cluster_note(self, cluster: ClusterId, note: str) -> bool:
+        """Note why a live cluster is about to end; empty when it is not after all."""
+        sql = f"UPDATE clusters SET note = :note WHERE id = {_LIVE_ID}"
+        return self._changed((sql, self._cluster_key(cluster, note=note)))
+
+    def keep_cluster_until(self, cluster: ClusterId, until: float) -> bool:
+        """Note until when a cluster does not end for idleness."""
+        sql = f"UPDATE clusters SET kept = :until WHERE id = {_LIVE_ID}"
+        return self._changed((sql, self._cluster_key(cluster, until=until)))
+
+    @staticmethod
+    def _cluster_key(cluster: ClusterId, **values: Any) -> dict[str, Any]:
+        return {"name": cluster.name, "created": cluster.created, **values}
+
+    def _changed(self, statement: tuple[str, dict[str, Any]]) -> bool:
+        counts = self._db.write(statement)
+        return counts is None or counts[0] > 0
+
+    # -- intervals ------------------------------------------------------------------------------
+
+    def begin_interval(self, cluster: ClusterId, price: float | None, at: float) -> int:
+        """Bill a live cluster at `price` USD/h from `at` on; an interval still open ends there.
+
+        Raises
+        ------
+        SkyStoreError
+            When there is no such cluster, or it has ended.
+        """
+        # The id is drawn here because the insertion itself may have to wait in the queue.
+        interval = secrets.randbits(62)
+        values = self._cluster_key(cluster, interval=interval, price=price, at=at, bounded=False)
+        counts = self._db.write((_CLOSE, values), (_OPEN, values))
+        if counts is not None and not counts[-1]:
+            raise SkyStoreError(f"no cluster named {cluster.name} of that time is up or starting")
+        return interval
+
+    def add_late_interval(
+        self, cluster: ClusterId, price: float | None, started: float, ended: float
+    ) -> None:
+        """Bill what ran of a cluster that has ended already, beyond what is billed of it.
+
+        The end is an upper bound: another process closed the account while machines came up.
+        """
+        last = f"ifnull((SELECT MAX(ended) FROM intervals WHERE cluster_id = {_ID}), :started)"
+        sql = (
+            "INSERT INTO intervals (id, cluster_id, price, started, last_beat, ended, bounded) "
+            f"SELECT :interval, id, :price, MAX(:started, {last}), :ended, :ended, 1 FROM clusters "
+            f"WHERE id = {_ID} AND NOT {_IS_LIVE} AND MAX(:started, {last}) < :ended"
+        )
+        values = {"interval": secrets.randbits(62), "price": price}
+        self._db.write((sql, self._cluster_key(cluster, started=started, ended=ended, **values)))
+
+    def record_heartbeat(self, cluster: ClusterId, at: float) -> None:
+        """Record that a live cluster was seen alive."""
+        sql = (
+            "UPDATE intervals SET last_beat = MAX(last_beat, :at) "
+            f"WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
+        )
+        self._db.write((sql, self._cluster_key(cluster, at=at)), latest=f"heartbeat {cluster}")
+
+    def change_price(self, cluster: ClusterId, price: float | None, at: float) -> None:
+        """Bill at another price from `at` on; nothing changes when the price is the same."""
+        sql = f"SELECT price FROM intervals WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
+        if any(row["price"] != price for row in self._db.read(sql, self._cluster_key(cluster))):
+            self.begin_interval(cluster, price, at)
+
+    def intervals(
+        self,
+        cluster: str | None = None,
+        notebook: str | None = None,
+        since: float = -math.inf,
+    ) -> list[IntervalRow]:
+        """The intervals of a cluster, of the clusters that a notebook created, or of all.
+
+        Those that ended before `since` are left out.
+        """
+        sql = (
+            "SELECT name AS cluster, created AS cluster_created, notebook, cloud, "
+            "intervals.price AS price, started, last_beat, intervals.ended AS ended, price_source, "
+            f"price_date, bounded, {_BEGUN_CONDITION} AS begun, {_IS_LAST} AS is_last "
+            "FROM intervals JOIN clusters ON clusters.id = cluster_id "
+            f"{_CLUSTER_CONDITION} AND ifnull(intervals.ended, 9e99) >= ? ORDER BY started"
+        )
+        rows = self._db.read(sql, (cluster, notebook, since))
+        return [_interval(row) for row in rows]
+
+    # -- spend ----------------------------------------------------------------------------------
+
+    def add_other_cost(self, cluster: ClusterId, what: str, usd: float | None, at: float) -> None:
+        """Record an amount that is not by the hour."""
+        sql = f"INSERT INTO spend (cluster_id, what, usd, at) SELECT {_ID}, :what, :usd, :at"
+        self._db.write((sql, self._cluster_key(cluster, what=what, usd=usd, at=at)))
+
+    def other_costs(
+        self,
+        cluster: str | None = None,
+        notebook: str | None = None,
+        since: float = -math.inf,
+    ) -> list[SpendRow]:
+        """The amounts that are not by the hour, chosen as for `intervals`."""
+        sql = (
+            "SELECT name AS cluster, notebook, cloud, what, usd, at FROM spend "
+            f"JOIN clusters ON clusters.id = cluster_id {_CLUSTER_CONDITION} AND at >= ? ORDER BY at"
+        )
+        return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
+
+    # -- runs -----------------------------------------------------------------------------------
+
+    def begin_run(self, row: RunRow) -> None:
+        """Record that a run began."""
+        self._db.write((_BEGIN_RUN, _run_values(row)))
+
+    def update_run(self, row: RunRow) -> None:
+        """Record how far a run has come, and where."""
+        self._db.write((_UPDATE_RUN, _run_values(row)))
+
+    def request_stop(self, run_id: str, who: str) -> None:
+        """Ask whoever watches a run to stop it; `who` is told to its user."""
+        sql = "UPDATE runs SET stop = ? WHERE run_id = ? AND ended IS NULL"
+        self._db.write((sql, (who, run_id)))
+
+    def stop_requester(self, run_id: str) -> str:
+        """Who wants a run to stop; empty while nobody does."""
+        rows = self._db.read("SELECT stop FROM runs WHERE run_id = ?", (run_id,))
+        return next((row["stop"] for row in rows), "")
+
+    def insert_ended_run(self, row: RunRow) -> None:
+        """Record a run that is over already, with the next heartbeat at the latest.
+
+        It is too short a run for its cell to wait for a disk.
+        """
+        self._db.write_later((_BEGIN_RUN, _run_values(row)))
+
+    def record_run_heartbeat(self, run_id: str, at: float, shown: int) -> None:
+        """Record that a run was seen going on, with `shown` messages in the notebook so far."""
+        sql = "UPDATE runs SET last_beat = MAX(last_beat, ?), shown = ? WHERE run_id = ?"
+        self._db.write((sql, (at, shown, run_id)), latest=f"heartbeat {run_id}")
+
+    def end_run(self, run_id: str, status: str, at: float) -> None:
+        """Record how and when a run ended, unless that is known; one that was lost may be found."""
+        sql = (
+            "UPDATE runs SET status = ?, stage = ?, ended = ?, last_beat = ? "
+            "WHERE run_id = ? AND (ended IS NULL OR status = 'lost')"
+        )
+        self._db.write((sql, (status, _STAGES.get(status, status), at, at, run_id)))
+
+    def close_run_at_heartbeat(self, run_id: str, status: str = "lost") -> None:
+        """End at its last heartbeat a run that a killed kernel left open."""
+        sql = (
+            "UPDATE runs SET status = ?, stage = ?, ended = last_beat "
+            "WHERE run_id = ? AND ended IS NULL"
+        )
+        self._db.write((sql, (status, _STAGES.get(status, status), run_id)))
+
+    def run(self, run_id: str) -> RunRow | None:
+        """The run of this id."""
+        rows = self._db.read(f"SELECT {_RUN_COLUMNS} FROM runs WHERE run_id = ?", (run_id,))
+        return next((RunRow(**dict(row)) for row in rows), None)
+
+    def runs(
+        self,
+        notebook: str | None = None,
+        cluster: str | None = None,
+        status: str | None = None,
+        limit: int | None = 100,
+        *,
+        guests_only: bool = False,
+        unsent: bool = False,
+        since: float = -math.inf,
+    ) -> list[RunRow]:
+        """The latest runs first, of a notebook, a cluster, a status.
+
+        ``limit=None`` gives all; `guests_only` those on clusters that another notebook created;
+        `unsent` also those that have reached no node (yet). Those that ended before `since` are
+        left out.
+        """
+        wanted = {"notebook": notebook, "cluster": cluster, "status": status}
+        wanted = {column: value for column, value in wanted.items() if value is not None}
+        tests = [f"{column} = ?" for column in wanted]
+        tests += [_GUEST_CONDITION] * guests_only + ["nodes > 0"] * (not unsent)
+        where = " AND ".join([*tests, "ifnull(ended, 9e99) >= ?"])
+        columns = f"SELECT {_RUN_COLUMNS} FROM runs"
+        sql = f"{columns} WHERE {where} ORDER BY started DESC, rowid DESC LIMIT ?"
+        rows = self._db.read(sql, (*wanted.values(), since, -1 if limit is None else limit))
+        return [RunRow(**dict(row)) for row in rows]
+
+    # -- what all processes of a user share -----------------------------------------------------
+
+    def setting(self, name: str) -> str | None:
+        """A value that some process of this user has set."""
+        rows = self._db.read("SELECT value FROM settings WHERE name = ?", (name,))
+        return next((row["value"] for row in rows), None)
+
+    def set_setting(self, name: str, value: str | None) -> None:
+        """Set a value for every process of this user; None takes it away."""
+        if value is None:
+            self._db.write(("DELETE FROM settings WHERE name = ?", (name,)))
+        else:
+            sql = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
+            self._db.write((sql, (name, value)))
+
+    def latest_runs(self, limit: int) -> list[RunRow]:
+        """Runs that go on, then the latest ones, sent or not, the latest first."""
+        columns = f"SELECT {_RUN_COLUMNS} FROM runs"
+        going = self._db.read(f"{columns} WHERE ended IS NULL ORDER BY started DESC")
+        latest = self._db.read(f"{columns} ORDER BY started DESC LIMIT ?", (limit,))
+        rows = {row["run_id"]: RunRow(**dict(row)) for row in (*going, *latest)}
+        return list(rows.values())
+
+    def change_marker(self) -> str:
+        """A word that is another one as soon as any process has written something."""
+        return self._db.change_marker()
+
+
+def _interval(row: sqlite3.Row) -> IntervalRow:
+    values = dict(row)
+    values |= {name: bool(values[name]) for name in ("bounded", "is_last")}
+    return IntervalRow(**values)
+
+
+def _name_taken_error(name: str) -> SkyStoreError:
+    hint = "take it down first or choose another name"
+    return SkyStoreError(f"a cluster named {name} is up already", hint=hint)
+
+
+def _cluster_values(row: ClusterRow) -> dict[str, Any]:
+    values = {f.name: getattr(row, f.name) for f in fields(row)}
+    return values | {name: json.dumps(values[name]) for name in _JSON}
+
+
+def _run_values(row: RunRow) -> dict[str, Any]:
+    return {f.name: getattr(row, f.name) for f in fields(row)} | {"code": row.code[:200]}
+
+
+def _cluster(row: sqlite3.Row) -> ClusterRow:
+    values = dict(row)
+    values |= {name: json.loads(values[name]) for name in _JSON}
+    values["spot"] = bool(values["spot"])
+    return ClusterRow(**values)

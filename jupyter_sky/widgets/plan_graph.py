@@ -1,0 +1,294 @@
+"""The graph of a plan as one SVG: tasks at their places, and what moves between them.
+
+Tasks stand in columns by how many others come before them; each says its place in words, so that
+nothing rests on colour alone. Colours follow JupyterLab's theme, or the page's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from ..ledger.ledger import format_usd
+from .plan_format import format_clock, format_size
+from .status_line import NO_MATHJAX_CLASSES
+from .svg import BOX, CHAR, EDGE, PAGE, QUIET, TEXT, make_figure, text_width
+
+if TYPE_CHECKING:
+    from ..optimizer.plan import Plan, PlannedTask, PlannedTransfer
+
+MAX_TASKS = 60
+"""Graphs of more tasks are not drawn: nobody could read them."""
+MAX_LABELS = 40
+"""Of more arrows the amounts are in the table only."""
+_LINE, _PAD, _GAP, _ROW, _LANE = 16, 10, 30, 28, 14.0
+
+# Strips that tell clouds apart at a glance; each box names its cloud as well.
+_CLOUDS = {"aws": "#c77700", "azure": "#1f77c9", "gcp": "#2e8b57", "local": "#808080"}
+_OTHER = "#8a63c9"
+
+
+@dataclass
+class _Box:
+    """A task, a store, or the lane of an arrow that passes a column."""
+
+    key: str
+    lines: tuple[str, ...]
+    cloud: str = ""
+    store: bool = False
+    level: int = 0
+    x: float = 0.0
+    y: float = 0.0
+    column_end: float = 0.0
+
+    @property
+    def width(self) -> float:
+        """Width in pixels, by the longest line."""
+        return text_width(max(self.lines, key=len)) + 2 * _PAD + 4 if self.lines else 0.0
+
+    @property
+    def height(self) -> float:
+        """Height in pixels."""
+        return len(self.lines) * _LINE + 2 * _PAD - 2 if self.lines else _LANE
+
+    @property
+    def middle(self) -> float:
+        """Where its arrows come and go."""
+        return self.y + self.height / 2
+
+
+@dataclass
+class _Arrow:
+    """What moves, by the boxes that it touches from the left to the right."""
+
+    move: PlannedTransfer
+    stops: list[_Box]
+
+
+def draw_graph(plan: Plan) -> str:
+    """The SVG of a plan, or a sentence where there are too many tasks."""
+    if len(plan) > MAX_TASKS:
+        return f'<div class="{NO_MATHJAX_CLASSES}">{len(plan)} tasks: a graph of so many is not drawn</div>'
+    boxes, arrows = _parts(plan)
+    _level(boxes, arrows)
+    boxes += _lanes(arrows)
+    _layout(boxes, arrows)
+    width = max(box.column_end for box in boxes) + 12
+    height = max(box.y + box.height for box in boxes) + 12
+    body = "".join(map(_line, arrows)) + "".join(_box(box) for box in boxes if box.lines)
+    if sum(bool(arrow.move.gb) for arrow in arrows) <= MAX_LABELS:
+        body += "".join(_labels(arrows))
+    title = (
+        f"Graph of the plan: {len(plan)} tasks, {format_usd(plan.usd)}, {format_clock(plan.hours)}."
+    )
+    return make_figure(width, height, title, _alt_text(plan), body, "graph of the plan")
+
+
+def _alt_text(plan: Plan) -> str:
+    """The graph in words, for those who do not see it."""
+    placed = "; ".join(f"{one.task} on {one.offer.place}" for one in plan.tasks)
+    moved = "; ".join(
+        f"{format_size(move.gb)} from {move.source} to {move.target} "
+        f"for {amount(move)} in {format_clock(move.hours)}"
+        for move in plan.moves
+        if move.gb
+    )
+    return f"{placed}." + (f" {moved}." if moved else "")
+
+
+def amount(move: PlannedTransfer) -> str:
+    """USD of a transfer; ``~`` where no price of it is listed."""
+    return ("" if move.basis in ("listed", "free") else "~") + format_usd(move.usd)
+
+
+def _parts(plan: Plan) -> tuple[list[_Box], list[_Arrow]]:
+    tasks = {one.task: _task(one) for one in plan.tasks}
+    boxes, arrows = list(tasks.values()), []
+    for number, move in enumerate(plan.moves):
+        ends = [move.source, move.target]
+        stops = [tasks[end] for end in ends if end in tasks] if move.kind == "edge" else []
+        if move.kind != "edge":
+            store = 0 if move.kind == "input" else 1
+            # one box for each use: a line back to one store would cross all the others
+            box = _Box(f"{number} {ends[store]}", (_short(ends[store]),), store=True)
+            boxes.append(box)
+            stops = [box, tasks[ends[1]]] if store == 0 else [tasks[ends[0]], box]
+        arrows.append(_Arrow(move, stops))
+    return boxes, arrows
+
+
+def _task(one: PlannedTask) -> _Box:
+    offer = one.offer
+    plain = offer.gpu is None or offer.gpu in offer.instance_type
+    gpu = "" if plain else f" {offer.gpu}:{offer.gpu_count:g}"
+    nodes = f"{one.nodes} x " if one.nodes > 1 else ""
+    zone = offer.zone or offer.region
+    market = " spot" if offer.spot else ""
+    time = format_clock(one.hours) + (" assumed" if one.assumed else "")
+    lines = (
+        one.task,
+        f"{offer.cloud} {zone}",
+        f"{nodes}{offer.instance_type}{market}{gpu}",
+        f"{time} · {format_usd(one.usd)}",
+    )
+    return _Box(one.task, lines, offer.cloud)
+
+
+def _short(uri: str) -> str:
+    return uri if len(uri) <= 28 else f"{uri[:27]}…"
+
+
+# -- where everything stands ---------------------------------------------------------------------
+
+
+def _level(boxes: Sequence[_Box], arrows: Sequence[_Arrow]) -> None:
+    """Columns by the longest path; what is read stands right before its reader."""
+    for _ in boxes:
+        moved = False
+        for a, b in (arrow.stops for arrow in arrows):
+            if b.level <= a.level:
+                b.level, moved = a.level + 1, True
+        if not moved:
+            break
+    for a, b in (arrow.stops for arrow in arrows):
+        if a.store:
+            a.level = b.level - 1
+
+
+def _lanes(arrows: Sequence[_Arrow]) -> list[_Box]:
+    """A lane in each column that an arrow passes, so that it does not run through a box."""
+    found = []
+    for number, arrow in enumerate(arrows):
+        a, b = arrow.stops
+        lanes = [
+            _Box(f"{number} {level}", (), level=level) for level in range(a.level + 1, b.level)
+        ]
+        arrow.stops = [a, *lanes, b]
+        found += lanes
+    return found
+
+
+def _layout(boxes: Sequence[_Box], arrows: Sequence[_Arrow]) -> None:
+    """Columns from the left to the right, each ordered by where its arrows come from."""
+    columns: dict[int, list[_Box]] = {}
+    for box in boxes:
+        columns.setdefault(box.level, []).append(box)
+    before: dict[str, list[_Box]] = {box.key: [] for box in boxes}
+    after: dict[str, list[_Box]] = {box.key: [] for box in boxes}
+    for arrow in arrows:
+        for a, b in zip(arrow.stops, arrow.stops[1:], strict=False):
+            before[b.key].append(a)
+            after[a.key].append(b)
+    _order(columns, before, after)
+    middle = max(sum(b.height + _ROW for b in column) for column in columns.values()) / 2
+    x = 8.0
+    for level in sorted(columns):
+        column = columns[level]
+        y = max(8.0, middle - sum(box.height + _ROW for box in column) / 2 + 8)
+        end = x + max(box.width for box in column)
+        for box in column:
+            box.x, box.y, box.column_end = x, y, end
+            y += box.height + _ROW
+        longest = max(
+            (len(_label(arrow.move)) for arrow in arrows if arrow.stops[0].level == level),
+            default=0,
+        )
+        x = end + max(_GAP, longest * CHAR * 0.92 + 22)
+
+
+def _order(
+    columns: dict[int, list[_Box]], before: dict[str, list[_Box]], after: dict[str, list[_Box]]
+) -> None:
+    """Order each column by its neighbours, there and back, so that few lines cross."""
+    rank = {box.key: float(i) for column in columns.values() for i, box in enumerate(column)}
+
+    def mean(box: _Box, near: dict[str, list[_Box]]) -> float:
+        ranks = [rank[other.key] for other in near[box.key]]
+        return sum(ranks) / len(ranks) if ranks else rank[box.key]
+
+    for near, levels in ((before, sorted(columns)), (after, sorted(columns)[::-1])) * 2:
+        for level in levels:
+            columns[level].sort(key=lambda box: mean(box, near))
+            # as a share of the column: columns of different length compare
+            share = 1 / len(columns[level])
+            rank |= {box.key: (i + 0.5) * share for i, box in enumerate(columns[level])}
+
+
+# -- what is drawn -------------------------------------------------------------------------------
+
+
+def _label(move: PlannedTransfer) -> str:
+    return (
+        f"{format_size(move.gb)} · {amount(move)} · {format_clock(move.hours)}" if move.gb else ""
+    )
+
+
+def _line(arrow: _Arrow) -> str:
+    move, first, last = arrow.move, arrow.stops[0], arrow.stops[-1]
+    x, y = first.x + first.width, first.middle
+    path = [f"M{x:.1f} {y:.1f}"]
+    for stop in arrow.stops[1:]:
+        to, bend = stop.x - (6 if stop is last else 0), max(20.0, (stop.x - x) / 2)
+        path.append(
+            f"C{x + bend:.1f} {y:.1f} {to - bend:.1f} {stop.middle:.1f} {to:.1f} {stop.middle:.1f}"
+        )
+        x, y = stop.column_end, stop.middle
+        if stop is not last:
+            path.append(f"H{x:.1f}")
+    thick = 2.2 if move.usd >= 0.01 else 1.2
+    dash = "" if move.gb else "stroke-dasharray: 4 3; "
+    said = f"{move.source} to {move.target}: {_label(move) or 'no data moves'}"
+    return (
+        f'<path d="{" ".join(path)}" '
+        f'style="fill: none; {dash}stroke: {EDGE}; stroke-width: {thick}">'
+        f"<title>{escape(said)}</title></path>"
+        f'<path d="M{last.x - 9:.1f} {last.middle - 5:.1f} l9 5 l-9 5 z" style="fill: {EDGE}"/>'
+    )
+
+
+def _labels(arrows: Sequence[_Arrow]) -> Iterator[str]:
+    """What arrows say, on their lines between the first two columns, none over another."""
+    spots = []
+    for arrow in arrows:
+        if label := _label(arrow.move):
+            a, b = arrow.stops[:2]
+            x1, x = a.x + a.width, (a.column_end + b.x) / 2
+            part = (x - x1) / (b.x - x1)
+            # about where the curve is
+            y = a.middle + (b.middle - a.middle) * part * part * (3 - 2 * part) - 5
+            spots.append((x, y, label))
+    lowest: dict[float, float] = {}
+    for x, wanted, label in sorted(spots):
+        y = max(wanted, lowest.get(x, 0.0) + 14)
+        lowest[x] = y
+        yield (
+            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" style="font-size: 11px; '
+            f"fill: {TEXT}; stroke: {PAGE}; stroke-width: 3px; paint-order: stroke; "
+            f'stroke-linejoin: round">{escape(label)}</text>'
+        )
+
+
+def _box(box: _Box) -> str:
+    radius = box.height / 2 if box.store else 4
+    dash = "stroke-dasharray: 4 3; " if box.store else ""
+    parts = [
+        f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" '
+        f'height="{box.height:.1f}" rx="{radius:.0f}" '
+        f'style="fill: {BOX}; {dash}stroke: {EDGE}"/>'
+    ]
+    if box.cloud:
+        colour = _CLOUDS.get(box.cloud, _OTHER)
+        parts.append(
+            f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="4" height="{box.height:.1f}" '
+            f'style="fill: {colour}"/>'
+        )
+    for number, line in enumerate(box.lines):
+        weight = "font-weight: 600; " if number == 0 and not box.store else ""
+        fill = QUIET if 0 < number < 3 else TEXT
+        parts.append(
+            f'<text x="{box.x + _PAD + 3:.1f}" y="{box.y + _PAD + 10 + number * _LINE:.1f}" '
+            f'style="{weight}fill: {fill}">{escape(line)}</text>'
+        )
+    return "".join(parts)

@@ -1,0 +1,113 @@
+"""The one line above a cell's outputs that says where it runs and what it costs."""
+
+from __future__ import annotations
+
+import time
+from html import escape
+from typing import Any
+
+from ..executor.display import RunStatus
+from ..ledger.ledger import format_usd
+from ..resources import format_elapsed
+
+# JupyterLab sets the variables; the fallbacks have contrast on white and on black alike.
+_WAITING = "var(--jp-ui-font-color2, #808080)"
+_ACTIVE = "var(--jp-brand-color1, #1e88e5)"
+_GOOD = "var(--jp-success-color1, #3c9a40)"
+_WARNING = "var(--jp-warn-color1, #d17a00)"
+_BAD = "var(--jp-error-color1, #e53935)"
+_COLOURS: dict[str, str] = {
+    "running": _ACTIVE,
+    "done": _GOOD,
+    "failed": _BAD,
+    "interrupting": _WARNING,
+    "interrupted": _WARNING,
+    "cancelled": _WARNING,
+}
+
+_LINE = (
+    "color: var(--jp-ui-font-color1, inherit); "
+    "font-family: var(--jp-ui-font-family, system-ui, sans-serif); "
+    "font-size: var(--jp-ui-font-size1, 13px); font-variant-numeric: tabular-nums; "
+    "line-height: 1.6; padding: 1px 0 1px 8px; margin: 0 0 2px; "
+    "border-left: 2px solid rgba(128, 128, 128, 0.35)"
+)
+CARD_MIME = "application/vnd.jupyter-sky.run+json"
+"""The type of a running cell's card, which only our JupyterLab extension draws."""
+NO_MATHJAX_CLASSES = "tex2jax_ignore mathjax_ignore"
+"""Classes without which JupyterLab takes what stands between two dollar signs for mathematics."""
+_QUIET = "opacity: 0.72"
+_NOTE = "font-size: 0.92em; opacity: 0.85"
+
+
+def to_text(status: RunStatus) -> str:
+    """The status as plain text, notes on lines of their own.
+
+    Examples
+    --------
+    >>> print(to_text(Status("done", 72, "train", "local this-machine", 0.0, 0.0, 0.41)))
+    ☁ done 1:12 · $0.00 this cell · $0.41 this notebook · train on local this-machine $0.00/h
+    """
+    line = " · ".join([f"☁ {status.stage} {format_elapsed(status.seconds)}", *_facts(status)])
+    return "\n".join([line, *(f"  {note}" for note in status.notes)])
+
+
+def to_html(status: RunStatus) -> str:
+    """The status as HTML that stays legible where styles are stripped, in light and in dark."""
+    colour = _COLOURS.get(status.stage, _WAITING)
+    facts = "".join(f" · {escape(fact)}" for fact in _facts(status))
+    notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in status.notes)
+    # A screen reader hears how the cell ended, not every second of the way there.
+    live = "polite" if status.is_final else "off"
+    source = f' title="price from {escape(status.price_from)}"' if status.price_from else ""
+    return (
+        f'<div class="{NO_MATHJAX_CLASSES}" role="status" aria-live="{live}" style="{_LINE}">'
+        f'<span aria-hidden="true" style="color: {colour}">●</span> '
+        f"<b>{escape(status.stage)}</b> {format_elapsed(status.seconds)}"
+        f'<span style="{_QUIET}"{source}>{facts}</span>{notes}</div>'
+    )
+
+
+def mimebundle(status: RunStatus) -> dict[str, Any]:
+    """All forms, for ``display(..., raw=True)``.
+
+    While a run goes on, JupyterLab draws the card of it; what is over is HTML and text alone, so
+    that a saved notebook needs nobody to draw it.
+    """
+    static = {"text/html": to_html(status), "text/plain": to_text(status)}
+    return (
+        static if status.is_final or not status.run_id else {CARD_MIME: to_card(status), **static}
+    )
+
+
+def to_card(status: RunStatus) -> dict[str, Any]:
+    """The status as data, for a card that goes on by itself: ``static/card.js`` draws it."""
+    return {
+        "version": 1,
+        "run_id": status.run_id,
+        "stage": status.stage,
+        "seconds": round(status.seconds, 1),
+        "at": round(time.time(), 1),
+        "cluster": status.cluster,
+        "place": status.place,
+        "price": status.price,
+        "price_from": status.price_from,
+        "cell_usd": status.cell_usd,
+        "notebook_usd": status.notebook_usd,
+        "detail": status.detail,
+        "notes": list(status.notes),
+    }
+
+
+def output_metadata(status: RunStatus) -> dict[str, Any]:
+    """Metadata of the output: whose it is, so that the page that opens the notebook knows."""
+    return {"jupyter_sky": {"run_id": status.run_id}} if status.run_id else {}
+
+
+def _facts(status: RunStatus) -> list[str]:
+    """The parts after stage and time; what is not known yet is left out."""
+    costs = [(status.cell_usd, "this cell"), (status.notebook_usd, "this notebook")]
+    spent = [f"{format_usd(usd)} {whose}" for usd, whose in costs if usd is not None]
+    where = " on ".join(part for part in (status.cluster, status.place) if part)
+    price = "price unknown" if status.price is None else f"{format_usd(status.price)}/h"
+    return [*filter(None, [status.detail]), *spent, *([f"{where} {price}"] if where else [])]

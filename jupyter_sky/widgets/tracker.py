@@ -1,0 +1,217 @@
+"""What the tracker knows, as tables: blocked places, launches, lifetimes, spot prices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..ledger.ledger import format_rate
+from ..resources import format_duration, format_elapsed
+from ..tables import Table
+from ..tracker import Place, Tracker
+
+PARTS = ("blocked", "launches", "lifetimes", "prices")
+MAX_PRICES = 40
+"""Newest prices that are shown."""
+
+_CAUSES = {
+    "capacity": "no capacity",
+    "quota": "quota used up",
+    "permission": "not permitted",
+    "transient": "failed for the moment",
+}
+_WORDS = 80  # characters shown of what a cloud said
+_NOTHING = "nothing has been seen of the clouds yet: launches, refusals and prices will show here"
+
+
+@dataclass(frozen=True, slots=True)
+class TableGroup:
+    """Several tables, one below the other.
+
+    Examples
+    --------
+    >>> print(Tables((Table("a", ("x",), ((1,),)), Table("b", ("x",), (), empty="none"))))
+    a
+    x
+    -
+    1
+    <BLANKLINE>
+    b
+    none
+    """
+
+    tables: tuple[Table, ...]
+
+    def __iter__(self) -> Iterator[Table]:
+        return iter(self.tables)
+
+    def __len__(self) -> int:
+        return len(self.tables)
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.tables))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self.tables)
+
+
+def tracker_tables(
+    tracker: Tracker, now: float, parts: Collection[str] = (), clouds: Collection[str] = ()
+) -> TableGroup:
+    """What a tracker knows at a time.
+
+    Parameters
+    ----------
+    now
+        Unix seconds.
+    parts
+        Which of `PARTS`; those that hold something unless given.
+    clouds
+        Only these; all unless given.
+    """
+    makers = {
+        "blocked": _blocked,
+        "launches": _launches,
+        "lifetimes": _lifetimes,
+        "prices": _prices,
+    }
+    made = {part: makers[part](tracker, now, clouds) for part in PARTS if part in (parts or PARTS)}
+    if parts:
+        return TableGroup(tuple(made.values()))
+    held = tuple(table for part, table in made.items() if table.rows)
+    if not held:
+        return TableGroup((Table("Tracker", ("place",), (), empty=_NOTHING),))
+    blocked = made["blocked"]
+    return TableGroup(held if blocked.rows else (blocked, *held))
+
+
+def _blocked(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
+    rows = tuple(
+        (
+            str(block.scope),
+            _CAUSES[block.cause],
+            block.times,
+            _clock(block.until, now),
+            format_duration(block.until - now),
+            _shortened(block.why),
+        )
+        for block in tracker.knowledge(now).blocks
+        if not clouds or block.scope.cloud in clouds
+    )
+    return Table(
+        "Blocked now",
+        ("place", "why", "times", "until", "left", "what the cloud said"),
+        rows,
+        note="ask there again before that: %sky tracker clear [PLACE]" if rows else "",
+        empty="no place is blocked",
+    )
+
+
+def _launches(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
+    known, rows = tracker.knowledge(now), []
+    for place, last in _last_seen(tracker, now, clouds, ("launched", "refused")):
+        tally = known.tallies.get(place)
+        if tally is None or not tally.tried:
+            continue
+        chance = known.chance(place)
+        low, high = chance.interval()
+        took = format_elapsed(chance.seconds) if chance.seconds is not None else ""
+        between = f"{100 * low:.0f} to {100 * high:.0f} %"
+        rows.append(
+            (str(place), tally.tried, f"{100 * chance.mean:.0f} %", between, took, _ago(last, now))
+        )
+    return Table(
+        "Launches",
+        ("place", "tried", "chance", "80 % interval", "takes", "last"),
+        tuple(rows),
+        note="chance that a launch works there; older launches count for less" if rows else "",
+        empty="no launch has been seen",
+    )
+
+
+def _lifetimes(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
+    known, rows = tracker.knowledge(now), []
+    for place, last in _last_seen(tracker, now, clouds, ("preempted", "ended")):
+        tally = known.tallies.get(place)
+        if tally is None or not tally.machines:
+            continue
+        life = known.lifetime(place)
+        low, high = life.interval()
+        between = f"{format_hours(low)} to {format_hours(high)}"
+        mean = format_hours(life.hours)
+        rows.append((str(place), tally.machines, mean, between, _ago(last, now)))
+    return Table(
+        "Lifetimes",
+        ("place", "machines", "mean life", "80 % interval", "last end"),
+        tuple(rows),
+        note="until the cloud takes a machine back; those given back alive count" if rows else "",
+        empty="no machine has been seen to end",
+    )
+
+
+def _prices(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
+    found = tracker.prices(now).items()
+    wanted = [(place, price) for place, price in found if not clouds or place.cloud in clouds]
+    wanted.sort(key=lambda pair: (-pair[1].at, str(pair[0])))
+    rows = tuple(
+        (str(place), format_rate(price.usd), _ago(price.at, now))
+        for place, price in wanted[:MAX_PRICES]
+    )
+    more = len(wanted) - len(rows)
+    note = f"and {more:,} more: sky.tracker.current().prices(time.time())" if more else ""
+    return Table("Spot prices", ("place", "price", "seen"), rows, note, "no spot price was seen")
+
+
+def _last_seen(
+    tracker: Tracker, now: float, clouds: Collection[str], kinds: Collection[str]
+) -> Iterable[tuple[Place, float]]:
+    """Places where something of these kinds was seen, by name, and when it was last."""
+    last: dict[Place, float] = {}
+    for seen in tracker.observations():  # oldest first
+        wide = not clouds or seen.place.cloud in clouds
+        if seen.kind in kinds and seen.at <= now and wide:
+            last[seen.place] = seen.at
+    return sorted(last.items(), key=lambda pair: str(pair[0]))
+
+
+def format_hours(hours: float) -> str:
+    """A life in the unit that fits.
+
+    Examples
+    --------
+    >>> format_hours(0.5), format_hours(31.7), format_hours(346), format_hours(8766)
+    ('30 min', '32 h', '14 days', '1.0 years')
+    """
+    if hours < 1:
+        return f"{hours * 60:.0f} min"
+    if hours < 48:
+        return f"{hours:.1f} h" if hours < 9.95 else f"{hours:.0f} h"
+    days = hours / 24
+    return f"{days:.0f} days" if days < 365 else f"{days / 365.25:,.1f} years"
+
+
+def _ago(at: float, now: float) -> str:
+    seconds = max(0.0, now - at)
+    if seconds < 90:
+        return "just now"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min ago"
+    hours = seconds / 3600
+    return f"{hours:.0f} h ago" if hours < 48 else f"{hours / 24:.0f} days ago"
+
+
+def _clock(at: float, now: float) -> str:
+    """Local time, with the day when it is not today's."""
+    moment, today = time.localtime(at), time.localtime(now)
+    same = (moment.tm_year, moment.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M:%S" if same else "%Y-%m-%d %H:%M", moment)
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _WORDS else f"{line[: _WORDS - 1]}…"

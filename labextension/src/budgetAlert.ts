@@ -1,0 +1,28 @@
+/** When a budget is worth a word. */
+
+import type { IState } from './api';
+import { money, Translate } from './format';
+
+const WARN = 0.8;
+
+/** What there is to say of a day's budget: nothing, that it runs short, or that it is spent. */
+export function budgetAlert(today: IState['today'], _: Translate): { key: string; text: string } | null {
+  const { usd, budget, over } = today;
+  if (budget === null || budget === undefined) return null;
+  const words = [money(usd, _), money(budget, _)];
+  if (over) {
+    const text = _(
+      "Today's budget is spent: %1 of %2. What costs is being stopped, and its clusters end.",
+      ...words
+    );
+    return { key: 'over', text };
+  }
+  if (usd === null || !budget || usd < WARN * budget) return null;
+  const share = Math.floor((100 * usd) / budget + 1e-6);
+  const text = _(
+    "%3 % of today's budget is spent: %1 of %2. At 100 % cells are stopped and clusters end.",
+    ...words,
+    share
+  );
+  return { key: 'warn', text };
+}

@@ -1,0 +1,135 @@
+/** Small things that the tabs share. */
+
+import React, { useEffect, useId, useReducer, useState } from 'react';
+
+import type { SkyError } from './api';
+import type { IMark } from './selectors';
+import type { Translate } from './format';
+
+/** What a tab is drawn with. */
+export interface ISignalLike {
+  connect(slot: () => void): unknown;
+  disconnect(slot: () => void): unknown;
+}
+
+/** Draws anew when a signal is emitted. */
+export function useSignal(signal: ISignalLike): void {
+  const [, again] = useReducer((n: number) => n + 1, 0);
+  useEffect(() => {
+    signal.connect(again);
+    return () => void signal.disconnect(again);
+  }, [signal]);
+}
+
+/** Draws anew every second while `ticking`. */
+export function useTick(ticking: boolean): void {
+  const [, again] = useReducer((n: number) => n + 1, 0);
+  useEffect(() => {
+    if (!ticking) return undefined;
+    const timer = setInterval(() => document.hidden || again(), 1000);
+    return () => clearInterval(timer);
+  }, [ticking]);
+}
+
+/** A value that follows another when that has not changed for a while. */
+export function useSettled<T>(value: T, milliseconds: number): T {
+  const [settled, settle] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => settle(value), milliseconds);
+    return () => clearTimeout(timer);
+  }, [value, milliseconds]);
+  return settled;
+}
+
+/** A button that, when it cannot be used, stays reachable and says why. */
+export function Action(props: {
+  label: string;
+  about?: string; // whose action it is, for who hears the label without its surroundings
+  why?: string;
+  danger?: boolean;
+  act: () => void;
+}): JSX.Element {
+  const { label, about, why, danger, act } = props;
+  const id = useId();
+  return (
+    <>
+      <button
+        type="button"
+        className={`jsky-Panel-button${danger ? ' jsky-mod-danger' : ''}`}
+        aria-label={about ? `${label}: ${about}` : undefined}
+        aria-disabled={why ? true : undefined}
+        aria-describedby={why ? id : undefined}
+        title={why || undefined}
+        onClick={event => {
+          event.stopPropagation();
+          if (!why) act();
+        }}
+      >
+        {label}
+      </button>
+      {why ? (
+        <span id={id} className="jsky-Panel-hidden">
+          {why}
+        </span>
+      ) : null}
+    </>
+  );
+}
+
+export function Mark({ mark }: { mark: IMark }): JSX.Element {
+  return (
+    <span className={`jsky-Panel-mark jsky-mod-${mark.tone}`}>
+      <span aria-hidden="true">{mark.sign}</span> {mark.word}
+    </span>
+  );
+}
+
+/** DetailList in a line that breaks between them only. */
+export function DetailList({ details }: { details: string[] }): JSX.Element {
+  const known = details.filter(Boolean);
+  return (
+    <span className="jsky-Panel-details">
+      {known.map((fact, at) => (
+        <span key={at}>{at < known.length - 1 ? `${fact} · ` : fact}</span>
+      ))}
+    </span>
+  );
+}
+
+/** What went wrong and what to do, with the one thing that can be done here. */
+export function Problem(props: {
+  error: SkyError;
+  retry: () => void;
+  _: Translate;
+}): JSX.Element {
+  const { error, retry, _ } = props;
+  const expired = error.kind === 'expired';
+  return (
+    <div className="jsky-Panel-problem" role="alert">
+      <b>{_(error.message)}</b>
+      {error.hint ? <p>{_(error.hint)}</p> : null}
+      <Action
+        label={expired ? _('Reload the page') : _('Try again')}
+        act={expired ? () => window.location.reload() : retry}
+      />
+    </div>
+  );
+}
+
+/** What an empty tab says: what would be here, and one example that works. */
+export function Empty(props: {
+  text: string;
+  example: string;
+  why: string;
+  insert: (line: string) => void;
+  _: Translate;
+}): JSX.Element {
+  const { text, example, why, insert, _ } = props;
+  return (
+    <div className="jsky-Panel-empty">
+      <p>{text}</p>
+      <pre className="jsky-Panel-code">{example}</pre>
+      <Action label={_('Insert this cell')} why={why} act={() => insert(example)} />
+    </div>
+  );
+}

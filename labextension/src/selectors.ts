@@ -1,0 +1,177 @@
+/** What is said about clusters and runs, decided without a page to show it on. */
+
+import type { ICluster, IRun, IState } from './api';
+import { clock, money, rate, span, Translate } from './format';
+
+// as in jupyter_sky/engines/controller/activity.py
+const WARN_SECONDS = 120;
+const WARN_PART = 0.2;
+
+/** How a state is said and marked; the mark differs in shape, not in colour alone. */
+export interface IMark {
+  word: string;
+  sign: string;
+  tone: 'active' | 'good' | 'waiting' | 'warn' | 'bad';
+}
+
+export function clusterMark(state: ICluster['state'], _: Translate): IMark {
+  switch (state) {
+    case 'starting':
+      return { word: _('starting'), sign: '◌', tone: 'waiting' };
+    case 'up':
+      return { word: _('up'), sign: '●', tone: 'good' };
+    case 'ending':
+      return { word: _('ending'), sign: '◍', tone: 'warn' };
+    case 'lost':
+      return { word: _('lost'), sign: '✕', tone: 'bad' };
+    default:
+      return { word: _('ended'), sign: '○', tone: 'waiting' };
+  }
+}
+
+/** Whether a cluster may cost something, or will soon. */
+export function isLive(cluster: ICluster): boolean {
+  return cluster.state !== 'down' && cluster.state !== 'lost';
+}
+
+/** Whether a run has reached a machine, waits for one, or has ended. */
+export function phase(run: IRun): 'waiting' | 'running' | 'ended' {
+  if (run.ended !== null || run.status !== 'running') return 'ended';
+  return run.stage && run.stage !== 'running' ? 'waiting' : 'running';
+}
+
+export function runMark(run: IRun, _: Translate): IMark {
+  if (phase(run) === 'waiting') return { word: _(run.stage!), sign: '◌', tone: 'waiting' };
+  switch (run.status) {
+    case 'running':
+      return { word: _('running'), sign: '●', tone: 'active' };
+    case 'ok':
+      return { word: _('done'), sign: '✓', tone: 'good' };
+    case 'error':
+      return { word: _('failed'), sign: '✕', tone: 'bad' };
+    case 'lost':
+      return { word: _('lost'), sign: '✕', tone: 'bad' };
+    default:
+      return { word: _(run.status), sign: '■', tone: 'warn' };
+  }
+}
+
+/** What a cluster has cost by now: the server's figure and its price since; null is unknown. */
+export function spentBy(cluster: ICluster, at: number, now: number): number | null {
+  if (cluster.usd === null) return null;
+  const running = cluster.state === 'up' || cluster.state === 'ending';
+  if (!running) return cluster.usd;
+  if (cluster.price === null) return null;
+  return cluster.usd + (cluster.price * Math.max(0, now - at)) / 3600;
+}
+
+/** When a cluster will end by itself, in words; empty when nothing is known of it. */
+export function ending(cluster: ICluster, at: number, now: number, _: Translate): string {
+  if (cluster.state !== 'up') return '';
+  const words: string[] = [];
+  if (cluster.running > 0) {
+    words.push(cluster.running === 1 ? _('1 cell runs') : _('%1 cells run', cluster.running));
+  } else if (cluster.users.length) {
+    words.push(_('used by %1', cluster.users.join(', ')));
+  } else if (cluster.idle_left !== null) {
+    const left = cluster.idle_left - (now - at);
+    words.push(left > 0 ? _('idle, ends in %1', clock(left)) : _('idle, ends now'));
+  } else {
+    words.push(_('idle'));
+  }
+  if (cluster.lease_end !== null) {
+    const left = cluster.lease_end - now;
+    words.push(left > 0 ? _('at the latest in %1', span(left, _)) : _('its time is over'));
+  }
+  return words.join(' · ');
+}
+
+/** Whether a cluster that nobody uses ends so soon that its users are to be warned. */
+export function endsSoon(cluster: ICluster, at: number, now: number): boolean {
+  if (cluster.state !== 'up' || cluster.running || cluster.users.length) return false;
+  const warn = Math.min(WARN_SECONDS, cluster.idle * WARN_PART);
+  return cluster.idle_left !== null && cluster.idle_left - (now - at) < warn;
+}
+
+/** The clusters whose end is worth a warning: what is free can be had again. */
+export function endingSoon(state: IState | null, now: number): ICluster[] {
+  if (!state) return [];
+  return state.clusters.filter(one => one.price !== 0 && endsSoon(one, state.at, now));
+}
+
+/** Why a action cannot be done to a cluster now; empty when it can. */
+export function disabledReason(
+  action: 'stop' | 'down' | 'extend' | 'ssh' | 'insert' | 'log',
+  cluster: ICluster,
+  _: Translate
+): string {
+  const { name, state } = cluster;
+  if (action === 'log') return '';
+  if (state === 'ending') return _('%1 is being ended.', name);
+  if (!isLive(cluster)) return _('%1 has ended.', name);
+  if (action === 'stop' && !cluster.running) return _('No cell runs on %1.', name);
+  if (action === 'ssh' && cluster.cloud === 'local') {
+    return _('%1 runs on this computer: there is nothing to log in to.', name);
+  }
+  if (state === 'starting' && (action === 'extend' || action === 'ssh')) {
+    return _('%1 is not up yet.', name);
+  }
+  return '';
+}
+
+/** The line that runs a cell on a cluster. */
+export function cellLine(cluster: ICluster): string {
+  return `%%sky -c ${cluster.name}`;
+}
+
+/** What is up and what it costs by the hour, for the status bar. */
+export function summary(state: IState, _: Translate): string {
+  const up = state.clusters.filter(one => one.state === 'up').length;
+  const starting = state.clusters.filter(one => one.state === 'starting').length;
+  const words = [_('%1 up', up)];
+  if (starting) words.push(_('%1 starting', starting));
+  const price = ratePlus(state, _);
+  if (price && up + starting) words.push(price);
+  if (state.today.over) words.push(_('over budget'));
+  return words.join(' · ');
+}
+
+/** `$1.25/h`, `$1.25/h + 1 unknown`, `price unknown`. */
+export function ratePlus(state: IState, _: Translate): string {
+  const { usd_h, unknown } = state.rate;
+  if (!unknown) return rate(usd_h, _);
+  if (!usd_h) return _('price unknown');
+  return _('%1 + %2 of unknown price', rate(usd_h, _), unknown);
+}
+
+/** What today has cost so far, and of how much. */
+export function todayLine(state: IState, _: Translate): string {
+  const { usd, unknown, budget, over } = state.today;
+  const words = [_('Today %1', usd || !unknown ? money(usd, _) : _('unknown'))];
+  if (budget !== null) words.push(_('of %1', money(budget, _)));
+  if (unknown && usd) words.push(_('and %1 of unknown price', unknown));
+  if (over) words.push(_('– over budget'));
+  return words.join(' ');
+}
+
+/** The part of a notebook's absolute path that a server with this root knows; null if none. */
+export function serverPath(notebook: string, root: string): string | null {
+  const path = notebook.replace(/\\/g, '/');
+  if (!path.endsWith('.ipynb')) return null;
+  const home = path.match(/^(?:\/(?:home|Users)\/[^/]+|\/root|[A-Za-z]:\/Users\/[^/]+)(?=\/)/)?.[0];
+  let base = root.replace(/\\/g, '/').replace(/\/$/, '');
+  if (base.startsWith('~')) base = (home ?? '~') + base.slice(1);
+  return path.startsWith(base + '/') ? path.slice(base.length + 1) : null;
+}
+
+/** The last part of a path, which is what people call a notebook. */
+export function fileName(path: string): string {
+  return path.replace(/\\/g, '/').split('/').pop() || path;
+}
+
+/** The first line of a cell that says what it does: neither blank, nor a magic or a comment. */
+export function codeSummary(code: string): string {
+  const lines = code.split('\n').map(line => line.trim());
+  const telling = lines.find(line => line && !line.startsWith('%') && !line.startsWith('#'));
+  return telling ?? lines.find(line => line) ?? '';
+}

@@ -1,0 +1,272 @@
+import type { IOutput } from '@jupyterlab/nbformat';
+import { describe, expect, it } from 'vitest';
+
+import type { IRun } from '../src/api';
+import {
+  CARD,
+  followerRole,
+  Follower,
+  ICell,
+  IFollowResponse,
+  lost,
+  mark,
+  marked,
+  same
+} from '../src/runFollower';
+
+const RUN = {
+  run_id: 'r1',
+  cell: 7,
+  cell_id: 'c',
+  code: 'print(1)\n',
+  started: 100,
+  ended: null
+} as unknown as IRun;
+const SOURCE = '%%sky --gpus V100\nprint(1)\nprint(2)';
+
+const live = (run = 'r1', stage = 'running'): IOutput => ({
+  output_type: 'display_data',
+  data: { [CARD]: { run_id: run, stage }, 'text/plain': '☁ running' },
+  metadata: { jupyter_sky: { run_id: run } }
+});
+const static_ = (run = 'r1', text = '☁ done'): IOutput => ({
+  output_type: 'display_data',
+  data: { 'text/plain': text },
+  metadata: { jupyter_sky: { run_id: run } }
+});
+const stream = (text: string): IOutput => ({ output_type: 'stream', name: 'stdout', text });
+
+/** A cell as the notebook has it, without JupyterLab. */
+class Cell implements ICell {
+  constructor(outputs: IOutput[] = [], readonly source = SOURCE) {
+    this.list = outputs;
+  }
+  id = 'c';
+  fed = false;
+  gone = false;
+  count: number | null = 3;
+  list: IOutput[];
+  written = 0;
+  get outputs() {
+    const cell = this;
+    return {
+      get length() {
+        return cell.list.length;
+      },
+      get: (at: number) => ({ toJSON: () => cell.list[at] }),
+      set(at: number, value: IOutput) {
+        cell.written += 1;
+        cell.list[at] = value;
+      },
+      add(value: IOutput) {
+        cell.written += 1;
+        const last = cell.list.at(-1);
+        if (value.output_type !== 'stream' || last?.name !== value.name) return cell.list.push(value);
+        last!.text = `${last!.text}${value.text}`; // as JupyterLab does
+        return cell.list.length;
+      },
+      remove(at: number) {
+        cell.written += 1;
+        cell.list.splice(at, 1);
+      },
+      fromJSON(values: IOutput[]) {
+        cell.written += 1;
+        cell.list = [...values];
+      }
+    };
+  }
+}
+
+/** A server that knows a journal and lets its run end. */
+class Server {
+  journal: IOutput[] = [];
+  over = false;
+  writer = true;
+  broken = false;
+  cleared = false;
+  final = static_();
+  async follow(): Promise<IFollowResponse> {
+    return { writer: this.writer, over: this.over, output: this.over ? this.final : live() };
+  }
+  async outputs(_: string, since: number) {
+    if (this.broken) throw new Error('its journal is no longer kept');
+    const cleared = this.cleared && since < this.journal.length;
+    return { outputs: this.journal.slice(since), cleared, next: this.journal.length };
+  }
+}
+
+const save = (write: () => void) => write();
+
+describe('whether outputs are lost', () => {
+  it('not while the kernel feeds the cell', () => {
+    const cell = new Cell([live()]);
+    expect(lost(RUN, cell, 0)).toBe(true);
+    cell.fed = true;
+    expect(lost(RUN, cell, 0)).toBe(false);
+  });
+
+  it('not when the cell is edited, deleted or another one', () => {
+    expect(lost(RUN, new Cell([], '%%sky\nprint(3)'), 0)).toBe(false);
+    expect(lost(RUN, new Cell([], 'print(1)\nprint(2)'), 0)).toBe(false);
+    expect(lost(RUN, Object.assign(new Cell(), { gone: true }), 0)).toBe(false);
+    expect(same('# note\n%%sky -c x\r\nprint(1)\r\nmore', 'print(1)\n')).toBe(true);
+    expect(same('%%sky', '')).toBe(false);
+  });
+
+  it('when a card waits for its end, however old the run is', () => {
+    const ended = { ...RUN, ended: 120 };
+    expect(lost(ended, new Cell([live()]), 500)).toBe(true);
+    expect(lost(ended, new Cell([static_()]), 0)).toBe(false);
+  });
+
+  it('when it has ended after the document was saved, not when before', () => {
+    const ended = { ...RUN, ended: 120 };
+    for (const outputs of [[], [static_('older'), stream('old')]]) {
+      expect(lost(ended, new Cell(outputs), 110)).toBe(true);
+      expect(lost(ended, new Cell(outputs), 130)).toBe(false);
+    }
+  });
+
+  it('is for nobody once the kernel has shown the end of it here', () => {
+    const ended = { ...RUN, ended: 120 };
+    const cell = Object.assign(new Cell([live()]), { fed: true });
+    expect([followerRole(RUN, cell, 0), followerRole(ended, cell, 0)]).toEqual(['claim', 'leave']);
+    cell.fed = false; // its kernel was restarted
+    expect(followerRole(RUN, cell, 0)).toBe('follow');
+    cell.list = [static_()];
+    expect([followerRole(RUN, cell, 0), followerRole(ended, cell, 0)]).toEqual(['wait', 'leave']);
+  });
+
+  it('tells whose an output is', () => {
+    expect(mark(live('x'))).toEqual({ run: 'x', live: true });
+    expect(mark(static_('x'))).toEqual({ run: 'x', live: false });
+    expect(mark(stream('x'))).toBeNull();
+    expect(marked(new Cell([live('old'), stream('a'), live('new')]))).toMatchObject({
+      run: 'new',
+      at: 2
+    });
+  });
+});
+
+describe('a run that is followed', () => {
+  it('comes back whole into its cell, goes on, and ends as plain HTML', async () => {
+    const cell = new Cell([static_('older'), stream('old')]);
+    const server = new Server();
+    server.journal = [stream('one\n')];
+    const follower = new Follower(RUN, cell, server);
+    expect(await follower.turn(save)).toBe(true);
+    expect(cell.list).toEqual([live(), stream('one\n')]);
+    expect(cell.count).toBe(7);
+    server.journal.push(stream('two\n'));
+    expect(await follower.turn(save)).toBe(true);
+    expect(cell.list).toEqual([live(), stream('one\ntwo\n')]);
+    server.journal.push(stream('three\n'));
+    server.over = true;
+    expect(await follower.turn(save)).toBe(false);
+    expect(cell.list).toEqual([static_(), stream('one\ntwo\nthree\n')]);
+  });
+
+  it('has nothing twice: what the document has of it is written again, not added to', async () => {
+    const cell = new Cell([live(), stream('one\n')]);
+    const server = new Server();
+    server.journal = [stream('one\n'), stream('two\n')];
+    server.over = true;
+    await new Follower(RUN, cell, server).turn(save);
+    await new Follower(RUN, cell, server).turn(save); // another page's, or after a reload
+    expect(cell.list).toEqual([static_(), stream('one\ntwo\n')]);
+    expect(cell.written).toBe(2); // the card, and the text that has grown
+  });
+
+  it('leaves the cell alone once the user has taken it', async () => {
+    for (const act of [
+      (cell: Cell) => (cell.list = []), // cleared
+      (cell: Cell) => (cell.fed = true), // run again
+      (cell: Cell) => (cell.gone = true) // deleted
+    ]) {
+      const cell = new Cell();
+      const server = new Server();
+      const follower = new Follower(RUN, cell, server);
+      expect(await follower.turn(save)).toBe(true);
+      act(cell);
+      const before = [...cell.list];
+      server.journal.push(stream('more'));
+      expect(await follower.turn(save)).toBe(false);
+      expect(cell.list).toEqual(before);
+    }
+  });
+
+  it('settles what is there when the journal is gone', async () => {
+    const cell = new Cell([live(), stream('one\n')]);
+    const server = Object.assign(new Server(), { broken: true });
+    await expect(new Follower(RUN, cell, server).turn(save)).rejects.toThrow('no longer kept');
+    expect(cell.list).toEqual([live(), stream('one\n')]);
+    server.over = true;
+    expect(await new Follower(RUN, cell, server).turn(save)).toBe(false);
+    expect(cell.list).toEqual([static_(), stream('one\n')]);
+  });
+
+  it('changes what bears a name, clears what is cleared, and keeps no names', async () => {
+    const picture = (text: string, type = 'display_data'): IOutput => ({
+      output_type: type,
+      data: { 'text/plain': text },
+      metadata: {},
+      transient: { display_id: 'bar' }
+    });
+    const cell = new Cell();
+    const server = new Server();
+    server.journal = [stream('one\n'), picture('10%')];
+    const follower = new Follower(RUN, cell, server);
+    await follower.turn(save);
+    server.journal.push(picture('20%', 'update_display_data'), picture('0', 'update_display_data'));
+    await follower.turn(save);
+    const { transient: _, ...kept } = picture('0');
+    expect(cell.list).toEqual([live(), stream('one\n'), kept]);
+    server.journal.push(stream('anew\n'));
+    server.cleared = true;
+    await follower.turn(save);
+    expect(cell.list).toEqual([live(), stream('anew\n')]);
+  });
+
+  it('draws a bar over itself, as a terminal does', async () => {
+    const cell = new Cell();
+    const server = new Server();
+    server.journal = [stream('a\n10%\r')];
+    const follower = new Follower(RUN, cell, server);
+    await follower.turn(save);
+    expect(cell.list[1]).toEqual(stream('a\n10%'));
+    server.journal.push(stream('20%\r'), stream('30%\nb\n'));
+    await follower.turn(save);
+    expect(cell.list[1]).toEqual(stream('a\n30%\nb\n'));
+  });
+
+  it('is read as a whole at the end where several nodes print', async () => {
+    const cell = new Cell();
+    const server = new Server();
+    server.journal = [stream('a\n')];
+    const follower = new Follower({ ...RUN, nodes: 2 }, cell, server);
+    await follower.turn(save);
+    server.journal = [stream('[0] a\n'), stream('[1] b\n')];
+    server.over = true;
+    await follower.turn(save);
+    expect(cell.list).toEqual([static_(), stream('[0] a\n[1] b\n')]);
+  });
+
+  it('stops at more text than a page can hold, and says so', async () => {
+    const cell = new Cell();
+    const server = new Server();
+    server.journal = [stream('x'.repeat(3e6)), stream('y'.repeat(3e6)), stream('z')];
+    await new Follower(RUN, cell, server).turn(save);
+    expect(cell.list.map(output => [output.name, String(output.text ?? '').length])).toEqual([
+      [undefined, 0],
+      ['stdout', 3e6],
+      ['stderr', 47]
+    ]);
+  });
+
+  it('tells who is to save', async () => {
+    const server = Object.assign(new Server(), { writer: false });
+    const said: boolean[] = [];
+    await new Follower(RUN, new Cell(), server).turn((_, writer) => said.push(writer));
+    expect(said).toEqual([false]);
+  });
+});

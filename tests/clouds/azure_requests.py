@@ -1,0 +1,103 @@
+"""What tests of Azure share: an Azure of their own, orders for it, and what is left there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from jupyter_sky.clouds.azure import clients
+from jupyter_sky.clouds.azure.driver import AzureDriver
+from jupyter_sky.clouds.base import TAGS, CloudError, LaunchRequest, Machine, MachineConfig
+from jupyter_sky.offers import Offer
+from jupyter_sky.resources import Resources
+from tests.emulators.arm import Arm
+
+OWNER, TOKEN = "ada@desk 'one'", "train-3f2a91c0"
+GROUP = f"jupyter-sky-{TOKEN}"
+SIZE = "Standard_D2s_v5"
+KINDS = (
+    "resourcegroups virtualmachines disks networkinterfaces publicipaddresses virtualnetworks "
+    "networksecuritygroups roleassignments"
+).split()
+
+
+def use(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in clients.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
+
+def an_azure(monkeypatch: pytest.MonkeyPatch) -> Iterator[Arm]:
+    """Run an Azure that this process uses meanwhile."""
+    arm = Arm()
+    try:
+        use(arm.env(), monkeypatch)
+        yield arm
+    finally:
+        arm.close()
+
+
+def an_order(token: str = TOKEN, nodes: int = 1, owner: str = OWNER, **offer: Any) -> LaunchRequest:
+    about = {"zone": None, "spot": False, "arch": "x86_64", "instance_type": SIZE, **offer}
+    sold = Offer("azure", vcpus=2, memory=8, **{"region": "eastus", **about})
+    return LaunchRequest(token, "train", sold, Resources(nodes=nodes), 600, owner, "a.ipynb")
+
+
+def a_machine_config(order: LaunchRequest, **fields: Any) -> MachineConfig:
+    ends = 2_000_000_000.0
+    values = (order.owner, order.cluster, order.token, order.notebook, f"{ends:.0f}")
+    given = {
+        "user": "sky",
+        "public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5 us",
+        "user_data": "#cloud-config\n{}",
+        "disk": 50.0,
+        "lease_end": ends,
+        "tags": dict(zip(TAGS, values, strict=True)),
+    }
+    return MachineConfig(**{**given, **fields})
+
+
+def quiet() -> None:
+    """Nothing is to be done meanwhile."""
+
+
+def launch(driver: AzureDriver, order: LaunchRequest, **machine_config: Any) -> list[Machine]:
+    return driver.create(order, a_machine_config(order, **machine_config), quiet)
+
+
+def refused(driver: AzureDriver, order: LaunchRequest, **machine_config: Any) -> CloudError:
+    """What a launch is refused with, as the driver explains it."""
+    with pytest.raises(Exception) as caught:
+        launch(driver, order, **machine_config)
+    trouble = driver.explain(caught.value)
+    assert trouble is not None, repr(caught.value)
+    return trouble
+
+
+def failure(driver: AzureDriver) -> CloudError:
+    """Why the credentials cannot be proved."""
+    with pytest.raises(Exception) as caught:
+        driver.identify()
+    trouble = driver.explain(caught.value)
+    assert trouble is not None, repr(caught.value)
+    return trouble
+
+
+def until(true: Any) -> None:
+    for _ in range(3000):
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come true")
+
+
+def left(arm: Arm) -> dict[str, list[str]]:
+    return {kind: names for kind in KINDS if (names := arm.state.names(kind))}
+
+
+def sent(arm: Arm, rank: int = 0) -> dict[str, Any]:
+    return arm.state.machine_of(f"{GROUP}/{TOKEN}-{rank}")

@@ -1,0 +1,84 @@
+"""What is said of rented machines by what is noted of them here and what their cloud knows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from jupyter_sky.clouds.base import Machine, SshAccessibleCloud
+from jupyter_sky.clouds.provider import CloudProvider, launch_records
+from jupyter_sky.clouds.ssh_slot import Slot
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.errors import SkyNoCapacity
+from jupyter_sky.remote.ssh import Address
+from tests.clouds.gcp_requests import order
+from tests.emulators.gce import Compute
+
+pytest_plugins = ["tests.clouds.gcp_fixtures"]
+NAME = "us-central1-b/train-0"
+
+
+@pytest.fixture
+def cloud(compute: Compute, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CloudProvider:
+    from jupyter_sky.clouds.gcp.driver import GcpDriver
+
+    monkeypatch.setattr(Sky.load(), "data_dir", str(tmp_path))
+    return CloudProvider(GcpDriver())
+
+
+def _noted(age: float, **more: object) -> None:
+    """Note a machine that the cloud does not list."""
+    machine = Machine(
+        NAME,
+        "gcp",
+        cluster="train",
+        rank=0,
+        state="starting",
+        started=time.time() - age,
+        token="train",
+        owner="ada-1234abcd",
+    )
+    record = {"cloud": "gcp", "region": "us-central1", "machines": [asdict(machine)]}
+    launch_records().create("train", record | more)
+
+
+@pytest.mark.parametrize(
+    ("age", "more", "state"),
+    [
+        (5.0, {}, "starting"),  # listings lag behind launches
+        (500.0, {}, "ended"),
+        (5.0, {"nodes": [{}]}, "ended"),  # it was there already
+    ],
+)
+def test_a_machine_that_its_cloud_does_not_list(
+    cloud: CloudProvider, age: float, more: dict[str, object], state: str
+) -> None:
+    _noted(age, **more)
+    assert [seen.state for seen in cloud.describe([NAME])] == [state]
+
+
+def test_slots_that_were_taken_are_read_without_a_word_to_anybody(
+    cloud: CloudProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = Address("sky", "192.0.2.7")
+    slots = [Slot(0, "train.0", NAME, address, private="10.0.0.7", packages=("torch",))]
+    _noted(500.0, nodes=[asdict(node) for node in slots])
+    (machine,) = [Machine(**each) for each in launch_records().read("train")["machines"]]
+    for name in ("_running", "_answered", "_describe_or_raise"):
+        monkeypatch.setattr(cloud, name, lambda *_: pytest.fail("it was asked"))
+    assert isinstance(cloud, SshAccessibleCloud)
+    assert cloud.recorded_slots([machine]) == slots
+
+
+def test_machines_that_came_up_in_vain_are_noted_for_the_ledger(
+    cloud: CloudProvider, compute: Compute
+) -> None:
+    compute.refuse("ZONE_RESOURCE_POOL_EXHAUSTED")
+    asked = order("gang-00000001", nodes=4)
+    with pytest.raises(SkyNoCapacity):
+        cloud.launch(asked)
+    assert not compute.machines()
+    assert len({machine.id for machine in cloud.recorded_machines(asked.token)}) == 3

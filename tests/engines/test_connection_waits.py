@@ -1,0 +1,18 @@
+"""Waiting for an answer that does not come."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from jupyter_sky.engines.client.connection import ClusterConnection
+from jupyter_sky.errors import SkyTimeout
+
+
+def test_missing_answer_is_a_clear_error() -> None:
+    link = ClusterConnection.__new__(ClusterConnection)  # no controller is needed to wait
+    link.cluster, link._waiting = "train", set()
+    with pytest.raises(SkyTimeout, match=r"train has not answered within 0\.01 s") as caught:
+        link.wait(Future(), 0.01)
+    assert caught.value.hint and not link._waiting

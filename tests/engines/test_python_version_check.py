@@ -1,0 +1,27 @@
+"""The notebook's end of a cluster: versions that cannot work together."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from jupyter_sky.engines.client.connection import _check_python
+from jupyter_sky.errors import SkyVersionError
+
+
+def test_the_same_minor_version_is_taken() -> None:
+    here = platform.python_version_tuple()
+    _check_python("train", f"{here[0]}.{here[1]}.99")
+
+
+@pytest.mark.parametrize("there", ["3.10.13", "3.9.0", "2.7.18", "4.0.0"])
+def test_another_is_refused_in_one_plain_line(there: str) -> None:
+    with pytest.raises(SkyVersionError) as raised:
+        _check_python("train", there)
+    here = ".".join(platform.python_version_tuple()[:2])
+    short = there.rpartition(".")[0]
+    assert raised.value.message.startswith(
+        f"cluster train runs Python {short}, this notebook {here}"
+    )
+    assert "\n" not in raised.value.message and raised.value.hint

@@ -1,0 +1,12 @@
+"""What belongs to a request and what to its plan."""
+
+from __future__ import annotations
+
+import inspect
+
+from jupyter_sky.optimizer.objectives import SETTINGS
+from jupyter_sky.optimizer.planner import plan
+
+
+def test_every_setting_of_a_plan_is_known() -> None:
+    assert set(inspect.signature(plan).parameters) - {"what", "labels"} == SETTINGS
