@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from .widgets.status_line import NO_MATHJAX_CLASSES
-
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -18,6 +16,8 @@ _NUMBER = re.compile(r"[-+]?<?\$?\d[\d.,:]*( ?(%|s|/h|[kMGT]?i?B))?( \([-+]?\d[\
 _BLANK = {"", "unknown", "same"}
 _SHORT = 36  # characters that stay on one line, however narrow the page
 
+NO_MATHJAX_CLASSES = "tex2jax_ignore mathjax_ignore"
+"""Classes without which JupyterLab takes what stands between two dollar signs for mathematics."""
 LINE = "1px solid rgba(128, 128, 128, 0.35)"
 TABLE = (
     "color: var(--jp-ui-font-color1, inherit); border-collapse: collapse; "

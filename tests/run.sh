@@ -93,6 +93,7 @@ export PATH=$PWD/.venv/bin:$PATH VIRTUAL_ENV=$PWD/.venv
 stage "ruff check" ruff check .
 stage "ruff format" ruff format --check .
 stage "pyright" pyright
+stage "import floors" lint-imports --no-cache
 stage "labextension" labextension
 if [[ $# -gt 0 ]]; then
   stage "tests" pytest ${fast:+-m "not slow"} "$@"

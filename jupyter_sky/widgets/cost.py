@@ -15,8 +15,7 @@ from ..errors import SkyUsageError
 from ..ledger import budget
 from ..ledger.ledger import By
 from ..ledger.report import CostReport, parse_by, text_row
-from ..tables import TABLE, Table
-from .status_line import NO_MATHJAX_CLASSES
+from ..tables import NO_MATHJAX_CLASSES, TABLE, Table
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -10,7 +10,7 @@ from ..forms.cell_line import Fields, read
 from ..forms.completion import CompletionContext
 from ..forms.matching import match, summary
 from ..forms.rpc import make_handlers
-from .status_line import NO_MATHJAX_CLASSES
+from ..tables import NO_MATHJAX_CLASSES
 from .view import View
 
 _CODE = "font-family: var(--jp-code-font-family, monospace)"

@@ -6,7 +6,7 @@ import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from .status_line import NO_MATHJAX_CLASSES
+from ..tables import NO_MATHJAX_CLASSES
 
 if TYPE_CHECKING:
     from ..executor.session import Session

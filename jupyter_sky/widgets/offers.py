@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..catalog.regions import STALE_DAYS
 from ..offers import Offer
-from ..tables import CAPTION, LINE, TABLE, Table
-from .status_line import NO_MATHJAX_CLASSES
+from ..tables import CAPTION, LINE, NO_MATHJAX_CLASSES, TABLE, Table
 
 if TYPE_CHECKING:
     from pandas import DataFrame

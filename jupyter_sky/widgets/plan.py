@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..ledger.ledger import format_rate, format_usd
-from ..tables import TABLE, Table
+from ..tables import NO_MATHJAX_CLASSES, TABLE, Table
 from .gantt import draw_gantt, summarize
 from .gantt import to_text as gantt_text
 from .plan_format import (
@@ -18,7 +18,6 @@ from .plan_format import (
     format_usd_difference,
 )
 from .plan_graph import MAX_LABELS, draw_graph
-from .status_line import NO_MATHJAX_CLASSES
 from .svg import make_scrollable
 
 if TYPE_CHECKING:

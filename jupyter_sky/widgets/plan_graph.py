@@ -12,8 +12,8 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..ledger.ledger import format_usd
+from ..tables import NO_MATHJAX_CLASSES
 from .plan_format import format_clock, format_size
-from .status_line import NO_MATHJAX_CLASSES
 from .svg import BOX, CHAR, EDGE, PAGE, QUIET, TEXT, make_figure, text_width
 
 if TYPE_CHECKING:

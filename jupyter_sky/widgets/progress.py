@@ -8,7 +8,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..quantities import format_elapsed
-from .status_line import _ACTIVE, _BAD, _COLOURS, _GOOD, _LINE, _QUIET, NO_MATHJAX_CLASSES
+from ..tables import NO_MATHJAX_CLASSES
+from .status_line import _ACTIVE, _BAD, _COLOURS, _GOOD, _LINE, _QUIET
 
 if TYPE_CHECKING:
     from ..functions.progress import GatherProgress

@@ -9,6 +9,7 @@ from typing import Any
 from ..executor.display import RunStatus
 from ..ledger.ledger import format_usd
 from ..resources import format_elapsed
+from ..tables import NO_MATHJAX_CLASSES
 
 # JupyterLab sets the variables; the fallbacks have contrast on white and on black alike.
 _WAITING = "var(--jp-ui-font-color2, #808080)"
@@ -34,8 +35,6 @@ _LINE = (
 )
 CARD_MIME = "application/vnd.jupyter-sky.run+json"
 """The type of a running cell's card, which only our JupyterLab extension draws."""
-NO_MATHJAX_CLASSES = "tex2jax_ignore mathjax_ignore"
-"""Classes without which JupyterLab takes what stands between two dollar signs for mathematics."""
 _QUIET = "opacity: 0.72"
 _NOTE = "font-size: 0.92em; opacity: 0.85"
 

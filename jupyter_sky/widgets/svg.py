@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from .status_line import NO_MATHJAX_CLASSES
+from ..tables import NO_MATHJAX_CLASSES
 
 # JupyterLab's variables, or the colours of the page.
 TEXT = "var(--jp-ui-font-color1, currentColor)"

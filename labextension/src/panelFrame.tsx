@@ -81,7 +81,7 @@ function TabContent(props: { tab: ITab; view: IView; memory: IMemory }): JSX.Ele
   const host = useRef<HTMLDivElement>(null);
   useSignal(poller.changed);
   useEffect(() => tab.mount?.(host.current!), [tab]);
-  const { problem, state } = watch;
+  const { problem, state } = poller;
   const retry = () => void poller.refresh();
   const ours: Record<string, () => JSX.Element> = {
     clusters: () => <Clusters view={view} open={memory.open} />,

@@ -15,7 +15,7 @@ export function StatusSummary(props: {
 }): JSX.Element {
   const { poller, icon, open, _ } = props;
   useSignal(poller.changed);
-  const { state, problem } = watch;
+  const { state, problem } = poller;
   let text = _('Sky');
   let more = _('Not asked yet.');
   if (problem) {

@@ -357,7 +357,7 @@ class ClusterController:
         return getattr(self, f"_op_{content['op']}")(content) or {}
 
     def _op_hello(self, content: dict[str, Any]) -> dict[str, Any]:
-        from ... import __version__
+        from ..._version import __version__
 
         return {
             "cluster": self.config["cluster"],

@@ -105,7 +105,9 @@ class PoolExecutors:
         self.site, self.context = worker, context
         self._waiting: deque[tuple[CallBatch, Call]] = deque()
         kind = EXECUTOR_CLASSES[context.description["executor"]]
-        self.executors = [kind(self, number) for number in range(context.description["concurrency"])]
+        self.executors = [
+            kind(self, number) for number in range(context.description["concurrency"])
+        ]
 
     def add(self, batch: CallBatch, calls: list[Call]) -> None:
         """Let calls wait for an executor."""
