@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .database import Database
-from .errors import SkyStoreError
+from .errors import SkyNameTaken, SkyStoreError
 from .rows import ClusterId, ClusterRow, IntervalRow, RunRow, SpendRow
 from .schema import MIGRATIONS
 
@@ -145,9 +145,10 @@ class Store:
 
         Raises
         ------
+        SkyNameTaken
+            When another cluster of this name is up or starting.
         SkyStoreError
-            When another cluster of this name is up or starting; when a durable row cannot be
-            written now.
+            When a durable row cannot be written now.
         """
         return self._put(row, [], durable)
 
@@ -180,8 +181,10 @@ class Store:
 
         Raises
         ------
+        SkyNameTaken
+            When another cluster of this name is up or starting.
         SkyStoreError
-            When another cluster of this name is up or starting; when it cannot be written now.
+            When it cannot be written now.
         """
 
         def work(db: sqlite3.Connection) -> None:
@@ -501,9 +504,9 @@ def _interval(row: sqlite3.Row) -> IntervalRow:
     return IntervalRow(**values)
 
 
-def _taken(name: str) -> SkyStoreError:
+def _taken(name: str) -> SkyNameTaken:
     hint = "take it down first or choose another name"
-    return SkyStoreError(f"a cluster named {name} is up already", hint=hint)
+    return SkyNameTaken(f"a cluster named {name} is up already", hint=hint)
 
 
 def _cluster_values(row: ClusterRow) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Fetched:
     cut: str = ""
 
 
-def bring_home(nodes: Sequence[Node], into: Path) -> str:
+def bring_home(nodes: Sequence[Node], into: Path, ended: bool = False) -> str:
     """Bring home the journal of a cluster; return in words what of it is missing, or nothing.
 
     Nothing that goes wrong here is raised, as a machine must end all the same; what could be read
@@ -72,11 +72,13 @@ def bring_home(nodes: Sequence[Node], into: Path) -> str:
         Of the cluster, by rank: the first one has the journal.
     into
         Folder for it; made when there is something to keep.
+    ended
+        Whether the machine with the journal has ended: it is not asked.
     """
     if not nodes:
         return ""
     try:
-        missing = _bring_home(nodes[0], into)
+        missing = "its machine has ended" if ended else _bring_home(nodes[0], into)
     except SkyError as error:
         missing = f"it could not be brought home: {error.message}"
     except Exception as error:  # also MemoryError: whatever it is, the machine must end

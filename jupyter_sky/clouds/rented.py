@@ -49,6 +49,7 @@ class RentedCloud:
     def __init__(self, driver: Driver) -> None:
         self.driver, self.name = driver, driver.name
         self.ask = Asking(driver)
+        self._unnoted = dict[str, list[Machine]]()  # of orders, while the disk is full
 
     # -- before anything is launched ---------------------------------------------------------
 
@@ -85,20 +86,18 @@ class RentedCloud:
         }
         record = records.open(order.token, note)
 
-        def vain(machines: Sequence[Machine]) -> None:
-            self._note(order.token, machines=[asdict(machine) for machine in machines])
+        vain = partial(self._note_machines, order.token)
 
         try:
             folder = records.folder(order.token)
             ending = self.ask(lambda: self.driver.ending(order), order.offer)
             with noting(folder):
                 born = birth.birth(order, folder, ending, time.time())
-            record = records.write(order.token, record | {"sent": time.time()})
+            records.write(order.token, record | {"sent": time.time()})
             machines = self.ask(
                 lambda: self.driver.create(order, born, tick, vain), order.offer, tick
             )
-            record["machines"] = [asdict(machine) for machine in machines]
-            records.write(order.token, record)
+            self._note_machines(order.token, machines)
             return machines
         except BaseException as error:
             try:
@@ -116,13 +115,21 @@ class RentedCloud:
         machines = self.ask(lambda: self.driver.machines(token=token, regions=[region]))
         every = {machine.id: machine for machine in (*self.noted(token), *machines)}
         with suppress(SkyStoreError):  # what cannot be noted is ended all the same
-            self._note(token, machines=[asdict(machine) for machine in every.values()])
+            self._note_machines(token, list(every.values()))
         self._end([machine.id for machine in machines])
         records_of().close(token, {"time": time.time(), "reason": "it was not used"})
 
     def noted(self, token: str) -> list[Machine]:
         """Return the machines that an order is known to have made, up or not."""
+        if token in self._unnoted:
+            return self._unnoted[token]
         return [Machine(**machine) for machine in records_of().read(token).get("machines", ())]
+
+    def _note_machines(self, token: str, machines: Sequence[Machine]) -> None:
+        """Note the machines of an order; where the disk refuses, they are known here at least."""
+        self._unnoted[token] = list(machines)
+        self._note(token, machines=[asdict(machine) for machine in machines])
+        del self._unnoted[token]
 
     def launched(self, token: str) -> list[Machine]:
         """Return the machines that an order has made, by our note or else by the cloud."""
@@ -281,19 +288,24 @@ class RentedCloud:
 
     def describe(self, ids: Sequence[str]) -> list[Machine]:
         """Say how machines are; of those that cannot be asked about, that they run."""
-        noted = _noted(self.name)
         try:
-            found = {machine.id: machine for machine in self._ask_states(ids)}
+            found = self._ask_states(ids)
         except SkyError as error:
+            noted = _noted(self.name)
             return [
                 replace(noted[name][0], state="running", reason=error.message)
                 for name in ids
                 if name in noted
             ]
+        return self._as_noted(ids, found)
+
+    def _as_noted(self, ids: Sequence[str], found: Sequence[Machine]) -> list[Machine]:
+        """Complete what the cloud says of machines by what is noted of them here."""
+        noted, seen_now = _noted(self.name), {machine.id: machine for machine in found}
         now, answers = time.time(), list[Machine]()
         for name in ids:
             old, was_there = noted.get(name, (None, False))
-            if seen := found.get(name):
+            if seen := seen_now.get(name):
                 answers.append(_completed(seen, old))
             elif old is not None:
                 ended = was_there or old.state == "ended"
@@ -308,7 +320,7 @@ class RentedCloud:
         mine = {token: record for token, record in records.unfinished() if _has(record, ids)}
         missing: dict[str, str] = {}
         try:
-            missing = _bring_home(mine)
+            missing = _bring_home(mine, self._ended_of(ids))
         finally:  # whatever is in the way of a log, an interrupt too, the machine is ended
             self._end_or_tell(ids, mine)
         for token, record in mine.items():
@@ -317,6 +329,14 @@ class RentedCloud:
                 records.close(token, end)
         with suppress(SkyError):  # what cannot be deleted yet, the reaper does
             self.leftovers({record["region"] for record in mine.values()})
+
+    def _ended_of(self, ids: Sequence[str]) -> set[str]:
+        """Return which machines have ended already, by one request that may be in vain."""
+        try:
+            found = self._as_noted(ids, self.driver.describe(ids))
+        except Exception:  # of any SDK: the request that ends them says why
+            return set()
+        return {machine.id for machine in found if machine.state == "ended"}
 
     def mine(self, everywhere: bool = False) -> list[Machine]:
         """List machines of this user of this installation that have not ended.
@@ -421,8 +441,11 @@ def _is_over(token: str) -> bool:
     return not record or "ended" in record
 
 
-def _bring_home(orders: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Bring home the journals of orders, side by side; return in words what of each is missing."""
+def _bring_home(orders: dict[str, dict[str, Any]], ended: Collection[str]) -> dict[str, str]:
+    """Bring home the journals of orders, side by side; return in words what of each is missing.
+
+    Machines that have `ended` are not asked: they would not answer for a long time.
+    """
     records = records_of()
 
     def one(token: str, record: dict[str, Any]) -> str:
@@ -430,7 +453,8 @@ def _bring_home(orders: dict[str, dict[str, Any]]) -> dict[str, str]:
             nodes = [Node.load(node) for node in record.get("nodes", ())[:1]]
         except (AttributeError, KeyError, TypeError, ValueError):
             return "its log: the note of its machine is damaged"
-        return journals.bring_home(nodes, records.folder(token) / "journal")
+        into, gone = records.folder(token) / "journal", any(node.host in ended for node in nodes)
+        return journals.bring_home(nodes, into, gone)
 
     said = at_once([partial(one, *order) for order in orders.items()])
     return dict(zip(orders, said, strict=True))

@@ -10,20 +10,22 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from .. import clouds, tracker
 from ..clouds import Machine
 from ..engines.activity import notebook_name
-from ..errors import SkyClusterLost, SkyError, SkyStoreError, SkyUsageError
+from ..errors import SkyClusterLost, SkyError, SkyNameTaken, SkyUsageError
 from ..offers import Offer
 from ..provisioner import Report, observe
 from ..resources import Resources
 from ..store import ClusterId, ClusterRow, RunRow, Store
+from ..together import at_once
 from ..tracker.ends import observed_ends
 from .cluster import ANOTHER, ENDED, Cluster
 from .guard import Guard
-from .launching import abandon, await_other, launcher, start
+from .launching import abandon, await_other, is_under_way, launcher, start
 
 EXPECTED = ("idle", "stopped", "the day's budget is spent")
 """Reasons for an end that somebody wanted, as machines say them."""
@@ -196,7 +198,7 @@ class Clusters:
                 live, more = start(self, resources, name, idle, report, until_up, allocation)
                 notes += more
                 return live
-            except SkyStoreError:
+            except SkyNameTaken:
                 known = name or self.name_for(resources)
                 await_other(self, known, report)
                 if live := self._live(resources, name, notes):
@@ -225,7 +227,7 @@ class Clusters:
         with self._lock:
             row = self.store.cluster(name)
             if row is not None and row.state == "starting":
-                if row.is_being_launched():
+                if is_under_way(row):
                     raise SkyUsageError(
                         f"cluster {name} is being launched by {launcher(row)}",
                         hint="interrupt that cell; its machines are given back",
@@ -318,17 +320,20 @@ class Clusters:
 
     def reconcile(self) -> list[ClusterRow]:
         """Compare what is remembered with what the clouds say; return what is up."""
-        up = []
-        for row in self.store.clusters():
-            machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
-            if gone := _ended_ones(machines):
-                self.bury(row, gone[0])
-                continue
-            up.append(row)
-            if all(machine.state == "running" and not machine.reason for machine in machines):
-                self.store.beat(row.id, time.time())  # billed up to here, whoever looks next
-                self._reprice(row)
-        return up
+        rows = self.store.clusters()
+        are_up = at_once([partial(self._is_up, row) for row in rows])
+        return [row for row, is_up in zip(rows, are_up, strict=True) if is_up]
+
+    def _is_up(self, row: ClusterRow) -> bool:
+        """Compare what is remembered of a cluster with what its cloud says."""
+        machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+        if gone := _ended_ones(machines):
+            self.bury(row, gone[0])
+            return False
+        if all(machine.state == "running" and not machine.reason for machine in machines):
+            self.store.beat(row.id, time.time())  # billed up to here, whoever looks next
+            self._reprice(row)
+        return True
 
     def _reprice(self, row: ClusterRow) -> None:
         """Bill a spot cluster at the price that the tracker has seen since it was last priced."""

@@ -13,7 +13,7 @@ from ..engines.activity import notebook_name
 from ..errors import SkyError, SkyNotEnded
 from ..ledger import format_rate
 from ..together import at_once
-from .launching import abandon, launcher
+from .launching import abandon, is_under_way, launcher
 
 if TYPE_CHECKING:
     from ..clouds import Machine
@@ -98,7 +98,7 @@ def _candidate(session: Session, row: ClusterRow) -> Candidate:
     for user in use["users"] if use else ():  # calls and logins stand in no store
         if user not in users and not user.endswith(here):
             users.append(user)
-    if row.state == "starting" and row.is_being_launched():
+    if row.state == "starting" and is_under_way(row):
         users.append(f"its launch by {launcher(row)}")
     is_own = row.notebook == session.notebook
     return Candidate(row, session.place(row), is_own, tuple(users))
@@ -115,7 +115,7 @@ def end_all(session: Session, chosen: list[Candidate], strays: bool) -> Outcome:
     spared = []
     jobs: list[tuple[str, Callable[[], str]]] = []
     for one in chosen:
-        if one.row.state == "starting" and one.row.is_being_launched():
+        if one.row.state == "starting" and is_under_way(one.row):
             why = f"it is being launched by {launcher(one.row)}; interrupt that cell"
             spared.append((one.row.name, why))
         else:

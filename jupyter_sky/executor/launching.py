@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Iterable
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 ENGINES_SECONDS = 120.0
 ABANDONED = "its notebook was killed while it launched it"
+_UNDER_WAY = set[str]()
+"""Tokens of what this process launches now."""
 RENEW_SECONDS = 10.0
 """Period at which a launch shows others that its process lives."""
 
@@ -45,8 +48,10 @@ def start(
 
     Raises
     ------
-    SkyStoreError
+    SkyNameTaken
         Another notebook is launching, or has launched, one of this name.
+    SkyStoreError
+        What costs money cannot be noted now.
     """
     settings = Sky.load()
     idle = idle if idle is not None else parse_duration(settings.idle, "Sky.idle")
@@ -82,6 +87,13 @@ class _Start:
 
     def run(self, report: Report) -> Cluster:
         """Go all the way, or leave nothing behind."""
+        _UNDER_WAY.add(self.order.token)
+        try:
+            return self._launch(report)
+        finally:
+            _UNDER_WAY.discard(self.order.token)
+
+    def _launch(self, report: Report) -> Cluster:
         # before the launch: whatever happens to this process, it is known what to look for
         self.row = reservations.reserve(self.known.store, self.row)
         renewed = time.monotonic()
@@ -227,13 +239,24 @@ def launcher(row: ClusterRow) -> str:
     )
 
 
+def is_under_way(row: ClusterRow) -> bool:
+    """Whether somebody launches a cluster now.
+
+    The row of a launch that has failed stays when the store could not be written. Its process
+    lives, and knows better.
+    """
+    by = row.connection.get("launcher") or {}
+    ours = by.get("pid") == os.getpid() and processes.liveness(by) == "alive"
+    return row.is_being_launched() and (not ours or row.connection.get("token") in _UNDER_WAY)
+
+
 def await_other(known: Clusters, name: str, report: Report) -> None:
     """Wait while another notebook launches a cluster of a name; forget one that was abandoned."""
     while True:
         row = next((row for row in known.store.starting() if row.name == name), None)
         if row is None:
             return
-        if not row.is_being_launched():
+        if not is_under_way(row):
             abandon(known, row)
             return
         report("placing", f"{name} is being launched by {launcher(row)}")

@@ -10,15 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import clouds
 from ..clouds import Machine
 from ..errors import SkyError
-from .launching import ABANDONED, abandon
+from ..together import at_once
+from .launching import ABANDONED, abandon, is_under_way
 from .recovery import recover_rows
 
 if TYPE_CHECKING:
+    from ..clouds import Cloud
+    from ..store import ClusterRow
     from .clusters import Clusters
 
 
@@ -56,21 +60,21 @@ def reap(known: Clusters, everywhere: bool = True) -> list[Finding]:
     everywhere
         Ask in all regions of all clouds with credentials, not only where something was launched.
     """
-    found: list[Finding] = []
     recover_rows(known)
-    for row in known.store.starting():
-        if not row.is_being_launched():
-            why = ABANDONED
-            try:
-                strays = abandon(known, row)
-                found += [_ended(machine, why) for machine in strays]
-            except SkyError as error:
-                found.append(Finding(row.cloud, row.name, row.name, why, False, error.message))
+    left = [row for row in known.store.starting() if not is_under_way(row)]
+    found = at_once([partial(_abandoned, row, known) for row in left])
     known.forget_unsent()
     known.reconcile()
-    for name in clouds.launchable():
-        found += _in(name, known, everywhere)
-    return found
+    found += at_once([partial(_in, name, known, everywhere) for name in clouds.launchable()])
+    return [each for several in found for each in several]
+
+
+def _abandoned(row: ClusterRow, known: Clusters) -> list[Finding]:
+    """End what a process that is gone was launching."""
+    try:
+        return [_ended(machine, ABANDONED) for machine in abandon(known, row)]
+    except SkyError as error:
+        return [Finding(row.cloud, row.name, row.name, ABANDONED, False, error.message)]
 
 
 def strays(
@@ -102,12 +106,8 @@ def _in(name: str, known: Clusters, everywhere: bool) -> list[Finding]:
         listed = cloud.mine(everywhere)
         # after the listing: what was launched meanwhile had been noted before
         needed, tokens = known.needed()
-        for machine, why in strays(listed, needed, tokens, time.time()):
-            try:
-                cloud.terminate([machine.id])
-                found.append(_ended(machine, why))
-            except SkyError as error:
-                found.append(Finding(name, machine.id, machine.cluster, why, False, error.message))
+        unneeded = strays(listed, needed, tokens, time.time())
+        found += at_once([partial(_end, cloud, machine, why) for machine, why in unneeded])
         if name in clouds.RENTED:
             clouds.rented_cloud(name).settle()
             if everywhere:
@@ -116,6 +116,14 @@ def _in(name: str, known: Clusters, everywhere: bool) -> list[Finding]:
     except SkyError as error:
         found.append(Finding(name, "", "", "it cannot be asked", False, error.message))
     return found
+
+
+def _end(cloud: Cloud, machine: Machine, why: str) -> Finding:
+    try:
+        cloud.terminate([machine.id])
+    except SkyError as error:
+        return Finding(cloud.name, machine.id, machine.cluster, why, False, error.message)
+    return _ended(machine, why)
 
 
 def _ended(machine: Machine, why: str) -> Finding:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..clouds.records import is_launching
 from ..clouds.rented import records_of
-from ..errors import SkyStoreError
+from ..errors import SkyNameTaken
 from ..offers import Offer
 from ..store import ClusterRow
 
@@ -39,7 +39,7 @@ def recover_rows(known: Clusters) -> list[ClusterRow]:
         row = _row(token, record)
         try:
             known.store.put_cluster(row)
-        except SkyStoreError:  # another cluster has that name now
+        except SkyNameTaken:  # another cluster has that name now
             row = replace(row, name=token)
             known.store.put_cluster(row)
         if ended:

@@ -27,12 +27,13 @@ import contextlib
 import os
 import random
 import re
+import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,8 +56,12 @@ CLOUDS = ("aws", "gcp", "azure")
 WORKERS = 4
 CELL_SECONDS = 150.0
 LEASE_SECONDS = 90.0
+ROOM_SECONDS = 30.0
+"""How long a disk that is full is waited for; else all launches would be refused meanwhile."""
 SHARED = 0.3
 """Share of the cells that run on a cluster whose name all users know."""
+PHASES = 16
+"""How many phases are shown, those that took longest."""
 CLOCK = Path(__file__).with_name("clock_jump")
 SETTINGS = {
     "SKY_LEASE": "90m",  # of a second each
@@ -78,6 +83,7 @@ class Tally:
     injected: set[str] = field(default_factory=set)
     unavailable: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     launches: int = 0
     seed: int = 1
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -87,6 +93,16 @@ class Tally:
             self.outcomes[fault, outcome] += 1
             if outcome == "unexplained":
                 self.unexplained.append(f"{fault}: {words}")
+
+    @contextlib.contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Note how long a phase takes."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.seconds[phase].append(time.monotonic() - begun)
 
     def next(self, most: int) -> int | None:
         """Take the number of a launch, while there are any left."""
@@ -149,7 +165,8 @@ class Worker:
         kind = self._drawn(number)
         fault = FAULTS[kind]
         options = self._options(number, fault)
-        book = self._kernel(number, fault)
+        with self.tally.timed("kernel"):
+            book = self._kernel(number, fault)
         body = "import time\nprint('begun', flush=True)\ntime.sleep(3)\n6 * 7"
         self.killed, self.while_ended, begun = False, None, time.monotonic()
         sent = book.send(f"%%sky {options}\n{body}")
@@ -158,16 +175,21 @@ class Worker:
         trouble.start()
         ran: Ran | None = None
         try:
-            ran = self._collected(book, sent)
+            with self.tally.timed("cell"):
+                ran = self._collected(book, sent)
         finally:
             self._stop.set()
-            trouble.join()
+            with self.tally.timed(f"rest of the fault {kind!r}"):
+                trouble.join()
         outcome, words = self._judged(ran)
         self.tally.add(kind, outcome, f"{options}: {words}")
         seconds = time.monotonic() - begun
         asked = f"{number:4} {kind:20} {options:45}"
         print(f"{asked} {seconds:5.1f} s {outcome:14} {words}", flush=True)
-        self._finish(fault, kind, ran)
+        if outcome == "clear error" and "SkyStoreError" in words:
+            self.home.roomy.wait(ROOM_SECONDS)  # a user makes room before the next cell
+        with self.tally.timed("end of the cluster"):
+            self._finish(fault, kind, ran)
 
     def _drawn(self, number: int) -> str:
         """Return the fault of a cell: each once before any comes again, in an order by chance."""
@@ -310,6 +332,8 @@ class Worker:
 def chaos(launches: int, seed: int) -> dict[str, float]:
     """Let users and faults loose; return the figures."""
     tally, begun = Tally(seed=seed), time.monotonic()
+    # as on a user's machine, packages are compiled once and not by each process
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with contextlib.ExitStack() as stack:
         home = Home({})
         stack.callback(home.close)
@@ -323,10 +347,12 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
         threads += [miser.start() for miser in misers]
         for thread in threads[:WORKERS]:
             thread.start()
-        for thread in threads:
-            thread.join()
+        with tally.timed("all launches"):
+            for thread in threads:
+                thread.join()
         home.close_panel()
-        up, left = len(world.machines()), leaked(world, LEASE_SECONDS + 30)
+        with tally.timed("leases"):
+            up, left = len(world.machines()), leaked(world, LEASE_SECONDS + 30)
         bills = witness.bills()
         witness.close()
         stores = [
@@ -334,8 +360,9 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
             *(miser.data for miser in misers),
             *(data for worker in workers for data in worker.own),
         ]
-        for data in stores:
-            _open_once_more(home, data)
+        with tally.timed("stores opened once more"):
+            for data in stores:
+                _open_once_more(home, data)
         ledgers = Ledgers.read(stores)
         unbilled, differences = ledgers.unbilled(bills), ledgers.differences(bills)
         twice = doubles(bills, tally.nodes)
@@ -378,6 +405,10 @@ def _show(tally: Tally) -> None:
         print(f"{fault:24}" + "".join(f"{tally.outcomes[fault, kind]:15}" for kind in kinds))
     for kind, why in sorted(tally.unavailable.items()):
         print(f"{kind} cannot be injected here: {why}")
+    print(f"{'phase':44}{'times':>8}{'sum':>10}{'median':>10}{'most':>10}")
+    for phase, each in sorted(tally.seconds.items(), key=lambda item: -sum(item[1]))[:PHASES]:
+        figures = f"{sum(each):8.1f} s{statistics.median(each):8.1f} s{max(each):8.1f} s"
+        print(f"{phase:44}{len(each):8}{figures}")
     if missing := sorted(FAULTS.keys() - tally.injected - tally.unavailable.keys()):
         print(f"not injected by chance: {', '.join(missing)}")
 

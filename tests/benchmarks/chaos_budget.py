@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos_home import Home
+from chaos_judge import UNIT_SECONDS
 
 from tests.conftest import Notebook
 from tests.emulators.skies import Skies
@@ -75,7 +76,8 @@ class Miser:
                 assert time.monotonic() < deadline, "its cluster is not up"
                 time.sleep(0.5)
             price, begun = rows[0].price or 0.0, store.intervals()[0].started
-            budget = price / 3600 * (time.time() - begun + MORE_SECONDS)
+            lasted = max(time.time() - begun, UNIT_SECONDS)  # so much is billed at the least
+            budget = price / 3600 * (lasted + MORE_SECONDS)
             ran = book.run(f"%config Sky.budget_usd_day = {budget!r}")
             assert ran.status == "ok", ran.evalue
             if not self.stays:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -17,6 +18,7 @@ from jupyter_sky.clouds.rented import records_of
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyStoreError
 from jupyter_sky.executor.clusters import Clusters
+from jupyter_sky.executor.launching import await_other
 from jupyter_sky.executor.reaper import reap
 from jupyter_sky.store import ClusterRow, Store
 from tests.clouds import aws_cases, gcp_orders
@@ -151,11 +153,22 @@ def test_noted_launch_that_the_store_does_not_know_is_ended_and_billed(
     assert len(known.store.intervals()) == 1
 
 
+def test_launch_that_this_process_has_given_up_is_not_waited_for(ec2: Ec2, known: Clusters) -> None:
+    order = aws_cases.order()
+    order = replace(order, owner=identity(Path(Sky.load().data_dir)))
+    launched("aws", order)
+    row = put(known, order, time.time(), [])
+    here = {"token": order.token, "launcher": processes.identity()}
+    known.store.put_cluster(replace(row, connection=here))
+    await_other(known, row.name, lambda stage, detail: pytest.fail(f"{stage}: {detail}"))
+    assert known.store.live() == [] and not ec2.machines()
+
+
 def test_noted_launch_does_not_take_the_name_of_a_live_cluster(ec2: Ec2, known: Clusters) -> None:
     order = aws_cases.order()
     launched("aws", order)
     other = put(known, replace(order, token="train-new"), time.time(), [])
-    mine = processes.identity()
+    mine = processes.identity(os.getppid())
     known.store.put_cluster(replace(other, connection={"token": "train-new", "launcher": mine}))
     reap(known, everywhere=False)
     assert [bill.cluster for bill in known.store.intervals()] == [order.token]
@@ -171,10 +184,12 @@ def test_machines_are_ended_that_a_full_disk_lets_nobody_note(ec2: Ec2, known: C
         if "RunInstances us-east-1" in ec2.calls and not partial.is_symlink():
             partial.symlink_to("/dev/full")
 
+    cloud = clouds.rented_cloud("aws")
     with pytest.raises(SkyStoreError, match="No space left") as caught:
-        clouds.rented_cloud("aws").launch(order, fill_disk)
+        cloud.launch(order, fill_disk)
     assert caught.value.hint and ec2.calls.count("RunInstances us-east-1") == 1
     assert not ec2.machines()
+    assert len(cloud.noted(order.token)) == 1  # they are billed all the same
 
 
 def test_end_that_a_full_disk_lets_nobody_note(ec2: Ec2, known: Clusters) -> None:

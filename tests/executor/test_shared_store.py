@@ -134,7 +134,7 @@ def test_reaper_leaves_what_is_launched_while_it_lists(
     known: Clusters, other: Clusters, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def mine(everywhere: bool = False) -> list[Machine]:  # 17 regions take their time
-        launcher = processes.identity()
+        launcher = processes.identity(os.getppid())
         connection = {"token": "fresh-1", "launcher": launcher}
         other.store.put_cluster(cluster(time.time(), "starting", connection=connection))
         return [machine("us-east-1/i-fresh", "fresh-1"), machine("us-east-1/i-stray", "other-1")]
