@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -71,6 +72,19 @@ def test_slots_that_were_taken_are_read_without_a_word_to_anybody(
         monkeypatch.setattr(cloud, name, lambda *_: pytest.fail("it was asked"))
     assert isinstance(cloud, ReachedBySsh)
     assert cloud.taken([machine]) == slots
+
+
+def test_machine_that_has_ended_is_not_asked_for_its_log(cloud: RentedCloud) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # SSH would wait for it for long
+        address = Address("sky", *silent.getsockname())
+        slot = Node(0, "train.0", NAME, address, directory="/home/sky/train")
+        _noted(500.0, nodes=[asdict(slot)])
+        cloud.terminate([NAME])
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    missing = records_of().read("train")["ended"]["missing"]
+    assert missing == "its machine has ended"
 
 
 def test_machines_that_came_up_in_vain_are_noted_for_the_ledger(
