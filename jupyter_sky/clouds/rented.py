@@ -291,7 +291,7 @@ class RentedCloud:
         try:
             found = self._ask_states(ids)
         except SkyError as error:
-            noted = _noted(self.name)
+            noted = _noted(self.name, ids)
             return [
                 replace(noted[name][0], state="running", reason=error.message)
                 for name in ids
@@ -301,7 +301,7 @@ class RentedCloud:
 
     def _as_noted(self, ids: Sequence[str], found: Sequence[Machine]) -> list[Machine]:
         """Complete what the cloud says of machines by what is noted of them here."""
-        noted, seen_now = _noted(self.name), {machine.id: machine for machine in found}
+        noted, seen_now = _noted(self.name, ids), {machine.id: machine for machine in found}
         now, answers = time.time(), list[Machine]()
         for name in ids:
             old, was_there = noted.get(name, (None, False))
@@ -460,14 +460,11 @@ def _bring_home(orders: dict[str, dict[str, Any]], ended: Collection[str]) -> di
     return dict(zip(orders, said, strict=True))
 
 
-def _noted(cloud: str) -> dict[str, tuple[Machine, bool]]:
+def _noted(cloud: str, ids: Collection[str]) -> dict[str, tuple[Machine, bool]]:
     """Return each machine that is noted, with whether it has answered once, or its end is known."""
-    records = records_of()
-    paths = sorted(records.root.glob("*/machines.json"))
-    found = [records.read(path.parent.name) for path in paths]
     return {
         machine["id"]: (Machine(**machine), bool(record.get("nodes") or "ended" in record))
-        for record in found
+        for record in records_of().naming(ids)
         if record.get("cloud") == cloud
         for machine in record["machines"]
     }

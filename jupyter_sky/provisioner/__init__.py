@@ -18,6 +18,7 @@ from typing import Any
 from .. import clouds, tracker
 from ..clouds import Cloud, Launch, Machine
 from ..clouds.base import ReachedBySsh
+from ..clouds.records import disk
 from ..errors import (
     SkyCancelled,
     SkyClusterLost,
@@ -87,7 +88,8 @@ def provision(order: Launch, report: Report, launched: Launched = lambda _: None
         raise SkyUsageError(f"{order.offer.place}: {why}")
     _skip_blocked(order.offer)
     try:
-        return _bring_up(order, report, launched)
+        with disk():
+            return _bring_up(order, report, launched)
     except tuple(_CAUSES) as error:
         observe("refused", refused(order.offer, error), cause=cause_of(error), why=error.message)
         raise

@@ -95,18 +95,16 @@ def bring_up(
             known = _await(head, "nurse.json", waiting)
             at_once([partial(_introduce, node, known) for node in others])
         client = _await(head, "client.json", waiting)
+        link = {
+            "cluster": config["cluster"],
+            "node": asdict(head),
+            "controller": json.loads(client),
+        }
+        write_private(path, link)
     except BaseException:
         if path in _begun:
             _begun.pop(path).close()
         raise
-    write_private(
-        path,
-        {
-            "cluster": config["cluster"],
-            "node": asdict(head),
-            "controller": json.loads(client),
-        },
-    )
     stages.end()
     return path
 

@@ -18,7 +18,7 @@ still up has to end by itself. Then
 * ``double_launched`` counts machines launched twice for one order, and clusters of one name that
   were up at the same time.
 
-A minute takes a second for machines and leases; SSH, kernels, engines and APIs are real.
+Leases are short, and all times are real: SSH, kernels, engines and APIs too.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ PHASES = 16
 """How many phases are shown, those that took longest."""
 CLOCK = Path(__file__).with_name("clock_jump")
 SETTINGS = {
-    "SKY_LEASE": "90m",  # of a second each
+    "SKY_LEASE": f"{LEASE_SECONDS:g}s",
     "SKY_SILENCE": "15s",
     "SKY_IDLE": "15s",
     "SKY_GCP_SERVICE_ACCOUNT": "default",  # else what powers itself off keeps its disk
@@ -337,7 +337,7 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
     with contextlib.ExitStack() as stack:
         home = Home({})
         stack.callback(home.close)
-        world = stack.enter_context(skies(*CLOUDS, minute=1.0))
+        world = stack.enter_context(skies(*CLOUDS))
         home.env = {**world.env, **SETTINGS}
         home.open_panel()
         witness = Witness(world)

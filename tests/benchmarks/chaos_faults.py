@@ -88,7 +88,8 @@ def kill(word: str) -> Callable[[Worker], None]:
 
     def act(worker: Worker) -> None:
         for process in worker.met(lambda: worker.processes(word)):
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended with another one
+                process.kill()
 
     return act
 

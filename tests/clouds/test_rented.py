@@ -11,6 +11,7 @@ import pytest
 
 from jupyter_sky.clouds.base import Machine, ReachedBySsh
 from jupyter_sky.clouds.keeper import Node
+from jupyter_sky.clouds.records import FILE
 from jupyter_sky.clouds.rented import RentedCloud, records_of
 from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyNoCapacity
@@ -96,3 +97,25 @@ def test_machines_that_came_up_in_vain_are_noted_for_the_ledger(
         cloud.launch(asked)
     assert not compute.machines()
     assert len({machine.id for machine in cloud.noted(asked.token)}) == 3
+
+
+def test_notes_that_have_not_changed_are_not_read_again(
+    cloud: RentedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a week of work there are hundreds, and clouds are asked several times a second."""
+    _noted(500.0)
+    for number in range(20):
+        records_of().open(f"other-{number}", {"cloud": "gcp", "machines": []})
+    cloud.describe([NAME])
+    read: list[str] = []
+    text = Path.read_text
+
+    def read_text(path: Path) -> str:
+        read.extend([path.parent.name] if path.name == FILE else [])
+        return text(path)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert [seen.state for seen in cloud.describe([NAME])] == ["ended"] and read == []
+    _noted(5.0)  # another process may have written it
+    assert [seen.state for seen in cloud.describe([NAME])] == ["starting"]
+    assert read == ["train"]
