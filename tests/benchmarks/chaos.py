@@ -27,15 +27,12 @@ import contextlib
 import os
 import random
 import re
-import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +45,7 @@ from chaos_budget import Miser  # noqa: E402
 from chaos_faults import FAULTS, Fault, Unavailable, machines_in  # noqa: E402
 from chaos_home import Home, IsolatedNotebook  # noqa: E402
 from chaos_judge import Ledgers, Witness, doubles, leaked  # noqa: E402
+from chaos_tally import Tally  # noqa: E402
 
 from tests.conftest import Notebook, Ran  # noqa: E402
 from tests.emulators.skies import Skies, skies  # noqa: E402
@@ -60,8 +58,6 @@ ROOM_SECONDS = 30.0
 """How long a disk that is full is waited for; else all launches would be refused meanwhile."""
 SHARED = 0.3
 """Share of the cells that run on a cluster whose name all users know."""
-PHASES = 16
-"""How many phases are shown, those that took longest."""
 CLOCK = Path(__file__).with_name("clock_jump")
 SETTINGS = {
     "SKY_LEASE": f"{LEASE_SECONDS:g}s",
@@ -72,45 +68,6 @@ SETTINGS = {
 }
 OURS = re.compile(r"jupyter_sky/(?!.*tests)")
 """In a traceback that a user sees: one of our own lines, and so no clear error."""
-
-
-@dataclass
-class Tally:
-    """What has happened, for the table."""
-
-    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    unexplained: list[str] = field(default_factory=list)
-    injected: set[str] = field(default_factory=set)
-    unavailable: dict[str, str] = field(default_factory=dict)
-    nodes: dict[str, int] = field(default_factory=dict)
-    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    launches: int = 0
-    seed: int = 1
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, fault: str, outcome: str, words: str = "") -> None:
-        with self.lock:
-            self.outcomes[fault, outcome] += 1
-            if outcome == "unexplained":
-                self.unexplained.append(f"{fault}: {words}")
-
-    @contextlib.contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Note how long a phase takes."""
-        begun = time.monotonic()
-        try:
-            yield
-        finally:
-            with self.lock:
-                self.seconds[phase].append(time.monotonic() - begun)
-
-    def next(self, most: int) -> int | None:
-        """Take the number of a launch, while there are any left."""
-        with self.lock:
-            if self.launches >= most:
-                return None
-            self.launches += 1
-            return self.launches
 
 
 class Worker:
@@ -373,7 +330,7 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
         f"{up} were up when all had left, {len(left)} after their leases; "
         f"{len(unbilled)} in no ledger, {len(ledgers.bounded)} with a bill that is bounded"
     )
-    _show(tally)
+    tally.show()
     for miser in misers:
         print(f"budget: {miser.words}")
     for words in [*tally.unexplained, *map(str, left), *unbilled, *apart, *twice]:
@@ -396,21 +353,6 @@ def _open_once_more(home: Home, data: Path) -> None:
     env = {**os.environ, **home.env, "SKY_DATA_DIR": str(data)}
     command = [sys.executable, "-m", "jupyter_sky.cli", "reap", "--here"]
     subprocess.run(command, cwd=home.root, env=env, capture_output=True, timeout=300)
-
-
-def _show(tally: Tally) -> None:
-    kinds = ("result", "clear error", "kernel killed", "unexplained")
-    print(f"{'fault':24}" + "".join(f"{kind:>15}" for kind in kinds))
-    for fault in sorted({fault for fault, _ in tally.outcomes}):
-        print(f"{fault:24}" + "".join(f"{tally.outcomes[fault, kind]:15}" for kind in kinds))
-    for kind, why in sorted(tally.unavailable.items()):
-        print(f"{kind} cannot be injected here: {why}")
-    print(f"{'phase':44}{'times':>8}{'sum':>10}{'median':>10}{'most':>10}")
-    for phase, each in sorted(tally.seconds.items(), key=lambda item: -sum(item[1]))[:PHASES]:
-        figures = f"{sum(each):8.1f} s{statistics.median(each):8.1f} s{max(each):8.1f} s"
-        print(f"{phase:44}{len(each):8}{figures}")
-    if missing := sorted(FAULTS.keys() - tally.injected - tally.unavailable.keys()):
-        print(f"not injected by chance: {', '.join(missing)}")
 
 
 if __name__ == "__main__":
