@@ -57,7 +57,8 @@ def disk() -> Iterator[None]:
         if error.errno not in _NO_DISK:
             raise
         raise SkyStoreError(
-            f"{error.filename or 'a file'} cannot be written ({error.strerror})", hint=_ROOM
+            f"{error.filename or 'a note of this launch'} cannot be written ({error.strerror})",
+            hint=_ROOM,
         ) from error
 
 
