@@ -6,8 +6,8 @@
                                NodeCeiling(20), Reliable(24)])
 
 Demands on single offers (`Residency`, `Only`, `Reliable`, `Avoid`) leave offers out before the
-model is made. Demands on several tasks (`Colocation`, `Quota`, `NodeCeiling`, `HourlyCeiling`, `Custom`)
-are rows of it. Each has a name, by which a conflict is explained.
+model is made. Demands on several tasks (`Colocation`, `Quota`, `NodeCeiling`, `HourlyCeiling`,
+`Custom`) are rows of it. Each has a name, by which a conflict is explained.
 """
 
 from __future__ import annotations
