@@ -208,7 +208,8 @@ def merge_avoided(demands: Iterable[Any]) -> tuple[Any, ...]:
     Examples
     --------
     >>> gcp, aws = Avoid((Scope("capacity", "gcp"),)), Avoid((Scope("capacity", "aws"),))
-    >>> len(merged((gcp, Quota(8), aws))), len(merged((gcp, Quota(8), aws))[0].places)
+    >>> merged = merge_avoided((gcp, Quota(8), aws))
+    >>> len(merged), len(merged[0].places)
     (2, 2)
     """
     found: dict[Any, Any] = {}
