@@ -67,24 +67,27 @@ class DeadlineSearch:
             return SolverResult("optimal", self.choice, self.best, "dual")
         return None
 
-    def try_time_prices(self, model: CompiledModel) -> Floats | None:
-        """Plans at the prices of time that the relaxed model found; the prices on edges."""
-        deadline = self.objective.deadline_h
-        if deadline is None or not model.clock or self._is_large():
+    def find_time_prices(self, model: CompiledModel) -> TimePrices | None:
+        """Return the prices of time that the relaxed model found, where time has a price."""
+        if self.objective.deadline_h is None or not model.clock or self._is_large():
             return None
         starts = np.maximum(model.clock[0].dual_value, 0) / model.scale
         edges = np.zeros(0)
         if len(model.clock) > 2:
             edges = np.maximum(model.clock[2].dual_value, 0) / model.scale
-        limit = deadline * (1 + _NOISE)
-        for plan in priced_plans(self.problem, self.kept, TimePrices(starts, edges), limit):
-            self.try_plan(plan)
-        return edges
+        return TimePrices(starts, edges)
+
+    def try_priced_plans(self, prices: TimePrices | None) -> None:
+        """Try plans that are cheap when time has a price."""
+        if prices is not None and self.objective.deadline_h is not None:
+            limit = self.objective.deadline_h * (1 + _NOISE)
+            for plan in priced_plans(self.problem, self.kept, prices, limit):
+                self.try_plan(plan)
 
     def solve_branches(
-        self, prices: Floats | None, rise: Sequence[Floats], low: float
+        self, prices: TimePrices | None, rise: Sequence[Floats], low: float
     ) -> SolverResult | None:
-        """Chains and fork-joins under nothing but a deadline are solved without the model.
+        """Solve chains and fork-joins under nothing but a deadline, without the model.
 
         A plan is looked for below a limit a little above the bound, then below higher ones: the
         lower the limit, the less there is to keep, and a plan below any limit is the best.
@@ -104,7 +107,7 @@ class DeadlineSearch:
             status, choice = "infeasible", None
             if all(len(labels) for labels in near):
                 status, choice = solve_fork_join(
-                    problem, near, prices, deadline * (1 + _NOISE), limit
+                    problem, near, prices.edge, deadline * (1 + _NOISE), limit
                 )
             if status == "unknown":
                 return None

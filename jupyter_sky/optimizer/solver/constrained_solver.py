@@ -150,8 +150,10 @@ def solve_relaxation(work: SolveContext, search: DeadlineSearch) -> SolverResult
     if search.is_closed():
         return SolverResult("optimal", search.choice, search.best, "lp")
     with work.stage("reduce"):
-        prices = search.try_time_prices(model)
+        prices = search.find_time_prices(model)
         early = search.solve_branches(prices, rise, low)
+        if early is None:
+            search.try_priced_plans(prices)
     if early is not None:
         return early
     _search_neighbourhoods(work, search, rise, low)

@@ -146,7 +146,9 @@ class TimedPlan:
         self.into: list[list[tuple[int, float, int]]] = [[] for _ in range(count)]
         self.out: list[list[tuple[int, float, int]]] = [[] for _ in range(count)]
         rows = (edges.src.tolist(), edges.dst.tolist(), edges.scale.tolist(), edges.table.tolist())
-        for u, v, scale, k in zip(*rows, strict=True):
+        self.edges_into: list[list[int]] = [[] for _ in range(count)]
+        for e, (u, v, scale, k) in enumerate(zip(*rows, strict=True)):
+            self.edges_into[v].append(e)
             self.into[v].append((u, scale, k))
             self.out[u].append((v, scale, k))
         self.order = [
@@ -204,7 +206,21 @@ class TimedPlan:
             self.set_label(v, int(choice[v]))
         self.update_tails()
 
+    def critical_path(self) -> tuple[int, list[int]]:
+        """Return the first task of a longest path, and its edges from the last to the first."""
+        v, path = int(np.argmax(self.finish)), []
+        while self.into[v]:
+            arrivals = [
+                self.finish[u] + scale * float(self.hours[k][self.place[u], self.place[v]])
+                for u, scale, k in self.into[v]
+            ]
+            last = int(np.argmax(arrivals))
+            path.append(self.edges_into[v][last])
+            v = self.into[v][last][0]
+        return v, path
+
     def update_tails(self) -> None:
+        """Compute anew how long the plan goes on from the start of each task."""
         for v in reversed(self.order):
             longest = 0.0
             for w, scale, k in self.out[v]:
