@@ -46,7 +46,7 @@ class DeadlineSearch:
         self.hard = bool(self.problem.hook)
 
     def prepare(self) -> SolverResult | None:
-        """Everything before the model; an answer when none is needed."""
+        """Return everything before the model; an answer when none is needed."""
         if self.objective.is_timed:
             late = self._bound_time()
             if late is not None:
@@ -139,7 +139,7 @@ class DeadlineSearch:
             self.best, self.choice = reached, choice
 
     def _bound_time(self) -> SolverResult | None:
-        """Paths, and labels that are too late for the deadline."""
+        """Bound paths, and drop labels that are too late for the deadline."""
         if self.work.state.hours is None:
             self.work.state = replace(self.work.state, hours=build_hour_tables(self.problem))
         self.paths = bound_paths(self.problem, self.kept, self.work.state.hours)
@@ -160,7 +160,7 @@ class DeadlineSearch:
         return None
 
     def _try_quick_plans(self) -> Iterator[tuple[int, ...]]:
-        """Plans that are quick to come by."""
+        """Yield plans that are quick to come by."""
         if self.paths is None:
             return
         deadline = self.objective.deadline_h
@@ -235,7 +235,7 @@ class DeadlineSearch:
         return self.paths.bound if self.paths is not None else 0.0
 
     def _sum_limit(self) -> float:
-        """What the additive part of a better plan can be at most."""
+        """Return what the additive part of a better plan can be at most."""
         objective, limits = self.objective, [np.inf]
         if objective.kind == "weighted":
             limits.append(self.best - objective.hour_weight * self._fastest())
@@ -246,7 +246,7 @@ class DeadlineSearch:
         return min(limits)
 
     def _filter_labels(self, sums, dual: DualBound, limit: float) -> None:
-        """Labels that would take a plan over the limit: `DualBound.edge_bound` has the proof.
+        """Drop labels that take a plan over the limit: `DualBound.edge_bound` has the proof.
 
         A label that is not the best of its place adds at least what it costs more than that one.
         """
@@ -264,7 +264,7 @@ class DeadlineSearch:
             self._filter_again()
 
     def expand_values(self, values: Floats) -> list[Floats]:
-        """Values of the kept labels as values of all labels of each task; 0 for the others."""
+        """Return values of kept labels as values of all labels of each task; 0 for the others."""
         ends = np.cumsum([len(labels) for labels in self.kept])[:-1]
         wide = [np.zeros(len(task)) for task in self.problem.tasks]
         for full, labels, part in zip(wide, self.kept, np.split(values, ends), strict=True):
@@ -282,7 +282,7 @@ class DeadlineSearch:
             self._filter_again()
 
     def _filter_again(self) -> None:
-        """Fewer labels can make later paths, which can make fewer labels."""
+        """Return fewer labels can make later paths, which can make fewer labels."""
         deadline = self._time_limit()
         if not np.isfinite(deadline):
             return
@@ -293,7 +293,7 @@ class DeadlineSearch:
         self.kept = find_labels_in_time(self.problem, self.kept, again, deadline * (1 + _NOISE))
 
     def _time_limit(self) -> float:
-        """What the makespan of a better plan can be at most."""
+        """Return what the makespan of a better plan can be at most."""
         objective, limits = self.objective, [np.inf]
         if objective.deadline_h is not None:
             limits.append(objective.deadline_h)
