@@ -111,7 +111,7 @@ class AdditiveSearch:
         src, dst = self.dual.problem.src, self.dual.problem.dst
         both = (counts[src] > 1) & (counts[dst] > 1)
         edges = zip(src[both].tolist(), dst[both].tolist(), strict=True)
-        return elimination_order(counts.tolist(), edges)
+        return elimination_order(counts.tolist(), edges, _LARGEST)
 
     def finish(self, order: EliminationOrder) -> None:
         """Solve what is open by elimination."""
