@@ -387,7 +387,8 @@ class Store:
         """The amounts that are not by the hour, chosen as for `intervals`."""
         sql = (
             "SELECT name AS cluster, notebook, cloud, what, usd, at FROM spend "
-            f"JOIN clusters ON clusters.id = cluster_id {_CLUSTER_CONDITION} AND at >= ? ORDER BY at"
+            "JOIN clusters ON clusters.id = cluster_id "
+            f"{_CLUSTER_CONDITION} AND at >= ? ORDER BY at"
         )
         return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 

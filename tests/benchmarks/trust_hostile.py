@@ -136,7 +136,7 @@ class Scene:
         """Run Python with some words in the open folder, and keep what it says."""
         home = self.root / "home"
         kept = {name: text for name, text in os.environ.items() if not name.startswith("SKY_")}
-        paths = {"DEFAULT_REGION": str(home), "JUPYTER_DATA_DIR": str(home / "jupyter")}
+        paths = {"HOME": str(home), "JUPYTER_DATA_DIR": str(home / "jupyter")}
         done = subprocess.run(
             [sys.executable, "-P", *words],
             cwd=self.folder,

@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.mkdir()
     cache = os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv"))
     monkeypatch.setenv("UV_CACHE_DIR", cache)
-    monkeypatch.setenv("DEFAULT_REGION", str(path))
+    monkeypatch.setenv("HOME", str(path))
     return path
 
 

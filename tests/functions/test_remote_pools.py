@@ -29,7 +29,7 @@ def process() -> int:
 
 @sky.function
 def home() -> str:
-    return os.environ["DEFAULT_REGION"]
+    return os.environ["HOME"]
 
 
 @sky.function
