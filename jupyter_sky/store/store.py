@@ -343,7 +343,11 @@ class Store:
         self, cluster: str | None = None, notebook: str | None = None, since: float = -math.inf
     ) -> list[SpendRow]:
         """The amounts that are not by the hour, chosen as for `intervals`."""
-        sql = f"SELECT name AS cluster, notebook, cloud, what, usd, at FROM spend JOIN clusters ON clusters.id = cluster_id {_CLUSTER_CONDITION} AND at >= ? ORDER BY at"
+        sql = (
+            "SELECT name AS cluster, notebook, cloud, what, usd, at FROM spend "
+            "JOIN clusters ON clusters.id = cluster_id "
+            f"{_CLUSTER_CONDITION} AND at >= ? ORDER BY at"
+        )
         return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 
     # -- runs -----------------------------------------------------------------------------------
