@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from jupyter_sky.config import Sky
 from jupyter_sky.errors import SkyBudget, SkyClusterLost
 from jupyter_sky.executor import launching
 from jupyter_sky.executor.clusters import Clusters
+from jupyter_sky.executor.guard import LEAD_SECONDS
 from jupyter_sky.ledger import Ledger
 from jupyter_sky.resources import Resources
 from jupyter_sky.store import ClusterRow, Store
@@ -74,8 +76,6 @@ def dead() -> dict[str, Any]:
         "import json, sys; from jupyter_sky import processes;"
         "json.dump(processes.identity(), sys.stdout)"
     )
-    import json
-
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True)
     return json.loads(done.stdout)
 
@@ -125,6 +125,15 @@ def test_one_cluster_that_cannot_be_ended_saves_no_other(known: Clusters, comput
     assert [row.name for row in known.store.clusters()] == ["aaa"]
     known.store.put_cluster(replace(broken, machines=[]))
     assert known.guard.end_all(passed(known)) == ["aaa"], "it is tried again"
+
+
+def test_clusters_have_ended_when_the_grace_is_over(known: Clusters, compute: Compute) -> None:
+    put(known, "big")
+    assert known.guard.look() > 0 and len(compute.machines()) == 1, "the grace has begun"
+    day, ends = budget.judge(known.store).day, time.time() + LEAD_SECONDS - 1
+    known.store.set_setting("budget_stop", json.dumps({"day": day, "at": ends}))
+    known.guard.look()
+    assert compute.machines() == [] and time.time() < ends
 
 
 def test_clusters_end_side_by_side(known: Clusters, compute: Compute) -> None:
