@@ -127,12 +127,17 @@ def _start_commands(nodes: Sequence[Slot], config: dict[str, Any]) -> dict[int, 
 
 
 def _start_command(node: Slot, module: str, config: dict[str, Any]) -> str:
-    """Give a node's keeper the order to go on: as the supervisor of a module."""
+    """Return the script that turns the agent of a slot into the supervisor of a module."""
     quote, python = shlex.quote, node.engine_python
     packages = f"{node.environment}/lib/python{python_minor_version()}/site-packages"
-    supervisor = f"{packages}/jupyter_sky/engines/controller/supervisor.py"
+    supervisor = f"{packages}/jupyter_sky/remote/supervisor.py"
     command = [python, "-m", module, f"{node.directory}/config.json"]
-    go = f"{node.exports()}export IPYTHONDIR={quote(node.directory)}/profile\nexport PATH={quote(str(Path(python).parent))}:$HOME/.local/bin:{quote(node.base)}:$PATH\nexec {shlex.join([python, '-I', '-S', supervisor, node.directory, *command])}\n"
+    folders = f"{quote(str(Path(python).parent))}:$HOME/.local/bin:{quote(node.base)}:$PATH"
+    supervised = shlex.join([python, "-I", "-S", supervisor, node.directory, *command])
+    go = (
+        f"{node.exports()}export IPYTHONDIR={quote(node.directory)}/profile\n"
+        f"export PATH={folders}\nexec {supervised}\n"
+    )
     return _START_SCRIPT.format(
         directory=quote(node.directory),
         config=quote(json.dumps(config)),
