@@ -138,6 +138,10 @@ class SkyStoreError(SkyError):
     """The file that holds the ledger and the journal cannot be used."""
 
 
+class SkyNameTaken(SkyStoreError):
+    """A cluster of the same name is up, or being launched."""
+
+
 class SkyRefreshError(SkyError):
     """Prices cannot be had from a cloud now; the catalog stays as it was."""
 

@@ -38,7 +38,7 @@ def test_the_family_has_the_members_that_others_rely_on():
     assert {kind.__name__ for kind in FAMILY} >= {
         *("SkyUsageError", "SkyNoOffer", "SkyNoCapacity", "SkyBudget", "SkyTimeout"),
         *("SkyPreempted", "SkyEngineLost", "SkyClusterLost", "SkyTransferError"),
-        *("SkyVersionError", "SkyStoreError", "SkyRefreshError"),
+        *("SkyVersionError", "SkyStoreError", "SkyNameTaken", "SkyRefreshError"),
     }
 
 

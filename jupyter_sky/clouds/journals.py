@@ -60,7 +60,7 @@ class FetchResult:
     cut: str = ""
 
 
-def collect_journals(nodes: Sequence[Slot], into: Path) -> str:
+def collect_journals(nodes: Sequence[Slot], into: Path, ended: bool = False) -> str:
     """Copy the journal of a cluster to this machine; return what is missing, in words.
 
     Nothing that goes wrong here is raised, as a machine must end all the same; what could be read
@@ -72,11 +72,13 @@ def collect_journals(nodes: Sequence[Slot], into: Path) -> str:
         Of the cluster, by rank: the first one has the journal.
     into
         Folder for it; made when there is something to keep.
+    ended
+        Whether the machine with the journal has ended: it is not asked.
     """
     if not nodes:
         return ""
     try:
-        missing = _collect_journal(nodes[0], into)
+        missing = "its machine has ended" if ended else _collect_journal(nodes[0], into)
     except SkyError as error:
         missing = f"it could not be copied: {error.message}"
     except Exception as error:  # also MemoryError: whatever it is, the machine must end

@@ -6,6 +6,7 @@ have come up. Nothing here is a secret but the keys, which only this user can re
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -14,8 +15,9 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ LAUNCH_SECONDS = 900.0
 """A launch by a process that cannot be looked at from here counts as over after so long."""
 KEEP_DAYS = 7.0
 """What is known of orders that ended longer ago is forgotten at the next launch."""
+_ROOM = "make room on its disk, or set another folder: SKY_DATA_DIR=..."
+_NO_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 @contextmanager
@@ -40,7 +44,21 @@ def translate_write_errors(folder: Path) -> Iterator[None]:
         why = why.decode(errors="replace").strip() if isinstance(why, bytes) else why
         raise SkyStoreError(
             f"what is launched cannot be noted in {folder} ({why})",
-            hint="make room on its disk, or set another folder: SKY_DATA_DIR=...",
+            hint=_ROOM,
+        ) from error
+
+
+@contextmanager
+def translate_disk_errors() -> Iterator[None]:
+    """Say in a clear error that the disk takes nothing more; other errors pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_DISK:
+            raise
+        raise SkyStoreError(
+            f"{error.filename or 'a note of this launch'} cannot be written ({error.strerror})",
+            hint=_ROOM,
         ) from error
 
 
@@ -75,9 +93,18 @@ class LaunchRecords:
     def read(self, token: str) -> dict[str, Any]:
         """Return the note of an order; empty if there is none."""
         try:
-            return json.loads((self.folder(token) / FILE).read_text())
+            return json.loads(_read_text(self.folder(token) / FILE))
         except (OSError, ValueError):
             return {}
+
+    def records_naming(self, ids: Collection[str]) -> Iterator[dict[str, Any]]:
+        """Yield the notes in which one of some names of machines stands."""
+        words = [json.dumps(name) for name in ids]
+        for path in sorted(self.root.glob(f"*/{FILE}")):
+            with suppress(OSError, ValueError):
+                text = _read_text(path)
+                if any(word in text for word in words):
+                    yield json.loads(text)
 
     def write(self, token: str, record: dict[str, Any]) -> dict[str, Any]:
         """Write a note anew.
@@ -115,6 +142,21 @@ class LaunchRecords:
             ended = self.read(path.parent.name).get("ended", {}).get("time")
             if ended and time.time() - ended > KEEP_DAYS * 86400:
                 shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def _read_text(path: Path) -> str:
+    """Return what a note says; one that has not changed is not read again.
+
+    Notes are replaced as a whole, and after a week of work there are hundreds of them.
+    """
+    found = path.stat()
+    state = (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
+    return _read_cached(path, state)
+
+
+@lru_cache(maxsize=4096)
+def _read_cached(path: Path, state: tuple[int, ...]) -> str:
+    return path.read_text()
 
 
 def is_launching(record: Mapping[str, Any]) -> bool:

@@ -49,6 +49,7 @@ class CloudProvider:
     def __init__(self, driver: Driver) -> None:
         self.driver, self.name = driver, driver.name
         self.call = RetryingCaller(driver)
+        self._unrecorded = dict[str, list[Machine]]()  # of launches, while the disk is full
 
     # -- before anything is launched ---------------------------------------------------------
 
@@ -85,8 +86,7 @@ class CloudProvider:
         }
         record = records.create(order.token, note)
 
-        def on_created(machines: Sequence[Machine]) -> None:
-            self._read_record(order.token, machines=[asdict(machine) for machine in machines])
+        on_created = partial(self._record_machines, order.token)
 
         try:
             folder = records.folder(order.token)
@@ -95,14 +95,13 @@ class CloudProvider:
                 machine_config = cloud_init.create_machine_config(
                     order, folder, ending, time.time()
                 )
-            record = records.write(order.token, record | {"sent": time.time()})
+            records.write(order.token, record | {"sent": time.time()})
             machines = self.call(
                 lambda: self.driver.create(order, machine_config, tick, on_created),
                 order.offer,
                 tick,
             )
-            record["machines"] = [asdict(machine) for machine in machines]
-            records.write(order.token, record)
+            self._record_machines(order.token, machines)
             return machines
         except BaseException as error:
             try:
@@ -120,13 +119,21 @@ class CloudProvider:
         machines = self.call(lambda: self.driver.machines(token=token, regions=[region]))
         every = {machine.id: machine for machine in (*self.recorded_machines(token), *machines)}
         with suppress(SkyStoreError):  # what cannot be noted is ended all the same
-            self._read_record(token, machines=[asdict(machine) for machine in every.values()])
+            self._record_machines(token, list(every.values()))
         self._terminate_confirmed([machine.id for machine in machines])
         launch_records().mark_ended(token, {"time": time.time(), "reason": "it was not used"})
 
     def recorded_machines(self, token: str) -> list[Machine]:
         """Return the machines that an order is known to have made, up or not."""
+        if token in self._unrecorded:
+            return self._unrecorded[token]
         return [Machine(**machine) for machine in launch_records().read(token).get("machines", ())]
+
+    def _record_machines(self, token: str, machines: Sequence[Machine]) -> None:
+        """Record the machines of a launch; keep them in memory while the disk refuses."""
+        self._unrecorded[token] = list(machines)
+        self._read_record(token, machines=[asdict(machine) for machine in machines])
+        del self._unrecorded[token]
 
     def find_launched(self, token: str) -> list[Machine]:
         """Return the machines that an order has made, by our note or else by the cloud."""
@@ -287,19 +294,25 @@ class CloudProvider:
 
     def describe(self, ids: Sequence[str]) -> list[Machine]:
         """Say how machines are; of those that cannot be asked about, that they run."""
-        noted = _recorded_machines(self.name)
         try:
-            found = {machine.id: machine for machine in self._describe_or_raise(ids)}
+            found = self._describe_or_raise(ids)
         except SkyError as error:
+            noted = _recorded_machines(self.name, ids)
             return [
                 replace(noted[name][0], state="running", reason=error.message)
                 for name in ids
                 if name in noted
             ]
+        return self._merge_with_records(ids, found)
+
+    def _merge_with_records(self, ids: Sequence[str], found: Sequence[Machine]) -> list[Machine]:
+        """Complete what the cloud says of machines from their launch records."""
+        noted = _recorded_machines(self.name, ids)
+        reported = {machine.id: machine for machine in found}
         now, answers = time.time(), list[Machine]()
         for name in ids:
             old, was_there = noted.get(name, (None, False))
-            if seen := found.get(name):
+            if seen := reported.get(name):
                 answers.append(_merge_with_record(seen, old))
             elif old is not None:
                 ended = was_there or old.state == "ended"
@@ -318,7 +331,7 @@ class CloudProvider:
         }
         missing: dict[str, str] = {}
         try:
-            missing = _collect_journals(mine)
+            missing = _collect_journals(mine, self._list_ended_ids(ids))
         finally:  # whatever is in the way of a log, an interrupt too, the machine is ended
             self._terminate_or_request_shutdown(ids, mine)
         for token, record in mine.items():
@@ -327,6 +340,14 @@ class CloudProvider:
                 records.mark_ended(token, end)
         with suppress(SkyError):  # what cannot be deleted yet, the reaper does
             self.delete_unused_resources({record["region"] for record in mine.values()})
+
+    def _list_ended_ids(self, ids: Sequence[str]) -> set[str]:
+        """Return the IDs of machines that have ended already; empty if the cloud cannot say."""
+        try:
+            found = self._merge_with_records(ids, self.driver.describe(ids))
+        except Exception:  # of any SDK: the request that ends them says why
+            return set()
+        return {machine.id for machine in found if machine.state == "ended"}
 
     def list_mine(self, everywhere: bool = False) -> list[Machine]:
         """List machines of this user of this installation that have not ended.
@@ -433,8 +454,11 @@ def _has_order_ended(token: str) -> bool:
     return not record or "ended" in record
 
 
-def _collect_journals(orders: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Copy the journals of launches in parallel; return in words what of each is missing."""
+def _collect_journals(orders: dict[str, dict[str, Any]], ended: Collection[str]) -> dict[str, str]:
+    """Copy the journals of launches in parallel; return in words what of each is missing.
+
+    Machines whose ID is in `ended` are not asked: they would time out.
+    """
     records = launch_records()
 
     def one(token: str, record: dict[str, Any]) -> str:
@@ -442,20 +466,18 @@ def _collect_journals(orders: dict[str, dict[str, Any]]) -> dict[str, str]:
             nodes = [Slot.load(node) for node in record.get("nodes", ())[:1]]
         except (AttributeError, KeyError, TypeError, ValueError):
             return "its log: the note of its machine is damaged"
-        return journals.collect_journals(nodes, records.folder(token) / "journal")
+        into = records.folder(token) / "journal"
+        return journals.collect_journals(nodes, into, any(node.host in ended for node in nodes))
 
     said = run_parallel([partial(one, *order) for order in orders.items()])
     return dict(zip(orders, said, strict=True))
 
 
-def _recorded_machines(cloud: str) -> dict[str, tuple[Machine, bool]]:
+def _recorded_machines(cloud: str, ids: Collection[str]) -> dict[str, tuple[Machine, bool]]:
     """Return each machine that is noted, with whether it has answered once, or its end is known."""
-    records = launch_records()
-    paths = sorted(records.root.glob("*/machines.json"))
-    found = [records.read(path.parent.name) for path in paths]
     return {
         machine["id"]: (Machine(**machine), bool(record.get("nodes") or "ended" in record))
-        for record in found
+        for record in launch_records().records_naming(ids)
         if record.get("cloud") == cloud
         for machine in record["machines"]
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Iterable
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 ENGINES_SECONDS = 120.0
 ABANDONED_NOTE = "its notebook was killed while it launched it"
+_RUNNING_LAUNCHES = set[str]()
+"""Tokens of what this process launches now."""
 RENEW_SECONDS = 10.0
 """Period at which a launch shows others that its process lives."""
 
@@ -47,8 +50,10 @@ def launch_cluster(
 
     Raises
     ------
-    SkyStoreError
+    SkyNameTaken
         Another notebook is launching, or has launched, one of this name.
+    SkyStoreError
+        What costs money cannot be noted now.
     """
     settings = Sky.load()
     idle = idle if idle is not None else parse_duration(settings.idle, "Sky.idle")
@@ -84,6 +89,13 @@ class _LaunchAttempt:
 
     def run(self, report: Report) -> ClusterHandle:
         """Go all the way, or leave nothing behind."""
+        _RUNNING_LAUNCHES.add(self.order.token)
+        try:
+            return self._launch(report)
+        finally:
+            _RUNNING_LAUNCHES.discard(self.order.token)
+
+    def _launch(self, report: Report) -> ClusterHandle:
         # before the launch: whatever happens to this process, it is known what to look for
         self.row = reservations.reserve(self.known.store, self.row)
         renewed = time.monotonic()
@@ -231,13 +243,26 @@ def describe_launcher(row: ClusterRow) -> str:
     )
 
 
+def is_launch_running(row: ClusterRow) -> bool:
+    """Whether a process is launching a cluster now.
+
+    The row of a failed launch stays if the store could not be written, while its process lives:
+    launches of this process are therefore looked up in memory.
+    """
+    by = row.connection.get("launcher") or {}
+    ours = by.get("pid") == os.getpid() and processes.liveness(by) == "alive"
+    return row.is_being_launched() and (
+        not ours or row.connection.get("token") in _RUNNING_LAUNCHES
+    )
+
+
 def await_other_launch(known: ClusterRegistry, name: str, report: Report) -> None:
     """Wait while another notebook launches a cluster of a name; forget one that was abandoned."""
     while True:
         row = next((row for row in known.store.starting_clusters() if row.name == name), None)
         if row is None:
             return
-        if not row.is_being_launched():
+        if not is_launch_running(row):
             end_abandoned_launch(known, row)
             return
         report("placing", f"{name} is being launched by {describe_launcher(row)}")

@@ -10,12 +10,14 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from .. import clouds, tracker
 from ..clouds import Machine
+from ..concurrency import run_parallel
 from ..engines.controller.activity import notebook_name
-from ..errors import SkyClusterLost, SkyError, SkyStoreError, SkyUsageError
+from ..errors import SkyClusterLost, SkyError, SkyNameTaken, SkyUsageError
 from ..offers import Offer
 from ..provisioner import Report, record_observation
 from ..resources import Resources
@@ -27,6 +29,7 @@ from .cluster_launch import (
     await_other_launch,
     describe_launcher,
     end_abandoned_launch,
+    is_launch_running,
     launch_cluster,
 )
 
@@ -139,8 +142,7 @@ class ClusterRegistry:
                 fitting.append(row)
             elif name:
                 raise SkyUsageError(
-                    f"cluster {name} is up with {_describe_row(row)}; "
-                    f"{' and '.join(missing)} cannot be met by it",
+                    f"cluster {name} is up with {_describe_row(row)}; {' and '.join(missing)} cannot be met by it",
                     hint=f"take another name, or end it first: %sky down {name}",
                 )
         return sorted(fitting, key=lambda row: (row.name not in self.connected, -row.created))
@@ -207,7 +209,7 @@ class ClusterRegistry:
                 )
                 notes += more
                 return live
-            except SkyStoreError:
+            except SkyNameTaken:
                 known = name or self.name_for(resources)
                 await_other_launch(self, known, report)
                 if live := self._find_live(resources, name, notes):
@@ -236,7 +238,7 @@ class ClusterRegistry:
         with self._lock:
             row = self.store.cluster(name)
             if row is not None and row.state == "starting":
-                if row.is_being_launched():
+                if is_launch_running(row):
                     raise SkyUsageError(
                         f"cluster {name} is being launched by {describe_launcher(row)}",
                         hint="interrupt that cell; its machines are given back",
@@ -329,19 +331,22 @@ class ClusterRegistry:
 
     def reconcile(self) -> list[ClusterRow]:
         """Compare what is remembered with what the clouds say; return what is up."""
-        up = []
-        for row in self.store.clusters():
-            machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
-            if gone := _filter_ended(machines):
-                self.record_end(row, gone[0])
-                continue
-            up.append(row)
-            if all(machine.state == "running" and not machine.reason for machine in machines):
-                self.store.record_heartbeat(
-                    row.id, time.time()
-                )  # billed up to here, whoever looks next
-                self._update_spot_price(row)
-        return up
+        rows = self.store.clusters()
+        are_up = run_parallel([partial(self._is_up, row) for row in rows])
+        return [row for row, is_up in zip(rows, are_up, strict=True) if is_up]
+
+    def _is_up(self, row: ClusterRow) -> bool:
+        """Compare what is remembered of a cluster with what its cloud says."""
+        machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
+        if gone := _filter_ended(machines):
+            self.record_end(row, gone[0])
+            return False
+        if all(machine.state == "running" and not machine.reason for machine in machines):
+            self.store.record_heartbeat(
+                row.id, time.time()
+            )  # billed up to here, whoever looks next
+            self._update_spot_price(row)
+        return True
 
     def _update_spot_price(self, row: ClusterRow) -> None:
         """Bill a spot cluster at the price that the tracker has seen since it was last priced."""

@@ -10,15 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import clouds
 from ..clouds import Machine
+from ..concurrency import run_parallel
 from ..errors import SkyError
-from .cluster_launch import ABANDONED_NOTE, end_abandoned_launch
+from .cluster_launch import ABANDONED_NOTE, end_abandoned_launch, is_launch_running
 from .recovery import recover_rows
 
 if TYPE_CHECKING:
+    from ..clouds import Cloud
+    from ..store.store import ClusterRow
     from .clusters import ClusterRegistry
 
 
@@ -56,21 +60,23 @@ def reap_machines(known: ClusterRegistry, everywhere: bool = True) -> list[ReapF
     everywhere
         Ask in all regions of all clouds with credentials, not only where something was launched.
     """
-    found: list[ReapFinding] = []
     recover_rows(known)
-    for row in known.store.starting_clusters():
-        if not row.is_being_launched():
-            why = ABANDONED_NOTE
-            try:
-                orphans = end_abandoned_launch(known, row)
-                found += [_ended_finding(machine, why) for machine in orphans]
-            except SkyError as error:
-                found.append(ReapFinding(row.cloud, row.name, row.name, why, False, error.message))
+    left = [row for row in known.store.starting_clusters() if not is_launch_running(row)]
+    found = run_parallel([partial(_end_abandoned, row, known) for row in left])
     known.close_unsent_runs()
     known.reconcile()
-    for name in clouds.launchable():
-        found += _reap_cloud(name, known, everywhere)
-    return found
+    names = clouds.launchable()
+    found += run_parallel([partial(_reap_cloud, name, known, everywhere) for name in names])
+    return [each for several in found for each in several]
+
+
+def _end_abandoned(row: ClusterRow, known: ClusterRegistry) -> list[ReapFinding]:
+    """End the machines of a launch whose process is gone."""
+    try:
+        orphans = end_abandoned_launch(known, row)
+    except SkyError as error:
+        return [ReapFinding(row.cloud, row.name, row.name, ABANDONED_NOTE, False, error.message)]
+    return [_ended_finding(machine, ABANDONED_NOTE) for machine in orphans]
 
 
 def find_orphaned_machines(
@@ -102,14 +108,10 @@ def _reap_cloud(name: str, known: ClusterRegistry, everywhere: bool) -> list[Rea
         listed = cloud.list_mine(everywhere)
         # after the listing: what was launched meanwhile had been noted before
         needed, tokens = known.live_identities()
-        for machine, why in find_orphaned_machines(listed, needed, tokens, time.time()):
-            try:
-                cloud.terminate([machine.id])
-                found.append(_ended_finding(machine, why))
-            except SkyError as error:
-                found.append(
-                    ReapFinding(name, machine.id, machine.cluster, why, False, error.message)
-                )
+        orphans = find_orphaned_machines(listed, needed, tokens, time.time())
+        found += run_parallel(
+            [partial(_terminate, cloud, machine, why) for machine, why in orphans]
+        )
         if name in clouds.PROVIDERS:
             clouds.cloud_provider(name).close_ended_records()
             if everywhere:
@@ -118,6 +120,14 @@ def _reap_cloud(name: str, known: ClusterRegistry, everywhere: bool) -> list[Rea
     except SkyError as error:
         found.append(ReapFinding(name, "", "", "it cannot be asked", False, error.message))
     return found
+
+
+def _terminate(cloud: Cloud, machine: Machine, why: str) -> ReapFinding:
+    try:
+        cloud.terminate([machine.id])
+    except SkyError as error:
+        return ReapFinding(cloud.name, machine.id, machine.cluster, why, False, error.message)
+    return _ended_finding(machine, why)
 
 
 def _ended_finding(machine: Machine, why: str) -> ReapFinding:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..clouds.launch_records import is_launching
 from ..clouds.provider import launch_records
-from ..errors import SkyStoreError
+from ..errors import SkyNameTaken
 from ..offers import Offer
 from ..store.store import ClusterRow
 
@@ -39,7 +39,7 @@ def recover_rows(known: ClusterRegistry) -> list[ClusterRow]:
         row = _recovered_row(token, record)
         try:
             known.store.save_cluster(row)
-        except SkyStoreError:  # another cluster has that name now
+        except SkyNameTaken:  # another cluster has that name now
             row = replace(row, name=token)
             known.store.save_cluster(row)
         if ended:

@@ -13,7 +13,7 @@ from ..concurrency import run_parallel
 from ..engines.controller.activity import notebook_name
 from ..errors import SkyError, SkyNotEnded
 from ..ledger.ledger import format_rate
-from .cluster_launch import describe_launcher, end_abandoned_launch
+from .cluster_launch import describe_launcher, end_abandoned_launch, is_launch_running
 
 if TYPE_CHECKING:
     from ..clouds import Machine
@@ -100,7 +100,7 @@ def _make_candidate(session: Session, row: ClusterRow) -> EndCandidate:
     for user in use["users"] if use else ():  # calls and logins stand in no store
         if user not in users and not user.endswith(here):
             users.append(user)
-    if row.state == "starting" and row.is_being_launched():
+    if row.state == "starting" and is_launch_running(row):
         users.append(f"its launch by {describe_launcher(row)}")
     is_own = row.notebook == session.notebook
     return EndCandidate(row, session.describe_place(row), is_own, tuple(users))
@@ -117,7 +117,7 @@ def end_clusters(session: Session, chosen: list[EndCandidate], orphans: bool) ->
     spared = []
     jobs: list[tuple[str, Callable[[], str]]] = []
     for one in chosen:
-        if one.row.state == "starting" and one.row.is_being_launched():
+        if one.row.state == "starting" and is_launch_running(one.row):
             why = f"it is being launched by {describe_launcher(one.row)}; interrupt that cell"
             spared.append((one.row.name, why))
         else:

@@ -18,6 +18,7 @@ from typing import Any
 from .. import clouds, tracker
 from ..clouds import Cloud, LaunchRequest, Machine
 from ..clouds.base import SshAccessibleCloud
+from ..clouds.launch_records import translate_disk_errors
 from ..errors import (
     SkyCancelled,
     SkyClusterLost,
@@ -87,7 +88,8 @@ def provision(order: LaunchRequest, report: Report, launched: OnLaunched = lambd
         raise SkyUsageError(f"{order.offer.place}: {why}")
     _check_not_blocked(order.offer)
     try:
-        return _bring_up(order, report, launched)
+        with translate_disk_errors():
+            return _bring_up(order, report, launched)
     except tuple(_CAUSES) as error:
         record_observation(
             "refused", refusal_scope(order.offer, error), cause=cause_of(error), why=error.message

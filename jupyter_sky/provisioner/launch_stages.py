@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -24,7 +25,8 @@ class LaunchStages:
     def record(self, name: str, begun: float) -> None:
         """Write down a stage that has just ended."""
         record = {"stage": name, "begun": begun, "ended": time.time()}
-        with self.path.open("a") as file:
+        # a launch does not fail for the sake of its times
+        with suppress(OSError), self.path.open("a") as file:
             file.write(json.dumps(record) + "\n")
 
     def begin(self, name: str) -> None:

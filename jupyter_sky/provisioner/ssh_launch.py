@@ -84,7 +84,7 @@ def start_cluster(
 
     def begun(node: Slot) -> None:
         if node is head:
-            _launch_lock[path] = Tunnel(config["cluster"], _tunnel_command(head))
+            _open_tunnels[path] = Tunnel(config["cluster"], _tunnel_command(head))
 
     try:
         stages.begin("environment")
@@ -95,18 +95,16 @@ def start_cluster(
             known = _await_file(head, "agents.json", waiting)
             run_parallel([partial(_send_controller_address, node, known) for node in others])
         client = _await_file(head, "client.json", waiting)
-    except BaseException:
-        if path in _launch_lock:
-            _launch_lock.pop(path).close()
-        raise
-    write_private(
-        path,
-        {
+        link = {
             "cluster": config["cluster"],
             "node": asdict(head),
             "controller": json.loads(client),
-        },
-    )
+        }
+        write_private(path, link)
+    except BaseException:
+        if path in _open_tunnels:
+            _open_tunnels.pop(path).close()
+        raise
     stages.end()
     return path
 
@@ -134,13 +132,7 @@ def _start_command(node: Slot, module: str, config: dict[str, Any]) -> str:
     packages = f"{node.environment}/lib/python{python_minor_version()}/site-packages"
     supervisor = f"{packages}/jupyter_sky/engines/controller/supervisor.py"
     command = [python, "-m", module, f"{node.directory}/config.json"]
-    go = (
-        f"{node.exports()}"
-        f"export IPYTHONDIR={quote(node.directory)}/profile\n"
-        f"export PATH={quote(str(Path(python).parent))}:$HOME/.local/bin:"
-        f"{quote(node.base)}:$PATH\n"
-        f"exec {shlex.join([python, '-I', '-S', supervisor, node.directory, *command])}\n"
-    )
+    go = f"{node.exports()}export IPYTHONDIR={quote(node.directory)}/profile\nexport PATH={quote(str(Path(python).parent))}:$HOME/.local/bin:{quote(node.base)}:$PATH\nexec {shlex.join([python, '-I', '-S', supervisor, node.directory, *command])}\n"
     return _START_SCRIPT.format(
         directory=quote(node.directory),
         config=quote(json.dumps(config)),
@@ -181,7 +173,7 @@ def _await_file(node: Slot, name: str, meanwhile: Callable[[], None]) -> str:
 
 # -- the way to it ------------------------------------------------------------------------------
 
-_launch_lock: dict[Path, Tunnel] = {}
+_open_tunnels: dict[Path, Tunnel] = {}
 """Connections begun while their cluster started, until they are asked for."""
 
 
@@ -214,7 +206,7 @@ def open_tunnel(path: Path) -> Tunnel | None:
     def explain(errors: str) -> SkyError:
         return ssh.explain_failure(node.address, errors.replace(" | ", "\n"))
 
-    tunnel = _launch_lock.pop(path, None)
+    tunnel = _open_tunnels.pop(path, None)
     if tunnel is not None and tunnel.has_ended:
         tunnel.close()
         tunnel = None

@@ -18,7 +18,7 @@ still up has to end by itself. Then
 * ``double_launched`` counts machines launched twice for one order, and clusters of one name that
   were up at the same time.
 
-A minute takes a second for machines and leases; SSH, kernels, engines and APIs are real.
+Leases are short, and all times are real: SSH, kernels, engines and APIs too.
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +45,7 @@ from chaos_budget import Miser  # noqa: E402
 from chaos_checks import Ledgers, Witness, doubles, leaked  # noqa: E402
 from chaos_environment import Home, IsolatedNotebook  # noqa: E402
 from chaos_faults import FAULTS, Fault, Unavailable, machines_in  # noqa: E402
+from chaos_tally import Tally  # noqa: E402
 
 from tests.conftest import Notebook, Ran  # noqa: E402
 from tests.emulators.multi_cloud import Skies, skies  # noqa: E402
@@ -55,11 +54,13 @@ CLOUDS = ("aws", "gcp", "azure")
 WORKERS = 4
 CELL_SECONDS = 150.0
 LEASE_SECONDS = 90.0
+ROOM_SECONDS = 30.0
+"""How long a disk that is full is waited for; else all launches would be refused meanwhile."""
 SHARED = 0.3
 """Share of the cells that run on a cluster whose name all users know."""
 CLOCK = Path(__file__).with_name("clock_jump")
 SETTINGS = {
-    "SKY_LEASE": "90m",  # of a second each
+    "SKY_LEASE": f"{LEASE_SECONDS:g}s",
     "SKY_SILENCE": "15s",
     "SKY_IDLE": "15s",
     "SKY_GCP_SERVICE_ACCOUNT": "default",  # else what powers itself off keeps its disk
@@ -67,34 +68,6 @@ SETTINGS = {
 }
 OURS = re.compile(r"jupyter_sky/(?!.*tests)")
 """In a traceback that a user sees: one of our own lines, and so no clear error."""
-
-
-@dataclass
-class Tally:
-    """What has happened, for the table."""
-
-    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    unexplained: list[str] = field(default_factory=list)
-    injected: set[str] = field(default_factory=set)
-    unavailable: dict[str, str] = field(default_factory=dict)
-    nodes: dict[str, int] = field(default_factory=dict)
-    launches: int = 0
-    seed: int = 1
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, fault: str, outcome: str, words: str = "") -> None:
-        with self.lock:
-            self.outcomes[fault, outcome] += 1
-            if outcome == "unexplained":
-                self.unexplained.append(f"{fault}: {words}")
-
-    def next(self, most: int) -> int | None:
-        """Take the number of a launch, while there are any left."""
-        with self.lock:
-            if self.launches >= most:
-                return None
-            self.launches += 1
-            return self.launches
 
 
 class Worker:
@@ -149,7 +122,8 @@ class Worker:
         kind = self._drawn(number)
         fault = FAULTS[kind]
         options = self._options(number, fault)
-        book = self._kernel(number, fault)
+        with self.tally.timed("kernel"):
+            book = self._kernel(number, fault)
         body = "import time\nprint('begun', flush=True)\ntime.sleep(3)\n6 * 7"
         self.killed, self.while_ended, begun = False, None, time.monotonic()
         sent = book.send(f"%%sky {options}\n{body}")
@@ -158,16 +132,21 @@ class Worker:
         trouble.start()
         ran: Ran | None = None
         try:
-            ran = self._collected(book, sent)
+            with self.tally.timed("cell"):
+                ran = self._collected(book, sent)
         finally:
             self._stop.set()
-            trouble.join()
+            with self.tally.timed(f"rest of the fault {kind!r}"):
+                trouble.join()
         outcome, words = self._judged(ran)
         self.tally.add(kind, outcome, f"{options}: {words}")
         seconds = time.monotonic() - begun
         asked = f"{number:4} {kind:20} {options:45}"
         print(f"{asked} {seconds:5.1f} s {outcome:14} {words}", flush=True)
-        self._finish(fault, kind, ran)
+        if outcome == "clear error" and "SkyStoreError" in words:
+            self.home.roomy.wait(ROOM_SECONDS)  # a user makes room before the next cell
+        with self.tally.timed("end of the cluster"):
+            self._finish(fault, kind, ran)
 
     def _drawn(self, number: int) -> str:
         """Return the fault of a cell: each once before any comes again, in an order by chance."""
@@ -310,10 +289,12 @@ class Worker:
 def chaos(launches: int, seed: int) -> dict[str, float]:
     """Let users and faults loose; return the figures."""
     tally, begun = Tally(seed=seed), time.monotonic()
+    # as on a user's machine, packages are compiled once and not by each process
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with contextlib.ExitStack() as stack:
         home = Home({})
         stack.callback(home.close)
-        world = stack.enter_context(skies(*CLOUDS, minute=1.0))
+        world = stack.enter_context(skies(*CLOUDS))
         home.env = {**world.env, **SETTINGS}
         home.open_panel()
         witness = Witness(world)
@@ -323,10 +304,12 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
         threads += [miser.start() for miser in misers]
         for thread in threads[:WORKERS]:
             thread.start()
-        for thread in threads:
-            thread.join()
+        with tally.timed("all launches"):
+            for thread in threads:
+                thread.join()
         home.close_panel()
-        up, left = len(world.machines()), leaked(world, LEASE_SECONDS + 30)
+        with tally.timed("leases"):
+            up, left = len(world.machines()), leaked(world, LEASE_SECONDS + 30)
         bills = witness.bills()
         witness.close()
         stores = [
@@ -334,19 +317,18 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
             *(miser.data for miser in misers),
             *(data for worker in workers for data in worker.own),
         ]
-        for data in stores:
-            _open_once_more(home, data)
+        with tally.timed("stores opened once more"):
+            for data in stores:
+                _open_once_more(home, data)
         ledgers = Ledgers.read(stores)
         unbilled, differences = ledgers.unbilled(bills), ledgers.differences(bills)
         twice = doubles(bills, tally.nodes)
     minutes = (time.monotonic() - begun) / 60
     apart = [f"{units:.2f} units: {words}" for units, words in differences if units > 1]
     print(
-        f"{tally.launches} launches with seed {seed} in {minutes:.1f} min, {len(bills)} machines; "
-        f"{up} were up when all had left, {len(left)} after their leases; "
-        f"{len(unbilled)} in no ledger, {len(ledgers.bounded)} with a bill that is bounded"
+        f"{tally.launches} launches with seed {seed} in {minutes:.1f} min, {len(bills)} machines; {up} were up when all had left, {len(left)} after their leases; {len(unbilled)} in no ledger, {len(ledgers.bounded)} with a bill that is bounded"
     )
-    _show(tally)
+    tally.show()
     for miser in misers:
         print(f"budget: {miser.words}")
     for words in [*tally.unexplained, *map(str, left), *unbilled, *apart, *twice]:
@@ -369,17 +351,6 @@ def _open_once_more(home: Home, data: Path) -> None:
     env = {**os.environ, **home.env, "SKY_DATA_DIR": str(data)}
     command = [sys.executable, "-m", "jupyter_sky.cli", "reap", "--here"]
     subprocess.run(command, cwd=home.root, env=env, capture_output=True, timeout=300)
-
-
-def _show(tally: Tally) -> None:
-    kinds = ("result", "clear error", "kernel killed", "unexplained")
-    print(f"{'fault':24}" + "".join(f"{kind:>15}" for kind in kinds))
-    for fault in sorted({fault for fault, _ in tally.outcomes}):
-        print(f"{fault:24}" + "".join(f"{tally.outcomes[fault, kind]:15}" for kind in kinds))
-    for kind, why in sorted(tally.unavailable.items()):
-        print(f"{kind} cannot be injected here: {why}")
-    if missing := sorted(FAULTS.keys() - tally.injected - tally.unavailable.keys()):
-        print(f"not injected by chance: {', '.join(missing)}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos_environment import Home
+from chaos_checks import UNIT_SECONDS
 
 from tests.conftest import Notebook
 from tests.emulators.multi_cloud import Skies
@@ -17,7 +18,7 @@ MORE_SECONDS = 40.0
 TOLD_SECONDS = 10.0
 """Within this time the controller knows how long the money lasts."""
 UP_SECONDS, END_SECONDS = 120.0, 240.0
-LEASE = {"SKY_LEASE": "400m", "SKY_IDLE": "10m", "SKY_SILENCE": "10m"}
+LEASE = {"SKY_LEASE": "400s", "SKY_IDLE": "10m", "SKY_SILENCE": "10m"}
 """Nothing but the budget ends their clusters in time."""
 
 
@@ -75,7 +76,8 @@ class Miser:
                 assert time.monotonic() < deadline, "its cluster is not up"
                 time.sleep(0.5)
             price, begun = rows[0].price or 0.0, store.intervals()[0].started
-            budget = price / 3600 * (time.time() - begun + MORE_SECONDS)
+            lasted = max(time.time() - begun, UNIT_SECONDS)  # so much is billed at the least
+            budget = price / 3600 * (lasted + MORE_SECONDS)
             ran = book.run(f"%config Sky.budget_usd_day = {budget!r}")
             assert ran.status == "ok", ran.evalue
             if not self.stays:

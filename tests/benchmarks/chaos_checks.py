@@ -34,7 +34,6 @@ class Bill:
     began: float
     ended: float
     seconds: float
-    waived: bool = False
 
     @property
     def token(self) -> str:
@@ -69,7 +68,10 @@ class Witness:
                     self.seen[name] = Bill(name, words, began, now, now - began)
 
     def bills(self) -> list[Bill]:
-        """Return what the clouds charge, by their own bills if they keep any."""
+        """Return what the clouds charge, by their own bills if they keep any.
+
+        AWS waives spot machines that it takes back in their first hour. The ledger does not.
+        """
         if not hasattr(self.world, "bills"):
             return list(self.seen.values())
         return [
@@ -79,7 +81,6 @@ class Witness:
                 one["began"],
                 one["ended"] or time.time(),
                 one["seconds"],
-                one["waived"],
             )
             for one in self.world.bills()
             if one["began"] is not None
@@ -148,7 +149,7 @@ class Ledgers:
         return [
             f"{bill.id} ({bill.token}): {self.known.get(bill.id, 'not noted')}"
             for bill in bills
-            if bill.id not in self.seconds and not bill.waived
+            if bill.id not in self.seconds
         ]
 
     def differences(self, bills: Sequence[Bill]) -> list[tuple[float, str]]:
@@ -158,7 +159,7 @@ class Ledgers:
         """
         found = []
         for bill in bills:
-            if bill.id not in self.seconds or bill.waived:
+            if bill.id not in self.seconds:
                 continue
             units = (self.seconds[bill.id] - bill.seconds) / UNIT_SECONDS
             if bill.id in self.bounded:

@@ -35,6 +35,8 @@ class Home:
         A small file system of its own, where mounting is allowed.
     data : Path
         The data directory of all users.
+    roomy : threading.Event
+        Set while the disk is not full.
     isolated : bool
         Whether mounts and host names can be changed for one process alone.
     """
@@ -49,6 +51,8 @@ class Home:
         if self.isolated:
             self._mount()
         self._server: subprocess.Popen[bytes] | None = None
+        self.roomy = threading.Event()
+        self.roomy.set()
         self._url, self._token = "", secrets.token_hex(16)
         self._over = threading.Event()
 

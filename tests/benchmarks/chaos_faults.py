@@ -88,7 +88,8 @@ def kill(word: str) -> Callable[[Worker], None]:
 
     def act(worker: Worker) -> None:
         for process in worker.met(lambda: worker.processes(word)):
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended with another one
+                process.kill()
 
     return act
 
@@ -280,6 +281,7 @@ def fill_disk(worker: Worker) -> None:
     if not os.path.ismount(worker.home.disk):
         raise Unavailable("the data directory is on this machine's own disk")
     ballast = worker.home.disk / f"ballast{worker.number}"
+    worker.home.roomy.clear()
     try:
         with contextlib.suppress(OSError), ballast.open("wb") as file:
             while True:
@@ -288,6 +290,7 @@ def fill_disk(worker: Worker) -> None:
         time.sleep(worker.random.uniform(1, 5))
     finally:
         ballast.unlink(missing_ok=True)
+        worker.home.roomy.set()
 
 
 def read_only(worker: Worker) -> None:

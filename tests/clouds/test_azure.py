@@ -456,6 +456,17 @@ def test_machine_deletes_itself_after_long_trouble(real: Arm) -> None:
     assert real.calls.count("DELETE resourceGroups") == 13
 
 
+@needs_isolation
+@pytest.mark.slow
+def test_machine_deletes_itself_though_our_credentials_are_revoked(real: Arm) -> None:
+    driver, order = AzureDriver(poll=0.1), an_order()
+    real.refuse("AuthorizationFailed", action="remove", times=1000)
+    (made,) = launch(driver, order, user_data=end_at(driver, order, 0))
+    with pytest.raises(Exception, match="AuthorizationFailed"):
+        driver.remove([made.id])
+    until(lambda: not real.machines())
+
+
 # -- the emulator ------------------------------------------------------------------------------
 
 

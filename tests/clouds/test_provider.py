@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_sky.clouds.base import Machine, SshAccessibleCloud
+from jupyter_sky.clouds.launch_records import FILE
 from jupyter_sky.clouds.provider import CloudProvider, launch_records
 from jupyter_sky.clouds.ssh_slot import Slot
 from jupyter_sky.config.settings import Sky
@@ -73,6 +75,19 @@ def test_slots_that_were_taken_are_read_without_a_word_to_anybody(
     assert cloud.recorded_slots([machine]) == slots
 
 
+def test_machine_that_has_ended_is_not_asked_for_its_log(cloud: CloudProvider) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # SSH would wait for it for long
+        address = Address("sky", *silent.getsockname())
+        slot = Slot(0, "train.0", NAME, address, directory="/home/sky/train")
+        _noted(500.0, nodes=[asdict(slot)])
+        cloud.terminate([NAME])
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+    missing = launch_records().read("train")["ended"]["missing"]
+    assert missing == "its machine has ended"
+
+
 def test_machines_that_came_up_in_vain_are_noted_for_the_ledger(
     cloud: CloudProvider, compute: Compute
 ) -> None:
@@ -82,3 +97,25 @@ def test_machines_that_came_up_in_vain_are_noted_for_the_ledger(
         cloud.launch(asked)
     assert not compute.machines()
     assert len({machine.id for machine in cloud.recorded_machines(asked.token)}) == 3
+
+
+def test_notes_that_have_not_changed_are_not_read_again(
+    cloud: CloudProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a week of work there are hundreds, and clouds are asked several times a second."""
+    _noted(500.0)
+    for number in range(20):
+        launch_records().create(f"other-{number}", {"cloud": "gcp", "machines": []})
+    cloud.describe([NAME])
+    read: list[str] = []
+    text = Path.read_text
+
+    def read_text(path: Path) -> str:
+        read.extend([path.parent.name] if path.name == FILE else [])
+        return text(path)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert [seen.state for seen in cloud.describe([NAME])] == ["ended"] and read == []
+    _noted(5.0)  # another process may have written it
+    assert [seen.state for seen in cloud.describe([NAME])] == ["starting"]
+    assert read == ["train"]

@@ -34,6 +34,7 @@ CONTROLS = frozenset(
     "wrong_env".split()
 )
 """What another process may call, by ``POST /_sky/NAME``."""
+_NOT_ALLOWED = "AuthorizationFailed"
 
 
 class Arm(Scripted):
@@ -170,7 +171,12 @@ class Arm(Scripted):
         described = f"{request.method} {kind_of(request.path)}"
         with self._lock:
             self.requests.append(described)
-        due = self._due(lambda script: _meets(script, described, request))
+        machine = self._is_machine(request)
+        due = self._due(
+            lambda script: (
+                _meets(script, described, request) and not (machine and script.code == _NOT_ALLOWED)
+            )
+        )
         if slow := due.get("slow"):
             time.sleep(slow.seconds)
         refused = due.get("refuse")
@@ -190,6 +196,13 @@ class Arm(Scripted):
     ) -> None:
         headers = {**response.headers, "x-ms-request-id": str(uuid.uuid4())}
         super()._write(handler, replace(response, headers=headers), cut)
+
+    def _is_machine(self, request: Request) -> bool:
+        """Whether a machine asks as itself: our credentials are not its own."""
+        try:
+            return self.entra.who(request) != CLIENT
+        except Refused:
+            return False
 
     def _refusal(self, script: Script, request: Request) -> Response:
         if script.code.startswith("HTML"):

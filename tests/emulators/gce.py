@@ -40,6 +40,7 @@ CLOSED = {
     "sky-of-others": "forbidden",
 }
 """Projects that exist and refuse, each with its code."""
+_REVOKED = "ACCOUNT_STATE_INVALID"
 _ROOT = re.compile(r"/compute/v1/projects/([^/]+)(?:/(.*))?")
 _CONTROL = frozenset(
     "bills called double expire lose machines outage power_off preempt reboot refuse slow "
@@ -212,7 +213,14 @@ class Compute(Scripted):
         with self._lock:
             self.requests.append(described)
         known = request.query.get("requestId") in self.world.requests
-        due = self._due(lambda script: not stranger and applies(script, action, request, known))
+        machine = self._is_machine(request)
+        due = self._due(
+            lambda script: (
+                not stranger
+                and not (machine and script.code == _REVOKED)
+                and applies(script, action, request, known)
+            )
+        )
         if time.monotonic() < self._dark:
             self._hang_up(handler)
             return
@@ -229,6 +237,11 @@ class Compute(Scripted):
 
     def _hang_up(self, handler: BaseHTTPRequestHandler) -> None:
         handler.close_connection = True
+
+    def _is_machine(self, request: Request) -> bool:
+        """Whether a machine asks as itself: our credentials are not its own."""
+        holder = self.tokens.holder(request.headers.get("authorization", ""))
+        return not isinstance(holder, str) and holder.email == self.accounts.default
 
     def _stranger(self, request: Request) -> Response | None:
         """The refusal of a request whose sender is not known, or may not send it."""

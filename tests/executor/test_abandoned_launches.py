@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -16,6 +17,7 @@ from jupyter_sky.clouds.machine_lease import BOOT_SECONDS
 from jupyter_sky.clouds.provider import launch_records
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyStoreError
+from jupyter_sky.executor.cluster_launch import await_other_launch
 from jupyter_sky.executor.clusters import ClusterRegistry
 from jupyter_sky.executor.reaper import reap_machines
 from jupyter_sky.remote import processes
@@ -158,13 +160,26 @@ def test_noted_launch_that_the_store_does_not_know_is_ended_and_billed(
     assert len(known.store.intervals()) == 1
 
 
+def test_launch_that_this_process_has_given_up_is_not_waited_for(
+    ec2: Ec2, known: ClusterRegistry
+) -> None:
+    order = aws_cases.order()
+    order = replace(order, owner=installation_id(Path(Sky.load().data_dir)))
+    launched("aws", order)
+    row = put(known, order, time.time(), [])
+    here = {"token": order.token, "launcher": processes.identity()}
+    known.store.save_cluster(replace(row, connection=here))
+    await_other_launch(known, row.name, lambda stage, detail: pytest.fail(f"{stage}: {detail}"))
+    assert known.store.live_clusters() == [] and not ec2.machines()
+
+
 def test_noted_launch_does_not_take_the_name_of_a_live_cluster(
     ec2: Ec2, known: ClusterRegistry
 ) -> None:
     order = aws_cases.order()
     launched("aws", order)
     other = put(known, replace(order, token="train-new"), time.time(), [])
-    mine = processes.identity()
+    mine = processes.identity(os.getppid())
     known.store.save_cluster(replace(other, connection={"token": "train-new", "launcher": mine}))
     reap_machines(known, everywhere=False)
     assert [bill.cluster for bill in known.store.intervals()] == [order.token]
@@ -182,10 +197,12 @@ def test_machines_are_ended_that_a_full_disk_lets_nobody_note(
         if "RunInstances us-east-1" in ec2.calls and not partial.is_symlink():
             partial.symlink_to("/dev/full")
 
+    cloud = clouds.cloud_provider("aws")
     with pytest.raises(SkyStoreError, match="No space left") as caught:
-        clouds.cloud_provider("aws").launch(order, fill_disk)
+        cloud.launch(order, fill_disk)
     assert caught.value.hint and ec2.calls.count("RunInstances us-east-1") == 1
     assert not ec2.machines()
+    assert len(cloud.recorded_machines(order.token)) == 1  # they are billed all the same
 
 
 def test_end_that_a_full_disk_lets_nobody_note(ec2: Ec2, known: ClusterRegistry) -> None:

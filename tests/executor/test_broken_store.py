@@ -27,6 +27,17 @@ def test_a_store_that_is_locked_stops_no_cell(fresh: Any) -> None:
     wait_until(lambda: len(statuses(fresh.data)) > 3 and {*statuses(fresh.data)} == {"ok"}, 5)
 
 
+def test_a_launch_that_a_broken_store_cannot_record_has_an_end(fresh: Any) -> None:
+    book: Notebook = fresh()
+    assert book.run("%%sky\n1").status == "ok"
+    other = sqlite3.connect(fresh.data / "sky.db", isolation_level=None)
+    other.execute("DROP TABLE intervals")
+    other.close()
+    for _ in range(2):  # what the first one left is no launch that the second one waits for
+        ran = book.run("%%sky -c other\n1", 30)
+        assert ran.ename == "SkyStoreError" and "no such table" in ran.evalue, ran
+
+
 def test_a_corrupt_store_is_kept_aside(fresh: Any) -> None:
     fresh.data.mkdir()
     (fresh.data / "sky.db").write_bytes(b"not a database at all " * 1000)

@@ -74,6 +74,20 @@ def intervals(start: Any) -> list[Any]:
         store.close()
 
 
+def test_disk_that_is_full_as_a_cluster_starts_is_said_and_nothing_is_left(
+    start: Callable[..., Notebook], cloud: Loopback
+) -> None:
+    book = start()
+    sent = book.send(f"{SKY}1")
+    data: Path = start.data  # type: ignore[attr-defined]
+    wait_until(lambda: list(data.glob("machines/*/machines.json")), 20)
+    (note,) = data.glob("machines/*/machines.json")
+    (note.parent / "link.partial").symlink_to("/dev/full")
+    ran = book.collect(sent, LAUNCH_SECONDS)
+    assert ran.ename == "SkyStoreError" and "No space left" in ran.evalue, ran.evalue
+    gone(cloud)
+
+
 def test_two_nodes_bring_their_outputs_home_and_are_seen_to_go(
     start: Callable[..., Notebook], cloud: Loopback
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -139,7 +140,7 @@ def test_reaper_leaves_what_is_launched_while_it_lists(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def list_mine(everywhere: bool = False) -> list[Machine]:  # 17 regions take their time
-        launcher = processes.identity()
+        launcher = processes.identity(os.getppid())
         connection = {"token": "fresh-1", "launcher": launcher}
         other.store.save_cluster(cluster(time.time(), "starting", connection=connection))
         return [machine("us-east-1/i-fresh", "fresh-1"), machine("us-east-1/i-orphan", "other-1")]
@@ -148,6 +149,33 @@ def test_reaper_leaves_what_is_launched_while_it_lists(
     found = reap_machines(known)
     assert cloud.ended == ["us-east-1/i-orphan"]
     assert [finding.what for finding in found] == ["us-east-1/i-orphan"]
+
+
+def test_clusters_are_looked_at_side_by_side(
+    known: ClusterRegistry, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may wait for long: a cloud that is down, a machine that does not answer."""
+    names = [f"us-east-1/i-{number}" for number in range(3)]
+    for number, name in enumerate(names):
+        row = cluster(time.time(), "up", machine(name, f"t-{number}"), name=f"train-{number}")
+        known.store.save_cluster(row)
+    all_asked = threading.Barrier(3)
+
+    def describe(ids: list[str]) -> list[Machine]:
+        all_asked.wait(10)
+        return [machine(name) for name in ids]
+
+    monkeypatch.setattr(cloud, "describe", describe)
+    assert [row.name for row in known.reconcile()] == ["train-0", "train-1", "train-2"]
+
+
+def test_orphans_are_ended_in_parallel(
+    known: ClusterRegistry, cloud: ListedCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.listed = [machine("us-east-1/i-1", "t-1"), machine("us-east-1/i-2", "t-2")]
+    all_ending = threading.Barrier(2)
+    monkeypatch.setattr(cloud, "terminate", lambda ids: all_ending.wait(10))
+    assert [finding.what for finding in reap_machines(known)] == ["us-east-1/i-1", "us-east-1/i-2"]
 
 
 def test_orphans_are_not_what_comes_up_while_clouds_are_listed(

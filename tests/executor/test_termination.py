@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -130,7 +131,7 @@ def test_launch_whose_process_is_dead_is_ended_and_a_living_one_is_not(
 
     dead = {"token": "t-1", "launcher": DEAD}
     put(session.store, "dead", state="starting", connection=dead, machines=[], renewed=0.0)
-    alive = {"token": "t-2", "launcher": processes.identity()}
+    alive = {"token": "t-2", "launcher": processes.identity(os.getppid())}
     put(session.store, "alive", state="starting", connection=alive, machines=[])
     recorded.orphans.append(
         Machine("aws/9", "aws", "dead", 0, "running", time.time() - 9, token="t-1")

@@ -226,7 +226,7 @@ def test_a_private_package_of_an_image_is_sent(
     )
     asked = list[str]()
     monkeypatch.setattr(
-        image_install, "unresolvable", lambda packages, _: asked.extend(packages) or ""
+        image_install, "resolution_error", lambda packages, _: asked.extend(packages) or ""
     )
     image = Image(pip=["acme-secret", "packaging>=20"])
     image.check()
