@@ -88,7 +88,7 @@ class Spread:
 def zone_prices(
     catalog: Catalog, *, clouds: Sequence[str] = THREE, spot: bool = False, **labels: Label
 ) -> dict[tuple[str, str], float]:
-    """The cheapest price of a request in each zone, USD/h.
+    """Return the cheapest price of a request in each zone, USD/h.
 
     An offer whose zones are not known counts for every zone of its region, which is the most
     that it can be true of; a region without zones counts as one.
@@ -102,7 +102,7 @@ def zone_prices(
 
 
 def cheapest_by_zone(catalog: Catalog, found: Selection) -> dict[tuple[str, str], float]:
-    """The cheapest known price of a selection in each zone, see `zone_prices`."""
+    """Return the cheapest known price of a selection in each zone, see `zone_prices`."""
     best: dict[tuple[str, str], float] = {}
     columns = (found.strings(name) for name in ("cloud", "region", "zone"))
     for cloud, region, zone, price in zip(*columns, found.price.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""What random search gives on average, computed instead of sampled."""
+"""Expected regret of random search, computed instead of sampled."""
 
 from __future__ import annotations
 
