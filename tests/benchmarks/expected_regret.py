@@ -6,9 +6,9 @@ from itertools import permutations
 
 import numpy as np
 
-from ..errors import SkyUsageError
-from .bandit import round_budgets
-from .space import Space
+from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.search.bandit import round_budgets
+from jupyter_sky.search.space import Space
 
 
 def random_search(results: np.ndarray, budget: int) -> np.ndarray:

@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import SkyUsageError
-from .optimizer import Optimizer
-from .space import Point, Space, Value
+from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.search.optimizer import Optimizer
+from jupyter_sky.search.space import Point, Space, Value
 
 Target = Literal["cost", "time"]
 Reading = Literal["paper", "strict"]
