@@ -1,8 +1,7 @@
-"""Reference tables of jupyter_sky/magics/README.md: ``python -m tests.magics.reference`` writes them."""
+"""Generated tables of jupyter_sky/magics/README.md; ``python -m tests.magics.reference``."""
 
 from __future__ import annotations
 
-import re
 from itertools import groupby
 from pathlib import Path
 
@@ -55,9 +54,10 @@ def render(text: str) -> str:
     """Return the README with its generated tables replaced by current ones."""
     for name, table in TABLES.items():
         begin, end = f"<!-- {name}: python -m tests.magics.reference -->", f"<!-- end of {name} -->"
-        pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        assert pattern.search(text), f"{README} has no part {name}"
-        text = pattern.sub(lambda _, new=f"{begin}\n\n{table()}\n\n{end}": new, text)
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        assert found, f"{README} has no part {name}"
+        text = f"{before}{begin}\n\n{table()}\n\n{end}{after}"
     return text
 
 

@@ -90,7 +90,7 @@ class Book:
         """Run a cell until its output has a text, or until the kernel is idle."""
         output = self.start(cell)
         if until:
-            failed = output.locator("[data-mime-type$=stderr], .jp-RenderedText:has-text('Traceback')")
+            failed = output.locator(".jp-RenderedText[data-mime-type$=error]")
             output.get_by_text(until).first.or_(failed.first).first.wait_for(timeout=180_000)
             assert not failed.count(), failed.first.inner_text()
             return
