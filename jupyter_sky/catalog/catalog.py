@@ -273,7 +273,7 @@ class Catalog:
         gb: float,
         already_gb: float = 0.0,
     ) -> transfer.Egress:
-        """What it costs to move data from one place to another, see `transfer.TransferNetwork.egress`."""
+        """Return the cost of moving data between places, see `TransferNetwork.egress`."""
         return self._network.egress(source, destination, gb, already_gb)
 
     def transfer_hours(

@@ -157,7 +157,7 @@ def read(directory: Path | str, meta: PartMetadata, table: str) -> pa.Table | No
     path = Path(directory) / name
     try:
         with pa.memory_map(str(path)) as source:
-            rows = pa.ipc.open_file(source).read_entries()
+            rows = pa.ipc.open_file(source).read_all()
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path, str(error)) from error
     if rows.schema != _schema.schema(table):

@@ -8,7 +8,7 @@ pause=2
 lease=/run/jupyter-sky            # the cluster's, who renews it there
 boot=/run/jupyter-sky-boot        # root's, of this boot
 kept=/var/lib/jupyter-sky         # root's, over restarts
-handed=@DEFAULT_REGION@/.cache/jupyter_sky/host_key
+handed=@HOME@/.cache/jupyter_sky/host_key
 
 up() { cut -d. -f1 /proc/uptime; }
 clock() { date +%s; }

@@ -17,7 +17,7 @@ token=$1 slots=$2 seconds=$3 note=$4 settings=$5 key=$6 version=$7 python=$8 hos
 read -r system name machine <<END
 $(uname -s -n -m)
 END
-base=$DEFAULT_REGION/.cache/jupyter_sky
+base=$HOME/.cache/jupyter_sky
 runs=$base/run/$name
 # the first is for who administers the machine to make: nobody else can
 locks=${JUPYTER_SKY_SLOTS:-/var/lib/jupyter_sky-slots}
@@ -112,7 +112,7 @@ echo "glibc=$glibc"
 [ -z "$glibc" ] && ldd --version 2>&1 | grep -qi musl && echo "libc=musl"
 eval "$settings"
 case $(tar --version 2>/dev/null) in *GNU*) echo "zstd=$(command -v zstd)" ;; esac
-echo "uv=$(command -v uv || command -v "$DEFAULT_REGION/.local/bin/uv" || command -v "$base/uv")"
+echo "uv=$(command -v uv || command -v "$HOME/.local/bin/uv" || command -v "$base/uv")"
 [ -e "$environment/complete" ] && echo "ready=yes" && exit
 python=${python:-$(command -v "python$version")} && "$python" -I -S -c '
 import sys

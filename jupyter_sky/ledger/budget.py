@@ -239,9 +239,9 @@ def budget_error(verdict: BudgetStatus, what: str) -> SkyBudget:
     return SkyBudget(
         f"{what}: {format_usd(verdict.spent.usd)} of today's budget of ${usd:,.2f} is spent, by "
         f"all notebooks; up now: {running}",
-        hint=f"raise it: %config Sky.budget_usd_day = {suggest_budget(verdict)}, or in the Cost tab of the "
-        "Sky panel; machines of your own cost nothing: --cloud local; the next day begins at "
-        "midnight",
+        hint=f"raise it: %config Sky.budget_usd_day = {suggest_budget(verdict)}, or in the Cost "
+        "tab of the Sky panel; machines of your own cost nothing: --cloud local; the next day "
+        "begins at midnight",
     )
 
 

@@ -28,9 +28,9 @@ def find_concurrent_sets(graph: Graph) -> tuple[list[tuple[int, ...]], bool]:
 
     Examples
     --------
-    >>> from jupyter_sky.dag.graph import Edge, Spec
-    >>> fork = Graph("", tuple(Spec(n, ()) for n in "abc"), (Edge(0, 1, 0), Edge(0, 2, 0)))
-    >>> concurrent(fork)
+    >>> from jupyter_sky.dag.graph import Edge, TaskSpec
+    >>> fork = Graph("", tuple(TaskSpec(n, ()) for n in "abc"), (Edge(0, 1, 0), Edge(0, 2, 0)))
+    >>> find_concurrent_sets(fork)
     ([(0,), (1, 2)], True)
     """
     count, before = len(graph.tasks), ancestor_masks(graph)

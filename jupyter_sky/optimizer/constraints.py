@@ -6,8 +6,8 @@
                                NodeCeiling(20), Reliable(24)])
 
 Demands on single offers (`Residency`, `Only`, `Reliable`, `Avoid`) leave offers out before the
-model is made. Demands on several tasks (`Colocation`, `Quota`, `NodeCeiling`, `HourlyCeiling`, `Custom`)
-are rows of it. Each has a name, by which a conflict is explained.
+model is made. Demands on several tasks (`Colocation`, `Quota`, `NodeCeiling`, `HourlyCeiling`,
+`Custom`) are rows of it. Each has a name, by which a conflict is explained.
 """
 
 from __future__ import annotations
@@ -208,7 +208,8 @@ def merge_avoided(demands: Iterable[Any]) -> tuple[Any, ...]:
     Examples
     --------
     >>> gcp, aws = Avoid((Scope("capacity", "gcp"),)), Avoid((Scope("capacity", "aws"),))
-    >>> len(merged((gcp, Quota(8), aws))), len(merged((gcp, Quota(8), aws))[0].places)
+    >>> merged = merge_avoided((gcp, Quota(8), aws))
+    >>> len(merged), len(merged[0].places)
     (2, 2)
     """
     found: dict[Any, Any] = {}

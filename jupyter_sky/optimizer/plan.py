@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..errors import SkyUsageError, suggest
 from ..offers import Offer
-
-if TYPE_CHECKING:
-    from .planner import Planner
 
 FORMAT = "jupyter-sky-plan/1"
 
@@ -194,6 +191,34 @@ class PlanComparison:
     where: str = ""
 
 
+class PlanQuestions(Protocol):
+    """Further questions to a plan, answered from what it was made of."""
+
+    def find_reasons(self, plan: Plan) -> tuple[Reason, ...]:
+        """Return for each task why it goes where it goes."""
+        ...
+
+    def compare_conditions(self, plan: Plan) -> tuple[PlanComparison, ...]:
+        """Return what the plan would come to under other conditions."""
+        ...
+
+    def find_alternatives(self, plan: Plan) -> tuple[Alternative, ...]:
+        """Return what each task could take instead."""
+        ...
+
+    def replan(self, *demands: Any, **settings: Any) -> Plan:
+        """Return another plan of the same graph, under more demands or other settings."""
+        ...
+
+    def replan_without(self, blocked: Sequence[Any], **settings: Any) -> Plan:
+        """Return another plan that avoids places."""
+        ...
+
+    def next_best(self, count: int, by: str, least: int) -> tuple[Plan, ...]:
+        """Return the next best plans, each different from all before it."""
+        ...
+
+
 @dataclass(frozen=True)
 class Plan:
     """One offer for each task, with what it comes to.
@@ -206,8 +231,8 @@ class Plan:
         Of the graph.
     objective : str
         What was made small under which limits, in words.
-    tasks : tuple of Placed
-    moves : tuple of Moved
+    tasks : tuple of PlannedTask
+    moves : tuple of PlannedTransfer
     usd, hours, gco2 : float
         Cost with all transfers; time from start to end; grams of CO2. All are estimates.
     certificate : Certificate
@@ -235,7 +260,7 @@ class Plan:
     compared_: tuple[PlanComparison, ...] | None = field(default=None, compare=False, repr=False)
     alternatives_: tuple[Alternative, ...] | None = field(default=None, compare=False, repr=False)
     deadline_h: float | None = None
-    planner: Planner | None = field(default=None, compare=False, repr=False)
+    planner: PlanQuestions | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -256,9 +281,7 @@ class Plan:
     def reasons(self) -> tuple[Reason, ...]:
         """For each task why this offer, and what the next best one would cost more."""
         if self.reasons_ is None:
-            from .explain.reasons import find_reasons
-
-            object.__setattr__(self, "reasons_", find_reasons(self, self._require_planner()))
+            object.__setattr__(self, "reasons_", self._require_planner().find_reasons(self))
         return self.reasons_ or ()
 
     def explain(self) -> str:
@@ -281,18 +304,14 @@ class Plan:
     def compared(self) -> tuple[PlanComparison, ...]:
         """What it would come to on each cloud alone, on demand, on spot, and with other aims."""
         if self.compared_ is None:
-            from .explain.reasons import compare_conditions
-
-            object.__setattr__(self, "compared_", compare_conditions(self, self._require_planner()))
+            found = self._require_planner().compare_conditions(self)
+            object.__setattr__(self, "compared_", found)
         return self.compared_ or ()
 
     def alternatives(self) -> tuple[Alternative, ...]:
         """What each task could take instead: the next best, another cloud, spot or on demand."""
         if self.alternatives_ is None:
-            from .explain.alternatives import find_alternatives
-
-            # a request by itself has room for more
-            found = find_alternatives(self, self._require_planner(), 3 if len(self) == 1 else 1)
+            found = self._require_planner().find_alternatives(self)
             object.__setattr__(self, "alternatives_", found)
         return self.alternatives_ or ()
 
@@ -318,20 +337,10 @@ class Plan:
         **settings
             Such as ``deadline="2h"``.
         """
-        from .constraints import Avoid
-        from .scopes import parse_scope
-
-        work = self._require_planner()
         given = [blocked] if isinstance(blocked, str | Offer) else list(blocked)
-        scopes = tuple(parse_scope(where, work.builder.market) for where in given)
-        avoid = Avoid(scopes, "what is blocked now")
-        if not settings and not any(
-            s.instance_type or s.family or s.spot is not None for s in scopes
-        ):
-            return work.avoid_places(avoid)
-        return work.replan(*([avoid] if scopes else []), **settings)
+        return self._require_planner().replan_without(given, **settings)
 
-    def _require_planner(self) -> Planner:
+    def _require_planner(self) -> PlanQuestions:
         if self.planner is None:
             raise SkyUsageError(
                 "this plan was read from a file: what it was made from is not there",

@@ -30,8 +30,17 @@ from ..resources import Resources
 from .constraints import Avoid
 from .market import Market
 from .objectives import OBJECTIVE_WEIGHTS, build_graph, build_objective, describe_objective
-from .plan import Certificate, Plan, PlannedTask, PlannedTransfer
+from .plan import (
+    Alternative,
+    Certificate,
+    Plan,
+    PlanComparison,
+    PlannedTask,
+    PlannedTransfer,
+    Reason,
+)
 from .problem_builder import BuiltProblem, ProblemBuilder
+from .scopes import parse_scope
 from .solver.problem import LabelMask, Objective, Problem, Solution, Solver, require_difference
 
 if TYPE_CHECKING:
@@ -192,8 +201,38 @@ class Planner:
 
     # -- further questions -----------------------------------------------------------------------
 
+    def find_reasons(self, plan: Plan) -> tuple[Reason, ...]:
+        """Return for each task why it goes where it goes."""
+        from .explain.reasons import find_reasons
+
+        return find_reasons(plan, self.builder, self.objective)
+
+    def compare_conditions(self, plan: Plan) -> tuple[PlanComparison, ...]:
+        """Return what the plan would come to under other conditions."""
+        from .explain.reasons import compare_conditions
+
+        assert self.tables is not None
+        parts = (self.builder, self.objective, self.tables.labels, self.replan)
+        return compare_conditions(plan, *parts, float(self.settings["time_limit"]))
+
+    def find_alternatives(self, plan: Plan) -> tuple[Alternative, ...]:
+        """Return what each task could take instead; a request by itself has room for more."""
+        from .explain.alternatives import find_alternatives
+
+        count = 3 if len(plan) == 1 else 1
+        return find_alternatives(plan, self.builder, self.objective, count)
+
+    def replan_without(self, blocked: Sequence[Any], **settings: Any) -> Plan:
+        """Return another plan that avoids places: offers, scopes of the tracker, or words."""
+        scopes = tuple(parse_scope(where, self.builder.market) for where in blocked)
+        avoid = Avoid(scopes, "what is blocked now")
+        narrow = any(s.instance_type or s.family or s.spot is not None for s in scopes)
+        if not settings and not narrow:
+            return self.avoid_places(avoid)
+        return self.replan(*([avoid] if scopes else []), **settings)
+
     def replan(self, *demands: Any, **settings: Any) -> Plan:
-        """Another plan of the same graph, under more demands or another objective."""
+        """Return another plan of the same graph, under more demands or other settings."""
         asked = dict(settings)
         objective = self.objective
         if asked.keys() & {"minimize", "deadline", "budget", "carbon_cap"}:
@@ -214,7 +253,7 @@ class Planner:
         return Planner(builder, objective, self.settings | asked).plan()
 
     def avoid_places(self, avoid: Avoid) -> Plan:
-        """The plan without whole places: their labels go, the rest is known already."""
+        """Return the plan without whole places: their labels go, the rest is known already."""
         assert self.tables is not None
         begun, problem = time.process_time(), self.tables.problem
         kept = [avoid.allowed(self.builder.market, one.pool) for one in self.tables.labels]
@@ -233,7 +272,7 @@ class Planner:
         return other._make_plan(problem, solution, built)
 
     def next_best(self, count: int, by: str, least: int) -> tuple[Plan, ...]:
-        """The next best plans, each different from all before it."""
+        """Return the next best plans, each different from all before it."""
         if by not in ("region", "cloud", "place"):
             raise SkyUsageError(f"by={by!r}", hint="region, cloud or place")
         assert self.tables is not None and self.solution is not None

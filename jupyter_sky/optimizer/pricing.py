@@ -267,7 +267,7 @@ class Pricer:
             (kind, data)
             for kind in ("inputs", "stored", "outputs")
             for data in getattr(spec, kind)
-            if data.gb and not data.anywhere
+            if data.gb and not data.is_anywhere
         ]
         if not fixed or not len(pool):
             return usd, ready, after

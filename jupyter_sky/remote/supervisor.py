@@ -25,7 +25,7 @@ GRACE_SECONDS = 3.0
 
 
 def prctl(option: int, value: int) -> None:
-    """Call Linux's prctl; elsewhere do nothing (the head then watches its parent itself)."""
+    """Call Linux's prctl; elsewhere do nothing (the controller then watches its parent itself)."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
@@ -157,9 +157,9 @@ def main(argv: list[str]) -> int:
 
 
 def _record_end(directory: Path, asked: list[int], returncode: int) -> None:
-    """Write how it ended, unless the head has said why already."""
+    """Write how it ended, unless the controller has said why already."""
     if not (directory / "ended.json").exists():
-        reason = "stopped" if asked else f"its head {describe_exit(returncode)}"
+        reason = "stopped" if asked else f"its controller {describe_exit(returncode)}"
         if not asked and returncode > 0:
             reason += tail_log(directory / "controller.log")
         write_private(directory / "ended.json", {"time": time.time(), "reason": reason})

@@ -33,7 +33,7 @@ const model = (more = {}, trusted = true) => ({
 });
 
 describe('a card in a notebook', () => {
-  let watch: StatePoller;
+  let poller: StatePoller;
   let rendered: RenderedCard;
   const act = vi.fn(async () => ({}));
   const text = () => rendered.node.textContent!.replace(/\s+/g, ' ');
@@ -41,8 +41,8 @@ describe('a card in a notebook', () => {
 
   beforeEach(() => {
     vi.useFakeTimers();
-    watch = new StatePoller();
-    rendered = new RenderedCard({ watch, _: plain } as unknown as ISky, act);
+    poller = new StatePoller();
+    rendered = new RenderedCard({ poller, _: plain } as unknown as ISky, act);
   });
   afterEach(() => {
     rendered.dispose();
@@ -54,12 +54,12 @@ describe('a card in a notebook', () => {
     await rendered.renderModel(model());
     for (let n = 0; n < 12; n += 1) {
       pass(5);
-      watch.tell({ runs: [{ run_id: 'r', stage: 'running', ended: null }] });
+      poller.tell({ runs: [{ run_id: 'r', stage: 'running', ended: null }] });
     }
     expect(text()).toContain('running 1:41');
     expect(text()).toContain('$0.12 this cell');
     expect(text()).not.toContain('not live');
-    watch.tell({ runs: [{ run_id: 'r', stage: 'interrupting', ended: null }] });
+    poller.tell({ runs: [{ run_id: 'r', stage: 'interrupting', ended: null }] });
     expect(text()).toContain('interrupting 1:41');
   });
 
@@ -67,7 +67,7 @@ describe('a card in a notebook', () => {
     await rendered.renderModel(model());
     for (let n = 0; n < 12; n += 1) {
       pass(5);
-      watch.tell({});
+      poller.tell({});
     }
     expect(text()).toContain('running 0:41');
     expect(text()).toContain('not live, as of');
@@ -82,7 +82,7 @@ describe('a card in a notebook', () => {
   it('has no buttons once the server turns out to have none of ours', async () => {
     await rendered.renderModel(model());
     expect(rendered.node.querySelectorAll('button').length).toBe(2);
-    watch.tell({ missing: true });
+    poller.tell({ missing: true });
     expect(rendered.node.querySelectorAll('button').length).toBe(0);
     expect(text()).toContain('running 0:41');
   });

@@ -2,9 +2,13 @@
 
 The graphs of section 5.4 of the SkyPilot paper (NSDI 2023) on 55 places of three clouds, and
 graphs of 1,000 tasks on 336 places and 20 machine types. All prices are drawn, none is real.
+Six families differ in what decides a plan: run times that depend on the place (``het``), machine
+types (``types``), spot prices (``spot``), and heavy, mid and light transfers along the edges.
 """
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -112,31 +116,76 @@ def _small_hours(rng: np.random.Generator, offers: list[dict], variant: str) -> 
     return [round(hours * float(factor), 6) for factor in factors]
 
 
-def large(folder: Path, seed: int = 2, tasks: int = 1000) -> None:
-    """Graphs of many tasks on a catalog of the world, schema jsky-opt/1."""
-    rng = np.random.default_rng(seed)
-    _write(folder / "catalog_world.json", _world(rng))
-    side = max(tasks // 10, 2)
-    graphs = {
-        "chain": chain(tasks),
-        "forkjoin": fork_join(tasks, 1),
-        "mapreduce": map_reduce(tasks, 4),
-        "layered": layered(rng, side, 10),
-        "layered_tenth": layered(rng, max(side // 10, 2), 10),
-    }
-    for name, edges in graphs.items():
-        _write(folder / f"world-{name}.json", _large(rng, name, edges, "catalog_world.json", 336))
+def large(folder: Path, seeds: Sequence[int] = (2,), tasks: int = 1000) -> None:
+    """Write graphs of many tasks on a catalog of the world, schema jsky-opt/1.
+
+    Each seed draws a catalog of its own; the weight of the transfers goes round with the seeds.
+    """
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        catalog = f"catalog_world_{seed}.json"
+        _write(folder / catalog, _world(rng))
+        weight = ("heavy", "mid", "light")[seed % 3]
+        side = max(tasks // 10, 2)
+        graphs = {
+            "chain": chain(tasks),
+            "forkjoin": fork_join(tasks, 1),
+            "mapreduce": map_reduce(tasks, 4),
+            "layered": layered(rng, side, 10),
+            "layered_tenth": layered(rng, max(side // 10, 2), 10),
+        }
+        for name, edges in graphs.items():
+            name = f"world-{name}-{weight}-{seed}"
+            data = _instance(rng, name, edges, catalog, 336, FAMILIES[weight])
+            _write(folder / f"{name}.json", data)
 
 
-def deadlines(folder: Path, seed: int = 3) -> None:
-    """Graphs of section 5.4 with 20 machine types on 55 places, to be kept under deadlines."""
-    rng = np.random.default_rng(seed)
-    _write(folder / "catalog_part.json", _world(rng, 55))
-    graphs = {"chain": chain(20), "forkjoin": fork_join(4, 10), "random": random_graph(rng, 38, 53)}
-    for name, edges in graphs.items():
-        for kinds in (1, 20):
-            data = _large(rng, name, edges, "catalog_part.json", 55, kinds)
-            _write(folder / f"{name}-{kinds}.json", data)
+def deadlines(folder: Path, seeds: Sequence[int] = (3,)) -> None:
+    """Write graphs of section 5.4 on 55 places, to be kept under deadlines; the family goes round
+    with the seeds."""
+    for seed in seeds:
+        rng = np.random.default_rng(1_000 + seed)
+        catalog = f"catalog_part_{seed}.json"
+        _write(folder / catalog, _world(rng, 55))
+        kind = ("het", "types", "spot")[seed % 3]
+        graphs = {
+            "chain": chain(20),
+            "forkjoin": fork_join(4, 10),
+            "random": random_graph(rng, 38, 53),
+        }
+        for name, edges in graphs.items():
+            name = f"{name}-{kind}-{seed}"
+            data = _instance(rng, name, edges, catalog, 55, FAMILIES[kind])
+            _write(folder / f"{name}.json", data)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A way to draw instances.
+
+    Attributes
+    ----------
+    largest_gb : float
+        Transfers are drawn from 0 to so many GB.
+    hours : str
+        What the run time of a task depends on: ``type``, ``location``, or nothing (``task``).
+    spot : bool
+        Whether prices are those of spot machines, which differ by a factor of three.
+    """
+
+    largest_gb: float
+    hours: str = "type"
+    spot: bool = False
+
+
+FAMILIES = {
+    "het": Family(100, "location"),
+    "types": Family(20),
+    "spot": Family(20, "task", spot=True),
+    "heavy": Family(100),
+    "mid": Family(10),
+    "light": Family(1),
+}
 
 
 def _world(rng: np.random.Generator, places: int = 336) -> dict:
@@ -169,40 +218,56 @@ def _world(rng: np.random.Generator, places: int = 336) -> dict:
     }
 
 
-def _large(
-    rng: np.random.Generator, name: str, edges: Edges, catalog: str, places: int, kinds: int = 20
+def _instance(
+    rng: np.random.Generator, name: str, edges: Edges, catalog: str, places: int, family: Family
 ) -> dict:
-    sizes = [2, 4, 8, 16, 32, 48, 64, 96, 128, 192][: (kinds + 1) // 2] * 2
-    types = [[vcpus, 1.0 + 0.25 * (k % 2)] for k, vcpus in enumerate(sizes)][:kinds]
-    factor = rng.uniform(0.9, 1.6, places)
-    prices = [
-        [None if rng.random() < 0.05 else round(v * f * 0.048 * float(factor[p]), 6)
-         for v, f in types]
-        for p in range(places)
-    ]  # fmt: skip
     count = max(v for _, v in edges) + 1
-    tasks = []
-    for k in range(count):
-        work, serial = rng.uniform(0.2, 4), rng.uniform(0.05, 0.4)
-        hours = [float(work * (serial + (1 - serial) * 2 / v) / (f**0.5)) for v, f in types]
-        clouds = {c: float(rng.uniform(0.9, 1.2)) for c in ("gcp", "azure")} | {"aws": 1.0}
-        tasks.append(
-            {"id": k, "hours_kind": "per_type_times_cloud_factor"}
-            | {"hours": hours, "cloud_factor": clouds}
-        )
+    types = _types(20 if family.hours == "type" else 1)
     stores = [
-        [k, int(rng.integers(places)), float(rng.uniform(0, 20)), "in"] for k in range(0, count, 10)
+        [k, int(rng.integers(places)), float(rng.uniform(0, family.largest_gb)), "in"]
+        for k in range(0, count, 10)
     ]
     return {
         "schema": "jsky-opt/1",
         "name": name,
         "catalog": catalog,
         "types": types,
-        "price_per_hour": prices,
-        "tasks": tasks,
-        "edges": [[u, v, float(rng.uniform(0, 20))] for u, v in edges],
+        "price_per_hour": _prices(rng, types, places, family.spot),
+        "tasks": [{"id": k} | _hours(rng, types, places, family.hours) for k in range(count)],
+        "edges": [[u, v, float(rng.uniform(0, family.largest_gb))] for u, v in edges],
         "fixed": stores,
     }
+
+
+def _types(count: int) -> list[list[float]]:
+    """vCPUs and price factor of each machine type."""
+    if count == 1:
+        return [[8, 1.0]]
+    sizes = [2, 4, 8, 16, 32, 48, 64, 96, 128, 192][: (count + 1) // 2] * 2
+    return [[vcpus, 1.0 + 0.25 * (k % 2)] for k, vcpus in enumerate(sizes)][:count]
+
+
+def _prices(rng: np.random.Generator, types: list, places: int, spot: bool) -> list:
+    """USD/h of each type at each place; one in twenty is not on sale."""
+    low, high = (0.3, 0.9) if spot else (0.9, 1.6)
+    factor = rng.uniform(low, high, places)
+    return [
+        [None if rng.random() < 0.05 and len(types) > 1
+         else round(v * f * 0.048 * float(factor[p]), 6) for v, f in types]
+        for p in range(places)
+    ]  # fmt: skip
+
+
+def _hours(rng: np.random.Generator, types: list, places: int, kind: str) -> dict:
+    if kind == "task":
+        return {"hours_kind": "scalar", "hours": float(rng.uniform(0, 1))}
+    if kind == "location":
+        hours = rng.uniform(0, 1) * rng.uniform(0.4, 1.6, places)
+        return {"hours_kind": "per_location", "hours": hours.tolist()}
+    work, serial = rng.uniform(0.2, 4), rng.uniform(0.05, 0.4)
+    hours = [float(work * (serial + (1 - serial) * 2 / v) / (f**0.5)) for v, f in types]
+    clouds = {c: float(rng.uniform(0.9, 1.2)) for c in ("gcp", "azure")} | {"aws": 1.0}
+    return {"hours_kind": "per_type_times_cloud_factor", "hours": hours, "cloud_factor": clouds}
 
 
 def _write(path: Path, data: dict) -> None:

@@ -97,7 +97,7 @@ def expressible(labels: dict) -> bool:
 def run(python: str, home: str, tasks: list[dict]) -> dict:
     """Seconds that SkyPilot takes for those of the tasks that it can express."""
     asked = [labels for labels in tasks if expressible(labels)]
-    environment = {**os.environ, "DEFAULT_REGION": home, "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
+    environment = {**os.environ, "HOME": home, "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
     command = [python, "-c", SEARCH]
     done = subprocess.run(
         command, input=json.dumps(asked), capture_output=True, text=True, env=environment, cwd=home

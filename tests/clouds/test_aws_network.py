@@ -238,7 +238,7 @@ def test_eventbridge_ends_machines_whose_lease_is_over(
     assert plan["ActionAfterCompletion"] == "DELETE" and plan["Target"]["RoleArn"] == ROLE
     assert plan["Target"]["Arn"] == "arn:aws:scheduler:::aws-sdk:ec2:terminateInstances"
     ids = [machine.id.partition("/")[2] for machine in made]
-    assert sorted(json.loads(plan["Target"]["CellInput"])["InstanceIds"]) == sorted(ids)
+    assert sorted(json.loads(plan["Target"]["Input"])["InstanceIds"]) == sorted(ids)
     ec2.expire(config.lease_end - 1)
     assert len(ec2.machines()) == 2
     ec2.expire(config.lease_end + 1)

@@ -163,10 +163,10 @@ def test_what_was_asked_wrongly_is_told(arm: Arm, driver: AzureDriver) -> None:
 
 
 def test_a_provider_that_is_not_registered(arm: Arm, driver: AzureDriver) -> None:
-    arm.unregistered.add("Microsoft.TransferNetwork")
+    arm.unregistered.add("Microsoft.Network")
     trouble = refused(driver, an_order())
     assert trouble.cause == "permission"
-    assert trouble.fix == "az provider register --wait --namespace Microsoft.TransferNetwork"
+    assert trouble.fix == "az provider register --wait --namespace Microsoft.Network"
 
 
 @pytest.mark.parametrize("status", [200, 407, 503])

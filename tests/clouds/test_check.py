@@ -28,7 +28,7 @@ def check(data: Path, env: dict[str, str]) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(MINE)}
     done = subprocess.run(
         [sys.executable, "-m", "jupyter_sky.cli", "check"],
-        env={**kept, "DEFAULT_REGION": str(data), "SKY_DATA_DIR": str(data), **env},
+        env={**kept, "HOME": str(data), "SKY_DATA_DIR": str(data), **env},
         capture_output=True,
         text=True,
         timeout=120,

@@ -70,7 +70,7 @@ def test_the_emulator_answers_what_google_answers(compute: Compute, driver: GcpD
     for held in compute.world.disks.values():
         gce_validation.check("Disk", held)
     for held in compute.world.networks.values():
-        gce_validation.check("TransferNetwork", held)
+        gce_validation.check("Network", held)
     assert len(compute.world.operations) > 4
 
 

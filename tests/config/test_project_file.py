@@ -32,7 +32,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         monkeypatch.delenv(name)
     home = tmp_path / "home"
     home.mkdir()
-    monkeypatch.setenv("DEFAULT_REGION", str(home))
+    monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
     monkeypatch.chdir(home)
     yield

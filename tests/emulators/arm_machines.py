@@ -199,7 +199,7 @@ class Machines(Resources):
 
     def _make_interfaces(self, made: dict[str, Any], group: str) -> None:
         network = made["properties"]["networkProfile"]
-        around = f"{group}/providers/Microsoft.TransferNetwork"
+        around = f"{group}/providers/Microsoft.Network"
         number = next(self._addresses)
         network["networkInterfaces"] = []
         for one in network.pop("networkInterfaceConfigurations"):

@@ -135,7 +135,7 @@ class Account:
                 for group in backend.schedule_groups.values():
                     for schedule in list(group.schedules.values()):
                         if self._due(schedule, now):
-                            asked = json.loads(schedule.target["CellInput"])
+                            asked = json.loads(schedule.target["Input"])
                             for name in asked["InstanceIds"]:
                                 self._end(self._lives[name], "Client.UserInitiatedShutdown")
                             del group.schedules[schedule.name]

@@ -30,7 +30,7 @@ class Networks(Operations):
 
     def insert_network(self, body: dict[str, Any]) -> dict[str, Any]:
         """Begin to make a network; rules in it are not taken before it is ready."""
-        bodies.check("TransferNetwork", body)
+        bodies.check("Network", body)
         bodies.check_name(body["name"])
         name = body["name"]
         if name in self.networks:

@@ -44,7 +44,7 @@ class SshHost:
         self.home.mkdir()
         self.key = self.folder / "id"
         self.setenv = {
-            "DEFAULT_REGION": str(self.home),
+            "HOME": str(self.home),
             "JUPYTER_SKY_SLOTS": str(self.slots),
             "UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv")),
             "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -126,7 +126,7 @@ class SshHost:
             with contextlib.suppress(psutil.Error):
                 if process.status() == psutil.STATUS_ZOMBIE or process.pid == self.sshd.pid:
                     continue
-                if process.environ().get("DEFAULT_REGION") == str(self.home):
+                if process.environ().get("HOME") == str(self.home):
                     found.append(process)
         return found
 

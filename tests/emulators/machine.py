@@ -218,7 +218,7 @@ class Machine:
             home = self.folder / ("root" if user == "root" else f"home/{user}")
             home.mkdir(parents=True, exist_ok=True)
             found |= {
-                "DEFAULT_REGION": str(home),
+                "HOME": str(home),
                 "PATH": f"{self.folder}/bin:/usr/local/bin:/usr/bin:/bin",
                 "JUPYTER_SKY_KEEPALIVE": f"{self.folder}/run/jupyter-sky",
                 "JUPYTER_SKY_SLOTS": f"{self.folder}/slots",
@@ -265,7 +265,7 @@ class Machine:
 
     def run(self, words: list[str]) -> int:
         """Run a command to its end, its output on the console; return its code."""
-        environment = {"PATH": SYSTEM_PATH, "DEFAULT_REGION": "/root", "LANG": "C.UTF-8"}
+        environment = {"PATH": SYSTEM_PATH, "HOME": "/root", "LANG": "C.UTF-8"}
         if not self.own:
             environment |= self.environment()
             environment["PATH"] += ":/usr/sbin:/sbin"

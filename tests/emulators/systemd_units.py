@@ -96,7 +96,7 @@ class Units:
         unit = configparser.ConfigParser(interpolation=None)
         unit.optionxform = str  # type: ignore[assignment,method-assign]
         unit.read(self.folder / name)
-        service = unit["ManagedService"]
+        service = unit["Service"]
         command = service["ExecStart"].split()
         while self._boot == boot:
             self._say(f"Started {name}.")

@@ -23,7 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     cache = os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv"))
     monkeypatch.setenv("UV_CACHE_DIR", cache)
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    monkeypatch.setenv("DEFAULT_REGION", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
 
 

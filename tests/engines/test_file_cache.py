@@ -18,7 +18,7 @@ from jupyter_sky.errors import SkyBootstrapError
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine on which nothing is kept yet."""
-    monkeypatch.setenv("DEFAULT_REGION", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path / "home" / ".cache" / "jupyter_sky"
 
 

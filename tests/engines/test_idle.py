@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.test_head import Lab, lab  # noqa: F401
 
 from jupyter_sky.engines.controller import logins
 from jupyter_sky.engines.controller.activity import Activity, warn_seconds
 from jupyter_sky.engines.controller.logins import Login
 from tests.conftest import wait_until
+from tests.engines.test_controller import Lab, lab  # noqa: F401
 
 
 def beat(it: Lab, **more: Any) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_login_keeps_the_cluster_as_long_as_it_is_used(
     lab: Callable[..., Lab],  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(logins, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(logins, "LOGIN_POLL_SECONDS", 0.0)
     shells = [Login("ada", "pts/3", 0.0, "vim")]
     monkeypatch.setattr(logins, "find_logins", lambda directory: shells)
     it = lab(idle=0.4)

@@ -25,7 +25,7 @@ def package(tmp_path: Path) -> Path:
 
 def said(package: Path, code: str) -> list[str]:
     code = (
-        "from jupyter_sky.engines.node.lazy_imports import defer; defer('big')\n"
+        "from jupyter_sky.engines.node.lazy_imports import make_lazy; make_lazy('big')\n"
         + textwrap.dedent(code)
     )
     command = [sys.executable, "-c", code]
@@ -59,7 +59,7 @@ def test_what_it_does_not_define_is_missing_as_ever(package: Path) -> None:
 
 
 def test_what_is_imported_already_stays(package: Path) -> None:
-    code = "import big; defer('big'); print(big.answer)"
+    code = "import big; make_lazy('big'); print(big.answer)"
     code = f"import sys; del sys.modules['big']; {code}"
     assert said(package, code) == ["loaded", "42"]
 
@@ -67,10 +67,10 @@ def test_what_is_imported_already_stays(package: Path) -> None:
 def test_an_engine_starts_without_clients_and_launchers() -> None:
     code = """
         import sys
-        from jupyter_sky.engines.node.lazy_imports import defer
-        defer("ipyparallel")
+        from jupyter_sky.engines.node.lazy_imports import make_lazy
+        make_lazy("ipyparallel")
         from ipyparallel.engine import app
-        from jupyter_sky.engines import kernel, streams
+        from jupyter_sky.engines.node import kernel, streams
         print("ipyparallel.client.client" in sys.modules, "ipyparallel.cluster" in sys.modules)
         import ipyparallel as ipp
         print(ipp.Client.__name__, ipp.__version__.split(".")[0].isdigit())
@@ -81,15 +81,15 @@ def test_an_engine_starts_without_clients_and_launchers() -> None:
 
 def test_a_package_is_missing_for_a_while(package: Path) -> None:
     code = """
-        from jupyter_sky.engines.node.lazy_imports import missing
+        from jupyter_sky.engines.node.lazy_imports import blocked_import
         del sys.modules["big"]
-        with missing("big"):
+        with blocked_import("big"):
             try:
                 import big
             except ImportError:
                 print("missing")
         import big
-        with missing("big"):
+        with blocked_import("big"):
             import big.other
             print(big.other.number)
     """

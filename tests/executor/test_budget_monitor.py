@@ -1,4 +1,4 @@
-"""The budget monitor with machines of an emulated cloud: what it ends when the day's budget is passed."""
+"""Ends of machines of an emulated cloud by the budget monitor when the day's budget is passed."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def passed(known: ClusterRegistry, ago: float = 1.0) -> budget.BudgetStatus:
     """The day, whose grace has been over for some seconds."""
     verdict = budget.assess(known.store)
     assert verdict.state == "over"
-    return replace(verdict, ends=time.time() - ago)
+    return replace(verdict, depleted_at=time.time() - ago)
 
 
 def dead() -> dict[str, Any]:
     """Identity of a process that has ended."""
     command = (
-        "import json, sys; from jupyter_sky import processes;"
+        "import json, sys; from jupyter_sky.remote import processes;"
         "json.dump(processes.identity(), sys.stdout)"
     )
     import json

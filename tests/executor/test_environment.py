@@ -23,11 +23,11 @@ def notebook(data_dir: Path, folder: Path, sky_env: dict[str, str]) -> Iterator[
     env = {
         **sky_env,
         "SKY_DATA_DIR": str(data_dir),
-        "DEFAULT_REGION": str(folder.parent / "home"),
+        "HOME": str(folder.parent / "home"),
         "THE_TOKEN": SECRET,
         "PIP_NO_INDEX": "1",
     }
-    Path(env["DEFAULT_REGION"]).mkdir(exist_ok=True)
+    Path(env["HOME"]).mkdir(exist_ok=True)
     made = Notebook(folder, env, "analysis.ipynb")
     yield made
     made.stop()

@@ -80,7 +80,7 @@ def test_a_cell_there_is_as_one_here(start: Callable[..., Notebook], hosts: list
     ran = book.run(
         "%%sky --cloud ssh --sync helper.py --env TOKEN -o answer\n"
         "import os, sys\nfrom helper import twice\n"
-        "print(os.environ['DEFAULT_REGION'], os.environ['TOKEN'])\n"
+        "print(os.environ['HOME'], os.environ['TOKEN'])\n"
         "print('to stderr', file=sys.stderr)\nanswer = twice(21)\nanswer"
     )
     assert ran.result == "42", ran
@@ -312,7 +312,7 @@ def test_two_notebooks_and_one_slot(start: Callable[..., Notebook], hosts: list[
 def test_two_nodes(start: Callable[..., Notebook], hosts: list[SshHost]) -> None:
     book = start(*(host.toml(name, price=1) for host, name in zip(hosts, ("a", "b"), strict=True)))
     ran = book.run(
-        "%%sky --cloud ssh --nodes 2 -o where\nimport os, time\nwhere = os.environ['DEFAULT_REGION']\n"
+        "%%sky --cloud ssh --nodes 2 -o where\nimport os, time\nwhere = os.environ['HOME']\n"
         "print('on', where)",
     )
     assert ran.status == "ok", ran

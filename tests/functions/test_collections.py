@@ -83,8 +83,8 @@ def task(shared_state_process: SharedStateProcess) -> Iterator[Callable[..., sub
     def start(code: str, node: int = 0, nodes: int = 1) -> subprocess.Popen:
         before = (
             "import jupyter_sky.functions.shared.collections as sky\n"
-            "from jupyter_sky.functions import instance\n"
-            f"instance.entered({topology(shared_state_process, node, nodes)!r}).__enter__()\n"
+            "from jupyter_sky.engines.node import instance\n"
+            f"instance.running_task({topology(shared_state_process, node, nodes)!r}).__enter__()\n"
         )
         made.append(
             subprocess.Popen(

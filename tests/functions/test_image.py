@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.mkdir()
     cache = os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv"))
     monkeypatch.setenv("UV_CACHE_DIR", cache)
-    monkeypatch.setenv("DEFAULT_REGION", str(path))
+    monkeypatch.setenv("HOME", str(path))
     return path
 
 
@@ -226,7 +226,7 @@ def test_a_private_package_of_an_image_is_sent(
     )
     asked = list[str]()
     monkeypatch.setattr(
-        image_install, "unresolvable", lambda packages, _: asked.extend(packages) or ""
+        image_install, "resolution_error", lambda packages, _: asked.extend(packages) or ""
     )
     image = Image(pip=["acme-secret", "packaging>=20"])
     image.check()

@@ -42,7 +42,7 @@ def priced(
     def start(known: Any, need: Resources, name: str, *_: Any, **__: Any) -> Any:
         decision = decide_placement(need)  # which refuses what is too dear
         row = SimpleNamespace(name=name, nodes=need.nodes, price=decision.price)
-        return SimpleNamespace(row=row, link=SimpleNamespace(lost=False)), []
+        return SimpleNamespace(row=row, connection=SimpleNamespace(is_lost=False)), []
 
     monkeypatch.setattr(launch, "launch_cluster", start)
 

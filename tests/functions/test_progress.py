@@ -28,7 +28,7 @@ class Nodes:
     def __init__(self, running: int = 0) -> None:
         self.running = running
 
-    def at_work(self, futures: Any) -> tuple[int, int]:
+    def count_running(self, futures: Any) -> tuple[int, int]:
         return self.running, 2
 
 

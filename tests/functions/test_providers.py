@@ -44,7 +44,8 @@ def test_a_kind_of_machine_is_the_same_at_every_price() -> None:
 def test_frameworks_are_imported_when_they_are_used() -> None:
     code = (
         "import sys\n"
-        "from jupyter_sky.functions import plugins, image, collections, shard\n"
+        "from jupyter_sky.functions import plugins, image, shard\n"
+        "from jupyter_sky.functions.shared import collections\n"
         "from jupyter_sky.functions.plugins import dask\n"
         "plugins.torch(), plugins.jax(), plugins.mpi(), shard.shard([1]), collections.Dict('d')\n"
         "heavy = 'dask distributed torch jax sklearn joblib mpi4py numpy pandas'.split()\n"

@@ -29,7 +29,7 @@ def process() -> int:
 
 @sky.function
 def home() -> str:
-    return os.environ["DEFAULT_REGION"]
+    return os.environ["HOME"]
 
 
 @sky.function
@@ -93,7 +93,7 @@ def use(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:
 def test_by_the_controller(
     data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(DirectClient, "shorten", lambda *_: None)
+    monkeypatch.setattr(DirectClient, "connect_directly", lambda *_: None)
     with sky.Compute(nodes=2) as pool:
         assert not pool.connection.client.routes
         use(pool, capsys)

@@ -137,7 +137,7 @@ def test_paths(complete, monkeypatch, tmp_path):
     assert complete("%%sky --sync src/") == ["src/deep/"]
     assert complete("%%sky --sync some,sr") == ["src/"]
     assert complete("%%sky --sync .") == [".hidden/"]
-    monkeypatch.setenv("DEFAULT_REGION", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
     assert complete("%%sky --sync ~/s") == ["~/some/", "~/src/"]
 
 

@@ -8,7 +8,7 @@ from jupyter_sky.optimizer import constraints as c
 from jupyter_sky.optimizer.plan import Plan
 from jupyter_sky.optimizer.planner import plan
 
-from .test_plan_answers import vision
+from .test_plan_explanations import vision
 
 
 def test_the_next_of_a_request_are_those_that_a_search_would_find() -> None:

@@ -57,7 +57,7 @@ def test_each_task_says_why_and_what_the_next_best_costs(made: Plan) -> None:
     assert train.offer is not None and infer.offer is not None
     assert train.usd > 0 and "dearer" in train.text and train.offer.place in train.text
     # taken at its word: with the next best offer the plan costs what the reason says
-    work = made.work
+    work = made.planner
     assert work is not None
     other = train.offer
     only = c.Only(region=other.region, gpus=str(other.gpu), cloud=other.cloud, tasks="train")

@@ -301,8 +301,8 @@ def test_what_presolve_proves_needs_no_cvxpy():
         "import sys, numpy as np\n"
         "from jupyter_sky.optimizer.solver.problem import *\n"
         "from jupyter_sky.optimizer.solver.solve import solve\n"
-        "work = (choices('u', [0, 1], [3, 1], 1),)\n"
-        "print(solve(Problem(Places(('a', 'b')), work, transfers([]))).choice)\n"
+        "work = (make_task_labels('u', [0, 1], [3, 1], 1),)\n"
+        "print(solve(Problem(Places(('a', 'b')), work, make_edges([]))).choice)\n"
         "print('cvxpy' in sys.modules, 'scipy' in sys.modules)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -24,7 +24,7 @@ def test_settings_of_the_open_folder_choose_no_index(
             (folder / name).write_text(f'{header}extra-index-url = ["{address}"]\n')
             monkeypatch.chdir(folder)
             (tmp_path / "home").mkdir(exist_ok=True)
-            monkeypatch.setenv("DEFAULT_REGION", str(tmp_path / "home"))
+            monkeypatch.setenv("HOME", str(tmp_path / "home"))
             monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
             monkeypatch.setenv("UV_HTTP_RETRIES", "0")
             done = run_uv("compile", "-q", "-", input="sky-no-such-package\n", timeout=60)

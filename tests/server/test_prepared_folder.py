@@ -43,7 +43,7 @@ def evil(tmp_path: Path) -> Iterator[EvilController]:
 def serve(folder: Path, home: Path, **more: str) -> str:
     """Let a server's service look after clusters in a folder, in a process of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SKY_")}
-    env = {**kept, "DEFAULT_REGION": str(home), "JUPYTER_DATA_DIR": str(home / "jupyter"), **more}
+    env = {**kept, "HOME": str(home), "JUPYTER_DATA_DIR": str(home / "jupyter"), **more}
     done = subprocess.run(
         [sys.executable, "-c", VICTIM],
         cwd=folder,

@@ -252,7 +252,7 @@ class AwsDriver:
                 Target={
                     "Arn": arn,
                     "RoleArn": role,
-                    "CellInput": json.dumps({"InstanceIds": [each.split("/")[1] for each in ids]}),
+                    "Input": json.dumps({"InstanceIds": [each.split("/")[1] for each in ids]}),
                     "RetryPolicy": {"MaximumRetryAttempts": SCHEDULER_RETRIES},
                 },
             )

@@ -231,7 +231,7 @@ def _network_profile(
     """Return the interface, which Azure makes with the machine, as is its address."""
     from azure.mgmt.compute import models
 
-    around, written = f"{group_id}/providers/Microsoft.TransferNetwork", format_tags(machine_config)
+    around, written = f"{group_id}/providers/Microsoft.Network", format_tags(machine_config)
     address = models.VirtualMachinePublicIPAddressConfiguration(
         name=f"{name}-address",
         tags=written,

@@ -231,7 +231,7 @@ def _read_arrow(data: memoryview) -> Any:
     import pyarrow as pa
 
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-        return reader.read_entries()
+        return reader.read_all()
 
 
 def _read_series(data: memoryview) -> Any:

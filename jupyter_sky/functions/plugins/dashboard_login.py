@@ -59,7 +59,7 @@ class _AuthenticatedRequest(HTTPMessageDelegate):
             cookie = f"{COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/"
             # of the path only: what begins with // would lead to another machine
             place = "/" + url.path.lstrip("/") + (f"?{rest}" if rest else "")
-            return self._say(302, "SourceData", {"Location": place, "Set-Cookie": cookie})
+            return self._say(302, "Found", {"Location": place, "Set-Cookie": cookie})
         text = b"This dashboard wants the link that client.dashboard_link gives.\n"
         return self._say(403, "Forbidden", {"Content-Type": "text/plain"}, text)
 

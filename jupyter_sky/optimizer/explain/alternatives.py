@@ -1,22 +1,20 @@
-"""What each task of a plan could take instead, and what the whole plan would come to with it."""
+"""Alternatives to the offer of each task, and what the whole plan would come to with them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from ...dag.graph import TaskSpec
 from ..plan import Alternative, Plan
-from ..solver.problem import Ints
+from ..problem_builder import ProblemBuilder
+from ..solver.problem import Ints, Objective
 from .offer_comparison import OfferComparison, compare_offers
 
-if TYPE_CHECKING:
-    from ..planner import Planner
 
-
-def find_alternatives(plan: Plan, work: Planner, count: int = 1) -> tuple[Alternative, ...]:
-    """For each task the next best places, the best in another cloud, and the other market.
+def find_alternatives(
+    plan: Plan, builder: ProblemBuilder, objective: Objective, count: int = 1
+) -> tuple[Alternative, ...]:
+    """Return for each task the next best places, the best in another cloud, and the other market.
 
     Another place is another region, another machine or another market; one that would be as good
     counts only where more than one is asked for.
@@ -27,45 +25,42 @@ def find_alternatives(plan: Plan, work: Planner, count: int = 1) -> tuple[Altern
         How many of the next best.
     """
     return tuple(
-        one for task in range(len(plan)) for one in _task_alternatives(plan, work, task, count)
+        one
+        for task in range(len(plan))
+        for one in _task_alternatives(plan, builder, objective, task, count)
     )
 
 
-def _task_alternatives(plan: Plan, work: Planner, task: int, count: int) -> Iterator[Alternative]:
-    found = compare_offers(plan, work, task)
+def _task_alternatives(
+    plan: Plan, builder: ProblemBuilder, objective: Objective, task: int, count: int
+) -> Iterator[Alternative]:
+    found = compare_offers(plan, builder, objective, task)
     told: dict[int, list[str]] = {}
     ranked = found.order if count > 1 or not len(found.worse_offers()) else found.worse_offers()
     for index in _pick_distinct(found, ranked, count):
         told.setdefault(index, []).append("next best")
     chosen = found.placed.offer
-    clouds = work.builder.pricer.clouds
+    clouds = builder.pricer.clouds
     own = clouds.index(chosen.cloud)
-    cloud = work.builder.pricer.cloud_of[found.priced.pool.site[found.order]]
+    cloud = builder.pricer.cloud_of[found.priced.pool.site[found.order]]
     for index in found.order[cloud != own][:1].tolist():
         told.setdefault(index, []).append("other cloud")
     market = "on demand" if chosen.spot else "spot"
     for index in found.order[found.priced.pool.spot[found.order] != chosen.spot][:1].tolist():
         told.setdefault(index, []).append(market)
     yield from (_make_alternative(found, index, kinds) for index, kinds in told.items())
-    spec = work.builder.graph.tasks[task]
+    spec = builder.graph.tasks[task]
     if any(need.spot is not None for need in spec.needs):
-        yield from _other_market(plan, work, task, spec, market)
-
-
-def _other_market(
-    plan: Plan, work: Planner, task: int, spec: TaskSpec, market: str
-) -> Iterator[Alternative]:
-    """The best of the market that the request rules out, for what that is worth."""
-    spot = market == "spot"
-    asked = replace(spec, needs=tuple(replace(need, spot=spot) for need in spec.needs))
-    found = compare_offers(plan, work, task, asked)
-    for index in found.order[:1].tolist():
-        yield _make_alternative(found, index, [f"{market}, if you allow it"])
+        spot = market == "spot"
+        asked = replace(spec, needs=tuple(replace(need, spot=spot) for need in spec.needs))
+        other = compare_offers(plan, builder, objective, task, asked)
+        for index in other.order[:1].tolist():  # for what the request rules out
+            yield _make_alternative(other, index, [f"{market}, if you allow it"])
 
 
 def _pick_distinct(found: OfferComparison, ranked: Ints, count: int) -> list[int]:
-    """The first few that differ in more than the zone and the number of the offer."""
-    pool, regions = found.priced.pool, found.planner.builder.pricer.regions
+    """Return the first few that differ in more than the zone and the number of the offer."""
+    pool, regions = found.priced.pool, found.builder.pricer.regions
     picked: dict[tuple, int] = {}
     for index in ranked[: 50 * count].tolist():
         key = (regions[pool.site[index]], pool.machine[index], bool(pool.spot[index]))

@@ -55,11 +55,11 @@ def is_feasible(
 
     Examples
     --------
-    >>> from jupyter_sky.optimizer.solver.problem import Places, choices, transfers
-    >>> work = (choices("u", [0], [3.0], [2.0]),)
-    >>> problem = Problem(Places(("a",)), work, transfers([]))
+    >>> from jupyter_sky.optimizer.solver.problem import Places, make_edges, make_task_labels
+    >>> work = (make_task_labels("u", [0], [3.0], [2.0]),)
+    >>> problem = Problem(Places(("a",)), work, make_edges([]))
     >>> strict = Objective("cost", deadline_h=1.0)
-    >>> feasible(problem, strict), feasible(problem, strict, without=["deadline"])
+    >>> is_feasible(problem, strict), is_feasible(problem, strict, without=["deadline"])
     (False, True)
     """
     names = tuple(without)
@@ -83,11 +83,12 @@ def find_conflict(
 
     Examples
     --------
-    >>> from jupyter_sky.optimizer.solver.problem import Mask, Places, choices, transfers
-    >>> work = (choices("u", [0, 1], [3.0, 1.0], [1.0, 5.0]),)
-    >>> eu = Mask("residency eu", 0, np.array([False, True]))
-    >>> problem = Problem(Places(("us", "eu")), work, transfers([]), masks=(eu,))
-    >>> explain(problem, Objective("cost", deadline_h=2.0)).names
+    >>> from jupyter_sky.optimizer.solver.problem import LabelMask, Places
+    >>> from jupyter_sky.optimizer.solver.problem import make_edges, make_task_labels
+    >>> work = (make_task_labels("u", [0, 1], [3.0, 1.0], [1.0, 5.0]),)
+    >>> eu = LabelMask("residency eu", 0, np.array([False, True]))
+    >>> problem = Problem(Places(("us", "eu")), work, make_edges([]), masks=(eu,))
+    >>> find_conflict(problem, Objective("cost", deadline_h=2.0)).names
     ('deadline', 'residency eu')
     """
     empty = tuple(v for v, flags in enumerate(allowed_labels(problem)) if not flags.any())

@@ -1,21 +1,18 @@
-"""A task on every other offer it could have taken, all other tasks as they are."""
+"""Comparison of all offers that a task could take, with all other tasks as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...dag.graph import TaskSpec
+from ...dag.graph import Graph, TaskSpec
 from ...offers import Offer
 from ..plan import Plan, PlannedTask
 from ..pricing import PricedTask
+from ..problem_builder import ProblemBuilder
 from ..solver.problem import Flags, Floats, Ints, Objective
-
-if TYPE_CHECKING:
-    from ..planner import Planner
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +21,9 @@ class OfferComparison:
 
     Attributes
     ----------
-    placed : Placed
+    placed : PlannedTask
         The task as it is placed.
-    one : Priced
+    priced : PricedTask
         All offers that meet its request.
     usd, hours, grams : float array
         Of the whole plan, with each of them.
@@ -35,7 +32,8 @@ class OfferComparison:
     """
 
     plan: Plan
-    planner: Planner
+    builder: ProblemBuilder
+    objective: Objective
     placed: PlannedTask
     priced: PricedTask
     usd: Floats
@@ -44,11 +42,11 @@ class OfferComparison:
     order: Ints
 
     def offer(self, index: int) -> Offer:
-        """One of the offers."""
-        return self.planner.builder.market.offer(self.priced.pool, int(index))
+        """Return one of the offers."""
+        return self.builder.market.offer(self.priced.pool, int(index))
 
     def difference(self, index: int) -> tuple[float, float, float]:
-        """USD, hours and grams that the plan comes to with an offer, more than it does."""
+        """Return USD, hours and grams that the plan comes to with an offer, more than it does."""
         emitted = sum(placed.gco2 for placed in self.plan.tasks)
         return (
             float(self.usd[index]) - self.plan.usd,
@@ -57,18 +55,18 @@ class OfferComparison:
         )
 
     def equal_offers(self) -> Ints:
-        """Other offers that are as good."""
+        """Return other offers that are as good."""
         felt, reached = self._objective_values()
         return self.order[np.abs(felt[self.order] - reached) <= 1e-6 * max(1.0, reached)]
 
     def worse_offers(self) -> Ints:
-        """Other offers that are not as good, the best of them first."""
+        """Return other offers that are not as good, the best of them first."""
         felt, reached = self._objective_values()
         return self.order[felt[self.order] > reached + 1e-6 * max(1.0, reached)]
 
     def _objective_values(self) -> tuple[Floats, float]:
-        """What the objective makes small, with each offer and as it is."""
-        plan, objective = self.plan, self.planner.objective
+        """Return the objective with each offer, and as it is."""
+        plan, objective = self.plan, self.objective
         grams = sum(placed.gco2 for placed in plan.tasks)
         felt = _sort_keys(objective, self.usd, self.hours, self.grams)[-1]
         reached = _sort_keys(objective, *map(np.array, (plan.usd, plan.hours, grams)))[-1]
@@ -76,18 +74,22 @@ class OfferComparison:
 
 
 def compare_offers(
-    plan: Plan, work: Planner, task: int, spec: TaskSpec | None = None
+    plan: Plan,
+    builder: ProblemBuilder,
+    objective: Objective,
+    task: int,
+    spec: TaskSpec | None = None,
 ) -> OfferComparison:
-    """Weigh all other offers of a task; `spec` asks for others than its request does.
+    """Compare all other offers of a task; `spec` asks for others than its request does.
 
     An offer counts as another one if its region, its machine or its market is another.
     """
-    placed, objective = plan.tasks[task], work.objective
-    one = work.builder.pricer.price_task(spec or work.builder.graph.tasks[task])
-    usd, hours, grams = _totals(plan, work, task, one)
-    kept = np.isfinite(usd) & np.isfinite(hours) & _find_other_offers(work, one, placed)
-    for demand in work.builder.offer_demands(one.spec):
-        kept &= work.builder.allowed(demand, one)
+    placed = plan.tasks[task]
+    one = builder.pricer.price_task(spec or builder.graph.tasks[task])
+    usd, hours, grams = _totals(plan, builder, task, one)
+    kept = np.isfinite(usd) & np.isfinite(hours) & _find_other_offers(builder, one, placed)
+    for demand in builder.offer_demands(one.spec):
+        kept &= builder.allowed(demand, one)
     for values, limit in (
         (usd, objective.budget_usd),
         (hours, objective.deadline_h),
@@ -98,20 +100,20 @@ def compare_offers(
     keys = _sort_keys(objective, usd, hours, grams)
     which = np.flatnonzero(kept)
     order = which[np.lexsort([values[which] for values in keys])]
-    return OfferComparison(plan, work, placed, one, usd, hours, grams, order)
+    return OfferComparison(plan, builder, objective, placed, one, usd, hours, grams, order)
 
 
 def _sort_keys(objective: Objective, usd: Floats, hours: Floats, grams: Floats) -> Sequence[Floats]:
-    """By what offers are ordered, the last key first."""
+    """Return keys by which offers are ordered, the most important one last."""
     if objective.kind == "weighted":
         value = objective.usd_weight * usd + objective.hour_weight * hours
         return hours, value + objective.gram_weight * grams
     return {"cost": (hours, usd), "carbon": (usd, grams)}.get(objective.kind, (usd, hours))
 
 
-def _find_other_offers(work: Planner, one: PricedTask, placed: PlannedTask) -> Flags:
-    """Offers that differ from the one chosen in more than the zone."""
-    market, offer = work.builder.market, placed.offer
+def _find_other_offers(builder: ProblemBuilder, one: PricedTask, placed: PlannedTask) -> Flags:
+    """Return which offers differ from the chosen one in more than the zone."""
+    market, offer = builder.market, placed.offer
     same_region = np.array([site[:2] == (offer.cloud, offer.region) for site in market.sites], bool)
     kinds = np.unique(one.pool.machine)
     alike = [k for k in kinds.tolist() if market.machine(k).instance_type == offer.instance_type]
@@ -119,20 +121,22 @@ def _find_other_offers(work: Planner, one: PricedTask, placed: PlannedTask) -> F
     return ~(same & (one.pool.spot == offer.spot))
 
 
-def _totals(plan: Plan, work: Planner, task: int, one: PricedTask) -> tuple[Floats, Floats, Floats]:
-    """USD, hours and grams of the whole plan with each offer in place of the chosen one.
+def _totals(
+    plan: Plan, builder: ProblemBuilder, task: int, one: PricedTask
+) -> tuple[Floats, Floats, Floats]:
+    """Return USD, hours and grams of the whole plan with each offer in place of the chosen one.
 
     The time is that of the longest path through this task, or of the plan without it if that is
     longer.
     """
-    graph, pricer = work.builder.graph, work.builder.pricer
+    graph, pricer = builder.graph, builder.pricer
     market, moves = pricer.market, pricer.moves
     used = np.flatnonzero(np.bincount(one.pool.site, minlength=len(market.sites)))
     usd, start = np.zeros(len(market.sites)), np.zeros(len(market.sites))
     after = np.zeros(len(market.sites))
     grams = np.zeros(len(market.sites))
     start[used] = one.ready_hours[used]
-    tails = _tails(plan, work)
+    tails = _tails(plan, builder.graph)
     for edge in graph.edges:
         if task not in (edge.src, edge.dst):
             continue
@@ -163,9 +167,8 @@ def _site(offer: Offer) -> tuple[str, str, str]:
     return (offer.cloud, offer.region, offer.zone or "")
 
 
-def _tails(plan: Plan, work: Planner) -> list[float]:
-    """Hours from the start of each task to the end of the plan, along its longest path."""
-    graph = work.builder.graph
+def _tails(plan: Plan, graph: Graph) -> list[float]:
+    """Return hours from the start of each task to the end of the plan, on its longest path."""
     hours = {(m.source, m.target): m.hours for m in plan.moves if m.kind == "edge"}
     tails = [0.0] * len(graph.tasks)
     for task in reversed(range(len(graph.tasks))):  # every edge goes forward
@@ -179,8 +182,8 @@ def _tails(plan: Plan, work: Planner) -> list[float]:
     return tails
 
 
-def _totals_without(plan: Plan, graph, task: int) -> tuple[float, float, float]:
-    """USD and grams of all but one task and its moves, and the end of tasks that do not need it."""
+def _totals_without(plan: Plan, graph: Graph, task: int) -> tuple[float, float, float]:
+    """Return USD and grams without a task and its transfers, and the end of independent tasks."""
     name = plan.tasks[task].task
     mine = [move for move in plan.moves if name in (move.source, move.target)]
     usd = plan.usd - plan.tasks[task].usd - sum(move.usd for move in mine)

@@ -1,10 +1,10 @@
-"""Why a task goes where it goes, and what the plan would come to under other conditions."""
+"""Reasons for the place of each task, and the plan under other conditions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,22 +14,24 @@ from ...offers import Offer
 from ...quantities import format_duration
 from ..constraints import Only
 from ..plan import Plan, PlanComparison, Reason
+from ..pricing import PricedTask
+from ..problem_builder import ProblemBuilder
+from ..solver.problem import Objective
 from .offer_comparison import OfferComparison, compare_offers
-
-if TYPE_CHECKING:
-    from ..planner import Planner
 
 _MAX_CLOUDS = 4
 _MAX_SECONDS = 1.0
 """Seconds after which a comparison is the best that was found, or none."""
 
 
-def find_reasons(plan: Plan, work: Planner) -> tuple[Reason, ...]:
-    """For each task the next best offer of its whole pool, with all other tasks as they are.
+def find_reasons(plan: Plan, builder: ProblemBuilder, objective: Objective) -> tuple[Reason, ...]:
+    """Return for each task the next best offer of its whole pool, with all other tasks as they are.
 
     An offer counts as another one if its region, its machine or its market is another.
     """
-    return tuple(_make_reason(compare_offers(plan, work, task)) for task in range(len(plan)))
+    return tuple(
+        _make_reason(compare_offers(plan, builder, objective, task)) for task in range(len(plan))
+    )
 
 
 def _make_reason(found: OfferComparison) -> Reason:
@@ -58,7 +60,7 @@ def _machine(offer: Offer) -> str:
 
 
 def _difference(usd: float, hours: float) -> str:
-    """Dearer or cheaper, longer or shorter: in words.
+    """Return a difference in words: dearer or cheaper, longer or shorter.
 
     Examples
     --------
@@ -74,18 +76,37 @@ def _difference(usd: float, hours: float) -> str:
     return " and ".join(parts) or "neither dearer nor longer"
 
 
-def compare_conditions(plan: Plan, work: Planner) -> tuple[PlanComparison, ...]:
-    """The plan under other conditions, each solved anew; what takes long is left."""
-    quick = {"time_limit": min(_MAX_SECONDS, float(work.settings.get("time_limit", _MAX_SECONDS)))}
+def compare_conditions(
+    plan: Plan,
+    builder: ProblemBuilder,
+    objective: Objective,
+    labels: Sequence[PricedTask],
+    replan: Callable[..., Plan],
+    time_limit: float,
+) -> tuple[PlanComparison, ...]:
+    """Return the plan under other conditions, each solved anew; what takes long is left.
+
+    Parameters
+    ----------
+    labels
+        Offers of each task.
+    replan
+        Gives another plan under more demands and other settings.
+    time_limit
+        Seconds of the solver that the plan itself was given.
+    """
+    quick = {"time_limit": min(_MAX_SECONDS, time_limit)}
     return tuple(
-        _plan_under(condition, lambda d=demands, s=settings: work.replan(*d, **(quick | s)))
-        for condition, demands, settings in _conditions(plan, work)
+        _plan_under(condition, lambda d=demands, s=settings: replan(*d, **(quick | s)))
+        for condition, demands, settings in _conditions(plan, builder, objective, labels)
     )
 
 
-def _conditions(plan: Plan, work: Planner) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
-    """What is asked beside the plan: in words, as demands, and as settings."""
-    clouds = {work.builder.market.sites[s][0] for s in _used_sites(work)}
+def _conditions(
+    plan: Plan, builder: ProblemBuilder, objective: Objective, labels: Sequence[PricedTask]
+) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    """Yield conditions: in words, as demands, and as settings."""
+    clouds = {builder.market.sites[k][0] for one in labels for k in np.unique(one.pool.site)}
     first = [cloud for cloud in ("aws", "gcp", "azure") if cloud in clouds]
     for cloud in (first + sorted(clouds - set(first)))[:_MAX_CLOUDS] if len(clouds) > 1 else ():
         if plan.clouds != (cloud,):
@@ -93,10 +114,8 @@ def _conditions(plan: Plan, work: Planner) -> Iterator[tuple[str, tuple[Any, ...
     spot = [one.offer.spot for one in plan.tasks]
     if any(spot):
         yield "on demand only", (Only(on_demand=True),), {}
-    assert work.tables is not None
-    if not all(spot) and all(one.pool.spot.any() for one in work.tables.labels):
+    if not all(spot) and all(one.pool.spot.any() for one in labels):
         yield "on spot machines only", (Only(spot=True),), {}
-    objective = work.objective
     if objective.kind in ("time", "time_then_cost"):
         yield "as cheap as can be", (), {"minimize": "cost"}
     else:
@@ -118,8 +137,3 @@ def _plan_under(condition: str, solve: Callable[[], Plan]) -> PlanComparison:
     return PlanComparison(
         condition, other.usd, other.hours, other.gco2, where=f"on {', '.join(other.clouds)}"
     )
-
-
-def _used_sites(work: Planner) -> set[int]:
-    assert work.tables is not None
-    return {site for one in work.tables.labels for site in np.unique(one.pool.site).tolist()}

@@ -45,7 +45,7 @@ class TaskBar:
 
     Attributes
     ----------
-    parts : tuple of Part
+    parts : tuple of TaskPhase
         One after the other, without gaps.
     after : tuple of str
         Tasks whose data comes last: it begins when that is there.

@@ -157,7 +157,7 @@ def reduce_problem(
 
     Parameters
     ----------
-    problem : Additive
+    problem : AdditiveProblem
         Every task has a place.
     until : float
         CPU second (`time.process_time`) to stop at.

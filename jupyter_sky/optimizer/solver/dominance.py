@@ -28,11 +28,11 @@ def find_undominated(problem: AdditiveProblem) -> Ints:
 
     Examples
     --------
-    >>> from jupyter_sky.optimizer.solver.hierarchy import hierarchy
+    >>> from jupyter_sky.optimizer.solver.hierarchy import find_hierarchy
     >>> one = np.array([0]), np.array([1]), np.ones(1), np.array([0])
-    >>> free = hierarchy([np.zeros((3, 3))], {})
+    >>> free = find_hierarchy([np.zeros((3, 3))], {})
     >>> unary = np.array([[1.0, 2, 0], [1, 1, 3]])
-    >>> undominated(Additive(unary, np.zeros((2, 3), int), *one, free))
+    >>> find_undominated(AdditiveProblem(unary, np.zeros((2, 3), int), *one, free))
     array([0, 2])
     """
     useful = np.flatnonzero(np.isfinite(problem.unary).any(0))

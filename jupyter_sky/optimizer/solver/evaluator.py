@@ -28,9 +28,9 @@ def evaluate(problem: Problem, choice: Sequence[int]) -> Evaluation:
     Examples
     --------
     >>> import numpy as np
-    >>> from jupyter_sky.optimizer.solver.problem import Places, choices, transfers
-    >>> work = (choices("u", [0, 1], [1, 2], [3, 1]), choices("v", [0], [1], [1]))
-    >>> evaluate(Problem(Places(("a", "b")), work, transfers([])), (1, 0))[:2]
+    >>> from jupyter_sky.optimizer.solver.problem import Places, make_edges, make_task_labels
+    >>> work = (make_task_labels("u", [0, 1], [1, 2], [3, 1]), make_task_labels("v", [0], [1], [1]))
+    >>> evaluate(Problem(Places(("a", "b")), work, make_edges([])), (1, 0))[:2]
     (3.0, 1.0)
     """
     place = [int(task.place[label]) for task, label in zip(problem.tasks, choice, strict=True)]

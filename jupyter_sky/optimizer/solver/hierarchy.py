@@ -139,7 +139,7 @@ def find_hierarchy(tables: Sequence[Floats], levels: Mapping[str, Ints]) -> Hier
     Examples
     --------
     >>> price = np.array([[0, 1, 5.0], [1, 0, 5], [7, 7, 0]])
-    >>> found = hierarchy([price], {"cloud": np.array([0, 0, 1])})
+    >>> found = find_hierarchy([price], {"cloud": np.array([0, 0, 1])})
     >>> found.inside[0], found.across[0].min(axis=1)
     (array([[0., 0., 0.],
            [1., 1., 0.]]), array([5., 7.]))

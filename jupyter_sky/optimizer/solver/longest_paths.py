@@ -69,10 +69,11 @@ def bound_paths(
 
     Examples
     --------
-    >>> from jupyter_sky.optimizer.solver.problem import Places, Problem, choices, transfers
-    >>> work = (choices("u", [0, 1], 0, [3, 1]), choices("v", [0], 0, [1]))
-    >>> problem = Problem(Places(("a", "b")), work, transfers([]))
-    >>> paths(problem, [np.arange(2), np.arange(1)]).bound
+    >>> from jupyter_sky.optimizer.solver.problem import Places, Problem
+    >>> from jupyter_sky.optimizer.solver.problem import make_edges, make_task_labels
+    >>> work = (make_task_labels("u", [0, 1], 0, [3, 1]), make_task_labels("v", [0], 0, [1]))
+    >>> problem = Problem(Places(("a", "b")), work, make_edges([]))
+    >>> bound_paths(problem, [np.arange(2), np.arange(1)]).bound
     1.0
     """
     tables = tables or build_hour_tables(problem)
@@ -103,7 +104,7 @@ def bound_paths(
 def find_labels_in_time(
     problem: Problem, kept: Sequence[Ints], known: PathBounds, deadline: float
 ) -> list[Ints]:
-    """Labels that a plan within the deadline (h) may use; `paths` has the proof."""
+    """Labels that a plan within the deadline (h) may use; `bound_paths` has the proof."""
     left = []
     for v, (task, labels) in enumerate(zip(problem.tasks, kept, strict=True)):
         place = task.place[labels]

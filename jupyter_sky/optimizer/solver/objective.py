@@ -28,7 +28,7 @@ class Objective:
 
     Examples
     --------
-    >>> Objective("cost", deadline_h=4.0).timed
+    >>> Objective("cost", deadline_h=4.0).is_timed
     True
     """
 
@@ -105,7 +105,7 @@ class Solution:
         ``none``, ``glpk`` or ``highs``.
     seconds : mapping of str to float
         CPU s by stage: reduce, build, solve, check.
-    sizes : Sizes
+    sizes : ProblemSizes
     fastest_h : float
         With ``time_then_cost`` the proven bound on the makespan, h; else nan.
     state : object

@@ -35,7 +35,7 @@ def first_minimum(group: Ints, values: Floats) -> Ints:
 
     Examples
     --------
-    >>> best(np.array([0, 0, 1]), np.array([2.0, 1.0, 5.0])).tolist()
+    >>> first_minimum(np.array([0, 0, 1]), np.array([2.0, 1.0, 5.0])).tolist()
     [1, 2]
     """
     starts = starts_of(group)
@@ -60,7 +60,7 @@ def find_front(group: Ints, criteria: Sequence[Floats]) -> Ints:
     Examples
     --------
     >>> usd, hours = np.array([1.0, 2.0, 3.0]), np.array([4.0, 2.0, 2.0])
-    >>> front(np.array([0, 0, 0]), [usd, hours]).tolist()
+    >>> find_front(np.array([0, 0, 0]), [usd, hours]).tolist()
     [0, 1]
     """
     if len(criteria) == 1 or not len(group):

@@ -3,7 +3,7 @@
 Nothing here knows of clouds, offers or notebooks. A task has *labels* (its candidates); a label
 lies at a *place*; what moves along an edge costs money, hours and carbon by the two places.
 The names follow section 4.3 of the SkyPilot paper (NSDI 2023): c_v and t_v are `TaskLabels.usd` and
-`TaskLabels.hours`, Q_uv and P_uv are `Edges` over `Table`.
+`TaskLabels.hours`, Q_uv and P_uv are `Edges` over `TransferTable`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class TaskLabels:
 
     Examples
     --------
-    >>> choices("train", place=[0, 1], usd=[1.0, 2.0], hours=[3.0, 2.0]).usd
+    >>> make_task_labels("train", place=[0, 1], usd=[1.0, 2.0], hours=[3.0, 2.0]).usd
     array([1., 2.])
     """
 
@@ -142,7 +142,7 @@ class TaskLabels:
 def make_task_labels(
     name: str, place: ArrayLike, usd: ArrayLike, hours: ArrayLike, **other: Any
 ) -> TaskLabels:
-    """Choices from anything like arrays; a number stands for itself at every label.
+    """Labels from anything like arrays; a number stands for itself at every label.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def make_task_labels(
 
     Examples
     --------
-    >>> choices("prepare", place=[0, 1], usd=0.5, hours=1, nodes=2).nodes
+    >>> make_task_labels("prepare", place=[0, 1], usd=0.5, hours=1, nodes=2).nodes
     array([2., 2.])
     """
     where = np.atleast_1d(np.asarray(place, np.int64))
@@ -184,7 +184,7 @@ class TransferTable:
 
     Examples
     --------
-    >>> Table(np.array([[0, 0.09], [0.12, 0]]), np.zeros((2, 2))).usd[1, 0]
+    >>> TransferTable(np.array([[0, 0.09], [0.12, 0]]), np.zeros((2, 2))).usd[1, 0]
     np.float64(0.12)
     """
 
@@ -208,7 +208,7 @@ class Edges:
 
     Examples
     --------
-    >>> len(transfers([(0, 1, 2.5), (1, 2, 0.0)]))
+    >>> len(make_edges([(0, 1, 2.5), (1, 2, 0.0)]))
     2
     """
 
@@ -222,7 +222,7 @@ class Edges:
 
 
 def make_edges(edges: Iterable[Sequence[float]]) -> Edges:
-    """Transfers from rows of (src, dst, scale) or (src, dst, scale, table)."""
+    """Edges from rows of (src, dst, scale) or (src, dst, scale, table)."""
     rows = [tuple(edge) for edge in edges]
     integers = [[int(row[k]) for row in rows] for k in (0, 1)]
     which = [int(row[3]) if len(row) > 3 else 0 for row in rows]
@@ -258,7 +258,7 @@ class LinearLimit:
     """A named limit over chosen labels: the sum of `terms[v][label of v]` is at most `limit`.
 
     Quotas, ceilings in all, "at most n nodes at once" and "not the same plan again" are such rows;
-    `quota` and `different` write them.
+    `add_quota` and `require_difference` write them.
     """
 
     name: str
@@ -316,10 +316,10 @@ class Problem:
     Attributes
     ----------
     places : Places
-    tasks : tuple of Choices
-    edges : Transfers
+    tasks : tuple of TaskLabels
+    edges : Edges
         They must not form a cycle.
-    tables : tuple of Table
+    tables : tuple of TransferTable
     masks, rows, same
         Side constraints as data, each with a name. Constraints of one name stand or fall together
         when a conflict is explained.
@@ -329,10 +329,11 @@ class Problem:
     Examples
     --------
     >>> two = Places(("a", "b"), {"cloud": np.array([0, 1])})
-    >>> work = tuple(choices(name, [0, 1], [1.0, 1.5], [2.0, 1.0]) for name in "uv")
-    >>> price = Table(np.array([[0, 0.09], [0.12, 0]]), np.array([[0, 0.01], [0.01, 0]]))
-    >>> problem = Problem(two, work, transfers([(0, 1, 10.0)]), (price,))
-    >>> problem.check()
+    >>> work = tuple(make_task_labels(name, [0, 1], [1.0, 1.5], [2.0, 1.0]) for name in "uv")
+    >>> price = TransferTable(np.array([[0, 0.09], [0.12, 0]]), np.array([[0, 0.01], [0.01, 0]]))
+    >>> problem = Problem(two, work, make_edges([(0, 1, 10.0)]), (price,))
+    >>> problem.constraint_names()
+    ()
     """
 
     places: Places
@@ -343,12 +344,6 @@ class Problem:
     rows: tuple[LinearLimit, ...] = ()
     same: tuple[SameConstraint, ...] = ()
     hook: Hook | None = None
-
-    def check(self) -> None:
-        """Raise SkyUsageError where the numbers cannot be a problem: shapes, ranges, cycles."""
-        from jupyter_sky.optimizer.solver.validation import check_problem
-
-        check_problem(self)
 
     def without(self, names: Iterable[str]) -> Problem:
         """The problem relieved of the masks, rows and sameness of these names."""
@@ -390,7 +385,7 @@ def add_quota(
     Parameters
     ----------
     tasks : iterable of int
-        Tasks that may run at the same time; see `concurrent`.
+        Tasks that may run at the same time; see `find_concurrent_sets`.
     limit : float
         Nodes, or USD/h.
     **by
@@ -399,8 +394,8 @@ def add_quota(
     Examples
     --------
     >>> two = Places(("a", "b"), {"cloud": np.array([0, 1])})
-    >>> problem = Problem(two, (choices("u", [0, 1], 1, 1, nodes=4),), transfers([]))
-    >>> quota(problem, "quota of b", [0], 3, cloud=1).terms[0]
+    >>> problem = Problem(two, (make_task_labels("u", [0, 1], 1, 1, nodes=4),), make_edges([]))
+    >>> add_quota(problem, "quota of b", [0], 3, cloud=1).terms[0]
     array([0., 4.])
     """
     terms = {}
@@ -420,8 +415,9 @@ def require_difference(
     Examples
     --------
     >>> two = Places(("a", "b"), {"cloud": np.array([0, 1])})
-    >>> problem = Problem(two, (choices("u", [0, 1], [1, 2], 1),), transfers([]))
-    >>> different(problem, (0,), "cloud").terms[0], different(problem, (0,), "cloud").limit
+    >>> problem = Problem(two, (make_task_labels("u", [0, 1], [1, 2], 1),), make_edges([]))
+    >>> row = require_difference(problem, (0,), "cloud")
+    >>> row.terms[0], row.limit
     (array([1., 0.]), 0)
     """
     terms = {}

@@ -66,9 +66,9 @@ def solve(
 
     Examples
     --------
-    >>> from jupyter_sky.optimizer.solver.problem import Places, choices, transfers
-    >>> work = (choices("u", [0, 1], [3.0, 2.0], [1.0, 4.0]),)
-    >>> problem = Problem(Places(("a", "b")), work, transfers([]))
+    >>> from jupyter_sky.optimizer.solver.problem import Places, make_edges, make_task_labels
+    >>> work = (make_task_labels("u", [0, 1], [3.0, 2.0], [1.0, 4.0]),)
+    >>> problem = Problem(Places(("a", "b")), work, make_edges([]))
     >>> best = solve(problem)
     >>> best.choice, best.cost, best.status
     ((1,), 2.0, 'optimal')
@@ -114,9 +114,9 @@ def resolve(
 
     Examples
     --------
-    >>> from jupyter_sky.optimizer.solver.problem import Places, choices, transfers
-    >>> work = (choices("u", [0, 1], [3.0, 2.0], [1.0, 4.0]),)
-    >>> first = solve(Problem(Places(("a", "b")), work, transfers([])))
+    >>> from jupyter_sky.optimizer.solver.problem import Places, make_edges, make_task_labels
+    >>> work = (make_task_labels("u", [0, 1], [3.0, 2.0], [1.0, 4.0]),)
+    >>> first = solve(Problem(Places(("a", "b")), work, make_edges([])))
     >>> resolve(first, blocked_places=[1]).choice
     (0,)
     """

@@ -38,9 +38,9 @@ def find_price_tree(hier: Hierarchy) -> PriceTree | None:
 
     Examples
     --------
-    >>> from jupyter_sky.optimizer.solver.hierarchy import hierarchy
+    >>> from jupyter_sky.optimizer.solver.hierarchy import find_hierarchy
     >>> price = np.array([[0, 1, 5.0], [1, 0, 5], [7, 7, 0]])
-    >>> tree(hierarchy([price], {"cloud": np.array([0, 0, 1])})).weight
+    >>> find_price_tree(find_hierarchy([price], {"cloud": np.array([0, 0, 1])})).weight
     array([[1., 1., 4., 7.]])
     """
     inside, top = hier.inside, len(hier.nodes) - 1
@@ -124,11 +124,11 @@ class TransferRows:
 
     Attributes
     ----------
-    less, less_w : Triplets
+    less, less_w : TripletMatrix
         Rows ``less @ s - less_w @ w <= 0``.
-    equal, equal_w : Triplets
+    equal, equal_w : TripletMatrix
         Rows ``equal @ s - equal_w @ w == 0``.
-    terms : list of (Triplets, Triplets)
+    terms : list of (TripletMatrix, TripletMatrix)
         For each kind of amount (USD, h, g): a row for each edge, over s and over w.
     """
 
@@ -159,7 +159,7 @@ class TransferRows:
             For each kind, amounts between any two places; ``inf`` for what cannot be.
         scale : float
             What to multiply them by.
-        shape : (Tree or Hierarchy, list of int), optional
+        shape : (PriceTree or Hierarchy, list of int), optional
             The structure of the tables, and which of them stands for each kind.
         """
         (left, from_), (right, to) = ends
