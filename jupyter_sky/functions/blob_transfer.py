@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from .payload import Blobs, digest
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
-    from .dispatch import Dispatcher
     from .nodes import PoolNode
     from .tasks import CallTask
 
@@ -30,20 +29,28 @@ class BlobTransfer:
     """Uploads blobs to the nodes of a pool.
 
     A blob goes once to each controller, which hands it on to the machines that lack it.
+
+    Parameters
+    ----------
+    nodes
+        Nodes of the pool by rank; read at each upload.
+    requeue
+        Called with tasks whose missing blobs have been uploaded.
     """
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self.dispatcher = dispatcher
+    def __init__(
+        self, nodes: Mapping[int, PoolNode], requeue: Callable[[list[CallTask]], None]
+    ) -> None:
+        self._nodes, self._requeue = nodes, requeue
         self._uploaded: dict[str, set[str]] = {}
         self._lock = threading.Lock()
-        dispatcher.fetch_blob = self._fetch
 
     def upload(self, blobs: Blobs, force: bool = False) -> None:
         """Upload blobs to all nodes, and wait until they have arrived."""
         if not blobs:
             return
         with self._lock:
-            nodes = [n for n in self.dispatcher.nodes.values() if n.engine]
+            nodes = [n for n in self._nodes.values() if n.engine]
             by_connection: dict[Any, list[PoolNode]] = {}
             for node in nodes:
                 by_connection.setdefault(node.connection, []).append(node)
@@ -113,7 +120,7 @@ class BlobTransfer:
 
     # -- what a node lacks all the same ---------------------------------------------------------
 
-    def _fetch(self, node: PoolNode, task: CallTask, name: str) -> None:
+    def fetch_missing(self, node: PoolNode, task: CallTask, name: str) -> None:
         """Upload blobs that a node lacks for a task: it joined later, or has evicted them."""
 
         def upload_missing() -> None:
@@ -129,7 +136,7 @@ class BlobTransfer:
             except Exception as error:
                 task.future.fail(error)
                 return
-            self.dispatcher.requeue([task])
+            self._requeue([task])
 
         threading.Thread(target=upload_missing, name="sky-blob", daemon=True).start()
 

@@ -55,7 +55,7 @@ class Dispatcher:
         self._last = -1
         self._mean_seconds: dict[str, float] = {}
         self._recent: deque[tuple[ClusterConnection, str]] = deque()
-        self.timeouts = TimeoutMonitor(self)
+        self.timeouts = TimeoutMonitor(self.abandon_batch)
         self.results = ResultHandler(self)
         self.fetch_blob: Callable[[PoolNode, CallTask, str], None] = lambda node, task, name: None
         """Brings a blob that a node lacks, and sends the task again."""

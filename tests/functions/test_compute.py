@@ -13,7 +13,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyNoOffer, SkyUsageError
-from jupyter_sky.functions.pool import active
+from jupyter_sky.functions.active_pools import active
 from tests.conftest import processes_of, wait_until
 
 pytestmark = pytest.mark.slow

@@ -167,9 +167,9 @@ def test_a_grid_search_of_scikit_learn(data: Any) -> None:
 def test_joblib_without_a_pool(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from joblib import Parallel, delayed, parallel_backend
 
-    from jupyter_sky.functions import pool
+    from jupyter_sky.functions import active_pools
 
-    monkeypatch.setattr(pool, "_active", [])
+    monkeypatch.setattr(active_pools, "_active", [])
     plugins.joblib()
     with pytest.raises(SkyUsageError, match="no pool is up"), parallel_backend("sky"):
         Parallel()(delayed(abs)(1) for _ in range(3))

@@ -55,11 +55,11 @@ def test_an_interrupted_wait_leaves_the_node_free(compute: Pool) -> None:
 
 
 def test_what_was_shared_goes_with_its_pool(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jupyter_sky.functions import pool as pools
+    from jupyter_sky.functions import active_pools
 
     with Compute(nodes=1):
         assert sky.counter("gone").add(3) == 3
-    monkeypatch.setattr(pools, "_active", [])
+    monkeypatch.setattr(active_pools, "_active", [])
     with pytest.warns(UserWarning, match="no pool is up") as caught:
         assert sky.counter("gone").value == 0
     assert caught[0].filename == __file__
