@@ -71,7 +71,7 @@ class BlobTransfer:
         data: memoryview,
     ) -> None:
         engines = {node.engine for node in nodes}
-        answers = self._broadcast(connection, engines, {"asked": [name]}, None)
+        answers = connection.client.broadcast(engines, "sky_blob", {"asked": [name]}, None)
         found = _wait_all(connection, answers)
         # nodes that are on one machine share a blob cache: one of them takes it for all
         takers = {told["blob_cache"]: engine for engine, told in found.items() if not told["here"]}
@@ -80,43 +80,13 @@ class BlobTransfer:
         for start in range(0, data.nbytes if engines else 0, PART_BYTES):
             part = data[start : start + PART_BYTES]
             content = {"name": name, "start": start, "size": data.nbytes}
-            flying.append(self._broadcast(connection, engines, content, [part]))
+            flying.append(connection.client.broadcast(engines, "sky_blob", content, [part]))
             if len(flying) >= WINDOW_PARTS:
                 _wait_all(connection, flying.popleft())
         while flying:
             _wait_all(connection, flying.popleft())
         for node in nodes:
             self._uploaded.setdefault(node.engine, set()).add(name)
-
-    @staticmethod
-    def _broadcast(
-        connection: ClusterConnection,
-        engines: Collection[str],
-        content: dict[str, Any],
-        buffers: Any,
-    ) -> dict[str, Future]:
-        """Send one message to several engines, by the controller's broadcast."""
-        client: Any = connection.client
-        ranks = {engine: rank for rank, engine in client._engines.items()}
-        targets = [(engine, ranks[engine]) for engine in engines if engine in ranks]
-        header = client.session.msg_header("sky_blob")
-        metadata = {
-            "targets": targets,
-            "is_broadcast": True,
-            "is_coalescing": False,
-            "original_msg_id": header["msg_id"],
-        }
-        futures: dict[str, Future] = {}
-        for engine, _ in targets:
-            name = f"{header['msg_id']}_{engine}"
-            (future, *_) = client.create_message_futures(name, {**header, "msg_id": name})
-            client._outstanding_dict[engine].add(name)
-            futures[engine] = future
-        message = client.session.msg("sky_blob", content, header=header, metadata=metadata)
-        client._io_loop.add_callback(
-            lambda: client.session.send(client._broadcast_socket, message, buffers=buffers)
-        )
-        return futures
 
     # -- what a node lacks all the same ---------------------------------------------------------
 
@@ -160,6 +130,6 @@ def _wait_reply(connection: ClusterConnection, engine: str, future: Future) -> A
         except FutureTimeout:
             if connection.is_lost:
                 raise SkyClusterLost(f"cluster {connection.cluster} is gone") from None
-            if engine not in connection.client._engines.values():
+            if engine not in connection.client.engines_by_rank.values():
                 return EngineError(engine)
             time.sleep(0)

@@ -140,7 +140,7 @@ class Pool(CallTarget):
         with self._dispatcher.lock:
             first = max(self._dispatcher.nodes, default=-1) + 1
             ranks = [first + place for place in range(cluster.row.nodes)]
-            engines = cluster.connection.client._engines
+            engines = cluster.connection.client.engines_by_rank
             slots, executor = self.worker.concurrency, self.worker.executor_kind
             for place, rank in enumerate(ranks):
                 self._dispatcher.nodes[rank] = PoolNode(
@@ -251,7 +251,7 @@ class Pool(CallTarget):
             return
         with self._dispatcher.lock:
             node.sent_context = None
-            node.engine = node.connection.client._engines.get(node.cluster_rank, "")
+            node.engine = node.connection.client.engines_by_rank.get(node.cluster_rank, "")
         self._dispatcher.dispatch()
 
     def _drop(self, cluster: ClusterHandle, error: SkyError) -> None:

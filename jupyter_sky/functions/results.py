@@ -67,9 +67,9 @@ class ResultHandler:
 
     def _release_later(self, batch: SentBatch) -> None:
         """Release results after a moment, even if outputs are missing."""
-        loop = batch.node.connection.client._io_loop
+        client = batch.node.connection.client
         timer = threading.Timer(
-            OUTPUT_SECONDS, lambda: loop.add_callback(lambda: self.release_held(batch, 1 << 62))
+            OUTPUT_SECONDS, lambda: client.call_soon(lambda: self.release_held(batch, 1 << 62))
         )
         timer.daemon = True
         timer.start()
