@@ -131,6 +131,11 @@ def function(
     retry
         How often a call that raises is made again.
 
+    Returns
+    -------
+    Function
+        The lazy function; ``double.local(21)`` runs the original.
+
     Examples
     --------
     >>> @function
@@ -170,6 +175,23 @@ class PendingFunction(Generic[T]):
     ``call > pool``           on one node; a future, at once
     ``(a() & b()) >> pool``   side by side; a tuple of results
     ========================  ==================================================
+
+    Parameters
+    ----------
+    function
+        Function to call.
+    args, kwargs
+        Its arguments.
+    timeout
+        Most seconds that the call may run; None for no limit.
+    retry
+        How often the call is made again, and after which exceptions.
+
+    Examples
+    --------
+    >>> call = PendingFunction(Function(max), (1, 2))
+    >>> call, call.local()
+    (max(1, 2), 2)
     """
 
     function: Function[..., T]
@@ -326,6 +348,16 @@ def gather(*tasks: Any, stream: bool = False, ordered: bool = True) -> Any:
         Give results one by one, as they come.
     ordered
         Of a stream: in the order of the calls, or as they are done.
+
+    Returns
+    -------
+    Gathered or Streamed
+        ``>> pool`` gives a tuple of results, or with `stream` an iterator over them.
+
+    Raises
+    ------
+    TypeError
+        Something other than a call is among `tasks`.
 
     Examples
     --------

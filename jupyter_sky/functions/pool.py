@@ -45,14 +45,19 @@ class Pool(CallTarget):
     cluster
         The cluster.
     worker
-        How many calls a node runs at once, and in what.
+        Number of concurrent calls of a node, and their executor.
     end
-        Ends the cluster; without it, the pool is let go of and the cluster stays.
+        Function that ends the cluster; without it, the cluster stays up.
 
     Attributes
     ----------
     facts : dict
-        What plug-ins want nodes to know; goes with every later call.
+        Facts from plug-ins for the nodes, sent with every later call.
+
+    Examples
+    --------
+    >>> with sky.Compute(nodes=2) as pool:  # doctest: +SKIP
+    ...     results = train(0.1) @ pool
     """
 
     def __init__(

@@ -191,6 +191,11 @@ _PROCESS = _Process()
 def instance_info() -> InstanceInfo:
     """Return the information of this node; off a pool, that of a pool of one node.
 
+    Returns
+    -------
+    InstanceInfo
+        Rank, number and addresses of the nodes.
+
     Examples
     --------
     >>> instance_info().total_nodes
@@ -202,7 +207,18 @@ def instance_info() -> InstanceInfo:
 
 
 def is_head() -> bool:
-    """Return whether this is node 0; True off a pool."""
+    """Return whether this is node 0.
+
+    Returns
+    -------
+    bool
+        True off a pool, too.
+
+    Examples
+    --------
+    >>> is_head()
+    True
+    """
     return instance_info().is_head
 
 
