@@ -282,7 +282,8 @@ def cost(by: By = "cell", since: str | None = None) -> Cost:
     """Say what was spent, goes on being spent, is to come and was saved; live in a notebook.
 
     What was saved is counted against the default choice: the cheapest machine on demand in AWS
-    us-east-1 that met the same request when the cluster was launched (`jupyter_sky.ledger.baseline`).
+    us-east-1 that met the same request when the cluster was launched: see
+    `jupyter_sky.ledger.baseline`.
     What is to come lasts until the cells that run have ended, by their earlier runs or their
     ``--timeout``, and then until the idle limits. Estimates are marked.
 
