@@ -127,6 +127,12 @@ def function(
     retry
         How often a call that raises is made again.
 
+    Returns
+    -------
+    Function
+        Its calls are `PendingFunction`; ``.local`` is the function itself. A decorator when settings
+        are given.
+
     Examples
     --------
     >>> @function
@@ -166,6 +172,27 @@ class PendingFunction(Generic[T]):
     ``call > pool``           on one node; a future, at once
     ``(a() & b()) >> pool``   side by side; a tuple of results
     ========================  ==================================================
+
+    Parameters
+    ----------
+    function
+        The function to call.
+    args, kwargs
+        Its arguments.
+    timeout
+        Most seconds that the call may run on a node.
+    retry
+        How often, and after which errors, the call is made again.
+
+    Examples
+    --------
+    >>> @function
+    ... def double(x: int) -> int:
+    ...     return 2 * x
+    >>> double(21)
+    double(21)
+    >>> double(21).args
+    (21,)
     """
 
     function: Function[..., T]
@@ -322,6 +349,11 @@ def gather(*tasks: Any, stream: bool = False, ordered: bool = True) -> Any:
         Give results one by one, as they come.
     ordered
         Of a stream: in the order of the calls, or as they are done.
+
+    Returns
+    -------
+    PendingCalls
+        All calls together, to be sent to a pool by an operator.
 
     Examples
     --------

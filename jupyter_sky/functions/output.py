@@ -79,6 +79,11 @@ def stdout(function: Any = None, /, *, only: Only = "head") -> Any:
     only
         ``"head"``, a rank, several ranks, or a function of `instance_info`.
 
+    Returns
+    -------
+    Function
+        The same function; a decorator when only `only` is given.
+
     Examples
     --------
     >>> from jupyter_sky.functions.lazy_calls import function
@@ -93,12 +98,55 @@ def stdout(function: Any = None, /, *, only: Only = "head") -> Any:
 
 
 def stderr(function: Any = None, /, *, only: Only = "head") -> Any:
-    """Show what a function writes to stderr of some nodes only; see `stdout`."""
+    """Show what a function writes to stderr of some nodes only; see `stdout`.
+
+    Parameters
+    ----------
+    function
+        A function, lazy or not.
+    only
+        ``"head"``, a rank, several ranks, or a function of `instance_info`.
+
+    Returns
+    -------
+    Function
+        The same function; a decorator when only `only` is given.
+
+    Examples
+    --------
+    >>> from jupyter_sky.functions.lazy_calls import function
+    >>> @stderr(only=0)
+    ... @function
+    ... def train() -> None: ...
+    >>> train.shown
+    {'stderr': 0}
+    """
     return _filtered(function, {"stderr": _checked(only)})
 
 
 def silent(function: Any) -> Any:
-    """Show nothing of what a function prints."""
+    """Show nothing of what a function prints.
+
+    Parameters
+    ----------
+    function
+        A function, lazy or not.
+
+    Returns
+    -------
+    Function
+        The same function, whose output is not shown.
+
+    Examples
+    --------
+    >>> from jupyter_sky.functions.lazy_calls import function
+    >>> @silent
+    ... @function
+    ... def train() -> None:
+    ...     print("never shown")
+    >>> train.shown
+    {'stdout': (), 'stderr': ()}
+    """
     return _filtered(function, {"stdout": (), "stderr": ()})
 
 

@@ -93,6 +93,12 @@ class Pool:
     ----------
     facts : dict
         What plug-ins want nodes to know; goes with every later call.
+
+    Examples
+    --------
+    >>> with sky.Compute(nodes=2, cpus=4) as pool:  # doctest: +SKIP
+    ...     print(double(21) >> pool)
+    42
     """
 
     def __init__(

@@ -62,6 +62,11 @@ def shard(
     drop_last
         Take equal, contiguous blocks, and leave out what remains.
 
+    Returns
+    -------
+    array or tuple
+        The share of the array, or of each array, of its own type.
+
     Raises
     ------
     SkyUsageError

@@ -142,6 +142,11 @@ class Options:
         Whether nodes may speak to each other. Without it calls go as they do, and what tasks
         share (``sky.dict``, ``sky.barrier``...) cannot be had: for places whose machines do not
         reach one another.
+
+    Examples
+    --------
+    >>> Options(timeout=600).scale_up_after
+    2.0
     """
 
     timeout: float | None = None

@@ -203,6 +203,11 @@ _PROCESS = _Process()
 def instance_info() -> InstanceInfo:
     """Return which node this is; off a node, the only one of a pool of one.
 
+    Returns
+    -------
+    InstanceInfo
+        Rank, number of nodes and addresses.
+
     Examples
     --------
     >>> instance_info().total_nodes
@@ -214,7 +219,18 @@ def instance_info() -> InstanceInfo:
 
 
 def is_head() -> bool:
-    """Whether this is node 0; true off a node."""
+    """Whether this is node 0; true off a node.
+
+    Returns
+    -------
+    bool
+        True on node 0, and off a node.
+
+    Examples
+    --------
+    >>> is_head()
+    True
+    """
     return instance_info().is_head
 
 
