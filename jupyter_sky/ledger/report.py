@@ -305,7 +305,7 @@ def short_path(what: str) -> str:
 
     Examples
     --------
-    >>> short("/home/ada/analysis.ipynb [7]"), short("train")
+    >>> short_path("/home/ada/analysis.ipynb [7]"), short_path("train")
     ('analysis.ipynb [7]', 'train')
     """
     return what.rpartition("/")[2] if what.startswith("/") else what

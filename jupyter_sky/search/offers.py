@@ -25,7 +25,7 @@ def product_family(cloud: str, instance_type: str) -> str:
     --------
     >>> product_family("aws", "m6i.2xlarge"), product_family("gcp", "n2-standard-8")
     ('m6i', 'n2-standard')
-    >>> family("azure", "Standard_D8as_v5")
+    >>> product_family("azure", "Standard_D8as_v5")
     'Das_v5'
     """
     if cloud == "azure" and (found := _AZURE.fullmatch(instance_type)):
