@@ -229,7 +229,7 @@ class Sky(SingletonConfigurable):
 
     @classmethod
     def load(cls, parent: Configurable | None = None) -> Sky:
-        """The settings, read from all their layers the first time.
+        """Return the settings, read from all their layers the first time.
 
         Parameters
         ----------
@@ -270,7 +270,7 @@ class Sky(SingletonConfigurable):
 
 
 def _checked(parse: Any, value: str, label: str, keep: bool = True) -> str:
-    """The value, when its parser accepts it; traitlets wants a TraitError when it does not.
+    """Validate a value by its parser; traitlets needs a TraitError when it is invalid.
 
     Without `keep` it is what the parser makes of it.
     """
@@ -388,7 +388,7 @@ def _environment() -> dict[str, tuple[str, Any]]:
 
 
 def _validated(name: str, value: Any, origin: str) -> Any:
-    """The value, once a settings object has accepted it; an error says where it was written."""
+    """Validate a value by a settings object; an error names the place of the value."""
     try:
         setattr(Sky(), name, value)
     except TraitError as error:

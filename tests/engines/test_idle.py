@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.test_controller import Lab, lab  # noqa: F401
 
 from jupyter_sky.engines.controller import logins
 from jupyter_sky.engines.controller.activity import Activity, warn_seconds
 from jupyter_sky.engines.controller.logins import Login
 from tests.conftest import wait_until
+from tests.engines.test_controller import Lab, lab  # noqa: F401
 
 
 def beat(it: Lab, **more: Any) -> dict[str, Any]:
