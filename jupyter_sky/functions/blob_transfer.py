@@ -27,7 +27,7 @@ POLL_SECONDS = 0.2
 
 
 class BlobTransfer:
-    """Brings blobs to the nodes of a pool.
+    """Uploads blobs to the nodes of a pool.
 
     A blob goes once to each controller, which hands it on to the machines that lack it.
     """
@@ -39,7 +39,7 @@ class BlobTransfer:
         dispatcher.fetch_blob = self._fetch
 
     def upload(self, blobs: Blobs, force: bool = False) -> None:
-        """Bring blobs to all nodes, and wait until they are there."""
+        """Upload blobs to all nodes, and wait until they have arrived."""
         if not blobs:
             return
         with self._lock:
@@ -114,7 +114,7 @@ class BlobTransfer:
     # -- what a node lacks all the same ---------------------------------------------------------
 
     def _fetch(self, node: PoolNode, task: CallTask, name: str) -> None:
-        """Bring what a node lacks for a task: it came later, or has made room for others."""
+        """Upload blobs that a node lacks for a task: it joined later, or has evicted them."""
 
         def upload_missing() -> None:
             data = task.blobs.get(name)
@@ -137,7 +137,7 @@ class BlobTransfer:
 def _wait_all(
     connection: ClusterConnection, futures: dict[str, Future]
 ) -> dict[str, dict[str, Any]]:
-    """Wait for the answers of engines; those that have died do not count."""
+    """Wait for the replies of engines, except those that have died."""
     found: dict[str, dict[str, Any]] = {}
     for engine, future in futures.items():
         reply = _wait_reply(connection, engine, future)

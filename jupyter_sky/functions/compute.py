@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Compute:
-    """Machines for calls, described: brought up by ``with``, gone at its end.
+    """Description of machines for calls, brought up by ``with`` and ended with it.
 
     However the block is left (normally, by an exception, by an interrupt), the machines end; when
     this process dies, they end after `ttl`.
@@ -124,7 +124,7 @@ class Compute:
 
     @property
     def pool(self) -> Pool:
-        """The pool that this was brought up as.
+        """Pool that is up.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class Compute:
         self.down()
 
     def up(self, reuse: bool = False) -> Pool:
-        """Bring it up; return the pool.
+        """Start the machines; return the pool.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class Compute:
         return self.use_cluster(cluster, start, nodes)
 
     def check(self) -> None:
-        """Raise what can be known to fail, before it costs a machine."""
+        """Raise errors that are known before a machine is paid for."""
         refuse_untrusted()
         self._is_checked = self._image()
         if self._is_checked is not None:
@@ -171,7 +171,7 @@ class Compute:
     def use_cluster(
         self, cluster: ClusterHandle, start: ClusterLauncher, nodes: Nodes | None = None
     ) -> Pool:
-        """Make a cluster that is up the pool."""
+        """Use a cluster that is up as the pool."""
         try:
             pool = Pool(cluster, self.worker, start.end)
         except BaseException:
@@ -193,14 +193,14 @@ class Compute:
         return pool
 
     def down(self) -> None:
-        """End it."""
+        """End the pool and the clusters that it has started."""
         if self._pool is not None:
             self._pool.down()
 
     # -- what it is made of ------------------------------------------------------------------------
 
     def _set_up_pool(self, pool: Pool) -> None:
-        """Install the image, and let plug-ins do what they do."""
+        """Install the image and set up the plug-ins."""
         image = self._is_checked
         self._prepare_nodes(pool, pool.ranks)
         setups = [image.setup() if image is not None else None]
@@ -212,7 +212,7 @@ class Compute:
                 pool.enter(plugin.client(pool))
 
     def _image(self) -> Any:
-        """Return the image with what plug-ins need in it."""
+        """Return the image with the requirements of the plug-ins."""
         image = self.image
         for plugin in self.plugins:
             if hasattr(plugin, "image"):
@@ -220,14 +220,14 @@ class Compute:
         return image
 
     def _prepare_nodes(self, pool: Pool, ranks: Sequence[int]) -> None:
-        """Make nodes ready for calls."""
+        """Prepare nodes for calls."""
         if self._is_checked is not None:
             self._is_checked.bootstrap(pool, ranks)
 
     # -- where -------------------------------------------------------------------------------------
 
     def _choose(self, session: Session) -> tuple[Resources, Nodes, Spec]:
-        """Return the alternative that is taken, and its request.
+        """Return the chosen alternative, and its request.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The clusters of pools: which offer, started or found, ended."""
+"""Launch of the clusters of pools."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ class ClusterLauncher:
 
     @property
     def price(self) -> float:
-        """USD/h of what is up."""
+        """Price of the clusters that are up, in USD/h."""
         return sum(one.row.price or 0.0 for one in self.clusters if not one.connection.is_lost)
 
     def affordable(self, nodes: int) -> int:
-        """Return how many more nodes keep the pool's limit, at the price of those that are up.
+        """Return the number of further nodes within the pool's price limit.
 
         One at least: a cheaper machine may still keep it, and else the refusal says why.
         """
@@ -113,7 +113,7 @@ class ClusterLauncher:
         return max(1, min(nodes, int((limit - self.price) / each + 1e-9)))
 
     def _request(self, nodes: int) -> Resources:
-        """Return the request for more nodes: within what is left of the pool's limit.
+        """Return the request for more nodes, with the rest of the pool's price limit.
 
         Nodes that are still to come keep their share of it.
         """
@@ -133,7 +133,7 @@ class ClusterLauncher:
 
 
 def choose_offer(spec: Spec, nodes: Nodes) -> tuple[Resources, Decision]:
-    """Return the request of a spec, with the settings' limits, and where it would go."""
+    """Return the request of a spec within the limits of the settings, and its offer."""
     spot = {"spot": True, "on-demand": False}.get(spec.market or "")
     resources = apply_settings(spec.resources(nodes.initial, spot), Sky.load())
     return resources, decide_placement(resources, spec.market)
@@ -145,7 +145,7 @@ _SHARED_WORDS = {"nodes", "cloud", "region", "max_hourly_cost"}
 
 
 def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
-    """Bring a pool up by the words of `Compute` or by labels of resources; see `api.up`."""
+    """Start a pool from arguments of `Compute` or from resource labels; see `api.up`."""
     from .compute import Compute
 
     words = set(inspect.signature(Compute).parameters) - {"specs", "name"}

@@ -1,4 +1,4 @@
-"""Lazy calls: what `sky.function` makes of a function, and the operators that send calls away."""
+"""Lazy calls: functions that describe calls, and operators that send them to a pool."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PRECEDENCE = (
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a call that fails is made again.
+    """Retry policy of calls that fail.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Retry:
 
 
 class Function(Generic[P, T]):
-    """A function whose calls are descriptions of what to compute, not computations.
+    """Function whose calls describe a computation instead of running it.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Function(Generic[P, T]):
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> PendingFunction[T]:
-        """Describe a call. Nothing is run, pickled or sent."""
+        """Return a description of a call; nothing is run, pickled or sent."""
         return PendingFunction(self, args, kwargs, self.timeout, self.retry)
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class Function(Generic[P, T]):
 
     @property
     def name(self) -> str:
-        """What the function is called."""
+        """Name of the function."""
         return getattr(self.local, "__qualname__", None) or repr(self.local)
 
     def __reduce__(self) -> tuple:
@@ -118,7 +118,7 @@ def function(
     timeout: float | str | None = None,
     retry: int = 0,
 ) -> Any:
-    """Make a function lazy: a call of it describes what to compute, an operator says where.
+    """Make a function lazy: its calls describe a computation, an operator sends them to a pool.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PendingFunction(Generic[T]):
-    """A call that has not been made: a value, to be sent to a pool by an operator.
+    """Call that has not been made, to be sent to a pool by an operator.
 
     ========================  ==================================================
     ``call >> pool``          on one node; its result
@@ -188,7 +188,7 @@ class PendingFunction(Generic[T]):
         return replace(self, retry=Retry(_times(times), kinds))
 
     def local(self) -> T:
-        """Make the call here and now."""
+        """Run the call in this process."""
         return self.function.local(*self.args, **self.kwargs)
 
     def __rshift__(self, pool: Pool | Any) -> T:
@@ -228,7 +228,7 @@ class PendingFunction(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group(Generic[*Ts]):
-    """Calls that run side by side: ``(a() & b()) >> pool`` gives a tuple of their results."""
+    """Concurrent calls: ``(a() & b()) >> pool`` gives a tuple of their results."""
 
     calls: tuple[PendingFunction[Any], ...]
 
@@ -268,7 +268,7 @@ class Group(Generic[*Ts]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gathered(Generic[T]):
-    """Any number of calls: ``gather(*calls) >> pool`` gives a tuple of their results."""
+    """Concurrent calls of any number: ``gather(*calls) >> pool`` gives a tuple of their results."""
 
     calls: tuple[PendingFunction[T], ...]
 
@@ -297,7 +297,7 @@ class Gathered(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Streamed(Gathered[T]):
-    """Any number of calls, whose results are iterated over as they come."""
+    """Calls of any number, whose results are iterated over as they arrive."""
 
     ordered: bool = True
 
@@ -314,7 +314,7 @@ def gather(
     *tasks: PendingFunction[U], stream: Literal[True], ordered: bool = True
 ) -> Streamed[U]: ...
 def gather(*tasks: Any, stream: bool = False, ordered: bool = True) -> Any:
-    """Put any number of calls together.
+    """Combine any number of calls.
 
     Parameters
     ----------
@@ -357,7 +357,7 @@ def _calls(other: object) -> tuple[PendingFunction[Any], ...]:
 
 
 def _target(pool: Any, operator: str) -> Pool:
-    """Return the pool that an operator was pointed at: a pool, or this package for the current."""
+    """Return the target pool of an operator: a pool, or the current one for this package."""
     from .compute import Compute
     from .pool import Pool, current
 

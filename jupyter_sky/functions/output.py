@@ -1,4 +1,4 @@
-"""What functions print: shown as it comes, with the node that printed it."""
+"""Output of functions, shown as it arrives, labelled by node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE_ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
 
 
 class OutputSink:
-    """Where the text of some calls goes: into the outputs of the cell that has sent them.
+    """Sink of the output of calls: the outputs of the cell that has sent them.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class OutputSink:
         return "".join(["\n" if cut else "", *shown])
 
     def display(self, rank: int, content: dict[str, Any]) -> None:
-        """Show a figure or the like."""
+        """Show a display message, such as a figure."""
         with self._lock:
             self._context.run(_display, content)
 
@@ -70,7 +70,7 @@ def _display(content: dict[str, Any]) -> None:
 
 
 def stdout(function: Any = None, /, *, only: Only = "head") -> Any:
-    """Show what a function prints of some nodes only.
+    """Show the standard output of a function on some nodes only.
 
     Above or below ``@sky.function``.
 
@@ -93,12 +93,12 @@ def stdout(function: Any = None, /, *, only: Only = "head") -> Any:
 
 
 def stderr(function: Any = None, /, *, only: Only = "head") -> Any:
-    """Show what a function writes to stderr of some nodes only; see `stdout`."""
+    """Show the standard error of a function on some nodes only; see `stdout`."""
     return _filtered(function, {"stderr": _checked(only)})
 
 
 def silent(function: Any) -> Any:
-    """Show nothing of what a function prints."""
+    """Show no output of a function."""
     return _filtered(function, {"stdout": (), "stderr": ()})
 
 

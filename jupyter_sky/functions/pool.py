@@ -1,4 +1,4 @@
-"""Pools: clusters as the place where calls go."""
+"""Pools: clusters that calls are sent to."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def active() -> Pool | None:
 
 def active_pools() -> list[Pool]:
     """Return the pools that are up, the newest first."""
-    return [pool for pool in reversed(_active) if not pool.connection.lost]
+    return [pool for pool in reversed(_active) if not pool.connection.is_lost]
 
 
 def refuse_untrusted() -> None:
@@ -75,7 +75,7 @@ def current() -> Pool:
 
 
 class Pool:
-    """A cluster that calls are sent to.
+    """Pool of nodes that calls are sent to.
 
     What ``sky.up`` and ``with sky.Compute(...) as compute`` give. Cells run on it, too:
     ``%%sky -c NAME``.
@@ -130,50 +130,50 @@ class Pool:
 
     @property
     def name(self) -> str:
-        """The name of its cluster."""
+        """Name of its cluster."""
         return self.cluster.row.name
 
     @property
     def row(self) -> Any:
-        """What is remembered of its cluster."""
+        """Record of its cluster."""
         return self.cluster.row
 
     @property
     def connection(self) -> Any:
-        """The connection to its cluster."""
+        """Connection to its cluster."""
         return self.cluster.connection
 
     @property
     def ranks(self) -> list[int]:
-        """The nodes that take calls now."""
+        """Ranks of the nodes that take calls."""
         with self._dispatcher.lock:
             return sorted(n.rank for n in self._dispatcher.nodes.values() if not n.joining)
 
     @property
     def clusters(self) -> list[ClusterHandle]:
-        """The clusters whose nodes these are; the first one's controller is the pool's."""
+        """Clusters of its nodes; the first one's controller serves the pool."""
         return list(self._clusters)
 
     @property
     def locations(self) -> dict[int, tuple[ClusterConnection, int]]:
-        """Where each rank is: the connection of its cluster and its rank there."""
+        """Connection and rank in its cluster, by rank in the pool."""
         with self._dispatcher.lock:
             return {n.rank: (n.connection, n.cluster_rank) for n in self._dispatcher.nodes.values()}
 
     @property
     def concurrency(self) -> int:
-        """How many calls run at once on all nodes."""
+        """Number of slots on all nodes."""
         return len(self.ranks) * self.worker.concurrency
 
     @property
     def is_active(self) -> bool:
-        """Whether calls can be sent to it."""
+        """Whether it accepts calls."""
         return not self.closed
 
     def join(
         self, cluster: ClusterHandle, prepare: Callable[[Pool, Sequence[int]], None] | None = None
     ) -> list[int]:
-        """Take the nodes of a cluster in; return their ranks here.
+        """Add the nodes of a cluster; return their ranks in the pool.
 
         With `welcome`, which makes them ready, calls go there only after it.
         """
@@ -207,7 +207,7 @@ class Pool:
         return ranks
 
     def leave(self, cluster: ClusterHandle) -> None:
-        """Let the nodes of a cluster go; calls that run there go elsewhere."""
+        """Remove the nodes of a cluster; calls that run there are moved."""
         with self._dispatcher.lock:
             if cluster in self._clusters:
                 self._clusters.remove(cluster)
@@ -216,7 +216,7 @@ class Pool:
             self._dispatcher.remove_cluster(cluster.connection)
 
     def busy(self, cluster: ClusterHandle) -> bool:
-        """Whether nodes of a cluster run anything."""
+        """Return whether nodes of a cluster run calls."""
         with self._dispatcher.lock:
             nodes = self._dispatcher.nodes.values()
             return any(
@@ -224,7 +224,7 @@ class Pool:
             )
 
     def use(self) -> str:
-        """Name what its nodes are used for now; empty when they are idle.
+        """Return the current use of its nodes; empty when idle.
 
         One node's work keeps them all: the clusters of a pool do not end one by one.
         """
@@ -237,16 +237,16 @@ class Pool:
             cluster.connection.record_use("a call")
 
     def check_nodes(self) -> None:
-        """Notice nodes that are gone, before a call does."""
+        """Detect lost nodes, before a call does."""
         self._dispatcher.dispatch()
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for a node."""
+        """Number of calls that wait for a node."""
         return self._dispatcher.waiting_count()
 
     def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
-        """Say what every process does before its first call, and around every call."""
+        """Set the setups of every process, and the wrappers of every call."""
         pair = ([setup for setup in setups if setup is not None], list(around))
         self._equipment = split(Parcel.of(pair, "what plug-ins send"), None)
 
@@ -265,7 +265,7 @@ class Pool:
         return told
 
     def _on_loss(self, node: PoolNode) -> None:
-        """Bring a node back whose engine has died: another is started in its place."""
+        """Replace a node whose engine has died."""
         threading.Thread(
             target=self._heal, args=(node,), name=f"sky-heal-{node.rank}", daemon=True
         ).start()
@@ -295,7 +295,7 @@ class Pool:
         self._dispatcher.dispatch()
 
     def _drop(self, cluster: ClusterHandle, error: SkyError) -> None:
-        """Go on without a cluster that is gone, if there is another."""
+        """Drop a lost cluster, if others remain."""
         if cluster is self.cluster:
             self.closed = f"is gone ({error.message})"
             with contextlib.suppress(ValueError):
@@ -326,12 +326,12 @@ class Pool:
             return results_of(futures)
 
     def run_all(self, calls: Calls) -> tuple[Any, ...]:
-        """Run calls side by side; return their results in the same order."""
+        """Run calls concurrently; return their results in the same order."""
         with self._with_progress([(call, None) for call in calls]) as futures:
             return tuple(results_of(futures))
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
-        """Run calls side by side; give each result when it is there."""
+        """Run calls concurrently; yield each result when it arrives."""
         sent = self._with_progress([(call, None) for call in calls])
         return streamed_results(sent, sent.__enter__(), ordered)
 
@@ -348,13 +348,13 @@ class Pool:
         timeout: float | None = None,
         **kwargs: Any,
     ) -> Future[T]:
-        """Run a function on a node of one's choice; return the future of its result."""
+        """Run a function on a given node; return the future of its result."""
         call = PendingFunction(Function(function), args, kwargs, timeout)
         return self._send([(call, rank)])[0]
 
     @contextlib.contextmanager
     def _submitted(self, wanted: Wanted) -> Iterator[list[Any]]:
-        """Send calls; stop those that have not ended when the block is left, however that is."""
+        """Send calls; stop unfinished ones when the block is left."""
         futures: list[Any] = []
         try:
             self._send(wanted, futures)
@@ -365,7 +365,7 @@ class Pool:
 
     @contextlib.contextmanager
     def _with_progress(self, wanted: Wanted) -> Iterator[list[Any]]:
-        """The same, and show how far they are."""
+        """Send calls as `_submitted` does, and show their progress."""
         from .progress import show_progress
 
         with self._submitted(wanted) as futures, show_progress(futures, self._dispatcher):
@@ -403,11 +403,11 @@ class Pool:
     # -- the end -------------------------------------------------------------------------------
 
     def defer(self, function: Callable[[], Any]) -> None:
-        """Call a function at the end, before the machines go."""
+        """Register a function to call at the end, before the machines end."""
         self._stack.callback(function)
 
     def enter(self, manager: contextlib.AbstractContextManager[T]) -> T:
-        """Enter a context that is left at the end, before the machines go."""
+        """Enter a context that is left at the end, before the machines end."""
         return self._stack.enter_context(manager)
 
     def down(self) -> None:

@@ -1,4 +1,4 @@
-"""How far the calls of a gather are: counted as they end, shown while they are waited for."""
+"""Progress of gathers: counts of calls, shown while they are waited for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Show = Callable[["GatherProgress"], None]
 
 @dataclass(frozen=True, slots=True)
 class GatherProgress:
-    """How many of some calls are in which state.
+    """Numbers of calls by state.
 
     Attributes
     ----------
@@ -59,22 +59,22 @@ class GatherProgress:
 
     @property
     def total(self) -> int:
-        """All calls."""
+        """Number of all calls."""
         return self.done + self.running + self.failed + self.left
 
     @property
     def ended(self) -> int:
-        """Calls that have ended, one way or another."""
+        """Number of ended calls."""
         return self.done + self.failed
 
     @property
     def seconds_left(self) -> float | None:
-        """Until all have ended, if they go on as lately; None where that is not known."""
+        """Estimated seconds until all have ended; None if unknown."""
         return (self.total - self.ended) / self.rate if self.rate else None
 
 
 class CallCounter:
-    """Counts calls as they end, so that looking costs the same for ten and for ten thousand.
+    """Counter of calls by state, with snapshots in constant time.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class CallCounter:
             self._done += not failed
 
     def snapshot(self, stage: Stage = "running") -> GatherProgress:
-        """Return how far they are now."""
+        """Return the current progress."""
         running, nodes = self._at_work()
         now = time.monotonic()
         with self._lock:
@@ -122,7 +122,7 @@ class CallCounter:
 
 @contextmanager
 def show_progress(futures: Sequence[Future[Any]], dispatcher: Dispatcher) -> Iterator[None]:
-    """Show how far some calls are while they are waited for, where somebody looks."""
+    """Show the progress of calls while they are waited for."""
     show = _find_display() if len(futures) > 1 else None
     if show is None:
         yield
@@ -141,7 +141,7 @@ def show_progress(futures: Sequence[Future[Any]], dispatcher: Dispatcher) -> Ite
 
 
 class _ProgressThread:
-    """Looks from time to time, in a thread of its own."""
+    """Thread that shows the progress periodically."""
 
     def __init__(self, futures: Sequence[Future[Any]], dispatcher: Dispatcher, show: Show) -> None:
         self._futures, self._dispatcher, self._show = futures, dispatcher, show
@@ -152,7 +152,7 @@ class _ProgressThread:
         self._thread.start()
 
     def end(self, stage: Stage) -> None:
-        """Show how it ended, if anything was shown."""
+        """Show the final state, if anything was shown."""
         self._stage = stage
         self._stopped.set()
         self._thread.join(1.0)
@@ -172,7 +172,7 @@ class _ProgressThread:
 
 
 def _find_display() -> Show | None:
-    """Return what shows a progress: a card in a notebook, a line in a terminal, else nothing."""
+    """Return a display of progress: a card in a notebook, a line in a terminal, else None."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None and getattr(shell, "kernel", None) is not None:

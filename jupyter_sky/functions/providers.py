@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProviderSpec:
-    """A cloud, or a region of it.
+    """Cloud, or a region of it.
 
     Attributes
     ----------

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class ResultHandler:
-    """Takes in what nodes say, in the thread of the client.
+    """Handler of the messages of nodes, in the thread of the client.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class ResultHandler:
             self._process(batch, told)
 
     def _release_later(self, batch: SentBatch) -> None:
-        """Wait no longer than a moment for what was printed."""
+        """Release results after a moment, even if outputs are missing."""
         loop = batch.node.connection.client._io_loop
         timer = threading.Timer(
             OUTPUT_SECONDS, lambda: loop.add_callback(lambda: self.release_held(batch, 1 << 62))
@@ -158,7 +158,7 @@ class ResultHandler:
             self.to.fetch_blob(batch.node, task, name)
 
     def _on_lost(self, batch: SentBatch, key: int, why: str) -> None:
-        """Take in that the process of a single call has died."""
+        """Handle the death of the process of a single call."""
         if task := self.to.finish_task(batch, key):
             self.to.on_task_lost(task, batch.node, why, at_fault=True)
 

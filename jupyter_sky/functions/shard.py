@@ -1,4 +1,4 @@
-"""A node's share of data that every node has."""
+"""Shards: a node's share of data that every node has."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ STOP_TIMEOUT_SECONDS = {"timeout": 0.6, "cancel": 1.5, "close": 12.0}
 
 
 class TimeoutMonitor:
-    """Watches the calls of a pool that have a time, or were told to stop."""
+    """Monitor of calls that have a time limit or were asked to stop."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
@@ -33,7 +33,7 @@ class TimeoutMonitor:
         self._is_running = False
 
     def watch(self, batch: SentBatch) -> None:
-        """Watch a batch until its end."""
+        """Monitor a batch until its end."""
         with self._lock:
             self._watched[batch.id] = batch
             if not self._is_running:
@@ -69,7 +69,7 @@ class TimeoutMonitor:
 
     @staticmethod
     def _has_started(batch: SentBatch) -> bool:
-        """Whether its engine has taken it up, as the controller sees it."""
+        """Return whether its engine has started it, as reported by the controller."""
         node = batch.node
         if node.executor != "main":
             return True

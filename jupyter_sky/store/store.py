@@ -206,7 +206,7 @@ class Store:
         return counts is None or counts[-1] > 0
 
     def cluster(self, name: str) -> ClusterRow | None:
-        """The latest cluster of this name, whatever its state."""
+        """Return the latest cluster of this name, whatever its state."""
         rows = self._clusters("WHERE name = :name", {"name": name})
         return rows[-1] if rows else None
 
@@ -218,15 +218,15 @@ class Store:
         return rows[0] if rows else None
 
     def clusters(self, live_only: bool = True) -> list[ClusterRow]:
-        """The clusters that are up, or all that ever were, oldest first."""
+        """Return the clusters that are up, or all that ever were, oldest first."""
         return self._clusters("WHERE state = 'up'" if live_only else "")
 
     def starting_clusters(self) -> list[ClusterRow]:
-        """The clusters that somebody is launching, or was when it was killed."""
+        """Return the clusters whose launch has not ended, also by a process that was killed."""
         return self._clusters("WHERE state = 'starting'")
 
     def live_clusters(self) -> list[ClusterRow]:
-        """The clusters that are up or starting, as of one moment."""
+        """Return the clusters that are up or starting, at one point in time."""
         return self._clusters(f"WHERE {_IS_LIVE}")
 
     def _clusters(self, where: str, values: dict[str, Any] | None = None) -> list[ClusterRow]:
@@ -360,7 +360,7 @@ class Store:
         notebook: str | None = None,
         since: float = -math.inf,
     ) -> list[IntervalRow]:
-        """The intervals of a cluster, of the clusters that a notebook created, or of all.
+        """Return the intervals of a cluster, of the clusters that a notebook created, or of all.
 
         Those that ended before `since` are left out.
         """
@@ -387,7 +387,7 @@ class Store:
         notebook: str | None = None,
         since: float = -math.inf,
     ) -> list[SpendRow]:
-        """The amounts that are not by the hour, chosen as for `intervals`."""
+        """Return the amounts that are not by the hour, selected as for `intervals`."""
         sql = (
             "SELECT name AS cluster, notebook, cloud, what, usd, at FROM spend "
             "JOIN clusters ON clusters.id = cluster_id "
@@ -444,7 +444,7 @@ class Store:
         self._db.write((sql, (status, _STAGES.get(status, status), run_id)))
 
     def run(self, run_id: str) -> RunRow | None:
-        """The run of this id."""
+        """Return the run of this id."""
         rows = self._db.read(f"SELECT {_RUN_COLUMNS} FROM runs WHERE run_id = ?", (run_id,))
         return next((RunRow(**dict(row)) for row in rows), None)
 
@@ -459,7 +459,7 @@ class Store:
         unsent: bool = False,
         since: float = -math.inf,
     ) -> list[RunRow]:
-        """The latest runs first, of a notebook, a cluster, a status.
+        """Return runs of a notebook, a cluster or a status, the latest first.
 
         ``limit=None`` gives all; `guests_only` those on clusters that another notebook created;
         `unsent` also those that have reached no node (yet). Those that ended before `since` are
@@ -478,7 +478,7 @@ class Store:
     # -- what all processes of a user share -----------------------------------------------------
 
     def setting(self, name: str) -> str | None:
-        """A value that some process of this user has set."""
+        """Return a setting that any process of this user has stored."""
         rows = self._db.read("SELECT value FROM settings WHERE name = ?", (name,))
         return next((row["value"] for row in rows), None)
 
@@ -491,7 +491,7 @@ class Store:
             self._db.write((sql, (name, value)))
 
     def latest_runs(self, limit: int) -> list[RunRow]:
-        """Runs that go on, then the latest ones, sent or not, the latest first."""
+        """Return running runs, then the latest others, the latest first."""
         columns = f"SELECT {_RUN_COLUMNS} FROM runs"
         going = self._db.read(f"{columns} WHERE ended IS NULL ORDER BY started DESC")
         latest = self._db.read(f"{columns} ORDER BY started DESC LIMIT ?", (limit,))
@@ -499,7 +499,7 @@ class Store:
         return list(rows.values())
 
     def change_marker(self) -> str:
-        """A word that is another one as soon as any process has written something."""
+        """Return a marker that changes with every write of any process."""
         return self._db.change_marker()
 
 

@@ -149,7 +149,7 @@ def test_the_lease_begins_when_the_last_cell_ends(lab) -> None:
 
 
 def test_a_cell_is_known_that_says_nothing_and_that_came_another_way(lab) -> None:
-    """C code that keeps the interpreter lets no message out, and requests may go past the controller."""
+    """C code that holds the GIL sends no message, and direct requests bypass the controller."""
     it = lab(idle=0.3)
     wait_until(lambda: "ready" in it.log.read_text())
     it.cell_file.write("m", json.dumps({"run": "r", "rank": 0, "ranks": [0], "limit": None}))

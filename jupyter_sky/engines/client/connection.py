@@ -39,7 +39,7 @@ WAIT_CALLBACK_SECONDS = 0.25
 
 
 class ClusterConnection:
-    """A live connection to the controller and the engines of one cluster.
+    """Live connection to the controller and the engines of one cluster.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class ClusterConnection:
         self.used_at, self.used_for = time.monotonic(), what
 
     def describe_use(self) -> dict[str, Any]:
-        """Return what this notebook does with the cluster, for its next heartbeat."""
+        """Return the use that this notebook makes of the cluster, for its next heartbeat."""
         going_on = [uses for pool in list(self.pools) if (uses := pool())]
         if self._requests:
             going_on.append("variables")
@@ -293,7 +293,7 @@ class ClusterConnection:
         return self.reply_content(self.wait(self.send_value_request(rank, op, **content)))
 
     def reply_content(self, reply: Any) -> dict[str, Any]:
-        """Return the content of a reply, or raise what it says."""
+        """Return the content of a reply, or raise the error in it."""
         if isinstance(reply, ipp_error.EngineError):
             raise SkyEngineLost(f"engine {reply} of cluster {self.cluster} was lost")
         content = reply["content"]
@@ -307,7 +307,7 @@ class ClusterConnection:
         return content
 
     def abort_cells(self, cells: Iterable[CellExecution]) -> None:
-        """Take back cells that have not begun: they end now, not when their turn comes."""
+        """Abort cells that have not begun; they end at once."""
         client: Any = self.client
         for cell in cells:
             if not cell.reply.done() and cell.rank in client._engines:
@@ -357,7 +357,7 @@ class ClusterConnection:
     def mark_lost(
         self, reason: str, hint: str | None = None, kind: type[SkyError] = SkyClusterLost
     ) -> None:
-        """Declare the cluster lost: whoever waits for it is told, by an error of a kind."""
+        """Declare the cluster lost: pending waits raise an error."""
         self.lost_reason = f"cluster {self.cluster} is gone: {reason}"
         self._lost.set()
         error = kind(self.lost_reason, hint=hint)
@@ -379,12 +379,12 @@ class ClusterConnection:
     # -- the connection ------------------------------------------------------------------------
 
     def _open_monitor(self) -> Any:
-        """Return a socket that tells of disconnections."""
+        """Return a monitor socket for disconnections."""
         watched = self.client._query_socket
         return self.client.run_in_loop(lambda: watched.get_monitor_socket(zmq.EVENT_DISCONNECTED))
 
     def was_cut(self) -> bool:
-        """Whether the connection was cut since this was last asked, by always the same thread."""
+        """Return whether the connection was cut since the last call; for one thread only."""
         found = False
         while self._monitor.poll(0):
             self._monitor.recv_multipart()
@@ -392,7 +392,7 @@ class ClusterConnection:
         return found
 
     def stop_monitor(self) -> None:
-        """Ask no more whether the connection was cut."""
+        """Close the monitor of disconnections."""
         watched, monitor = self.client._query_socket, self._monitor
 
         def end() -> None:
@@ -431,12 +431,12 @@ class CellExecution:
         self._sink, self._received = sink, 0
 
     def set_futures(self, reply: Future) -> None:
-        """Take the futures of the cell, before it is sent: it may end before `execute` returns."""
+        """Set the futures of the cell, before it is sent: it may end before `execute` returns."""
         self.reply, self.output = reply, reply.output  # type: ignore[attr-defined]
         reply.add_done_callback(lambda _: self._check_complete())
 
     def receive(self, message: Message) -> None:
-        """Show one message of the cell."""
+        """Process one message of the cell."""
         self._sink(message)
         if message["header"]["msg_type"] in RECORDED_TYPES:
             self._received += 1
@@ -451,7 +451,7 @@ class CellExecution:
                 self.output.set_result(None)
 
     def on_aborted(self, answer: Future) -> None:
-        """Note the engine's answer to a request to take it back."""
+        """Record the engine's reply to an abort request."""
         message = answer.result()
         waiting = message["content"].get("waiting", ()) if isinstance(message, dict) else ()
         if self.msg_id in waiting:
@@ -464,7 +464,7 @@ class CellExecution:
 
 
 def _wait_interruptibly(future: Future, timeout: float | None) -> Any:
-    """Wait for a result, calling whoever wants to be called meanwhile."""
+    """Wait for a result, running the wait callback now and then."""
     callback = wait_callback.get()
     if callback is None:
         return future.result(timeout)

@@ -31,15 +31,15 @@ STANDALONE = "standalone"
 
 
 class SharedStateClient(Protocol):
-    """The way of one thread."""
+    """Client of one thread."""
 
     def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
-        """Have something done; return what is answered and the values with it."""
+        """Send a request; return its response and values."""
         ...
 
 
 def current_client() -> SharedStateClient:
-    """Return this thread's way to what is shared where it runs."""
+    """Return this thread's client of the shared state of its pool."""
     here = instance.pool_facts()
     active = None if here else _active()
     if STANDALONE in (here.get("facts", {}) if active is None else active.facts):
@@ -65,7 +65,7 @@ def _active() -> Pool | None:
 
 
 def _notebook_endpoint(cluster: ClusterHandle) -> dict[str, str]:
-    """Return how this notebook reaches what a cluster's tasks share."""
+    """Return the endpoint at which this notebook reaches a cluster's shared state."""
     known, tunnel = instance.shared_state_endpoint(cluster), cluster.tunnel
     if tunnel is None:
         return {"url": known["local_url"], "key": known["key"]}
@@ -95,7 +95,7 @@ def _local_client() -> LocalClient:
 
 
 class RemoteClient:
-    """A connection to the shared-state server of a cluster.
+    """Connection to the shared-state server of a cluster.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class RemoteClient:
 
 
 class _ProcessState:
-    """What the threads of this process share where there is no pool."""
+    """Shared state of the threads of this process, without a pool."""
 
     def __init__(self) -> None:
         self.state = SharedState()
@@ -184,14 +184,14 @@ _PROCESS_STATE = _ProcessState()
 
 
 class LocalClient:
-    """The way of a thread to what its process shares."""
+    """Client of a thread to the shared state of its process."""
 
     def __init__(self, own: _ProcessState) -> None:
         self._state, self._name = own, uuid.uuid4().bytes
         self._numbers = itertools.count(1)
 
     def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
-        """Have something done, and wait for it."""
+        """Send a request, and wait for its response."""
         own, number = self._state, next(self._numbers)
         with own.changed:
             now = time.monotonic()

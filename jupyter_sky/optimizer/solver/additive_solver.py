@@ -76,7 +76,7 @@ class AdditiveSearch:
         return dual.best - dual.bound <= 2 * TIE * abs(dual.best)
 
     def step(self, until: float) -> None:
-        """One sweep; from time to time better plans, and labels that no plan needs."""
+        """Sweep once; at times look for better plans, and for labels that no plan needs."""
         dual = self.dual
         dual.sweep()
         self.sweeps += 1
@@ -106,7 +106,7 @@ class AdditiveSearch:
         self.dual, self.places = fresh, self.places[keep]
 
     def find_order(self) -> EliminationOrder:
-        """Elimination of what is open now."""
+        """Return elimination of what is open now."""
         counts = np.isfinite(self.dual.problem.unary).sum(1)
         src, dst = self.dual.problem.src, self.dual.problem.dst
         both = (counts[src] > 1) & (counts[dst] > 1)
@@ -133,7 +133,7 @@ class AdditiveSearch:
         self.dual.bound = max(self.dual.bound, min(self.dual.best, p.value(x)))
 
     def result(self, proof: str) -> ReducedProblem:
-        """In terms of the places of the problem given."""
+        """Return in terms of the places of the problem given."""
         dual, shape = self.dual, self.full.unary.shape
         still = np.zeros(shape, bool)
         still[:, self.places] = np.isfinite(dual.problem.unary)

@@ -36,7 +36,7 @@ class EliminationOrder:
 
 
 def elimination_order(sizes: Sequence[int], edges: Iterable[tuple[int, int]]) -> EliminationOrder:
-    """Greedy order: next goes the task whose removal makes the smallest table.
+    """Return a greedy order: next goes the task whose removal makes the smallest table.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def eliminate(
     pairs: Iterable[tuple[int, int, Floats]],
     order: EliminationOrder | None = None,
 ) -> tuple[float, Ints]:
-    """Least value of the sum of `unary[v][x_v]` and M[x_u, x_v] over pairs, and where it is.
+    """Return the least sum of `unary[v][x_v]` and M[x_u, x_v] over pairs, and where it is.
 
     Among equal values the first labels win, the tasks taken away last deciding first.
 
@@ -122,7 +122,7 @@ def eliminate(
 
 
 def _join_factors(v: int, factors: Sequence[Factor]) -> tuple[tuple[int, ...], Floats]:
-    """Sum of tables that know of task v, v's axis first."""
+    """Return sum of tables that know of task v, v's axis first."""
     others = sorted({*itertools.chain.from_iterable(one.scope for one in factors)} - {v})
     axis = {task: k for k, task in enumerate([v, *others])}
     total: Floats | None = None
