@@ -1,4 +1,4 @@
-"""What a cloud sells: one machine, in one place, at one price."""
+"""Offers of clouds: one machine, in one place, at one price."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Region:
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Region:
-        """A region from its row of the regions' table."""
+        """Return a region from its row of the regions' table."""
         return cls(
             row["cloud"],
             row["region"],

@@ -1,4 +1,4 @@
-"""What it costs, and how long it takes, to move and keep data.
+"""Cost and duration of data transfer and storage.
 
 Prices stand in tiers: each holds for the part of a month's volume that falls inside it. A free
 allowance of an account (100 GB a month on some clouds) is not counted, since nobody here knows
@@ -167,7 +167,7 @@ class TransferNetwork:
         gb: float,
         already_gb: float = 0.0,
     ) -> Egress:
-        """What it costs to move data from one place to another.
+        """Return the cost of moving data from one place to another.
 
         Parameters
         ----------
@@ -198,7 +198,7 @@ class TransferNetwork:
         return Egress(usd, relation, basis, tiers.source, note or tiers.note)
 
     def relation(self, here: Location, there: Location) -> Relation:
-        """What two places have in common."""
+        """Return the scope that two places share."""
         if here.is_own or there.is_own:
             return "same place" if here == there else "internet"
         if here.cloud != there.cloud:
@@ -249,7 +249,7 @@ class TransferNetwork:
         return (tiers, "listed", "") if tiers else self._or_estimate(here, "internet")
 
     def _or_estimate(self, here: Location, key: str) -> tuple[Tiers | None, Basis, str]:
-        """The price of a region, or the dearest that its cloud has anywhere."""
+        """Return the price of a region, or the highest of its cloud."""
         tiers = self._egress.get((here.cloud, here.region, key))
         if tiers:
             return tiers, "listed", ""
@@ -274,7 +274,7 @@ class TransferNetwork:
     def storage(
         self, cloud: str, region: str, gb: float, storage_class: str | None = None
     ) -> Storage:
-        """What it costs to keep `gb` GB for a month.
+        """Return the cost of storing `gb` GB for a month.
 
         Without `storage_class`, the standard class of the cloud's object store.
         """

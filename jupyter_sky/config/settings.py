@@ -222,7 +222,7 @@ class Sky(SingletonConfigurable):
 
     @classmethod
     def load(cls, parent: Configurable | None = None) -> Sky:
-        """The settings, read from all their layers the first time.
+        """Return the settings, read from all their layers the first time.
 
         Parameters
         ----------
@@ -261,7 +261,7 @@ class Sky(SingletonConfigurable):
 
 
 def _checked(parse: Any, value: str, label: str, keep: bool = True) -> str:
-    """The value, when its parser accepts it; traitlets wants a TraitError when it does not.
+    """Validate a value by its parser; traitlets needs a TraitError when it is invalid.
 
     Without `keep` it is what the parser makes of it.
     """
@@ -351,7 +351,7 @@ def _variable(name: str) -> str:
 
 
 def _environment() -> dict[str, Any]:
-    """Settings of the environment: ``SKY_IDLE=20m``."""
+    """Return settings of the environment: ``SKY_IDLE=20m``."""
     found = {}
     for name, trait in Sky.class_own_traits(config=True).items():
         variable = _variable(name)
@@ -367,7 +367,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _validated(name: str, value: Any, origin: str) -> Any:
-    """The value, once a settings object has accepted it; an error says where it was written."""
+    """Validate a value by a settings object; an error names the place of the value."""
     try:
         setattr(Sky(), name, value)
     except TraitError as error:

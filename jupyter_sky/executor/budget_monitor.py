@@ -32,6 +32,8 @@ CHECK_SECONDS = 5.0
 """How often it is looked at the day, at the least, while there is a budget."""
 END_SECONDS = 60.0
 """Longest wait for clusters that end; those that take longer end meanwhile."""
+LEAD_SECONDS = 5.0
+"""The end of clusters begins so long before the grace is over: they are billed until they end."""
 ROLLBACK_SECONDS = 120.0
 """A launch whose process lives has this long after the grace to give its machines back itself."""
 
@@ -132,7 +134,7 @@ class BudgetMonitor:
         ends = budget.shutdown_time(self._store, verdict)
         if ends is None:
             return min(CHECK_SECONDS, max(CACHE_SECONDS, verdict.seconds_left))
-        left = ends - time.time()
+        left = ends - LEAD_SECONDS - time.time()
         if left > 0:
             return min(CHECK_SECONDS, left)
         self.end_all(verdict)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProviderSpec:
-    """A cloud, or a region of it.
+    """Cloud, or a region of it.
 
     Attributes
     ----------
@@ -34,7 +34,23 @@ def _make_provider(name: str) -> Callable[..., ProviderSpec]:
     def provider(region: str | None = None) -> ProviderSpec:
         return ProviderSpec(name, region)
 
-    provider.__doc__ = f"Return the cloud {name}, or a region of it."
+    provider.__doc__ = f"""Return the cloud {name}, or a region of it.
+
+    Parameters
+    ----------
+    region
+        In the cloud's own words; a country or jurisdiction by two letters. None for any.
+
+    Returns
+    -------
+    ProviderSpec
+        For `provider` of `Compute` and `Spec`.
+
+    Examples
+    --------
+    >>> _make_provider("{name}")()
+    ProviderSpec(name='{name}', region=None)
+    """
     return provider
 
 

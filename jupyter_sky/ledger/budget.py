@@ -142,7 +142,7 @@ class BudgetStatus:
 
 
 def read_budget(store: Store) -> Budget:
-    """The budget that holds for this user now."""
+    """Return the current budget of this user."""
     text = store.setting(_BUDGET)
     try:
         told = json.loads(text) if text else {}
@@ -161,7 +161,7 @@ def write_budget(store: Store, usd: float | None, origin: str, now: float | None
 
 
 def parse_budget(payload: dict[str, Any]) -> float | None:
-    """The budget that a front end asks for, ``{"usd": 20}``; None for no limit.
+    """Parse a budget from a front end, ``{"usd": 20}``; None for no limit.
 
     Raises
     ------
@@ -227,7 +227,7 @@ def assess(store: Store, now: float | None = None) -> BudgetStatus:
 
 
 def budget_error(verdict: BudgetStatus, what: str) -> SkyBudget:
-    """The error for what may not start, or not go on.
+    """Return the error for work that may not start or continue.
 
     Parameters
     ----------
@@ -239,19 +239,19 @@ def budget_error(verdict: BudgetStatus, what: str) -> SkyBudget:
     return SkyBudget(
         f"{what}: {format_usd(verdict.spent.usd)} of today's budget of ${usd:,.2f} is spent, by "
         f"all notebooks; up now: {running}",
-        hint=f"raise it: %config Sky.budget_usd_day = {suggest_budget(verdict)}, or in the Cost tab of the "
-        "Sky panel; machines of your own cost nothing: --cloud local; the next day begins at "
-        "midnight",
+        hint=f"raise it: %config Sky.budget_usd_day = {suggest_budget(verdict)}, or in the Cost "
+        "tab of the Sky panel; machines of your own cost nothing: --cloud local; the next day "
+        "begins at midnight",
     )
 
 
 def suggest_budget(verdict: BudgetStatus) -> str:
-    """A budget that would let work go on: half as much again as is spent, in round USD."""
+    """Suggest a budget with which work continues: 1.5 times the spent amount, rounded up."""
     return round_up(max(verdict.spent.usd, verdict.budget.usd or 0.0) * 1.5)
 
 
 def round_up(usd: float) -> str:
-    """An amount in round USD that is no less.
+    """Round an amount of USD up.
 
     Examples
     --------

@@ -112,7 +112,7 @@ class Policy:
 
 
 def never(age: float, hours: float) -> bool:
-    """A `keep` that takes a new machine for every attempt."""
+    """Decide, as a `keep`, for a new machine at every attempt."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""When to save a checkpoint: the best schedule, the classic rule, and what a policy is worth."""
+"""Checkpoint times: the best schedule, the classic rule, and the value of a policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan_checkpoints(
     restart: float = 0.0,
     step: float = MINUTE,
 ) -> Schedule:
-    """The schedule that ends a job soonest on average; the same question is answered from memory.
+    """Return the schedule of least expected duration; results are cached.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def evaluate(
     restart: float = 0.0,
     step: float = MINUTE,
 ) -> Schedule:
-    """What a policy is expected to take when machines live as a model says, exactly.
+    """Return the exact expected duration of a policy under a lifetime model.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def young_daly(cost: float, lifetime: float) -> float:
 def best_interval(
     model: Model, work: float, cost: float, restart: float = 0.0, step: float = MINUTE
 ) -> float:
-    """The hours between checkpoints that are best on a new machine, if they must be all the same.
+    """Return the best constant interval between checkpoints on a new machine (hours).
 
     Tries each whole number of steps: seconds for 240 of them.
     """

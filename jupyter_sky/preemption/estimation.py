@@ -293,7 +293,7 @@ def _maximize_likelihood(
     bounds: Sequence[tuple[float, float]],
     seen: Lifetimes,
 ) -> Model:
-    """The likeliest of the maxima that a search from several points finds."""
+    """Return the likeliest of the maxima found from several starting points."""
     from scipy.optimize import minimize
 
     def missed(point: np.ndarray) -> float:

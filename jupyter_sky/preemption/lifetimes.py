@@ -174,12 +174,12 @@ class Lifetimes:
         return self.preempted & ~self.capped
 
     def where(self, rows: np.ndarray | Sequence[int]) -> Lifetimes:
-        """Some of the rows, by a mask or by their numbers."""
+        """Select rows by a mask or by their numbers."""
         names = ("hours", "preempted", "batch", "kind", "vcpus", "zone")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def of_kind(self, kind: str) -> Lifetimes:
-        """The rows of one instance type."""
+        """Return the rows of one instance type."""
         return self.where(self.kind == kind)
 
     def kinds(self, least: int = 1) -> list[str]:

@@ -1,4 +1,4 @@
-"""How long a machine is expected to live: the paper's equation (3), and the correct one."""
+"""Expected lifetime of a machine: the paper's equation (3), and the correct one."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Lives:
         )
 
     def take(self, which: np.ndarray) -> Lives:
-        """Some of the kinds."""
+        """Select kinds by a mask."""
         nodes = np.broadcast_to(self.nodes, self.floor.shape)
         return Lives(self.floor[which], self.early[which], self.scale, nodes[which])
 
@@ -135,7 +135,7 @@ def expected_runs(hours: Floats, lives: Lives, restart: Floats) -> Floats:
 
 
 def checkpointed(every: float, cost: float = 0.0) -> Recompute:
-    """A hook for tasks that save their state: at most the work since the last save is lost.
+    """Return a hook for tasks that save their state: only work since the last save is lost.
 
     Exact for one machine, which ages over the saves; of clusters, the losses of each machine add.
 
@@ -171,7 +171,7 @@ def checkpointed(every: float, cost: float = 0.0) -> Recompute:
 
 
 def _attempt(lives: Lives, hours: Floats, age: Floats, nodes: Floats | float) -> tuple:
-    """Expected hours of an attempt with one new machine and the others of an age; P(success)."""
+    """Return an attempt's expected hours, one machine new, others of an age; P(success)."""
     others = np.broadcast_to(nodes, hours.shape) - 1.0
     top = np.log1p(hours / lives.scale)  # steps that are fine where hazards fall
     at = lives.scale * np.expm1(top[:, None] * _POINTS)
@@ -189,7 +189,7 @@ def _attempt(lives: Lives, hours: Floats, age: Floats, nodes: Floats | float) ->
 
 
 def _hours(lives: Lives, hours: Floats, restart: Floats) -> Floats:
-    """Expected hours until a run succeeds: attempts, each as likely to fail as ages make it."""
+    """Return the expected hours until a run succeeds, over attempts with aging machines."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         rate = lives.floor * lives.nodes
         lost = np.expm1(rate * hours)  # exact where machines do not age
@@ -224,7 +224,7 @@ def _aging_hours(lives: Lives, hours: Floats, restart: Floats) -> Floats:
 
 
 def _saved_hours(lives: Lives, each: Floats, pieces: Floats, restart: Floats) -> Floats:
-    """Expected hours of so many pieces on one machine, which is new after each loss.
+    """Return the expected hours of pieces on one machine, which is new after each loss.
 
     With V(k) of k pieces on a new machine, S the survival at the ends of pieces and f its falls,
     ``V(k) = (hours lived to k pieces) + sum over j < k of f(j) (restart + V(k - j))``: piece j is

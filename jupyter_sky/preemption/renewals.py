@@ -1,4 +1,4 @@
-"""How long a job takes on machines that may be taken back, failures and new starts included.
+"""Duration of a job on machines that may be preempted, with failures and restarts.
 
 A job of `work` hours runs on `nodes` machines at once and has no checkpoints: when one machine is
 taken back the job starts again from nothing. Three answers:
@@ -148,7 +148,7 @@ def _job(work: float, nodes: int) -> float:
 
 
 def _attempt(model: Model, work: float, nodes: int, age: float) -> tuple[float, float]:
-    """Expected hours of one attempt on machines of one age, and the chance that it succeeds."""
+    """Return expected hours and chance of success of an attempt on machines of one age."""
     alive = float(model.survival(age)) if age else 1.0
     if alive <= 0:
         raise SkyUsageError(f"no machine lives to an age of {age:g} h", hint="take a younger one")
@@ -222,7 +222,7 @@ def _chances(
 
 
 def _renewals(ends: np.ndarray, cells: int) -> np.ndarray:
-    """Expected renewals in each cell of a process whose lives end in cells with chances `ends`."""
+    """Return expected renewals in each cell of a process; lives end with chances `ends`."""
     found = np.zeros(cells + 1)
     for cell in range(1, cells + 1):
         found[cell] = ends[cell] + found[1:cell] @ ends[cell - 1 : 0 : -1]

@@ -1,4 +1,4 @@
-"""Which machines to run a job on: SciSpot's server selection over offers of the catalog.
+"""Server selection of SciSpot over offers of the catalog.
 
 A job needs a total *R* of something, such as 64 vCPUs. A cluster shape is an offer with r_i of it
 on each machine and the number n_i of machines, ``r_i n_i = R``. The base run time may differ by
@@ -139,7 +139,7 @@ def _kind(one: Expectation) -> tuple[str, str, int]:
 
 
 def cluster_shapes(offers: Iterable[Offer], total: float, resource: str = "vcpus") -> list[Shape]:
-    """The shapes with exactly the total of a resource: ``r_i n_i = R``.
+    """Return the shapes with exactly the total of a resource: ``r_i n_i = R``.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def select_server(
     formula: str = "replaced",
     restart: float = 0.0,
 ) -> Choice:
-    """The cluster shape on which a job is expected to cost least, or to end soonest.
+    """Return the cluster shape of least expected cost or duration of a job.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What users may get wrong, said in one line with what to do next."""
+"""Checks of users' numbers, with errors of one line and a remedy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import SkyUsageError
 def check_number(
     value: Any, label: str, *, above: float | None = None, least: float = 0.0
 ) -> float:
-    """A finite number of at least `least`, or strictly above `above`.
+    """Check for a finite number of at least `least`, or strictly above `above`.
 
     Raises
     ------
@@ -32,7 +32,7 @@ def check_number(
 
 
 def check_count(value: Any, label: str, least: int = 1) -> int:
-    """A whole number of at least `least`.
+    """Check for a whole number of at least `least`.
 
     Examples
     --------

@@ -97,7 +97,7 @@ class FlatGP(Remembering):
         return self._first(score * self._succeeding(points, good, left), left)
 
     def _start(self, left: np.ndarray) -> np.ndarray:
-        """What is expected of points before any succeeded, as a logarithm."""
+        """Return the expected logarithm of points before any succeeded."""
         return self._offset[left]
 
     def _improvement(self, points: np.ndarray, values: np.ndarray, left: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ _SIZE_AT_END = re.compile(r"[-_.]\d+[a-z]*$")
 
 
 def product_family(cloud: str, instance_type: str) -> str:
-    """The family of an instance type: its name without the size.
+    """Return the family of an instance type: its name without the size.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def on_sale(
     catalog: Catalog | None = None,
     **labels: Label,
 ) -> Space:
-    """Configurations on sale that meet a request.
+    """Return the configurations on sale that meet a request.
 
     Every cloud is an arm. Within it the family, the vCPUs and GiB of memory of a node and the
     number of nodes are parameters, and the accelerators where there are any. Each instance type
@@ -101,7 +101,7 @@ def _counts(nodes: int | Iterable[int]) -> list[int]:
 
 
 def _cheapest(catalog: Catalog | None, labels: dict[str, Label], types: int) -> list[Offer]:
-    """The cheapest offer of each instance type, cloud by cloud."""
+    """Return the cheapest offer of each instance type, cloud by cloud."""
     from ..catalog import load
     from ..catalog.nearest_offers import find_nearest
     from ..optimizer import no_offer

@@ -1,4 +1,4 @@
-"""What a search found, tried and spent."""
+"""Result of a search: best configuration, tries and cost."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class SearchResult:
         return min(good, key=lambda one: one.value or 0.0, default=None)
 
     def best_in(self, arm: str) -> Try | None:
-        """The best try of an arm: with two arms kept, the second candidate."""
+        """Return the best try of an arm."""
         good = [one for one in self.tries if one.value is not None and one.point.arm == arm]
         return min(good, key=lambda one: one.value or 0.0, default=None)
 
@@ -159,7 +159,7 @@ class SearchResult:
         return Table(title, columns, tuple(rows), note=self.summary, empty="nothing tried yet")
 
     def to_pandas(self) -> DataFrame:
-        """The tries as a pandas DataFrame, with a column for each parameter."""
+        """Return the tries as a pandas DataFrame, with a column for each parameter."""
         from pandas import DataFrame
 
         rows = [
@@ -200,7 +200,7 @@ class SearchResult:
         printer.text(str(self))  # type: ignore[attr-defined]
 
     def _draw_curve(self) -> str:
-        """The best value so far, try by try, as a step curve; nothing where it never falls."""
+        """Draw the best value so far by try as a step curve; nothing where it never falls."""
         curve = self.curve
         shown = np.isfinite(curve)
         if len(np.unique(curve[shown])) < 2:

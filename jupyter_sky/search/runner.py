@@ -206,7 +206,7 @@ class Search:
         return run.seconds if self.result.minimize == "time" else float(run.usd or 0.0)
 
     def _require_cost(self, run: Measurement) -> Measurement:
-        """A run without a cost is a failure when cost is minimized."""
+        """Treat a run without a cost as a failure when cost is minimized."""
         if self.result.minimize == "cost" and run.ok and run.usd is None:
             why = "its cost is not known: the configuration has no price, and none was measured"
             return Measurement(run.seconds, None, why)

@@ -82,6 +82,7 @@ class TPE(Remembering):
         return _key(arm, values)
 
     def tell(self, index: int, value: float | None) -> None:
+        """Record the value of a point; None when the try failed."""
         super().tell(index, value)
         trial = self._trials.pop(index, None)
         if trial is None:  # drawn without a suggestion: optuna did not ask and is not told

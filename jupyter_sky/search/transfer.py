@@ -1,4 +1,4 @@
-"""What earlier workloads teach about a new one."""
+"""Transfer of knowledge from earlier workloads to a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is observed of the clouds: frozen values, each with its place and its time."""
+"""Observations of clouds: frozen values, each with its place and time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Place:
 
     @classmethod
     def of(cls, where: Offer | Place) -> Place:
-        """The place of an offer; a place is its own.
+        """Return the place of an offer; a place is returned as it is.
 
         Raises
         ------

@@ -326,7 +326,9 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
     minutes = (time.monotonic() - begun) / 60
     apart = [f"{units:.2f} units: {words}" for units, words in differences if units > 1]
     print(
-        f"{tally.launches} launches with seed {seed} in {minutes:.1f} min, {len(bills)} machines; {up} were up when all had left, {len(left)} after their leases; {len(unbilled)} in no ledger, {len(ledgers.bounded)} with a bill that is bounded"
+        f"{tally.launches} launches with seed {seed} in {minutes:.1f} min, {len(bills)} machines; "
+        f"{up} were up when all had left, {len(left)} after their leases; "
+        f"{len(unbilled)} in no ledger, {len(ledgers.bounded)} with a bill that is bounded"
     )
     tally.show()
     for miser in misers:

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos_environment import Home
 from chaos_checks import UNIT_SECONDS
+from chaos_environment import Home
 
 from tests.conftest import Notebook
 from tests.emulators.multi_cloud import Skies

@@ -21,7 +21,7 @@ class InvalidEntry(ValueError):
 def read_entries(
     entries: Iterable[Any], read: Callable[[Any], Any]
 ) -> tuple[list[Any], dict[str, int]]:
-    """Records of the entries that make sense, and how many do not, by reason.
+    """Return the records of valid entries, and counts of the invalid ones by reason.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def read_entries(
 
 
 def usd(value: Any, *, free: bool = False) -> float:
-    """A price. Nothing is sold for nothing, except where `free` allows it.
+    """Parse a price: positive, or 0 where `free` allows it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a source of prices is, and what it hands over."""
+"""Protocol of a price source, and the values that it returns."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class PriceSource(Protocol):
 
 
 def missing_sdk(cloud: str, package: str, extra: str) -> SkyError:
-    """The error for an SDK that is not installed.
+    """Return the error for an SDK that is not installed.
 
     Examples
     --------

@@ -20,6 +20,7 @@ from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints
 
 _CHEAP = 400_000  # numbers that elimination may handle at once and for each sweep already done
 _LARGEST = 20_000_000  # numbers in one table of elimination
+_NEAR = 8  # mean costs of a task within which the bound must be for places to go
 _PATIENCE = ((400, 20), (1_200, 80), (3_000, 200))  # labels a model may have after sweeps
 
 
@@ -69,6 +70,7 @@ class AdditiveSearch:
             messages = tuple(part[:, self.places] for part in warm)
         self.dual = DualBound(full.take(self.places), messages)  # pyright: ignore[reportArgumentType]
         self.sweeps = 0
+        self.expanded = np.inf  # value of the plan that expansions have not improved
 
     @property
     def is_closed(self) -> bool:
@@ -76,7 +78,7 @@ class AdditiveSearch:
         return dual.best - dual.bound <= 2 * TIE * abs(dual.best)
 
     def step(self, until: float) -> None:
-        """One sweep; from time to time better plans, and labels that no plan needs."""
+        """Sweep once; at times look for better plans, and for labels that no plan needs."""
         dual = self.dual
         dual.sweep()
         self.sweeps += 1
@@ -84,9 +86,10 @@ class AdditiveSearch:
             return
         if self.sweeps in (2, 4, 8) or self.sweeps % 10 == 0:
             dual.descend()
-            if self.sweeps > 2 or len(dual.x) > 100:
+            if dual.best < self.expanded and (self.sweeps > 2 or len(dual.x) > 100):
                 dual.try_plan(expand_plan(dual.problem, dual.x, until))
-            if not self.is_closed:
+                self.expanded = dual.best
+            if not self.is_closed and dual.best - dual.bound < _NEAR * dual.best / len(dual.x):
                 self._shrink()
 
     def _shrink(self) -> None:
@@ -106,12 +109,12 @@ class AdditiveSearch:
         self.dual, self.places = fresh, self.places[keep]
 
     def find_order(self) -> EliminationOrder:
-        """Elimination of what is open now."""
+        """Return elimination of what is open now."""
         counts = np.isfinite(self.dual.problem.unary).sum(1)
         src, dst = self.dual.problem.src, self.dual.problem.dst
         both = (counts[src] > 1) & (counts[dst] > 1)
         edges = zip(src[both].tolist(), dst[both].tolist(), strict=True)
-        return elimination_order(counts.tolist(), edges)
+        return elimination_order(counts.tolist(), edges, _LARGEST)
 
     def finish(self, order: EliminationOrder) -> None:
         """Solve what is open by elimination."""
@@ -133,7 +136,7 @@ class AdditiveSearch:
         self.dual.bound = max(self.dual.bound, min(self.dual.best, p.value(x)))
 
     def result(self, proof: str) -> ReducedProblem:
-        """In terms of the places of the problem given."""
+        """Return in terms of the places of the problem given."""
         dual, shape = self.dual, self.full.unary.shape
         still = np.zeros(shape, bool)
         still[:, self.places] = np.isfinite(dual.problem.unary)

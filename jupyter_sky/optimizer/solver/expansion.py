@@ -35,7 +35,7 @@ def expand_plan(problem: AdditiveProblem, x: Ints, until: float) -> Ints:
 
 
 def _order_targets(problem: AdditiveProblem, x: Ints) -> Ints:
-    """Places in use, by how much; then those where tasks would be cheapest by themselves."""
+    """Return places in use, by how much; then those where tasks would be cheapest by themselves."""
     count = problem.unary.shape[1]
     used = np.bincount(x, minlength=count).astype(float)
     liked = np.bincount(problem.unary.argmin(1), minlength=count) / (len(x) + 1)
@@ -45,7 +45,7 @@ def _order_targets(problem: AdditiveProblem, x: Ints) -> Ints:
 
 
 def _find_best_move(problem: AdditiveProblem, x: Ints, target: int) -> Ints:
-    """The best plan in which each task stays or goes to `target`."""
+    """Return the best plan in which each task stays or goes to `target`."""
     n = len(x)
     stay = problem.unary[np.arange(n), x].copy()
     go = problem.unary[:, target].copy()
@@ -67,7 +67,7 @@ def _find_best_move(problem: AdditiveProblem, x: Ints, target: int) -> Ints:
 
 
 def _find_minimum_cut(stay: Floats, go: Floats, src: Ints, dst: Ints, arc: Floats) -> Flags:
-    """Which tasks go: the cheapest split when a tail that stays pays `arc` for a head that goes."""
+    """Return which tasks go: the cheapest split when a tail that stays pays `arc` for a head."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
