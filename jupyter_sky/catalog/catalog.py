@@ -34,15 +34,15 @@ class Tables(Protocol):
     """Where a catalog's tables come from."""
 
     def columns(self, name: str) -> Columns:
-        """A table as columns of numbers and codes."""
+        """Return a table as columns of numbers and codes."""
         ...
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """A small table, each row as a dict."""
+        """Return a small table, each row as a dict."""
         ...
 
     def arrow(self, name: str) -> pa.Table:
-        """A table of Arrow."""
+        """Return a table of Arrow."""
         ...
 
 
@@ -75,7 +75,7 @@ class Catalog:
         return self._tables.columns("offers")
 
     def table(self, name: str) -> pa.Table:
-        """A whole table, all layers together."""
+        """Return a whole table, all layers together."""
         return self._tables.arrow(name)
 
     @cached_property
@@ -84,7 +84,7 @@ class Catalog:
         return {(row["cloud"], row["region"]): Region.of(row) for row in self.rows("regions")}
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """A small table, each row as a dict."""
+        """Return a small table, each row as a dict."""
         return self._tables.rows(name)
 
     @cached_property
@@ -210,8 +210,9 @@ class Catalog:
         return hint if hint.startswith("did") else f"such as {', '.join(words[:5])}"
 
     def names(self, kind: str) -> list[str]:
-        """Names of a kind, sorted: ``region``, ``zone``, ``instance-type``, ``country``,
-        ``jurisdiction``.
+        """Return the sorted names of a kind.
+
+        Kinds: ``region``, ``zone``, ``instance-type``, ``country``, ``jurisdiction``.
         """
         if kind in ("country", "jurisdiction"):
             found = {getattr(region, kind) for region in self.regions.values()}
@@ -222,7 +223,7 @@ class Catalog:
     # -- places ------------------------------------------------------------------------------
 
     def region(self, cloud: str, region: str) -> Region:
-        """What is known of a region; an empty one when nothing is."""
+        """Return the facts of a region; an empty `Region` when it is unknown."""
         return self.regions.get((cloud, region), Region(cloud, region))
 
     @cached_property
@@ -273,7 +274,7 @@ class Catalog:
         gb: float,
         already_gb: float = 0.0,
     ) -> transfer.Egress:
-        """What it costs to move data from one place to another, see `transfer.TransferNetwork.egress`."""
+        """Return the cost of moving data between places, see `TransferNetwork.egress`."""
         return self._network.egress(source, destination, gb, already_gb)
 
     def transfer_hours(
@@ -285,5 +286,5 @@ class Catalog:
     def storage(
         self, cloud: str, region: str, gb: float, storage_class: str | None = None
     ) -> transfer.Storage:
-        """What it costs to keep data for a month, see `transfer.TransferNetwork.storage`."""
+        """Return the cost of storage for a month, see `transfer.TransferNetwork.storage`."""
         return self._network.storage(cloud, region, gb, storage_class)

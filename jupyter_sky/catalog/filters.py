@@ -24,7 +24,7 @@ def is_admitted(amount: Amount, values: np.ndarray) -> Mask:
 
     Examples
     --------
-    >>> admitted(Amount(4, at_least=True), np.array([2.0, 4.0, 8.0, np.nan])).tolist()
+    >>> is_admitted(Amount(4, at_least=True), np.array([2.0, 4.0, 8.0, np.nan])).tolist()
     [False, True, True, False]
     """
     low, high = amount.bounds()
@@ -103,12 +103,12 @@ def matching_rows(catalog: Catalog, need: Resources) -> np.ndarray:
 
 
 def parse_request(labels: Mapping[str, Label]) -> Resources:
-    """The request of labels that are spelled as the options of a cell are."""
+    """Return the request of labels spelled as the options of a cell."""
     return Resources.parse(**labels)
 
 
 def select(catalog: Catalog, need: Resources, by: By, flagged: bool) -> Selection:
-    """The offers that meet a request, see `Catalog.filter`."""
+    """Return the offers that meet a request, see `Catalog.filter`."""
     rows = matching_rows(catalog, need)
     if need.service:
         return _with_service(catalog, need, rows, by, flagged)
@@ -155,7 +155,7 @@ def _affordable(price: np.ndarray, nodes: int, limit: float | None) -> Mask:
 def _with_service(
     catalog: Catalog, need: Resources, rows: np.ndarray, by: By, flagged: bool
 ) -> Selection:
-    """The machines of clouds whose service brings what is asked, with its surcharge."""
+    """Return machines of clouds whose service has the requested packages, with surcharge."""
     offers, parts, left_out = catalog.offers, [], 0
     services = managed_services.newest_versions(catalog.services, need.service)
     for one in services:

@@ -81,7 +81,7 @@ def services(rows: Sequence[dict[str, Any]]) -> list[ManagedService]:
 
 
 def newest_versions(known: Sequence[ManagedService], asked: Sequence[str]) -> list[ManagedService]:
-    """The newest version of each service that brings what is asked."""
+    """Return the newest version of each service with the requested packages."""
     best: dict[str, ManagedService] = {}
     for one in known:
         if one.name not in best and provides_packages(asked, one.packages):
@@ -130,7 +130,7 @@ def _listed(catalog: Catalog, one: ManagedService) -> list[dict[str, Any]]:
 def _exact(
     catalog: Catalog, one: ManagedService, kind: str, rows: np.ndarray, otherwise: np.ndarray
 ) -> np.ndarray:
-    """The figure listed for a machine in a region, or what is given for the others."""
+    """Return the figure listed for a machine in a region, or the default of the others."""
     table, result = catalog.offers, otherwise.copy()
     types, regions = table.values("instance_type")[rows], table.values("region")[rows]
     for row in _listed(catalog, one):

@@ -255,7 +255,7 @@ def ignore(machines: Sequence[Machine]) -> None:
 
 
 class Driver(Protocol):
-    """Provider-specific operations of a cloud that rents machines; `rented.CloudProvider` does the rest.
+    """Operations that differ between clouds; `provider.CloudProvider` does the rest.
 
     Methods raise what their SDK raises, and ModuleNotFoundError where it is not installed.
     """
@@ -292,8 +292,8 @@ class Driver(Protocol):
         The same order sent again gives the same machines. What it needs around them is made when
         missing. It returns when the cloud has accepted them all, and calls `tick` about ten times
         a second while it waits; when `tick` raises, it stops and lets that through, and what has
-        been made is removed by its token. `on_created` is called with machines that have come up before
-        others were refused: they are removed, and billed for the moment all the same.
+        been made is removed by its token. `on_created` is called with machines that have come up
+        before others were refused: they are removed, and billed for the moment all the same.
         """
         ...
 

@@ -9,7 +9,7 @@ boot, and started again if it is killed. A machine ends
   from there. Where the time of day is wrong at such a moment the machine may end early, which costs
   nothing, as no cluster outlives a restart; it never lives longer than ``lease`` seconds since
   that boot. The clock of the notebook takes no part: it may be wrong by hours;
-- when it is not renewed for ``heartbeat_timeout`` seconds: see `jupyter_sky.engines.node.keepalive`;
+- ``heartbeat_timeout`` seconds after its last renewal: see `jupyter_sky.engines.node.keepalive`;
 - ``heartbeat_timeout`` seconds after a restart, if a cluster had begun on it;
 - half an hour after a boot, if none had ever begun;
 - when ``/run/jupyter-sky/end`` is made, as its cluster has ended.

@@ -422,7 +422,8 @@ class CloudProvider:
             left = [name for name in left if name in alive]
             if left and time.monotonic() - begun > TERMINATION_SECONDS:
                 raise SkyUnreachable(
-                    f"{', '.join(left)} on {self.name} did not end within {TERMINATION_SECONDS:g} s",
+                    f"{', '.join(left)} on {self.name} did not end "
+                    f"within {TERMINATION_SECONDS:g} s",
                     hint="look again with %sky reap, or end it in the cloud's own console",
                 )
             if left:

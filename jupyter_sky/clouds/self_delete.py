@@ -11,9 +11,9 @@ def wrap_in_shell(request_source: str, *, retry_forever: bool) -> str:
 
     Parameters
     ----------
-    order
-        Defines ``delete_request()``, which returns an address and a token; it may ask ``read_metadata(path,
-        headers)`` of the metadata service.
+    request_source
+        Defines ``delete_request()``, which returns an address and a token; it may call
+        ``read_metadata(path, headers)`` of the metadata service.
     retry_forever
         Never return: where a machine that is powered off is billed as one that runs, it must not
         be powered off before it is deleted. Else it is given up after some minutes, or when the

@@ -1,7 +1,8 @@
 """Slots of machines reached by SSH: acquire, inspect and release them.
 
-``slot_agent.sh`` runs there; these are our ends of it. A slot is a lock that a process on the machine
-holds, so two notebooks or two users cannot take one, and nobody needs to be there to give it back.
+``slot_agent.sh`` runs there; these are our ends of it. A slot is a lock that a process on the
+machine holds, so two notebooks or two users cannot take one, and it is free as soon as that
+process ends.
 """
 
 from __future__ import annotations

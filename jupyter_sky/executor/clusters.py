@@ -142,7 +142,8 @@ class ClusterRegistry:
                 fitting.append(row)
             elif name:
                 raise SkyUsageError(
-                    f"cluster {name} is up with {_describe_row(row)}; {' and '.join(missing)} cannot be met by it",
+                    f"cluster {name} is up with {_describe_row(row)}; "
+                    f"{' and '.join(missing)} cannot be met by it",
                     hint=f"take another name, or end it first: %sky down {name}",
                 )
         return sorted(fitting, key=lambda row: (row.name not in self.connected, -row.created))

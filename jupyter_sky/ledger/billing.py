@@ -73,12 +73,12 @@ def billed_seconds(cloud: str, seconds: float) -> float:
 
 
 def billed_seconds_sql(cloud: str, seconds: str) -> str:
-    """The same as an expression of SQL, over expressions for the cloud and the seconds.
+    """Return `billed_seconds` as an SQL expression over expressions for cloud and seconds.
 
     Examples
     --------
-    >>> billed_seconds_sql("cloud", "s").startswith("CASE WHEN s <= 0 THEN s WHEN cloud = 'aws' THEN")
-    True
+    >>> billed_seconds_sql("cloud", "s")[:47]
+    "CASE WHEN s <= 0 THEN s WHEN cloud = 'aws' THEN"
     """
     rules = (
         f"WHEN {cloud} = '{name}' "

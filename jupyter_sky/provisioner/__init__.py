@@ -200,7 +200,7 @@ def _start_locally(
         report("booting", "")
         check_alive(cloud, machines, config["cluster"])
 
-    return host.connection(START_SECONDS, alive)
+    return host.await_connection(START_SECONDS, alive)
 
 
 def uninterruptible(

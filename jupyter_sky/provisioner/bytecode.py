@@ -20,8 +20,9 @@ from pathlib import Path
 ROOTS = (
     "IPython.core.magics IPython.core.payloadpage IPython.core.pylabtools ipyparallel.engine.app "
     "ipyparallel.controller.app jupyter_sky.engines.controller.hub jupyter_sky.engines.node.engine "
-    "jupyter_sky.engines.controller.tunnel_server jupyter_sky.engines.controller.controller jupyter_sky.engines.node.kernel "
-    "jupyter_sky.engines.node.node_agent jupyter_sky.engines.node.streams jupyter_sky.functions.node.node_worker"
+    "jupyter_sky.engines.controller.tunnel_server jupyter_sky.engines.controller.controller "
+    "jupyter_sky.engines.node.kernel jupyter_sky.engines.node.node_agent "
+    "jupyter_sky.engines.node.streams jupyter_sky.functions.node.node_worker"
 ).split()
 """What processes on machines begin with; what these import in turn is seen here."""
 

@@ -33,8 +33,8 @@ def preview_plan(need: Resources, **settings: Any) -> tuple[Plan, tuple[str, ...
     Parameters
     ----------
     **settings
-        Of `jupyter_sky.optimizer.planner.plan`. With an aim or limits of its own, a plan weighs one's
-        own machines and those that can be rented against each other.
+        Of `jupyter_sky.optimizer.planner.plan`. With an aim or limits of its own, a plan weighs
+        one's own machines and those that can be rented against each other.
     """
     found, notes = _preview_plan(need, settings)
     return replace(found, name=need.command_line()), notes  # as it was written

@@ -130,9 +130,15 @@ def _start_command(node: Slot, module: str, config: dict[str, Any]) -> str:
     """Give a node's keeper the order to go on: as the supervisor of a module."""
     quote, python = shlex.quote, node.engine_python
     packages = f"{node.environment}/lib/python{python_minor_version()}/site-packages"
-    supervisor = f"{packages}/jupyter_sky/engines/controller/supervisor.py"
+    supervisor = f"{packages}/jupyter_sky/remote/supervisor.py"
     command = [python, "-m", module, f"{node.directory}/config.json"]
-    go = f"{node.exports()}export IPYTHONDIR={quote(node.directory)}/profile\nexport PATH={quote(str(Path(python).parent))}:$HOME/.local/bin:{quote(node.base)}:$PATH\nexec {shlex.join([python, '-I', '-S', supervisor, node.directory, *command])}\n"
+    go = (
+        f"{node.exports()}"
+        f"export IPYTHONDIR={quote(node.directory)}/profile\n"
+        f"export PATH={quote(str(Path(python).parent))}:$HOME/.local/bin:"
+        f"{quote(node.base)}:$PATH\n"
+        f"exec {shlex.join([python, '-I', '-S', supervisor, node.directory, *command])}\n"
+    )
     return _START_SCRIPT.format(
         directory=quote(node.directory),
         config=quote(json.dumps(config)),

@@ -19,13 +19,13 @@ _SIZE_AT_END = re.compile(r"[-_.]\d+[a-z]*$")
 
 
 def product_family(cloud: str, instance_type: str) -> str:
-    """The family of an instance type: its name without the size.
+    """Return the family of an instance type: its name without the size.
 
     Examples
     --------
-    >>> family("aws", "m6i.2xlarge"), family("gcp", "n2-standard-8")
+    >>> product_family("aws", "m6i.2xlarge"), product_family("gcp", "n2-standard-8")
     ('m6i', 'n2-standard')
-    >>> family("azure", "Standard_D8as_v5")
+    >>> product_family("azure", "Standard_D8as_v5")
     'Das_v5'
     """
     if cloud == "azure" and (found := _AZURE.fullmatch(instance_type)):
@@ -43,7 +43,7 @@ def on_sale(
     catalog: Catalog | None = None,
     **labels: Label,
 ) -> Space:
-    """Configurations on sale that meet a request.
+    """Return the configurations on sale that meet a request.
 
     Every cloud is an arm. Within it the family, the vCPUs and GiB of memory of a node and the
     number of nodes are parameters, and the accelerators where there are any. Each instance type
@@ -60,6 +60,11 @@ def on_sale(
     **labels
         Resources, spelled as the options of a cell are: ``cpus="4+"``, ``cloud="aws,gcp"``,
         ``on_demand=True``. Unless a market is asked for, on-demand prices are taken.
+
+    Returns
+    -------
+    Space
+        The configurations, a cloud as an arm.
 
     Raises
     ------
@@ -101,7 +106,7 @@ def _counts(nodes: int | Iterable[int]) -> list[int]:
 
 
 def _cheapest(catalog: Catalog | None, labels: dict[str, Label], types: int) -> list[Offer]:
-    """The cheapest offer of each instance type, cloud by cloud."""
+    """Return the cheapest offer of each instance type, cloud by cloud."""
     from ..catalog import load
     from ..catalog.nearest_offers import find_nearest
     from ..optimizer import no_offer

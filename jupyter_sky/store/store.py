@@ -30,15 +30,34 @@ _IS_LIVE = "state IN ('starting', 'up')"
 _CLUSTER_CONDITION = "WHERE name = ifnull(?, name) AND notebook = ifnull(?, notebook)"
 _ID = "(SELECT id FROM clusters WHERE name = :name AND created = :created)"
 _LIVE_ID = f"(SELECT id FROM clusters WHERE name = :name AND created = :created AND {_IS_LIVE})"
-_GUEST_CONDITION = "NOT EXISTS (SELECT 1 FROM clusters WHERE clusters.name = runs.cluster AND clusters.notebook = runs.notebook)"
-_CLOSE = f"UPDATE intervals SET ended = MAX(started, :at), bounded = :bounded WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
-_OPEN = f"INSERT INTO intervals (id, cluster_id, price, started, last_beat) SELECT :interval, id, :price, :at, :at FROM clusters WHERE id = {_LIVE_ID}"
-_CORRECT = f"UPDATE intervals SET ended = MAX(started, :at), bounded = 0 WHERE id = (SELECT id FROM intervals WHERE cluster_id = {_ID} ORDER BY started DESC LIMIT 1) AND ended > :at"
+_GUEST_CONDITION = (
+    "NOT EXISTS (SELECT 1 FROM clusters "
+    "WHERE clusters.name = runs.cluster AND clusters.notebook = runs.notebook)"
+)
+_CLOSE = (
+    "UPDATE intervals SET ended = MAX(started, :at), bounded = :bounded "
+    f"WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
+)
+_OPEN = (
+    "INSERT INTO intervals (id, cluster_id, price, started, last_beat) "
+    f"SELECT :interval, id, :price, :at, :at FROM clusters WHERE id = {_LIVE_ID}"
+)
+_CORRECT = (
+    "UPDATE intervals SET ended = MAX(started, :at), bounded = 0 WHERE id = (SELECT id FROM "
+    f"intervals WHERE cluster_id = {_ID} ORDER BY started DESC LIMIT 1) AND ended > :at"
+)
 _SAME_PRICE = "SELECT {} FROM intervals AS other WHERE other.cluster_id = intervals.cluster_id"
 _BEGUN_CONDITION = f"({_SAME_PRICE.format('min(started)')})"
 _IS_LAST = f"NOT EXISTS ({_SAME_PRICE.format('1')} AND other.started > intervals.started)"
-_END_RUNS = f"UPDATE runs SET status = 'lost', stage = 'lost', ended = last_beat WHERE cluster = :name AND status = 'running' AND started >= :created AND session != :session AND EXISTS {_LIVE_ID}"
-_END = f"UPDATE clusters SET state = :state, ended = :at, note = :note WHERE name = :name AND created = :created AND {_IS_LIVE}"
+_END_RUNS = (
+    "UPDATE runs SET status = 'lost', stage = 'lost', ended = last_beat WHERE cluster = :name "
+    "AND status = 'running' AND started >= :created AND session != :session "
+    f"AND EXISTS {_LIVE_ID}"
+)
+_END = (
+    "UPDATE clusters SET state = :state, ended = :at, note = :note "
+    f"WHERE name = :name AND created = :created AND {_IS_LIVE}"
+)
 
 
 def _columns(kind: type) -> str:
@@ -51,7 +70,8 @@ def _values(kind: type) -> str:
 
 _CLUSTER_COLUMNS, _RUN_COLUMNS = _columns(ClusterRow), _columns(RunRow)
 _PUT_CLUSTER = (
-    f"INSERT INTO clusters ({_CLUSTER_COLUMNS}) VALUES ({_values(ClusterRow)}) ON CONFLICT (name, created) DO UPDATE SET "
+    f"INSERT INTO clusters ({_CLUSTER_COLUMNS}) VALUES ({_values(ClusterRow)}) "
+    "ON CONFLICT (name, created) DO UPDATE SET "
     + ", ".join(
         f"{f.name} = excluded.{f.name}"
         for f in fields(ClusterRow)
@@ -62,7 +82,10 @@ _PUT_CLUSTER = (
 # the column owner_pid is what schema 4 knew of an owner; nothing reads it
 _BEGIN_RUN = f"INSERT INTO runs ({_RUN_COLUMNS}, owner_pid) VALUES ({_values(RunRow)}, 0)"
 _CHANGED = "cluster price nodes started ended status stage allowed".split()
-_UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{name} = :{name}' for name in _CHANGED)}, last_beat = MAX(last_beat, :last_beat) WHERE run_id = :run_id"
+_UPDATE_RUN = (
+    f"UPDATE runs SET {', '.join(f'{name} = :{name}' for name in _CHANGED)}, "
+    "last_beat = MAX(last_beat, :last_beat) WHERE run_id = :run_id"
+)
 _STAGES = {"ok": "done", "error": "failed"}  # of runs that have ended; others are called the same
 
 
@@ -175,12 +198,15 @@ class Store:
 
     def renew_launch(self, cluster: ClusterId, at: float) -> bool:
         """Record that the process that launches a cluster lives; say whether it still starts."""
-        sql = "UPDATE clusters SET renewed = MAX(renewed, :at) WHERE name = :name AND created = :created AND state = 'starting'"
+        sql = (
+            "UPDATE clusters SET renewed = MAX(renewed, :at) "
+            "WHERE name = :name AND created = :created AND state = 'starting'"
+        )
         counts = self._db.write((sql, self._cluster_key(cluster, at=at)), latest=f"renew {cluster}")
         return counts is None or counts[-1] > 0
 
     def cluster(self, name: str) -> ClusterRow | None:
-        """The latest cluster of this name, whatever its state."""
+        """Return the latest cluster of this name, whatever its state."""
         rows = self._clusters("WHERE name = :name", {"name": name})
         return rows[-1] if rows else None
 
@@ -192,15 +218,15 @@ class Store:
         return rows[0] if rows else None
 
     def clusters(self, live_only: bool = True) -> list[ClusterRow]:
-        """The clusters that are up, or all that ever were, oldest first."""
+        """Return the clusters that are up, or all that ever were, oldest first."""
         return self._clusters("WHERE state = 'up'" if live_only else "")
 
     def starting_clusters(self) -> list[ClusterRow]:
-        """The clusters that somebody is launching, or was when it was killed."""
+        """Return the clusters whose launch has not ended, also by a process that was killed."""
         return self._clusters("WHERE state = 'starting'")
 
     def live_clusters(self) -> list[ClusterRow]:
-        """The clusters that are up or starting, as of one moment."""
+        """Return the clusters that are up or starting, at one point in time."""
         return self._clusters(f"WHERE {_IS_LIVE}")
 
     def _clusters(self, where: str, values: dict[str, Any] | None = None) -> list[ClusterRow]:
@@ -209,7 +235,10 @@ class Store:
 
     def delete_cluster(self, cluster: ClusterId) -> bool:
         """Forget a cluster of which no machine ever came up; say whether it was there."""
-        sql = "DELETE FROM clusters WHERE name = :name AND created = :created AND state = 'starting' AND NOT EXISTS (SELECT 1 FROM intervals WHERE cluster_id = clusters.id)"
+        sql = (
+            "DELETE FROM clusters WHERE name = :name AND created = :created AND state = 'starting' "
+            "AND NOT EXISTS (SELECT 1 FROM intervals WHERE cluster_id = clusters.id)"
+        )
         return self._changed((sql, self._cluster_key(cluster)))
 
     def end_cluster(
@@ -253,7 +282,10 @@ class Store:
     def move_end_earlier(self, cluster: ClusterId, at: float) -> None:
         """Let a bill that was closed end earlier, once it is known that the cluster did."""
         values = self._cluster_key(cluster, at=at)
-        sql = f"UPDATE clusters SET ended = :at WHERE name = :name AND created = :created AND NOT {_IS_LIVE} AND ended > :at"
+        sql = (
+            "UPDATE clusters SET ended = :at WHERE name = :name AND created = :created "
+            f"AND NOT {_IS_LIVE} AND ended > :at"
+        )
         self._db.write((_CORRECT, values), (sql, values))
 
     def set_cluster_note(self, cluster: ClusterId, note: str) -> bool:
@@ -300,13 +332,20 @@ class Store:
         The end is an upper bound: another process closed the account while machines came up.
         """
         last = f"ifnull((SELECT MAX(ended) FROM intervals WHERE cluster_id = {_ID}), :started)"
-        sql = f"INSERT INTO intervals (id, cluster_id, price, started, last_beat, ended, bounded) SELECT :interval, id, :price, MAX(:started, {last}), :ended, :ended, 1 FROM clusters WHERE id = {_ID} AND NOT {_IS_LIVE} AND MAX(:started, {last}) < :ended"
+        sql = (
+            "INSERT INTO intervals (id, cluster_id, price, started, last_beat, ended, bounded) "
+            f"SELECT :interval, id, :price, MAX(:started, {last}), :ended, :ended, 1 FROM clusters "
+            f"WHERE id = {_ID} AND NOT {_IS_LIVE} AND MAX(:started, {last}) < :ended"
+        )
         values = {"interval": secrets.randbits(62), "price": price}
         self._db.write((sql, self._cluster_key(cluster, started=started, ended=ended, **values)))
 
     def record_heartbeat(self, cluster: ClusterId, at: float) -> None:
         """Record that a live cluster was seen alive."""
-        sql = f"UPDATE intervals SET last_beat = MAX(last_beat, :at) WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
+        sql = (
+            "UPDATE intervals SET last_beat = MAX(last_beat, :at) "
+            f"WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
+        )
         self._db.write((sql, self._cluster_key(cluster, at=at)), latest=f"heartbeat {cluster}")
 
     def change_price(self, cluster: ClusterId, price: float | None, at: float) -> None:
@@ -316,9 +355,12 @@ class Store:
             self.begin_interval(cluster, price, at)
 
     def intervals(
-        self, cluster: str | None = None, notebook: str | None = None, since: float = -math.inf
+        self,
+        cluster: str | None = None,
+        notebook: str | None = None,
+        since: float = -math.inf,
     ) -> list[IntervalRow]:
-        """The intervals of a cluster, of the clusters that a notebook created, or of all.
+        """Return the intervals of a cluster, of the clusters that a notebook created, or of all.
 
         Those that ended before `since` are left out.
         """
@@ -340,10 +382,17 @@ class Store:
         self._db.write((sql, self._cluster_key(cluster, what=what, usd=usd, at=at)))
 
     def other_costs(
-        self, cluster: str | None = None, notebook: str | None = None, since: float = -math.inf
+        self,
+        cluster: str | None = None,
+        notebook: str | None = None,
+        since: float = -math.inf,
     ) -> list[SpendRow]:
-        """The amounts that are not by the hour, chosen as for `intervals`."""
-        sql = f"SELECT name AS cluster, notebook, cloud, what, usd, at FROM spend JOIN clusters ON clusters.id = cluster_id {_CLUSTER_CONDITION} AND at >= ? ORDER BY at"
+        """Return the amounts that are not by the hour, selected as for `intervals`."""
+        sql = (
+            "SELECT name AS cluster, notebook, cloud, what, usd, at FROM spend "
+            "JOIN clusters ON clusters.id = cluster_id "
+            f"{_CLUSTER_CONDITION} AND at >= ? ORDER BY at"
+        )
         return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 
     # -- runs -----------------------------------------------------------------------------------
@@ -380,16 +429,22 @@ class Store:
 
     def end_run(self, run_id: str, status: str, at: float) -> None:
         """Record how and when a run ended, unless that is known; one that was lost may be found."""
-        sql = "UPDATE runs SET status = ?, stage = ?, ended = ?, last_beat = ? WHERE run_id = ? AND (ended IS NULL OR status = 'lost')"
+        sql = (
+            "UPDATE runs SET status = ?, stage = ?, ended = ?, last_beat = ? "
+            "WHERE run_id = ? AND (ended IS NULL OR status = 'lost')"
+        )
         self._db.write((sql, (status, _STAGES.get(status, status), at, at, run_id)))
 
     def close_run_at_heartbeat(self, run_id: str, status: str = "lost") -> None:
         """End at its last heartbeat a run that a killed kernel left open."""
-        sql = "UPDATE runs SET status = ?, stage = ?, ended = last_beat WHERE run_id = ? AND ended IS NULL"
+        sql = (
+            "UPDATE runs SET status = ?, stage = ?, ended = last_beat "
+            "WHERE run_id = ? AND ended IS NULL"
+        )
         self._db.write((sql, (status, _STAGES.get(status, status), run_id)))
 
     def run(self, run_id: str) -> RunRow | None:
-        """The run of this id."""
+        """Return the run of this id."""
         rows = self._db.read(f"SELECT {_RUN_COLUMNS} FROM runs WHERE run_id = ?", (run_id,))
         return next((RunRow(**dict(row)) for row in rows), None)
 
@@ -404,7 +459,7 @@ class Store:
         unsent: bool = False,
         since: float = -math.inf,
     ) -> list[RunRow]:
-        """The latest runs first, of a notebook, a cluster, a status.
+        """Return runs of a notebook, a cluster or a status, the latest first.
 
         ``limit=None`` gives all; `guests_only` those on clusters that another notebook created;
         `unsent` also those that have reached no node (yet). Those that ended before `since` are
@@ -423,7 +478,7 @@ class Store:
     # -- what all processes of a user share -----------------------------------------------------
 
     def setting(self, name: str) -> str | None:
-        """A value that some process of this user has set."""
+        """Return a setting that any process of this user has stored."""
         rows = self._db.read("SELECT value FROM settings WHERE name = ?", (name,))
         return next((row["value"] for row in rows), None)
 
@@ -436,7 +491,7 @@ class Store:
             self._db.write((sql, (name, value)))
 
     def latest_runs(self, limit: int) -> list[RunRow]:
-        """Runs that go on, then the latest ones, sent or not, the latest first."""
+        """Return running runs, then the latest others, the latest first."""
         columns = f"SELECT {_RUN_COLUMNS} FROM runs"
         going = self._db.read(f"{columns} WHERE ended IS NULL ORDER BY started DESC")
         latest = self._db.read(f"{columns} ORDER BY started DESC LIMIT ?", (limit,))
@@ -444,7 +499,7 @@ class Store:
         return list(rows.values())
 
     def change_marker(self) -> str:
-        """A word that is another one as soon as any process has written something."""
+        """Return a marker that changes with every write of any process."""
         return self._db.change_marker()
 
 

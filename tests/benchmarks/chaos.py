@@ -61,7 +61,7 @@ SHARED = 0.3
 CLOCK = Path(__file__).with_name("clock_jump")
 SETTINGS = {
     "SKY_LEASE": f"{LEASE_SECONDS:g}s",
-    "SKY_SILENCE": "15s",
+    "SKY_HEARTBEAT_TIMEOUT": "15s",
     "SKY_IDLE": "15s",
     "SKY_GCP_SERVICE_ACCOUNT": "default",  # else what powers itself off keeps its disk
     "PYTHONPATH": os.pathsep.join([str(CLOCK), str(ROOT)]),
@@ -326,7 +326,9 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
     minutes = (time.monotonic() - begun) / 60
     apart = [f"{units:.2f} units: {words}" for units, words in differences if units > 1]
     print(
-        f"{tally.launches} launches with seed {seed} in {minutes:.1f} min, {len(bills)} machines; {up} were up when all had left, {len(left)} after their leases; {len(unbilled)} in no ledger, {len(ledgers.bounded)} with a bill that is bounded"
+        f"{tally.launches} launches with seed {seed} in {minutes:.1f} min, {len(bills)} machines; "
+        f"{up} were up when all had left, {len(left)} after their leases; "
+        f"{len(unbilled)} in no ledger, {len(ledgers.bounded)} with a bill that is bounded"
     )
     tally.show()
     for miser in misers:

@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos_environment import Home
 from chaos_checks import UNIT_SECONDS
+from chaos_environment import Home
 
 from tests.conftest import Notebook
 from tests.emulators.multi_cloud import Skies
@@ -18,7 +18,7 @@ MORE_SECONDS = 40.0
 TOLD_SECONDS = 10.0
 """Within this time the controller knows how long the money lasts."""
 UP_SECONDS, END_SECONDS = 120.0, 240.0
-LEASE = {"SKY_LEASE": "400s", "SKY_IDLE": "10m", "SKY_SILENCE": "10m"}
+LEASE = {"SKY_LEASE": "400s", "SKY_IDLE": "10m", "SKY_HEARTBEAT_TIMEOUT": "10m"}
 """Nothing but the budget ends their clusters in time."""
 
 

@@ -127,17 +127,18 @@ def arm(points: Failpoints, data: Path) -> None:
     from jupyter_sky.remote import ssh
     from jupyter_sky.store.database import Database
 
-    here = Path(__file__).name
+    own_file = Path(__file__).name
+    store_files = f"store.py database.py {own_file}"
 
     def written(db: Any, *statements: Any, durable: bool = False, latest: str = "") -> str | None:
         if latest:  # a heartbeat: when it comes is chance
             return None
         words = statements[0][0].split()
         table = next((w for w in words[1:] if w.isalpha() and w.islower()), "")
-        return f"store {words[0].lower()} {table} by {caller(f'store/store.py store/database.py {here}')}"
+        return f"store {words[0].lower()} {table} by {caller(store_files)}"
 
     def transaction(*_: Any) -> str:
-        return f"store transaction by {caller(f'store/store.py store/database.py {here}')}"
+        return f"store transaction by {caller(store_files)}"
 
     def requested(_: Any, request: Any) -> str:
         body = request.body.decode() if isinstance(request.body, bytes) else str(request.body)
@@ -147,9 +148,9 @@ def arm(points: Failpoints, data: Path) -> None:
         return f"request {action[1] if action else named.rpartition('.')[2] or request.method}"
 
     points.wrap(Database, "write", written)
-    points.wrap(Database, "exclusively", transaction)
+    points.wrap(Database, "transact", transaction)
     points.wrap(URLLib3Session, "send", requested)
-    points.wrap(ssh, "_run_once", lambda *_, **__: f"ssh by {caller(f'remote/ssh.py {here}')}")
+    points.wrap(ssh, "_run_once", lambda *_, **__: f"ssh by {caller(f'ssh.py {own_file}')}")
     points.wrap(Tunnel, "__init__", lambda *_, **__: "tunnel opened")
     points.wrap(ClusterConnection, "__init__", lambda *_, **__: "link opened")
     points.wrap(ClusterConnection, "execute", lambda *_, **__: "cell sent")

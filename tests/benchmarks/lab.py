@@ -126,12 +126,12 @@ def panel(quick: bool) -> dict[str, float]:
 
 METER = """
 from pathlib import Path
-from jupyter_sky.ledger.report import make, parse_since, signature
+from jupyter_sky.ledger.report import make_report, parse_since, report_signature
 from jupyter_sky.store.store import Store
 from jupyter_sky.widgets.cost import Cost
 store = Store.open(Path({folder!r}))
-read = lambda by, since: make(store, "n1.ipynb", by, parse_since(since))
-news = lambda: signature(store)
+read = lambda by, since: make_report(store, "n1.ipynb", by, parse_since(since))
+news = lambda: report_signature(store)
 views = [Cost(read, print, news, "cluster"), Cost(read, print, news, compact=True)]
 """
 SHOW = """

@@ -44,9 +44,9 @@ class App(SingletonConfigurable):
     root_dir = os.getcwd()
 
 from jupyter_sky.server import clusters, runs
-from jupyter_sky.server.service import Desk
+from jupyter_sky.server.service import SkyService
 
-service = Desk(App.instance(), SimpleNamespace(emit=lambda **k: None))
+service = SkyService(App.instance(), SimpleNamespace(emit=lambda **k: None))
 
 def say(work, *args):
     try:
@@ -62,10 +62,10 @@ try:
 except SkyError:
     rows = known = []
 for row in rows:
-    for work in (clusters.vitals, clusters.ssh, clusters.log):
+    for work in (clusters.get_metrics, clusters.get_ssh_command, clusters.get_launch_log):
         say(work, service, row.name)
 for run in known:
-    say(runs.printed, service, run.run_id, 0)
+    say(runs.get_log, service, run.run_id, 0)
 say(service.reconcile)
 say(service.overview)
 service.close()
@@ -458,14 +458,14 @@ import sys
 from pathlib import Path
 sys.path.insert(0, "")
 from jupyter_sky.engines.wire.values import Parcel
-from jupyter_sky.executor.failures import advice, rebuild
+from jupyter_sky.executor.failures import mending_line, rebuild_exception
 from tests.emulators.hostile import Touch
 evil = Parcel.of(Touch(Path(sys.argv[1]))).inline()
 told = {"classes": [["harmful", "Boom"], ["builtins", "ValueError"]], "args": [evil], "dict": evil,
         "name": ["x"], "module": "../x; touch y", "filename": "/etc/passwd", **evil}
 reply = {"ename": "<img src=x onerror=alert(1)>", "evalue": "text", "sky": {"error": told}}
-error = rebuild(reply, 0, {"x": 1})
-print(type(error).__mro__[2], error, "advice:", advice(told, {"x": 1}, ""))
+error = rebuild_exception(reply, 0, {"x": 1})
+print(type(error).__mro__[2], error, "advice:", mending_line(told, {"x": 1}, ""))
 """
 _DATA = """
 import sys
@@ -481,7 +481,7 @@ except SkyError as error:
 """
 _SHOWN = """
 from html.parser import HTMLParser
-from jupyter_sky.executor.display import Status
+from jupyter_sky.executor.display import RunStatus
 from jupyter_sky.widgets.status_line import mimebundle
 from jupyter_sky.tables import Table
 
@@ -491,30 +491,32 @@ class Parser(HTMLParser):
             print("evil-7d", tag, attrs)
 
 bad = "\\"'><img src=x onerror=alert(1)><script>alert(1)</script>"
-status = Status("failed", 1.0, bad, bad, 1.0, 1.0, 1.0, bad, (bad,), bad, bad)
+status = RunStatus("failed", 1.0, bad, bad, 1.0, 1.0, 1.0, bad, (bad,), bad, bad)
 Parser().feed(str(mimebundle(status).get("text/html", "")))
 Parser().feed(Table(bad, (bad,), ((bad,),), note=bad)._repr_html_())
 """
 _INSTALL = """
 import sys
-from jupyter_sky.engines import environment
+from jupyter_sky.engines.node.environment import install_packages
 from jupyter_sky.errors import SkyError
 try:
-    environment.ensure([f"--index-url=http://127.0.0.2:{sys.argv[1]}/", "evil"])
+    install_packages([f"--index-url=http://127.0.0.2:{sys.argv[1]}/", "evil"])
 except SkyError as error:
     print(error)
 """
-_RESOLVE = "from jupyter_sky.functions.node.image_install import unresolvable; unresolvable(('sky-evil-7',))"
+_RESOLVE = """
+from jupyter_sky.functions.node.image_install import resolution_error
+resolution_error(('sky-evil-7',))
+"""
 _LIES = """
-from jupyter_sky.engines import described
 from jupyter_sky.engines.wire.values import Parcel
 class Evil:
     def __reduce__(self):
         import pathlib
         return (pathlib.Path.touch, (pathlib.Path('CANARY'),))
 kernel = get_ipython().kernel
-kernel.shelf.output = lambda *a: Parcel.of(Evil()).inline()
-kernel.shelf.result = lambda *a: Parcel.of(Evil()).inline()
+kernel.engine_namespace.describe_output = lambda *a: Parcel.of(Evil()).inline()
+kernel.engine_namespace.describe_result = lambda *a: Parcel.of(Evil()).inline()
 x = 1
 """
 

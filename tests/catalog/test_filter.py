@@ -197,7 +197,7 @@ def test_prices_are_never_negative(shipped):
 def test_every_accelerator_of_the_data_is_in_the_registry(shipped):
     from jupyter_sky.accelerators import names
 
-    assert set(shipped.offers.words("accelerator")) - {""} <= set(names())
+    assert set(shipped.offers.categories("accelerator")) - {""} <= set(names())
 
 
 def test_a_request_seen_before_is_answered_from_memory(shipped):

@@ -112,8 +112,9 @@ def test_variables_that_lead_to_credentials(
 
 def test_asking_whether_there_are_credentials_imports_no_sdk() -> None:
     code = (
-        "import sys; from jupyter_sky.clouds.aws.driver import AwsDriver; d = AwsDriver(); d.configured();"
-        "d.explain(ValueError()); assert not {'boto3', 'botocore'} & set(sys.modules)"
+        "import sys; from jupyter_sky.clouds.aws.driver import AwsDriver; d = AwsDriver();"
+        "d.configured(); d.explain(ValueError()); "
+        "assert not {'boto3', 'botocore'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -291,7 +291,8 @@ def test_a_subscription_that_is_disabled(arm: Arm, driver: AzureDriver) -> None:
 
 def test_looking_for_credentials_needs_no_sdk(tmp_path: Any) -> None:
     code = (
-        "import sys; from jupyter_sky.clouds.azure.driver import cloud; print(cloud.has_credentials(), "
+        "import sys; from jupyter_sky.clouds.azure.driver import cloud; "
+        "print(cloud.has_credentials(), "
         "[name for name in sys.modules if name.startswith(('azure.', 'msal'))])"
     )
     env = {k: v for k, v in os.environ.items() if k not in clients.VARIABLES}

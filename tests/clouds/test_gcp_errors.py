@@ -17,7 +17,7 @@ import requests
 from google.auth.exceptions import DefaultCredentialsError
 
 from jupyter_sky.clouds.base import no_tick
-from jupyter_sky.clouds.gcp import errors
+from jupyter_sky.clouds.gcp import clients, errors
 from jupyter_sky.clouds.gcp.driver import GcpDriver
 from jupyter_sky.clouds.gcp.errors import TABLE, explain
 from tests.clouds.gcp_requests import (
@@ -260,8 +260,7 @@ def test_connections_that_break_or_hang_pass(
     assert trouble_of(driver.identify).cause == "transient"
     time.sleep(0.3)
     compute.slow("identify", 1.0)
-    monkeypatch.setitem(__import__("jupyter_sky.clouds.gcp.clients").clouds.gcp_access.CALL_OPTIONS,
-                        "timeout", 0.2)  # fmt: skip
+    monkeypatch.setitem(clients.CALL_OPTIONS, "timeout", 0.2)
     trouble = trouble_of(driver.identify)
     assert (trouble.cause, trouble.code) == ("transient", "timeout")
     monkeypatch.setenv("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", "https://localhost:1/compute/v1/")

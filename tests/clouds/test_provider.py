@@ -69,7 +69,7 @@ def test_slots_that_were_taken_are_read_without_a_word_to_anybody(
     slots = [Slot(0, "train.0", NAME, address, private="10.0.0.7", packages=("torch",))]
     _noted(500.0, nodes=[asdict(node) for node in slots])
     (machine,) = [Machine(**each) for each in launch_records().read("train")["machines"]]
-    for name in ("_running", "_answered", "_describe_or_raise"):
+    for name in ("_await_running", "_connect_slot", "_describe_or_raise"):
         monkeypatch.setattr(cloud, name, lambda *_: pytest.fail("it was asked"))
     assert isinstance(cloud, SshAccessibleCloud)
     assert cloud.recorded_slots([machine]) == slots

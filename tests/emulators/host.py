@@ -161,7 +161,7 @@ class Host:
         return found
 
     def part(self, name: str) -> list[psutil.Process]:
-        """Live processes of one part: ``supervisor``, ``controller``, ``tunnel_server``, ``node_agent``, ``engine``."""
+        """List live processes of one part: ``supervisor``, ``controller``, ``node_agent``..."""
         return [process for process in self.processes() if plays(process, name)]
 
     def root(self, script: str, *words: str) -> str:

@@ -131,7 +131,7 @@ class SshHost:
         return found
 
     def part(self, name: str) -> list[psutil.Process]:
-        """Live processes of one part: ``supervisor``, ``controller``, ``tunnel_server``, ``node_agent``, ``engine``."""
+        """List live processes of one part: ``supervisor``, ``controller``, ``node_agent``..."""
         return [process for process in self.processes() if plays(process, name)]
 
     def own(self) -> list[psutil.Process]:
@@ -183,7 +183,7 @@ class SshHost:
 
 
 def plays(process: psutil.Process, part: str) -> bool:
-    """Say whether a process is a part of a cluster: ``supervisor``, ``controller``, ``engine``..."""
+    """Whether a process is one part of a cluster, such as ``supervisor`` or ``engine``."""
     sign = {"supervisor": "supervisor.py"}.get(part, f".{part}")
     try:
         words = process.cmdline()

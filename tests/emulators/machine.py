@@ -27,7 +27,7 @@ sys.path.append(os.path.dirname(os.path.abspath(__file__)))  # not there by itse
 import cloudinit  # pyright: ignore[reportMissingImports]
 import isolation  # pyright: ignore[reportMissingImports]
 import metadata  # pyright: ignore[reportMissingImports]
-import units  # pyright: ignore[reportMissingImports]
+import systemd_units  # pyright: ignore[reportMissingImports]
 
 STOP_SECONDS = 3.0
 """Processes have so long to end when the machine powers itself off."""
@@ -69,7 +69,7 @@ class Machine:
         self._power: threading.Timer | None = None
         self.metadata = metadata.Metadata(spec["metadata"])
         folder = Path(self.place("/etc/systemd/system"))
-        self.units = units.Units(folder, self.run, self.say)
+        self.units = systemd_units.Units(folder, self.run, self.say)
         self._document: Any = None
         self._sshd_pid = 0
         self._restarting = threading.Lock()
@@ -191,7 +191,8 @@ class Machine:
             "halt": "#!/bin/sh\nexec shutdown -P now\n",
             "systemd-run": "#!/bin/sh\necho there is no systemd here >&2\nexit 1\n",
             "reboot": "#!/bin/sh\nexec shutdown -r now\n",
-            "systemctl": units.SYSTEMCTL % {"requests": requests, "units": self.units.folder},
+            "systemctl": systemd_units.SYSTEMCTL
+            % {"requests": requests, "units": self.units.folder},
         }
         folders = ["usr/sbin", "usr/bin"] if self.own else ["bin"]
         for name in folders:

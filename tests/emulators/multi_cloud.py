@@ -1,4 +1,4 @@
-"""Several clouds at once in a process of their own: ``python -m tests.emulators.multi_cloud aws gcp``.
+"""Emulated clouds in one process: ``python -m tests.emulators.multi_cloud aws gcp``.
 
 It prints, on one line, the environment of each as JSON, and ends with its standard input. What the
 clouds know, and what befalls them, goes over each one's own ``/_sky/`` address. A process that is
@@ -74,7 +74,8 @@ class Skies:
         """What each cloud charges for each machine that ever was, each with its ``cloud``.
 
         Times are real seconds, as in the ledger; leases and schedules alone go by `minute`. See
-        `tests.emulators.provider_billing`: `Bills.listed` for what is in each, `units_apart` to compare.
+        `tests.emulators.provider_billing`: `Bills.listed` for what is in each, `units_apart` to
+        compare.
         """
         return [
             {**bill, "cloud": cloud} for cloud in self.clouds for bill in self.tell(cloud, "bills")

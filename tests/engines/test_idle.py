@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.test_controller import Lab, lab  # noqa: F401
 
 from jupyter_sky.engines.controller import logins
 from jupyter_sky.engines.controller.activity import Activity, warn_seconds
 from jupyter_sky.engines.controller.logins import Login
 from tests.conftest import wait_until
+from tests.engines.test_controller import Lab, lab  # noqa: F401
 
 
 def beat(it: Lab, **more: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_running_cell_is_named_as_the_user(lab: Callable[..., Lab]) -> None:  # 
     assert told["idle_left"] == pytest.approx(0.3, abs=0.05)
 
 
-def test_heartbeat_changes_the_idle_limit_and_hears_what_is_left(
+def test_heartbeat_sets_idle_limit_and_returns_time_left(
     lab: Callable[..., Lab],  # noqa: F811
 ) -> None:
     it = lab(idle=60)

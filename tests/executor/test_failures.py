@@ -94,9 +94,9 @@ def test_a_class_of_the_notebook() -> None:
     there, here = {"__name__": "__main__"}, {"__name__": "__main__"}
     for names in (there, here):
         exec("class Own(ValueError): pass", names)
-    found = travelled(there["UserOffers"]("text"), here)
-    assert isinstance(found, here["UserOffers"]) and found.args == ("text",)
-    assert isinstance(travelled(there["UserOffers"]("text")), ValueError)
+    found = travelled(there["Own"]("text"), here)
+    assert isinstance(found, here["Own"]) and found.args == ("text",)
+    assert isinstance(travelled(there["Own"]("text")), ValueError)
 
 
 def test_a_class_that_only_the_engine_has() -> None:

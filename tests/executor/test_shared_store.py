@@ -47,10 +47,10 @@ class ListedCloud:
     def terminate(self, ids: list[str]) -> None:
         self.ended += ids
 
-    def recorded_end(self, token: str) -> dict[str, Any]:
+    def read_recorded_end(self, token: str) -> dict[str, Any]:
         return {}
 
-    def settle(self) -> None:
+    def close_ended_records(self) -> None:
         pass
 
     def delete_unused_resources(self, *_: Any) -> list[str]:

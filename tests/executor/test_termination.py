@@ -39,7 +39,7 @@ class Recorded:
         known = self
 
         class Cloud:
-            def recorded_end(self, token: str) -> dict[str, Any]:
+            def read_recorded_end(self, token: str) -> dict[str, Any]:
                 return {}
 
             def list_mine(self, everywhere: bool = False) -> list[Machine]:

@@ -9,7 +9,7 @@ import pytest
 from jupyter_sky.catalog import load
 from jupyter_sky.clouds.local import machine_size
 from jupyter_sky.config.settings import Sky
-from jupyter_sky.forms import Fields, matching, placement_text, schema
+from jupyter_sky.forms import Fields, match, placement_text, schema
 from jupyter_sky.forms.completion import CompletionContext, complete
 from jupyter_sky.forms.matching import summary
 from jupyter_sky.magics.options import BY_DEST, OPTIONS
@@ -39,7 +39,7 @@ def test_every_option_is_a_field_or_a_choice_of_one():
 
 
 def test_the_cheapest_come_first_with_price_place_date_and_source():
-    answer = matching(Fields({"gpus": "V100:1", "cloud": "aws", "nodes": "2", "timeout": "90m"}))
+    answer = match(Fields({"gpus": "V100:1", "cloud": "aws", "nodes": "2", "timeout": "90m"}))
     sold = load().filter(Resources.parse(gpus="V100:1", cloud="aws", on_demand=True))
     assert answer.count == len(sold) > 3 and not answer.errors and not answer.suggestions
     first = answer.places[0]
@@ -55,23 +55,23 @@ def test_the_cheapest_come_first_with_price_place_date_and_source():
 
 
 def test_spot_is_counted_when_it_is_asked_for():
-    answer = matching(Fields({"gpus": "V100:1", "spot": True}))
+    answer = match(Fields({"gpus": "V100:1", "spot": True}))
     assert all(place.spot for place in answer.places) and answer.spot is None
-    assert matching(Fields({"gpus": "V100:1", "on_demand": True})).spot is None
+    assert match(Fields({"gpus": "V100:1", "on_demand": True})).spot is None
 
 
 def test_the_same_in_many_regions_is_one_place():
-    answer = matching(Fields({"gpus": "T4:1", "cloud": "azure"}))
+    answer = match(Fields({"gpus": "T4:1", "cloud": "azure"}))
     assert len({(p.machine, p.price) for p in answer.places}) == len(answer.places)
     assert answer.places[0].more >= 1
 
 
 def test_this_machine_counts_and_is_free():
-    answer = matching(Fields({"timeout": "1h"}))
+    answer = match(Fields({"timeout": "1h"}))
     assert answer.places[0].cloud == "local"
     assert answer.places[0].price == 0 and answer.places[0].estimate == 0
     assert placement_text(Fields()).startswith("would run here")
-    assert matching(Fields({"region": "this-machine"})).count == 1
+    assert match(Fields({"region": "this-machine"})).count == 1
 
 
 def test_without_an_account_it_says_so():
@@ -99,28 +99,28 @@ def test_with_an_account_it_is_where_a_launch_would_go(monkeypatch):
     ],
 )
 def test_nothing_possible_names_the_field_and_what_it_would_take(values, key, change):
-    answer = matching(Fields(values))
+    answer = match(Fields(values))
     assert answer.count == 0 and not answer.places
     way = next(way for way in answer.suggestions if way.keys == (key,))
     assert way.words
     if change:
         assert way.values == change
     again = {k: v for k, v in {**values, **way.values}.items() if v is not False}
-    assert matching(Fields(again)).count > 0
+    assert match(Fields(again)).count > 0
 
 
 def test_this_machine_is_a_way_out_too():
     cpus, _ = machine_size()
-    answer = matching(Fields({"cpus": "6400", "cloud": "local"}))
+    answer = match(Fields({"cpus": "6400", "cloud": "local"}))
     assert {"cpus": str(cpus)} in [way.values for way in answer.suggestions]
 
 
 def test_only_spot_is_on_sale_below_the_limit():
-    both = matching(Fields({"gpus": "V100:1", "cloud": "aws"}))
+    both = match(Fields({"gpus": "V100:1", "cloud": "aws"}))
     limit = (both.places[0].price + both.spot.price) / 2
-    answer = matching(Fields({"gpus": "V100:1", "cloud": "aws", "max_hourly_cost": f"{limit:.4f}"}))
+    answer = match(Fields({"gpus": "V100:1", "cloud": "aws", "max_hourly_cost": f"{limit:.4f}"}))
     assert answer.count == 0 and answer.suggestions[0].values == {"spot": True}
-    assert matching(Fields({"gpus": "V100:1", "cloud": "aws", "spot": True})).count > 0
+    assert match(Fields({"gpus": "V100:1", "cloud": "aws", "spot": True})).count > 0
 
 
 @pytest.mark.parametrize(
@@ -132,28 +132,28 @@ def test_only_spot_is_on_sale_below_the_limit():
     ],
 )
 def test_what_does_not_exist_is_an_error_of_its_field(values, key, hint):
-    answer = matching(Fields(values))
+    answer = match(Fields(values))
     assert list(answer.errors) == [key] and hint in answer.errors[key][1]
     assert answer.count == 0 and not answer.suggestions
 
 
 def test_what_a_cell_may_cost_lasts_so_long():
-    answer = matching(Fields({"gpus": "V100:1", "max_cost": "5", "cloud": "aws"}))
+    answer = match(Fields({"gpus": "V100:1", "max_cost": "5", "cloud": "aws"}))
     assert answer.seconds_to_limit == pytest.approx(5 / answer.places[0].price * 3600)
-    assert matching(Fields({"max_cost": "5"})).seconds_to_limit is None  # free
+    assert match(Fields({"max_cost": "5"})).seconds_to_limit is None  # free
 
 
 def test_the_settings_count(monkeypatch):
     Sky.load().cloud = "gcp"
     Sky.load().max_hourly_cost = 1.0
-    answer = matching(Fields({"cpus": "2+"}))
+    answer = match(Fields({"cpus": "2+"}))
     assert {place.cloud for place in answer.places} == {"gcp"}
     assert len([note for note in answer.notes if "settings" in note]) == 2
 
 
 def test_an_alias_counts_and_one_of_another_kernel_is_told():
-    assert matching(Fields({}, "big"), {"big": "--gpus T4:1 --cloud aws"}).places[0].gpu == "T4:1"
-    answer = matching(Fields({"cloud": "aws"}, "huge"), {})
+    assert match(Fields({}, "big"), {"big": "--gpus T4:1 --cloud aws"}).places[0].gpu == "T4:1"
+    answer = match(Fields({"cloud": "aws"}, "huge"), {})
     assert answer.count > 0 and any("huge" in note for note in answer.notes)
     assert answer.line == "huge --cloud aws"
 

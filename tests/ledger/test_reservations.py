@@ -112,7 +112,7 @@ def test_second_launch_of_a_name_is_refused(store: Store) -> None:
 RACE = """
 import sys, time
 from pathlib import Path
-from jupyter_sky import reservations
+from jupyter_sky.ledger import reservations
 from jupyter_sky.errors import SkyBudget
 from jupyter_sky.store.store import Store
 from tests.ledger.test_reservations import launch

@@ -18,7 +18,7 @@ from jupyter_sky.search import (
     round_budgets,
     total_budget,
 )
-from jupyter_sky.search.expected_regret import bandit_regret, random_search
+from tests.benchmarks.expected_regret import bandit_regret, random_search
 from tests.search.conftest import trace
 
 

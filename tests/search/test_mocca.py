@@ -1,4 +1,4 @@
-"""Recorded workloads: how failures are read, and that methods do on them what they should."""
+"""Recorded workloads: interpretation of failures, and results of the methods on them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.search import CloudBandit, FlatGP, Transfer, mocca
-from jupyter_sky.search.expected_regret import bandit_regret
+from jupyter_sky.search import CloudBandit, FlatGP, Transfer
+from tests.benchmarks import mocca
+from tests.benchmarks.expected_regret import bandit_regret
 
 DATA = Path(__file__).parents[2] / "notebooks" / "data" / "mocca"
 HEAD = "provider,A_family,A_vcpu,B_family,B_vcpu,nodes,workload,target_cost,target_runtime,status\n"

@@ -15,7 +15,7 @@ from tornado.httpclient import HTTPClientError
 from jupyter_sky.ledger import budget
 from jupyter_sky.offers import Offer
 from jupyter_sky.server import cost
-from tests import test_ledger
+from tests.ledger import test_ledger
 from tests.ledger.test_ledger import put_run
 
 HOUR = 3600.0
@@ -24,7 +24,7 @@ HOUR = 3600.0
 def put_cluster(store: Any, name: str, price: float | None, at: float, **more: str) -> None:
     row = test_ledger.put_cluster(store, name, price, at, **more)
     offer = Offer(row.cloud, row.region, row.instance_type, 2, 8, price=price)
-    store.put_cluster(replace(row, offer=asdict(offer)))
+    store.save_cluster(replace(row, offer=asdict(offer)))
 
 
 def fill(store: Any) -> float:

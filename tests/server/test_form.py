@@ -44,7 +44,7 @@ async def test_what_fits_is_asked_in_a_query_too(ask: Any) -> None:
 
 
 async def test_a_live_cluster_is_offered(ask: Any, store: Any) -> None:
-    store.put_cluster(CLUSTER)
+    store.save_cluster(CLUSTER)
     found = await ask("form", "complete", key="cluster", text="")
     assert found["choices"] == [{"value": CLUSTER.name, "note": ""}]
 

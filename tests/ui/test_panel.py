@@ -74,7 +74,7 @@ def test_what_is_up_is_seen_and_stopped_while_the_kernel_is_busy(notebook):
 
     assert busy(notebook)
     cluster.get_by_role("button", name="Stop cell: ui").click()
-    page.locator(".jsky-Panel-said", has_text="being stopped").wait_for()
+    page.locator(".jsky-Panel-message", has_text="being stopped").wait_for()
     cluster.get_by_text("idle, ends in").wait_for()
     said = cluster.get_by_text("idle, ends in").inner_text()
     page.wait_for_function(
@@ -99,7 +99,7 @@ def test_it_is_readable_in_any_theme_and_width_and_by_anybody(notebook, lab):
     page = notebook.page
     for name in ("Light", "Dark"):
         change_theme(page, name)
-        for tab in ("ClusterRegistry", "Runs", "Offers"):
+        for tab in ("Clusters", "Runs", "Offers"):
             page.get_by_role("tab", name=tab, exact=True).click()
             if tab == "Offers":
                 page.get_by_label("GPU or instance type").fill("A100:8")
@@ -107,7 +107,7 @@ def test_it_is_readable_in_any_theme_and_width_and_by_anybody(notebook, lab):
             assert axe(page, ".jsky-Panel") == []
             page.screenshot(path=ARTIFACTS / f"panel-{tab.lower()}-{name.lower()}.png")
         assert axe(page, "#jp-main-statusbar .jsky-StatusItem") == []
-    page.get_by_role("tab", name="ClusterRegistry", exact=True).click()
+    page.get_by_role("tab", name="Clusters", exact=True).click()
     page.set_viewport_size({"width": 480, "height": 800})
     panel = page.locator(".jsky-Panel")
     panel.wait_for()
@@ -129,7 +129,7 @@ def test_with_the_keyboard_alone_a_cluster_is_ended_while_the_kernel_is_busy(not
     page.keyboard.press("Alt+Shift+K")
     page.wait_for_function("document.activeElement.getAttribute('role') === 'tab'")
     page.keyboard.press("Home")
-    assert page.evaluate("document.activeElement.textContent") == "ClusterRegistry"
+    assert page.evaluate("document.activeElement.textContent") == "Clusters"
     head = page.locator(f"{CLUSTER} .jsky-Cluster-head")
     press_tab_until(page, "End cluster…: ui", open_on="ui")
     assert head.get_attribute("aria-expanded") == "true"

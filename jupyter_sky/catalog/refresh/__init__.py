@@ -1,9 +1,9 @@
 """Prices from the clouds' own interfaces.
 
-``source`` says what a source of prices is, and each cloud has a file of its own: ``aws``,
-``azure``, ``gcp``, ``lambdalabs``. ``fetcher`` reads lists page by page and ``page_cache`` keeps the
-pages; ``runner`` compares what came with what was there, and replaces it in one step; ``commands`` is
-what users call.
+``source`` defines the protocol of a price source; each cloud has a file of its own: ``aws``,
+``azure``, ``gcp``, ``lambdalabs``. ``fetcher`` reads lists page by page and ``page_cache`` stores
+the pages; ``runner`` compares new prices with the present ones and replaces them in one step;
+``commands`` holds the commands of users.
 """
 
 from .commands import command, show

@@ -1,4 +1,4 @@
-"""What all sources share: lists page by page, with a memory, workers and a progress bar."""
+"""Fetcher shared by all sources: lists page by page, with cache, workers and progress bar."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class GcpPrices:
 
     Examples
     --------
-    >>> Gcp().cloud
+    >>> GcpPrices().cloud
     'gcp'
     """
 
@@ -130,7 +130,7 @@ class GcpPrices:
         return lambda name: fetch.pages(name, _make_page_reader(*calls[name]))
 
     def explain(self, error: Exception) -> Recovery | SkyError:
-        """What an exception of google-api-core or google-auth means."""
+        """Classify an exception of google-api-core or google-auth."""
         from google.api_core import exceptions as api
         from google.auth.exceptions import GoogleAuthError
         from google.protobuf.json_format import ParseError
@@ -152,7 +152,7 @@ class GcpPrices:
 
 
 def _make_page_reader(call: Any, asked: Mapping[str, Any], reader: Any) -> Any:
-    """A function that gets one page of a list of Google's."""
+    """Return a function that gets one page of a list of Google's."""
     from google.api_core.retry import Retry, if_transient_error
 
     patience = Retry(if_transient_error, initial=1.0, maximum=60.0, timeout=_TIMEOUT_SECONDS)
@@ -281,7 +281,7 @@ def _make_gpu_row(prices: skus.Prices, gpu: Mapping[str, Any]) -> dict[str, Any]
 def _make_hosted_gpu_row(
     gpu: Mapping[str, Any], host: Mapping[str, Any], count: int
 ) -> dict[str, Any]:
-    """An N1 machine with GPUs, under the name that the catalog gives it."""
+    """Return an N1 machine with GPUs, under the name that the catalog gives it."""
 
     def both(column: str) -> float | None:
         if gpu[column] is None or host[column] is None:

@@ -40,7 +40,7 @@ class LambdaPrices:
 
     Examples
     --------
-    >>> Lambda().cloud
+    >>> LambdaPrices().cloud
     'lambda'
     """
 
@@ -72,7 +72,7 @@ class LambdaPrices:
         return SourceData({"offers": make_table("offers", rows)}, {"lambda-api": today()}, (note,))
 
     def explain(self, error: Exception) -> Recovery | SkyError:
-        """What a failed request means."""
+        """Classify a failed request."""
         return http.explain_failure(error, "lambda")
 
 

@@ -1,4 +1,4 @@
-"""What a source of prices is, and what it hands over."""
+"""Protocol of a price source, and the values that it returns."""
 
 from __future__ import annotations
 
@@ -139,11 +139,11 @@ class PriceSource(Protocol):
 
 
 def missing_sdk(cloud: str, package: str, extra: str) -> SkyError:
-    """The error for an SDK that is not installed.
+    """Return the error for an SDK that is not installed.
 
     Examples
     --------
-    >>> print(missing("aws", "boto3", "aws"))
+    >>> print(missing_sdk("aws", "boto3", "aws"))
     aws: its prices are read with boto3, which is not installed
     pip install 'jupyter_sky[aws]'
     """

@@ -1,4 +1,4 @@
-"""Classification of boto3 errors: one table of AWS's own codes, and how to read the error object."""
+"""Classification of boto3 errors by a table of AWS's own codes."""
 
 from __future__ import annotations
 

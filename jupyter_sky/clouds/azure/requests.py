@@ -46,7 +46,8 @@ def resource_prefix(token: str) -> str:
         name = f"sky-{name}"
     if name == token and len(name) <= _MAX_NAME_CHARS:
         return name
-    return f"{name[: _MAX_NAME_CHARS - 7].rstrip('-')}-{hashlib.sha256(token.encode()).hexdigest()[:6]}"
+    digest = hashlib.sha256(token.encode()).hexdigest()[:6]
+    return f"{name[: _MAX_NAME_CHARS - 7].rstrip('-')}-{digest}"
 
 
 def group_name(token: str) -> str:

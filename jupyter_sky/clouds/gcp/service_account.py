@@ -78,7 +78,8 @@ def read_instance(path):
 def delete_request():
     token = json.loads(read_instance("instance/service-accounts/default/token"))["access_token"]
     url = "{compute}/compute/v1/projects/" + read_instance("project/project-id") + "/zones/"
-    url += read_instance("instance/zone").rpartition("/")[2] + "/instances/" + read_instance("instance/name")
+    url += read_instance("instance/zone").rpartition("/")[2]
+    url += "/instances/" + read_instance("instance/name")
     return url, token
 
 """

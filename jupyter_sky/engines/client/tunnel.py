@@ -24,7 +24,7 @@ CONNECT_SECONDS = 30.0
 
 
 class Tunnel:
-    """A connection that heals itself. It is begun at once, and leads somewhere after `connect_to`.
+    """SSH connection that reconnects by itself; opened at once, usable after `connect_to`.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Tunnel:
         self._listener.start()
 
     def connect_to(self, controller: dict[str, Any], explain: Callable[[str], SkyError]) -> None:
-        """Lead to a controller, and wait until it does.
+        """Connect to a controller, and wait until the connection is up.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class Tunnel:
         return self._up.is_set()
 
     def forward(self, port: int) -> int:
-        """Return the port of this machine that leads to one of the head node.
+        """Return the local port that is forwarded to a port of the head node.
 
         Anybody on this machine can connect to it: what listens there must know its own.
         """
@@ -151,7 +151,7 @@ class Tunnel:
         return self._up.wait(timeout)
 
     def close(self) -> None:
-        """End it; the cluster goes on."""
+        """End the connection; the cluster goes on."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

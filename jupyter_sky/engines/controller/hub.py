@@ -56,7 +56,7 @@ def run_controller(controller: ClusterController) -> None:
             PeriodicCallback(self.drain, DRAIN_PERIOD_MS).start()
 
         def drain(self) -> None:
-            """Take in what has passed the schedulers.
+            """Process messages that have passed the schedulers.
 
             In batches: a wake-up for each message would compete with the engine for the CPU just
             while it runs the cell.
@@ -104,10 +104,10 @@ def run_controller(controller: ClusterController) -> None:
                 )
 
         def _handle_stranded_msgs(self, eid: int, uuid: str) -> None:
-            """The controller has ended the runs of a dead engine already."""
+            """Do nothing: the controller has already ended the runs of a dead engine."""
 
         def _save_engine_state(self) -> None:
-            """Engines are the controller's own children: there is no state to restore."""
+            """Do nothing: engines are children of the controller, with no state to restore."""
 
     class SkyController(controller_app.IPController):
         def save_connection_dict(self, fname: str, cdict: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ def run_controller(controller: ClusterController) -> None:
                 controller.publish_controller()
 
         def client_url(self, channel: str, index: Any = None) -> str:
-            """Return where clients come in: for outputs, which have no key, in our own folder."""
+            """Return the URL of a channel for clients; outputs use a private socket."""
             if channel == "iopub" and private.is_usable:
                 return private.url(output_socket_name(self.client_info["iopub"]))
             return super().client_url(channel, index)
@@ -132,7 +132,7 @@ def run_controller(controller: ClusterController) -> None:
                 (controller.directory / "security" / name).unlink(missing_ok=True)
 
         def init_hub(self) -> None:
-            """Do not sleep for the sake of databases, which may need to be waited for."""
+            """Skip the fixed delay in `Hub.init_hub`: it waits for an unused database back end."""
             controller_app.time = SimpleNamespace(sleep=lambda seconds: None)
             try:
                 super().init_hub()
@@ -151,7 +151,7 @@ def run_controller(controller: ClusterController) -> None:
             super().start()
 
     class FastHeartMonitor(heartmonitor.HeartMonitor):
-        """Beats quickly until every engine answers, and lets the hub know of a new one at once."""
+        """Heart monitor that beats faster while engines start, and reports a new one at once."""
 
         complete = time.monotonic()
 
@@ -175,7 +175,7 @@ def run_controller(controller: ClusterController) -> None:
                     self.handle_new_hearts({heart})
 
     class HeartMonitorThread(threading.Thread):
-        """Stands for the Process that the controller would fork for its heart monitor."""
+        """Thread in place of the process that ipyparallel would fork for its heart monitor."""
 
         def __init__(self, target: Any, kwargs: dict[str, Any], daemon: bool) -> None:
             super().__init__(target=target, kwargs=kwargs, daemon=True, name="heartmonitor")
@@ -209,7 +209,7 @@ def _allowed_misses(period: int) -> int:
 
 
 def _curve_options(controller: ClusterController) -> list[str]:
-    """Return settings for engines on other nodes: where they come in, encrypted."""
+    """Return settings of encrypted sockets for engines on other nodes."""
     if controller.agent_server is None:
         return []
     address = listen_address(controller.config["private"])

@@ -19,7 +19,7 @@ _PTS_MAJORS = range(136, 144)  # of Unix98 pseudo terminals, see the kernel's de
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A shell that somebody has opened through SSH.
+    """Interactive shell opened through SSH.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Login:
 
 
 class LoginMonitor:
-    """A look now and then at the logins that use one cluster.
+    """Periodic check for logins that use one cluster.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class LoginMonitor:
         self._directory, self._looked = str(directory), 0.0
 
     def poll(self, now: float) -> list[Login]:
-        """Return the logins that a look has found just now; none where none was due."""
+        """Return the current logins; an empty list if no check is due."""
         if not self.enabled or now - self._looked < LOGIN_POLL_SECONDS:
             return []
         self._looked = now
@@ -88,7 +88,7 @@ def _read_names(folder: Path) -> list[str]:
 
 
 def _login(pid: int, directory: str) -> Login | None:
-    """Return the login whose shell a process is, if it is one."""
+    """Return the login of a shell process, or None for other processes."""
     process = Path("/proc") / str(pid)
     try:
         fields = (process / "stat").read_text().rpartition(")")[2].split()
