@@ -142,7 +142,7 @@ def test_clusters_have_ended_when_the_grace_is_over(
     assert known.budget_monitor.enforce() > 0 and len(compute.machines()) == 1, (
         "the grace has begun"
     )
-    day, ends = budget.judge(known.store).day, time.time() + LEAD_SECONDS - 1
+    day, ends = budget.assess(known.store).day, time.time() + LEAD_SECONDS - 1
     known.store.set_setting("budget_stop", json.dumps({"day": day, "at": ends}))
     known.budget_monitor.enforce()
     assert compute.machines() == [] and time.time() < ends

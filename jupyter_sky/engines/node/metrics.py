@@ -124,7 +124,7 @@ def parse_gpu_table(table: str) -> list[dict[str, Any]]:
 
     Examples
     --------
-    >>> parse_gpu_table("NVIDIA A10G, 37, 2048, 23028\\n")
+    >>> parse_gpu_table("NVIDIA A10G, 37, 2048, 23028\n")
     [{'name': 'NVIDIA A10G', 'use': 37.0, 'memory': 2.0, 'memory_total': 22.49}]
     """
     found = []
