@@ -252,7 +252,7 @@ class DirectClient(Client):
         Parameters
         ----------
         handler
-            Called with each answer until the one that is final, in the thread of this client.
+            Called with each reply up to the final one, in the thread of this client.
         sink
             Called with what is printed because of it.
 

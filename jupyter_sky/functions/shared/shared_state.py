@@ -337,7 +337,7 @@ class SharedState:
     def __init__(self) -> None:
         self.objects: dict[Key, SharedObject] = {}
         self.active_objects: dict[Key, SharedObject] = {}
-        """Those that somebody waits for or holds."""
+        """Objects with waiting requests or holders."""
         self.last: dict[bytes, Response] = {}
         self.pending_numbers: dict[bytes, int] = {}
         """What each client waits for."""
