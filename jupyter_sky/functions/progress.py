@@ -176,16 +176,27 @@ class _ProgressThread:
                 return
 
 
+def show_in_notebook(card: Callable[[Any], Show]) -> None:
+    """Let a front end draw progress in notebooks.
+
+    Parameters
+    ----------
+    card
+        Returns the display for a cell of the IPython shell.
+    """
+    global _card
+    _card = card
+
+
+_card: Callable[[Any], Show] | None = None
+
+
 def _find_display() -> Show | None:
-    """Return a display of progress: a card in a notebook, a line in a terminal, else None."""
+    """Return a display of progress in a notebook or a terminal, None elsewhere."""
+    from .progress_text import ProgressLine, ProgressOutput
+
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None and getattr(shell, "kernel", None) is not None:
-        from ..widgets.progress import ProgressCard
-
-        return ProgressCard(shell)
-    if sys.stderr is not None and sys.stderr.isatty():
-        from ..widgets.progress import ProgressLine
-
-        return ProgressLine(sys.stderr)
-    return None
+        return _card(shell) if _card is not None else ProgressOutput()
+    return ProgressLine(sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None

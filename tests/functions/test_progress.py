@@ -14,8 +14,9 @@ from bs4 import BeautifulSoup
 
 from jupyter_sky.functions import progress as module
 from jupyter_sky.functions.progress import CallCounter, GatherProgress, show_progress
+from jupyter_sky.functions.progress_text import ProgressLine, ProgressOutput, to_text
 from jupyter_sky.functions.tasks import RemoteFuture
-from jupyter_sky.widgets.progress import ProgressLine, to_html, to_text
+from jupyter_sky.widgets.progress import to_html
 
 
 def futures_of(count: int) -> list[RemoteFuture[int]]:
@@ -173,3 +174,21 @@ def test_without_a_terminal_or_a_notebook_nothing_is_shown(monkeypatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
     assert module._find_display() is None
+
+
+def test_a_kernel_without_the_extension_updates_one_text(monkeypatch) -> None:
+    sent: list[tuple[Any, Any, bool]] = []
+
+    def display(data: Any, raw: bool, display_id: str, update: bool) -> None:
+        sent.append((data, display_id, update))
+
+    monkeypatch.setattr("IPython.display.display", display)
+    output = ProgressOutput()
+    running, done = (
+        GatherProgress(1, 1, 0, 1, nodes=1, seconds=1),
+        GatherProgress(3, 0, 0, 0, nodes=1, seconds=2, stage="done"),
+    )
+    for progress in (running, running, done):
+        output(progress)
+    assert [update for _, _, update in sent] == [False, True], "the same text is sent once"
+    assert sent[1][0]["text/plain"] == to_text(done) and sent[0][1] == sent[1][1]
