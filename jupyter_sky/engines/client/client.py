@@ -120,6 +120,7 @@ class DirectClient(Client):
     @property
     def query_socket(self) -> zmq.Socket:
         """Socket to the hub, whose disconnections stand for those of all sockets."""
+        assert self._query_socket is not None
         return self._query_socket
 
     def call_soon(self, callback: Callable[[], object]) -> None:
