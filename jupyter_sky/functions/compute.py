@@ -55,7 +55,7 @@ class Compute(CallTarget):
     max_hourly_cost
         Most USD/h that all nodes together may cost, those that join later included.
     ttl
-        Seconds (or ``"10m"``) after which the machines end by themselves when nobody is there.
+        Seconds (or ``"10m"``) after which the machines end by themselves without contact.
     worker
         How many calls a node runs at once, and in what.
     image
