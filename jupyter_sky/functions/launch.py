@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..errors import SkyNoOffer, SkyUsageError
 from ..executor import session as sessions
 from ..executor.cluster_launch import launch_cluster
-from ..executor.request import CellOptions, apply_settings
+from ..executor.request import apply_settings, with_settings
 from ..ledger.ledger import format_rate
 from ..provisioner.placement import Decision, decide_placement
 from ..resources import Resources, parse_duration
@@ -166,7 +167,7 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     compute.check()
     labels = {key: str(value) if key == "nodes" else value for key, value in labels.items()}
     options = CellOptions(resources=Resources.parse(**labels), cluster=name)
-    options = options.with_defaults(Sky.load())
+    options = with_settings(options, Sky.load())
     seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
     session = sessions.current()
     cluster = session.up(options.resources, options.cluster, seconds)
