@@ -141,7 +141,7 @@ class WrittenOption(NamedTuple):
 
 
 def written_options(words: Sequence[str]) -> Iterator[WrittenOption]:
-    """The options of a line without its alias, in the order of its words.
+    """Yield the options of a line without its alias, in the order of its words.
 
     Raises
     ------
@@ -173,7 +173,7 @@ def _match_flag(word: str, aliases: Mapping[str, str]) -> str:
 
 
 def _value(option: Option, flag: str, attached: str | None, rest: deque[str]) -> str:
-    """The value of an option, taken from `rest` when it is not attached with ``=``."""
+    """Return the value of an option, taken from `rest` when it is not attached with ``=``."""
     if option.kind == "flag":
         if attached is not None:
             raise SkyUsageError(f"{flag} takes no value", hint=f"write {option.example}")

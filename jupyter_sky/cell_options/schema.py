@@ -177,7 +177,7 @@ def help_text() -> str:
 
 
 def group_text(group: str) -> str:
-    """The options of one group, each with an example.
+    """Return the options of one group, each with an example.
 
     Examples
     --------

@@ -204,7 +204,7 @@ class SkyRun:
 
     def _send(self, sending: PackedInputs) -> None:
         assert self.cluster is not None
-        link, engines = self.cluster.connection, self.cluster.connection.client._engines
+        link, engines = self.cluster.connection, self.cluster.connection.client.engines_by_rank
         cap = int(self.session.config.max_output_mb * 1e6)
         where = f"%sky logs {self.name or self.origin.number}"
         display = self.display

@@ -24,8 +24,8 @@ from ..errors import SkyUsageError
 from ..quantities import parse_duration
 
 if TYPE_CHECKING:
+    from .active_pools import CallTarget
     from .output import Only
-    from .pool import Pool
 
 P = ParamSpec("P")
 T = TypeVar("T", covariant=True)
@@ -92,6 +92,10 @@ class Function(Generic[P, T]):
         """Name of the function."""
         return getattr(self.local, "__qualname__", None) or repr(self.local)
 
+    def with_output(self, shown: dict[str, Only]) -> Function[P, T]:
+        """Return this function with other nodes whose output is shown, by stream."""
+        return Function(self.local, self.timeout, self.retry, {**self.shown, **shown})
+
     def __reduce__(self) -> tuple:
         # as a state, not as arguments: a function may speak of itself
         return _blank, (), (self.local, self.timeout, self.retry, self.shown)
@@ -126,6 +130,11 @@ def function(
         Most seconds that a call may run on a node, or ``"10m"``.
     retry
         How often a call that raises is made again.
+
+    Returns
+    -------
+    Function
+        The lazy function; ``double.local(21)`` runs the original.
 
     Examples
     --------
@@ -166,6 +175,23 @@ class PendingFunction(Generic[T]):
     ``call > pool``           on one node; a future, at once
     ``(a() & b()) >> pool``   side by side; a tuple of results
     ========================  ==================================================
+
+    Parameters
+    ----------
+    function
+        Function to call.
+    args, kwargs
+        Its arguments.
+    timeout
+        Most seconds that the call may run; None for no limit.
+    retry
+        How often the call is made again, and after which exceptions.
+
+    Examples
+    --------
+    >>> call = PendingFunction(Function(max), (1, 2))
+    >>> call, call.local()
+    (max(1, 2), 2)
     """
 
     function: Function[..., T]
@@ -191,13 +217,13 @@ class PendingFunction(Generic[T]):
         """Run the call in this process."""
         return self.function.local(*self.args, **self.kwargs)
 
-    def __rshift__(self, pool: Pool | Any) -> T:
+    def __rshift__(self, pool: CallTarget | Any) -> T:
         return _target(pool, ">>").run(self)
 
-    def __matmul__(self, pool: Pool | Any) -> list[T]:
+    def __matmul__(self, pool: CallTarget | Any) -> list[T]:
         return _target(pool, "@").broadcast(self)
 
-    def __gt__(self, pool: Pool | Any) -> Future[T]:
+    def __gt__(self, pool: CallTarget | Any) -> Future[T]:
         return _target(pool, ">").submit(self)
 
     @overload
@@ -243,7 +269,7 @@ class Group(Generic[*Ts]):
         _calls(other)
         raise AssertionError
 
-    def __rshift__(self, pool: Pool | Any) -> tuple[*Ts]:
+    def __rshift__(self, pool: CallTarget | Any) -> tuple[*Ts]:
         return _target(pool, ">>").run_all(self.calls)
 
     def __matmul__(self, pool: Any) -> NoReturn:
@@ -272,7 +298,7 @@ class Gathered(Generic[T]):
 
     calls: tuple[PendingFunction[T], ...]
 
-    def __rshift__(self, pool: Pool | Any) -> tuple[T, ...]:
+    def __rshift__(self, pool: CallTarget | Any) -> tuple[T, ...]:
         return _target(pool, ">>").run_all(self.calls)
 
     def __matmul__(self, pool: Any) -> NoReturn:
@@ -301,7 +327,7 @@ class Streamed(Gathered[T]):
 
     ordered: bool = True
 
-    def __rshift__(self, pool: Pool | Any) -> Iterator[T]:  # type: ignore[override]
+    def __rshift__(self, pool: CallTarget | Any) -> Iterator[T]:  # type: ignore[override]
         return _target(pool, ">>").stream_all(self.calls, self.ordered)
 
 
@@ -322,6 +348,16 @@ def gather(*tasks: Any, stream: bool = False, ordered: bool = True) -> Any:
         Give results one by one, as they come.
     ordered
         Of a stream: in the order of the calls, or as they are done.
+
+    Returns
+    -------
+    Gathered or Streamed
+        ``>> pool`` gives a tuple of results, or with `stream` an iterator over them.
+
+    Raises
+    ------
+    TypeError
+        Something other than a call is among `tasks`.
 
     Examples
     --------
@@ -356,15 +392,12 @@ def _calls(other: object) -> tuple[PendingFunction[Any], ...]:
     )
 
 
-def _target(pool: Any, operator: str) -> Pool:
+def _target(pool: Any, operator: str) -> Any:
     """Return the target pool of an operator: a pool, or the current one for this package."""
-    from .compute import Compute
-    from .pool import Pool, current
+    from .active_pools import CallTarget, current
 
-    if isinstance(pool, Pool):
-        return pool
-    if isinstance(pool, Compute):
-        return pool.pool
+    if isinstance(pool, CallTarget):
+        return pool.resolve_pool()
     if pool is sys.modules.get("jupyter_sky"):
         return current()
     if isinstance(pool, (PendingFunction, Group, Gathered)):

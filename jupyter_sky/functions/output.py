@@ -79,6 +79,11 @@ def stdout(function: Any = None, /, *, only: Only = "head") -> Any:
     only
         ``"head"``, a rank, several ranks, or a function of `instance_info`.
 
+    Returns
+    -------
+    Function
+        The same function; a decorator when only `only` is given.
+
     Examples
     --------
     >>> from jupyter_sky.functions.lazy_calls import function
@@ -93,23 +98,63 @@ def stdout(function: Any = None, /, *, only: Only = "head") -> Any:
 
 
 def stderr(function: Any = None, /, *, only: Only = "head") -> Any:
-    """Show the standard error of a function on some nodes only; see `stdout`."""
+    """Show the standard error of a function on some nodes only; see `stdout`.
+
+    Parameters
+    ----------
+    function
+        A function, lazy or not.
+    only
+        ``"head"``, a rank, several ranks, or a function of `instance_info`.
+
+    Returns
+    -------
+    Function
+        The same function; a decorator when only `only` is given.
+
+    Examples
+    --------
+    >>> from jupyter_sky.functions.lazy_calls import function
+    >>> @stderr(only=0)
+    ... @function
+    ... def train() -> None: ...
+    >>> train.shown
+    {'stderr': 0}
+    """
     return _filtered(function, {"stderr": _checked(only)})
 
 
 def silent(function: Any) -> Any:
-    """Show no output of a function."""
+    """Show no output of a function.
+
+    Parameters
+    ----------
+    function
+        A function, lazy or not.
+
+    Returns
+    -------
+    Function
+        The same function, whose output is not shown.
+
+    Examples
+    --------
+    >>> from jupyter_sky.functions.lazy_calls import function
+    >>> @silent
+    ... @function
+    ... def train() -> None:
+    ...     print("never shown")
+    >>> train.shown
+    {'stdout': (), 'stderr': ()}
+    """
     return _filtered(function, {"stdout": (), "stderr": ()})
 
 
 def _filtered(function: Any, shown: dict[str, Any]) -> Any:
     if function is None:
         return lambda function: _filtered(function, shown)
-    from .lazy_calls import Function
-
-    if isinstance(function, Function):
-        more = {**function.shown, **shown}
-        return Function(function.local, function.timeout, function.retry, more)
+    if hasattr(function, "with_output"):  # a `lazy_calls.Function`
+        return function.with_output(shown)
     if not callable(function):
         raise SkyUsageError(f"this is for functions, not for a {type(function).__name__}")
     function.__sky_shown__ = {**getattr(function, "__sky_shown__", {}), **shown}

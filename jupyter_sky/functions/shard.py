@@ -62,6 +62,11 @@ def shard(
     drop_last
         Take equal, contiguous blocks, and leave out what remains.
 
+    Returns
+    -------
+    array or tuple of arrays
+        The share of each array, in its own type.
+
     Raises
     ------
     SkyUsageError

@@ -33,9 +33,9 @@ class Nodes:
 
     Examples
     --------
-    >>> Nodes(min=8, desired=4).ready, Nodes(min=4, desired=8).started
+    >>> Nodes(min=8, desired=4).ready, Nodes(min=4, desired=8).initial
     (4, 8)
-    >>> Nodes(min=2, max=16).most
+    >>> Nodes(min=2, max=16).limit
     16
     """
 
@@ -142,6 +142,11 @@ class Options:
         Whether nodes may speak to each other. Without it calls go as they do, and what tasks
         share (``sky.dict``, ``sky.barrier``...) cannot be had: for places whose machines do not
         reach one another.
+
+    Examples
+    --------
+    >>> Options(timeout=60.0).scale_down_after
+    60.0
     """
 
     timeout: float | None = None
