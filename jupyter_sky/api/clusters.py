@@ -97,7 +97,7 @@ def up(name: str | None = None, *, idle: str | float | None = None, **labels: An
     --------
     >>> pool = sky.up("train", cpus="2", idle="1h")  # doctest: +SKIP
     """
-    from ..functions.launch import up as start_cluster
+    from ..functions.compute import up as start_cluster
 
     return start_cluster(name, idle, labels)
 
@@ -297,7 +297,8 @@ def cost(by: By = "cell", since: str | None = None) -> Cost:
     """Say what was spent, goes on being spent, is to come and was saved; live in a notebook.
 
     What was saved is counted against the default choice: the cheapest machine on demand in AWS
-    us-east-1 that met the same request when the cluster was launched (`jupyter_sky.ledger.baseline`).
+    us-east-1 that met the same request when the cluster was launched: see
+    `jupyter_sky.ledger.baseline`.
     What is to come lasts until the cells that run have ended, by their earlier runs or their
     ``--timeout``, and then until the idle limits. Estimates are marked.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..config.renamed_settings import current_name
 from ..config.settings import Sky
 from ..errors import SkyUsageError, suggest
 from ..tables import Table
@@ -44,6 +45,7 @@ def config(key: str | None = None, value: Any = None) -> Table | Any:
         )
         columns = ("name", "value", "set by", "pyproject.toml may", "what it does")
         return Table("Settings", columns, rows, note=settings.notice)
+    key = current_name(key, "%sky config")
     if key not in names:
         raise SkyUsageError(f"there is no setting {key!r}", hint=suggest(key, names))
     if value is not None:

@@ -73,7 +73,7 @@ _LABELS = {
     "max_cost": "Max USD",
     "timeout": "Time limit",
     "input": "Inputs",
-    "output": "OutputArea",
+    "output": "Outputs",
     "intel_sgx": "Intel SGX",
     "pip": "Packages",
     "env": "Env variables",

@@ -18,7 +18,7 @@ from .specs import Nodes, Options
 
 if TYPE_CHECKING:
     from ..executor.cluster import ClusterHandle
-    from .compute import ClusterLauncher
+    from .launch import ClusterLauncher
     from .pool import Pool
 
 TICK_SECONDS = 0.25

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..config.settings import Sky
 from ..errors import SkyNoOffer, SkyUsageError, suggest
 from ..executor import session as sessions
-from ..resources import Resources
+from ..executor.request import CellOptions
+from ..resources import Resources, parse_duration
+from .active_pools import CallTarget, active_pools, refuse_untrusted
 from .launch import ClusterLauncher, choose_offer
-from .pool import Pool, refuse_untrusted
+from .pool import Pool
 from .shared.shared_client import STANDALONE
 from .specs import SELECTIONS, Allocation, Nodes, Options, Selection, Spec, Worker
 
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from ..executor.session import Session
 
 
-class Compute:
+class Compute(CallTarget):
     """Description of machines for calls, brought up by ``with`` and ended with it.
 
     However the block is left (normally, by an exception, by an interrupt), the machines end; when
@@ -134,6 +138,10 @@ class Compute:
         if self._pool is None:
             raise SkyUsageError("this Compute is not up: with sky.Compute(...) as compute: ...")
         return self._pool
+
+    def resolve_pool(self) -> Pool:
+        """Return the pool that is up."""
+        return self.pool
 
     def __enter__(self) -> Pool:
         return self.up()
@@ -275,3 +283,38 @@ def _alternatives(specs: Sequence[Any], given: dict[str, Any], nodes: Any) -> li
             more["nodes"] = nodes
         filled.append(replace(spec, **more))
     return filled
+
+
+_EQUIPMENT = {"worker", "image", "plugins", "options"}
+_SHARED_WORDS = {"nodes", "cloud", "region", "max_hourly_cost"}
+"""Words of `Compute` that mean the same as a label."""
+
+
+def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
+    """Start a pool from arguments of `Compute` or from resource labels; see `api.up`."""
+    words = set(inspect.signature(Compute).parameters) - {"specs", "name"}
+    equipment = {key: value for key, value in labels.items() if key in _EQUIPMENT}
+    labels = {key: value for key, value in labels.items() if key not in _EQUIPMENT}
+    plain = not isinstance(labels.get("nodes"), (tuple, list, Nodes))
+    if labels.keys() <= words and not (labels.keys() <= _SHARED_WORDS and plain):
+        if idle is not None:
+            labels.setdefault("ttl", idle)
+        return Compute(**labels, **equipment, name=name).up(reuse=True)
+    if not plain:
+        strange = ", ".join(sorted(labels.keys() - words))
+        raise SkyUsageError(
+            f"nodes={labels['nodes']!r} goes with the words of sky.Compute, and {strange} does not",
+            hint="sky.up(vcpus=4, memory_gb=16, nodes=(1, 4))",
+        )
+    compute = Compute(**equipment)
+    compute.check()
+    labels = {key: str(value) if key == "nodes" else value for key, value in labels.items()}
+    options = CellOptions(resources=Resources.parse(**labels), cluster=name)
+    options = options.with_defaults(Sky.load())
+    seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
+    session = sessions.current()
+    cluster = session.up(options.resources, options.cluster, seconds)
+    known = next((pool for pool in active_pools() if pool.cluster is cluster), None)
+    if known is not None and not equipment:
+        return known
+    return compute.use_cluster(cluster, ClusterLauncher(session, options.resources, seconds))

@@ -55,7 +55,7 @@ class Dispatcher:
         self._last = -1
         self._mean_seconds: dict[str, float] = {}
         self._recent: deque[tuple[ClusterConnection, str]] = deque()
-        self.timeouts = TimeoutMonitor(self)
+        self.timeouts = TimeoutMonitor(self.abandon_batch)
         self.results = ResultHandler(self)
         self.fetch_blob: Callable[[PoolNode, CallTask, str], None] = lambda node, task, name: None
         """Brings a blob that a node lacks, and sends the task again."""
@@ -241,7 +241,7 @@ class Dispatcher:
     ) -> Callable[[tuple[str, Any]], None]:
         """Return a function that sends items to a call; items that arrive meanwhile are batched."""
         out: deque[tuple[str, Any]] = deque()
-        engine, loop = batch.node.engine, batch.node.connection.client._io_loop
+        engine, client = batch.node.engine, batch.node.connection.client
 
         def send() -> None:
             items = [out.popleft() for _ in range(len(out))]
@@ -250,7 +250,7 @@ class Dispatcher:
 
         def feed(item: tuple[str, Any]) -> None:
             out.append(item)
-            loop.add_callback(send)
+            client.call_soon(send)
 
         return feed
 
@@ -383,7 +383,10 @@ class Dispatcher:
                 node.connection.ask_controller("kill", run=None, ranks=[node.cluster_rank], why=why)
                 until = time.monotonic() + KILL_SECONDS
                 client = node.connection.client
-                while client._engines.get(node.cluster_rank) == engine and time.monotonic() < until:
+                while (
+                    client.engines_by_rank.get(node.cluster_rank) == engine
+                    and time.monotonic() < until
+                ):
                     time.sleep(0.02)
                 self.on_loss(node)
 

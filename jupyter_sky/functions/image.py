@@ -163,10 +163,10 @@ class Image:
         begun: dict[Future[Any], int] = {}
         try:
             while waiting or begun:
-                at_once = waiting[:1] if not begun else waiting
-                for rank in at_once:
+                first = waiting[:1] if not begun else waiting
+                for rank in first:
                     begun[self._begin(pool, rank, layout, packages)] = rank
-                waiting = [rank for rank in waiting if rank not in at_once]
+                waiting = [rank for rank in waiting if rank not in first]
                 patience = HEAD_START_SECONDS if waiting else None
                 done, _ = wait(begun, timeout=patience, return_when=FIRST_EXCEPTION)
                 for future in done:

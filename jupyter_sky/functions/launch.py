@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..config.settings import Sky
 from ..errors import SkyNoOffer, SkyUsageError
-from ..executor import session as sessions
 from ..executor.cluster_launch import launch_cluster
-from ..executor.request import CellOptions, apply_settings
+from ..executor.request import apply_settings
 from ..ledger.ledger import format_rate
 from ..provisioner.placement import Decision, decide_placement
-from ..resources import Resources, parse_duration
-from .pool import Pool, active_pools
+from ..resources import Resources
 from .specs import Nodes, Spec
 
 if TYPE_CHECKING:
@@ -137,40 +134,3 @@ def choose_offer(spec: Spec, nodes: Nodes) -> tuple[Resources, Decision]:
     spot = {"spot": True, "on-demand": False}.get(spec.market or "")
     resources = apply_settings(spec.resources(nodes.initial, spot), Sky.load())
     return resources, decide_placement(resources, spec.market)
-
-
-_EQUIPMENT = {"worker", "image", "plugins", "options"}
-_SHARED_WORDS = {"nodes", "cloud", "region", "max_hourly_cost"}
-"""Words of `Compute` that mean the same as a label."""
-
-
-def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
-    """Start a pool from arguments of `Compute` or from resource labels; see `api.up`."""
-    from .compute import Compute
-
-    words = set(inspect.signature(Compute).parameters) - {"specs", "name"}
-    equipment = {key: value for key, value in labels.items() if key in _EQUIPMENT}
-    labels = {key: value for key, value in labels.items() if key not in _EQUIPMENT}
-    plain = not isinstance(labels.get("nodes"), (tuple, list, Nodes))
-    if labels.keys() <= words and not (labels.keys() <= _SHARED_WORDS and plain):
-        if idle is not None:
-            labels.setdefault("ttl", idle)
-        return Compute(**labels, **equipment, name=name).up(reuse=True)
-    if not plain:
-        strange = ", ".join(sorted(labels.keys() - words))
-        raise SkyUsageError(
-            f"nodes={labels['nodes']!r} goes with the words of sky.Compute, and {strange} does not",
-            hint="sky.up(vcpus=4, memory_gb=16, nodes=(1, 4))",
-        )
-    compute = Compute(**equipment)
-    compute.check()
-    labels = {key: str(value) if key == "nodes" else value for key, value in labels.items()}
-    options = CellOptions(resources=Resources.parse(**labels), cluster=name)
-    options = options.with_defaults(Sky.load())
-    seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
-    session = sessions.current()
-    cluster = session.up(options.resources, options.cluster, seconds)
-    known = next((pool for pool in active_pools() if pool.cluster is cluster), None)
-    if known is not None and not equipment:
-        return known
-    return compute.use_cluster(cluster, ClusterLauncher(session, options.resources, seconds))

@@ -24,8 +24,8 @@ from ..errors import SkyUsageError
 from ..quantities import parse_duration
 
 if TYPE_CHECKING:
+    from .active_pools import CallTarget
     from .output import Only
-    from .pool import Pool
 
 P = ParamSpec("P")
 T = TypeVar("T", covariant=True)
@@ -92,6 +92,10 @@ class Function(Generic[P, T]):
         """Name of the function."""
         return getattr(self.local, "__qualname__", None) or repr(self.local)
 
+    def with_output(self, shown: dict[str, Only]) -> Function[P, T]:
+        """Return this function with other nodes whose output is shown, by stream."""
+        return Function(self.local, self.timeout, self.retry, {**self.shown, **shown})
+
     def __reduce__(self) -> tuple:
         # as a state, not as arguments: a function may speak of itself
         return _blank, (), (self.local, self.timeout, self.retry, self.shown)
@@ -130,8 +134,7 @@ def function(
     Returns
     -------
     Function
-        Its calls are `PendingFunction`; ``.local`` is the function itself. A decorator when settings
-        are given.
+        The lazy function; ``double.local(21)`` runs the original.
 
     Examples
     --------
@@ -176,23 +179,19 @@ class PendingFunction(Generic[T]):
     Parameters
     ----------
     function
-        The function to call.
+        Function to call.
     args, kwargs
         Its arguments.
     timeout
-        Most seconds that the call may run on a node.
+        Most seconds that the call may run; None for no limit.
     retry
-        How often, and after which errors, the call is made again.
+        How often the call is made again, and after which exceptions.
 
     Examples
     --------
-    >>> @function
-    ... def double(x: int) -> int:
-    ...     return 2 * x
-    >>> double(21)
-    double(21)
-    >>> double(21).args
-    (21,)
+    >>> call = PendingFunction(Function(max), (1, 2))
+    >>> call, call.local()
+    (max(1, 2), 2)
     """
 
     function: Function[..., T]
@@ -218,13 +217,13 @@ class PendingFunction(Generic[T]):
         """Run the call in this process."""
         return self.function.local(*self.args, **self.kwargs)
 
-    def __rshift__(self, pool: Pool | Any) -> T:
+    def __rshift__(self, pool: CallTarget | Any) -> T:
         return _target(pool, ">>").run(self)
 
-    def __matmul__(self, pool: Pool | Any) -> list[T]:
+    def __matmul__(self, pool: CallTarget | Any) -> list[T]:
         return _target(pool, "@").broadcast(self)
 
-    def __gt__(self, pool: Pool | Any) -> Future[T]:
+    def __gt__(self, pool: CallTarget | Any) -> Future[T]:
         return _target(pool, ">").submit(self)
 
     @overload
@@ -270,7 +269,7 @@ class Group(Generic[*Ts]):
         _calls(other)
         raise AssertionError
 
-    def __rshift__(self, pool: Pool | Any) -> tuple[*Ts]:
+    def __rshift__(self, pool: CallTarget | Any) -> tuple[*Ts]:
         return _target(pool, ">>").run_all(self.calls)
 
     def __matmul__(self, pool: Any) -> NoReturn:
@@ -299,7 +298,7 @@ class Gathered(Generic[T]):
 
     calls: tuple[PendingFunction[T], ...]
 
-    def __rshift__(self, pool: Pool | Any) -> tuple[T, ...]:
+    def __rshift__(self, pool: CallTarget | Any) -> tuple[T, ...]:
         return _target(pool, ">>").run_all(self.calls)
 
     def __matmul__(self, pool: Any) -> NoReturn:
@@ -328,7 +327,7 @@ class Streamed(Gathered[T]):
 
     ordered: bool = True
 
-    def __rshift__(self, pool: Pool | Any) -> Iterator[T]:  # type: ignore[override]
+    def __rshift__(self, pool: CallTarget | Any) -> Iterator[T]:  # type: ignore[override]
         return _target(pool, ">>").stream_all(self.calls, self.ordered)
 
 
@@ -352,8 +351,13 @@ def gather(*tasks: Any, stream: bool = False, ordered: bool = True) -> Any:
 
     Returns
     -------
-    PendingCalls
-        All calls together, to be sent to a pool by an operator.
+    Gathered or Streamed
+        ``>> pool`` gives a tuple of results, or with `stream` an iterator over them.
+
+    Raises
+    ------
+    TypeError
+        Something other than a call is among `tasks`.
 
     Examples
     --------
@@ -388,15 +392,12 @@ def _calls(other: object) -> tuple[PendingFunction[Any], ...]:
     )
 
 
-def _target(pool: Any, operator: str) -> Pool:
+def _target(pool: Any, operator: str) -> Any:
     """Return the target pool of an operator: a pool, or the current one for this package."""
-    from .compute import Compute
-    from .pool import Pool, current
+    from .active_pools import CallTarget, current
 
-    if isinstance(pool, Pool):
-        return pool
-    if isinstance(pool, Compute):
-        return pool.pool
+    if isinstance(pool, CallTarget):
+        return pool.resolve_pool()
     if pool is sys.modules.get("jupyter_sky"):
         return current()
     if isinstance(pool, (PendingFunction, Group, Gathered)):

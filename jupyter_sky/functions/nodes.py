@@ -49,7 +49,7 @@ class PoolNode:
         """Whether its engine is connected, as far as is known."""
         return (
             not self.connection.is_lost
-            and self.connection.client._engines.get(self.cluster_rank) == self.engine
+            and self.connection.client.engines_by_rank.get(self.cluster_rank) == self.engine
         )
 
 

@@ -153,11 +153,8 @@ def silent(function: Any) -> Any:
 def _filtered(function: Any, shown: dict[str, Any]) -> Any:
     if function is None:
         return lambda function: _filtered(function, shown)
-    from .lazy_calls import Function
-
-    if isinstance(function, Function):
-        more = {**function.shown, **shown}
-        return Function(function.local, function.timeout, function.retry, more)
+    if hasattr(function, "with_output"):  # a `lazy_calls.Function`
+        return function.with_output(shown)
     if not callable(function):
         raise SkyUsageError(f"this is for functions, not for a {type(function).__name__}")
     function.__sky_shown__ = {**getattr(function, "__sky_shown__", {}), **shown}

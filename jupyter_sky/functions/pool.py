@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..config.settings import Sky
-from ..engines.node import instance
 from ..engines.wire.values import Parcel
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
+from . import active_pools
+from .active_pools import CallTarget
 from .blob_transfer import BlobTransfer
 from .dispatch import Dispatcher
 from .lazy_calls import Function, PendingFunction
@@ -22,6 +22,7 @@ from .output import OutputSink
 from .payload import split
 from .specs import Worker
 from .tasks import CallPickler, CallTask, RemoteFuture, results_of, streamed_results
+from .topology import shared_state_endpoint, topology
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
@@ -32,49 +33,8 @@ Calls = Sequence[PendingFunction[Any]]
 Wanted = Sequence[tuple[PendingFunction[Any], int | None]]
 """Calls, each with the node that it is for, where that matters."""
 
-_active: list[Pool] = []
 
-
-def active() -> Pool | None:
-    """Return the pool of the innermost ``with``, or the one that was brought up last."""
-    return next(iter(active_pools()), None)
-
-
-def active_pools() -> list[Pool]:
-    """Return the pools that are up, the newest first."""
-    return [pool for pool in reversed(_active) if not pool.connection.is_lost]
-
-
-def refuse_untrusted() -> None:
-    """Raise SkyUsageError where machines are not trusted: results of calls are pickles."""
-    if not Sky.load().trust:
-        raise SkyUsageError(
-            "Sky.trust is False, and calls (>>, sky.Compute, sky.up) bring their results home as "
-            "pickles, which run code here when they are opened",
-            hint="use %%sky cells, whose -o and results then come back as data; or, for machines "
-            "that you trust: %config Sky.trust = True",
-        )
-
-
-def current() -> Pool:
-    """Return the pool of the innermost ``with``, or the one that was brought up last.
-
-    Raises
-    ------
-    SkyUsageError
-        There is none, or machines are not trusted.
-    """
-    refuse_untrusted()
-    pool = active()
-    if pool is None:
-        raise SkyUsageError(
-            "no pool is up to send calls to",
-            hint="with sky.Compute(nodes=2) as compute: ..., or pool = sky.up(nodes=2)",
-        )
-    return pool
-
-
-class Pool:
+class Pool(CallTarget):
     """Pool of nodes that calls are sent to.
 
     What ``sky.up`` and ``with sky.Compute(...) as compute`` give. Cells run on it, too:
@@ -85,20 +45,19 @@ class Pool:
     cluster
         The cluster.
     worker
-        How many calls a node runs at once, and in what.
+        Number of concurrent calls of a node, and their executor.
     end
-        Ends the cluster; without it, the pool is let go of and the cluster stays.
+        Function that ends the cluster; without it, the cluster stays up.
 
     Attributes
     ----------
     facts : dict
-        What plug-ins want nodes to know; goes with every later call.
+        Facts from plug-ins for the nodes, sent with every later call.
 
     Examples
     --------
-    >>> with sky.Compute(nodes=2, cpus=4) as pool:  # doctest: +SKIP
-    ...     print(double(21) >> pool)
-    42
+    >>> with sky.Compute(nodes=2) as pool:  # doctest: +SKIP
+    ...     results = train(0.1) @ pool
     """
 
     def __init__(
@@ -107,7 +66,7 @@ class Pool:
         worker: Worker | None = None,
         end: Callable[[ClusterHandle], None] | None = None,
     ) -> None:
-        refuse_untrusted()
+        active_pools.refuse_untrusted()
         self.cluster, self.worker = cluster, worker or Worker()
         self.id = f"{cluster.row.name}-{uuid.uuid4().hex[:6]}"
         self.facts: dict[str, Any] = {}
@@ -125,12 +84,12 @@ class Pool:
         self._healing = threading.Lock()
         self._dispatcher = Dispatcher(self._describe, self._on_loss)
         self._dispatcher.on_use = self._note_use
-        self._blobs = BlobTransfer(self._dispatcher)
+        self._blobs = BlobTransfer(self._dispatcher.nodes, self._dispatcher.requeue)
+        self._dispatcher.fetch_blob = self._blobs.fetch_missing
         self.join(cluster)
-        instance.shared_state_endpoint(
-            cluster
-        )  # now: the thread that would answer must not have to wait for it
-        _active.append(self)
+        # now: the thread that would answer must not have to wait for it
+        shared_state_endpoint(cluster)
+        active_pools.register(self)
 
     # -- nodes ---------------------------------------------------------------------------------
 
@@ -186,7 +145,7 @@ class Pool:
         with self._dispatcher.lock:
             first = max(self._dispatcher.nodes, default=-1) + 1
             ranks = [first + place for place in range(cluster.row.nodes)]
-            engines = cluster.connection.client._engines
+            engines = cluster.connection.client.engines_by_rank
             slots, executor = self.worker.concurrency, self.worker.executor_kind
             for place, rank in enumerate(ranks):
                 self._dispatcher.nodes[rank] = PoolNode(
@@ -265,7 +224,7 @@ class Pool:
                 "executor": self.worker.executor_kind,
                 "concurrency": self.worker.concurrency,
                 "setups": self._equipment,
-                "topology": instance.topology(self, node.rank),
+                "topology": topology(self, node.rank),
             }
             self._contexts[node.rank] = version, told
         return told
@@ -297,15 +256,14 @@ class Pool:
             return
         with self._dispatcher.lock:
             node.sent_context = None
-            node.engine = node.connection.client._engines.get(node.cluster_rank, "")
+            node.engine = node.connection.client.engines_by_rank.get(node.cluster_rank, "")
         self._dispatcher.dispatch()
 
     def _drop(self, cluster: ClusterHandle, error: SkyError) -> None:
         """Drop a lost cluster, if others remain."""
         if cluster is self.cluster:
             self.closed = f"is gone ({error.message})"
-            with contextlib.suppress(ValueError):
-                _active.remove(self)
+            active_pools.unregister(self)
             self._dispatcher.close(f"pool {self.name} is gone: {error.message}")
             gone = list(self._clusters)
         else:
@@ -316,6 +274,10 @@ class Pool:
                 self._end(each)  # type: ignore[misc]
 
     # -- calls ---------------------------------------------------------------------------------
+
+    def resolve_pool(self) -> Pool:
+        """Return this pool."""
+        return self
 
     def run(self, call: PendingFunction[T]) -> T:
         """Run a call on one node, and wait for it: ``call >> pool``."""
@@ -421,8 +383,7 @@ class Pool:
         if self._ended:
             return
         self._ended, self.closed = True, self.closed or "was ended"
-        with contextlib.suppress(ValueError):
-            _active.remove(self)
+        active_pools.unregister(self)
         try:
             self._stack.close()
         finally:
@@ -431,9 +392,9 @@ class Pool:
                 if self.use in cluster.connection.pools:
                     cluster.connection.pools.remove(self.use)
             for cluster in reversed(self._clusters):
-                self._let_go(cluster)
+                self._release_cluster(cluster)
 
-    def _let_go(self, cluster: ClusterHandle) -> None:
+    def _release_cluster(self, cluster: ClusterHandle) -> None:
         if self._end is not None:
             self._end(cluster)
             return

@@ -6,14 +6,11 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from .dispatch import Dispatcher
+from typing import Any, Literal, Protocol
 
 FIRST_SECONDS = 1.0
 """What takes less shows nothing."""
@@ -120,8 +117,14 @@ class CallCounter:
         return GatherProgress(done, running, failed, left, nodes, seconds, rate, stage)
 
 
+class RunningCalls(Protocol):
+    """Count of running calls, as the dispatcher keeps it."""
+
+    def count_running(self, futures: Container[int]) -> tuple[int, int]: ...
+
+
 @contextmanager
-def show_progress(futures: Sequence[Future[Any]], dispatcher: Dispatcher) -> Iterator[None]:
+def show_progress(futures: Sequence[Future[Any]], dispatcher: RunningCalls) -> Iterator[None]:
     """Show the progress of calls while they are waited for."""
     show = _find_display() if len(futures) > 1 else None
     if show is None:
@@ -143,7 +146,9 @@ def show_progress(futures: Sequence[Future[Any]], dispatcher: Dispatcher) -> Ite
 class _ProgressThread:
     """Thread that shows the progress periodically."""
 
-    def __init__(self, futures: Sequence[Future[Any]], dispatcher: Dispatcher, show: Show) -> None:
+    def __init__(
+        self, futures: Sequence[Future[Any]], dispatcher: RunningCalls, show: Show
+    ) -> None:
         self._futures, self._dispatcher, self._show = futures, dispatcher, show
         self._begun = time.monotonic()
         self._stopped = threading.Event()
@@ -171,16 +176,27 @@ class _ProgressThread:
                 return
 
 
+def show_in_notebook(card: Callable[[Any], Show]) -> None:
+    """Let a front end draw progress in notebooks.
+
+    Parameters
+    ----------
+    card
+        Returns the display for a cell of the IPython shell.
+    """
+    global _card
+    _card = card
+
+
+_card: Callable[[Any], Show] | None = None
+
+
 def _find_display() -> Show | None:
-    """Return a display of progress: a card in a notebook, a line in a terminal, else None."""
+    """Return a display of progress in a notebook or a terminal, None elsewhere."""
+    from .progress_text import ProgressLine, ProgressOutput
+
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None and getattr(shell, "kernel", None) is not None:
-        from ..widgets.progress import ProgressCard
-
-        return ProgressCard(shell)
-    if sys.stderr is not None and sys.stderr.isatty():
-        from ..widgets.progress import ProgressLine
-
-        return ProgressLine(sys.stderr)
-    return None
+        return _card(shell) if _card is not None else ProgressOutput()
+    return ProgressLine(sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None

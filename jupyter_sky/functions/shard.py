@@ -64,8 +64,8 @@ def shard(
 
     Returns
     -------
-    array or tuple
-        The share of the array, or of each array, of its own type.
+    array or tuple of arrays
+        The share of each array, in its own type.
 
     Raises
     ------

@@ -33,9 +33,9 @@ class Nodes:
 
     Examples
     --------
-    >>> Nodes(min=8, desired=4).ready, Nodes(min=4, desired=8).started
+    >>> Nodes(min=8, desired=4).ready, Nodes(min=4, desired=8).initial
     (4, 8)
-    >>> Nodes(min=2, max=16).most
+    >>> Nodes(min=2, max=16).limit
     16
     """
 
@@ -145,8 +145,8 @@ class Options:
 
     Examples
     --------
-    >>> Options(timeout=600).scale_up_after
-    2.0
+    >>> Options(timeout=60.0).scale_down_after
+    60.0
     """
 
     timeout: float | None = None

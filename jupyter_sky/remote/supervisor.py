@@ -56,10 +56,10 @@ def descendants(pid: int) -> list[int]:
 
 
 def processes_with_env(text: str, title: str) -> list[int]:
-    """Return every process whose environment has `text`, wherever it has gone.
+    """Return the PIDs of all processes whose environment has `text`.
 
-    A process that has left its session and its parent can still be told by the environment that
-    it was born with; one that is a mere copy of an engine, by the engine's `title`.
+    A process that has left its session and its parent is recognized by the environment that it was
+    started with; a forked copy of an engine, by the engine's `title`.
     """
     found, wanted, named = [], os.fsencode(text), os.fsencode(title)
     for entry in Path("/proc").iterdir() if text and sys.platform == "linux" else ():

@@ -38,7 +38,7 @@ def test_engines_of_this_machine_are_reached_directly(notebook: Notebook) -> Non
     assert notebook.run("seen['mux'], seen['other'] > 0").result == "(0, True)"
 
 
-def test_a_message_that_comes_both_ways_is_shown_once(notebook: Notebook) -> None:
+def test_message_on_both_routes_is_shown_once(notebook: Notebook) -> None:
     """While one way takes over from the other, both bring what is printed."""
     notebook.run(CLIENT)
     notebook.run("client.run_in_loop(lambda: client._iopub_socket.subscribe(b''))")
@@ -51,7 +51,7 @@ def test_a_message_that_comes_both_ways_is_shown_once(notebook: Notebook) -> Non
     )
 
 
-def test_the_controllers_way_is_as_good(notebook: Notebook) -> None:
+def test_controller_route_is_equivalent(notebook: Notebook) -> None:
     notebook.run(CLIENT)
     notebook.run(
         "for uuid in list(client.routes):\n"
@@ -65,7 +65,7 @@ def test_the_controllers_way_is_as_good(notebook: Notebook) -> None:
     assert notebook.run("y").result == "10000000"
 
 
-def test_a_port_that_is_not_the_engines_is_not_used(notebook: Notebook) -> None:
+def test_port_of_another_process_is_not_used(notebook: Notebook) -> None:
     notebook.run(CLIENT)
     notebook.run("import zmq; other = zmq.Context.instance().socket(zmq.ROUTER)")
     notebook.run("port = other.bind_to_random_port('tcp://127.0.0.1')")
@@ -75,7 +75,7 @@ def test_a_port_that_is_not_the_engines_is_not_used(notebook: Notebook) -> None:
     notebook.run("other.close()")
 
 
-def test_a_new_engine_gets_a_way_of_its_own(notebook: Notebook) -> None:
+def test_new_engine_gets_direct_route(notebook: Notebook) -> None:
     assert notebook.run("%%sky --on 0\nimport os; os._exit(3)").ename == "SkyEngineLost"
     assert notebook.run("%%sky --on 0\nprint('healed')").stdout == "healed\n"
     notebook.run(CLIENT)
@@ -84,7 +84,7 @@ def test_a_new_engine_gets_a_way_of_its_own(notebook: Notebook) -> None:
     assert notebook.run("%sky down").status == "ok"
 
 
-def test_an_engine_whose_coming_was_not_heard_of_is_found(notebook: Notebook) -> None:
+def test_missed_engine_registration_is_found(notebook: Notebook) -> None:
     """One that registers while a client connects is announced before the client listens."""
     assert notebook.run("%%sky --nodes 2\n1;").status == "ok"
     assert notebook.run(CLIENT).status == "ok"
@@ -94,7 +94,7 @@ def test_an_engine_whose_coming_was_not_heard_of_is_found(notebook: Notebook) ->
     assert notebook.run("%%sky --nodes 2 --on 1\n6 * 7").result == "42"
 
 
-def test_hearts_beat_quickly_while_an_engine_is_awaited(fresh: Any) -> None:
+def test_heartbeats_are_faster_while_engine_starts(fresh: Any) -> None:
     book: Notebook = fresh()
     assert book.run("%%sky --nodes 2\nkept = 41").status == "ok"
     (path,) = fresh.data.glob("**/security/engine.json")
@@ -125,7 +125,7 @@ def test_hearts_beat_quickly_while_an_engine_is_awaited(fresh: Any) -> None:
     assert frozen.is_running() and book.run("%%sky --on 0\nkept + 1").result == "42"
 
 
-def test_a_connection_that_nobody_watches_holds_up_no_other(notebook: Notebook) -> None:
+def test_unmonitored_connection_does_not_block_others(notebook: Notebook) -> None:
     """ZeroMQ's own thread waits for whoever should hear of a cut, and with it all of a notebook."""
     assert notebook.run("%%sky -c first\n1;").status == "ok"
     notebook.run(

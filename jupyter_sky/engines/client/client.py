@@ -8,7 +8,7 @@ still hears all that is printed and keeps it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -99,6 +99,44 @@ class DirectClient(Client):
             source = getattr(self, f"_{name}_socket")
             setattr(self, f"_{name}_stream", source)
             self._io_loop.on_recv(source, handler)
+
+    # -- private attributes of ipyparallel, which other files reach by these names alone --------
+
+    @property
+    def engines_by_rank(self) -> Mapping[int, str]:
+        """Identities of the connected engines; `ids` would first process the queue of the hub."""
+        return self._engines
+
+    @property
+    def connected_ranks(self) -> set[int]:
+        """Ranks of the connected engines; `ids` would first process the queue of the hub."""
+        return set(self._ids)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the sockets are closed: `close` has no public counterpart that tells."""
+        return self._closed
+
+    @property
+    def query_socket(self) -> zmq.Socket:
+        """Socket to the hub, whose disconnections stand for those of all sockets."""
+        return self._query_socket
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call `callback` in the thread of the sockets, which no other thread may touch."""
+        self._io_loop.add_callback(callback)
+
+    def fail_pending(self, error: Exception) -> None:
+        """Set `error` on all pending replies; no public method ends them without their engines."""
+        for handler in list(self.reply_handlers.values()):
+            handler(error)
+        self.reply_handlers.clear()
+        for future in list(self._futures.values()):
+            if not future.done():
+                future.set_exception(error)
+        for future in list(self._output_futures.values()):
+            if not future.done():
+                future.set_result(None)  # one error is enough: ipyparallel would log a second one
 
     # -- what comes ------------------------------------------------------------------------
 
@@ -238,6 +276,45 @@ class DirectClient(Client):
         if handler is not None and engine not in self._engines.values():  # it has just died
             self._io_loop.add_callback(lambda: self._handle_stranded_msgs(-1, engine))
         return msg_id
+
+    def send_query(self, kind: str, content: dict[str, Any] | None = None) -> Future:
+        """Send a request to the hub; return the future of its reply."""
+        return self._send(self._query_stream, kind, content=content or {})  # type: ignore[attr-defined]
+
+    def send_abort(self, rank: int, msg_ids: list[str]) -> Future:
+        """Request that an engine aborts cells that have not begun; ipyparallel's `abort` waits."""
+        return self._send(
+            self._control_stream,  # type: ignore[attr-defined]
+            "abort_request",
+            content={"msg_ids": msg_ids},
+            ident=self._engines[rank].encode(),
+        )
+
+    def broadcast(
+        self, engines: Collection[str], kind: str, content: dict[str, Any], buffers: Any
+    ) -> dict[str, Future]:
+        """Send one message to several engines; return the future of each engine's reply.
+
+        ipyparallel's `BroadcastView` sends pickled functions only, so its wire format is used here.
+        """
+        ranks = {engine: rank for rank, engine in self._engines.items()}
+        targets = [(engine, ranks[engine]) for engine in engines if engine in ranks]
+        header = self.session.msg_header(kind)
+        metadata = {
+            "targets": targets,
+            "is_broadcast": True,
+            "is_coalescing": False,
+            "original_msg_id": header["msg_id"],
+        }
+        futures: dict[str, Future] = {}
+        for engine, _ in targets:
+            name = f"{header['msg_id']}_{engine}"
+            (future, *_) = self.create_message_futures(name, {**header, "msg_id": name})
+            self._outstanding_dict[engine].add(name)
+            futures[engine] = future
+        message = self.session.msg(kind, content, header=header, metadata=metadata)
+        self.call_soon(lambda: self.session.send(self._broadcast_socket, message, buffers=buffers))
+        return futures
 
     def forget_command(self, msg_id: str, engine: str) -> None:
         """Ignore further replies to a command."""

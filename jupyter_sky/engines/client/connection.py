@@ -126,8 +126,7 @@ class ClusterConnection:
         """
         if self._lost.is_set():
             raise SkyClusterLost(self.lost_reason)
-        client: Any = self.client
-        future = client._send(client._query_stream, "sky_request", content={"op": op, **content})
+        future = self.client.send_query("sky_request", {"op": op, **content})
         while True:
             try:
                 answer = self.wait(future, timeout)["content"]
@@ -160,7 +159,7 @@ class ClusterConnection:
 
     def ranks(self) -> list[int]:
         """Return the ranks whose engines are connected now."""
-        return sorted(self.client._ids)
+        return sorted(self.client.connected_ranks)
 
     def wait_ranks(self, ranks: Iterable[int], timeout: float, alive: Callable[[], None]) -> None:
         """Wait until the engines of `ranks` are connected.
@@ -168,11 +167,11 @@ class ClusterConnection:
         `alive` is called again and again while waiting; it raises when there is no hope.
         """
         wanted, deadline, asked = set(ranks), time.monotonic() + timeout, 0.0
-        while not wanted <= set(self.client._ids):
+        while not wanted <= self.client.connected_ranks:
             now = time.monotonic()
             if now > deadline:
                 raise SkyEngineLost(
-                    f"engine {min(wanted - set(self.client._ids))} of cluster {self.cluster} "
+                    f"engine {min(wanted - self.client.connected_ranks)} of cluster {self.cluster} "
                     f"has not come up within {timeout:g} s"
                 )
             if now - asked > 0.25:
@@ -196,13 +195,12 @@ class ClusterConnection:
         One that comes just while this client connects is told to nobody: the client is answered
         before it listens to what is told.
         """
-        client: Any = self.client
-        future = client._send(client._query_stream, "connection_request")
+        future = self.client.send_query("connection_request")
         try:
             known = self.wait(future, REPLY_TIMEOUT_SECONDS)["content"]["engines"]
         except FutureTimeout:
             return
-        client.run_in_loop(lambda: client.update_engines(known))
+        self.client.run_in_loop(lambda: self.client.update_engines(known))
 
     def _verify_output(self, rank: int, busy: bool) -> None:
         """Wait until what an engine prints arrives here.
@@ -308,20 +306,14 @@ class ClusterConnection:
 
     def abort_cells(self, cells: Iterable[CellExecution]) -> None:
         """Abort cells that have not begun; they end at once."""
-        client: Any = self.client
         for cell in cells:
-            if not cell.reply.done() and cell.rank in client._engines:
-                answer: Future = client._send(
-                    client._control_stream,
-                    "abort_request",
-                    content={"msg_ids": [cell.msg_id]},
-                    ident=self._ident(cell.rank),
-                )
+            if not cell.reply.done() and cell.rank in self.client.engines_by_rank:
+                answer = self.client.send_abort(cell.rank, [cell.msg_id])
                 answer.add_done_callback(cell.on_aborted)
 
     def _ident(self, rank: int) -> bytes:
         try:
-            return self.client._engines[rank].encode()
+            return self.client.engines_by_rank[rank].encode()
         except KeyError:
             raise SkyEngineLost(
                 f"engine {rank} of cluster {self.cluster} is not connected"
@@ -361,15 +353,10 @@ class ClusterConnection:
         self.lost_reason = f"cluster {self.cluster} is gone: {reason}"
         self._lost.set()
         error = kind(self.lost_reason, hint=hint)
-        for handler in list(self.client.reply_handlers.values()):
-            handler(error)
-        self.client.reply_handlers.clear()
-        for future in {*self._waiting, *self.client._futures.values()}:
+        self.client.fail_pending(error)
+        for future in list(self._waiting):
             if not future.done():
                 future.set_exception(error)
-        for future in list(self.client._output_futures.values()):
-            if not future.done():
-                future.set_result(None)  # one error is enough: ipyparallel would log a second one
 
     @property
     def is_lost(self) -> bool:
@@ -380,7 +367,7 @@ class ClusterConnection:
 
     def _open_monitor(self) -> Any:
         """Return a monitor socket for disconnections."""
-        watched = self.client._query_socket
+        watched = self.client.query_socket
         return self.client.run_in_loop(lambda: watched.get_monitor_socket(zmq.EVENT_DISCONNECTED))
 
     def was_cut(self) -> bool:
@@ -393,7 +380,7 @@ class ClusterConnection:
 
     def stop_monitor(self) -> None:
         """Close the monitor of disconnections."""
-        watched, monitor = self.client._query_socket, self._monitor
+        watched, monitor = self.client.query_socket, self._monitor
 
         def end() -> None:
             # first: ZeroMQ's own thread, which all connections of this process share, would wait
@@ -402,10 +389,10 @@ class ClusterConnection:
                 watched.disable_monitor()
             monitor.close(linger=0)
 
-        if self.client._closed:
+        if self.client.is_closed:
             end()
         else:
-            self.client._io_loop.add_callback(end)
+            self.client.call_soon(end)
 
     def close(self) -> None:
         """Close the sockets; the cluster goes on."""

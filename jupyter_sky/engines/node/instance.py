@@ -13,15 +13,10 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import Any
 from zlib import crc32
 
 from ...errors import SkyError
-
-if TYPE_CHECKING:
-    from ...executor.cluster import ClusterHandle
-    from ...functions.pool import Pool
 
 POOL_VARIABLE = "COMPUTE_POOL"
 """Environment variable that holds an `InstanceInfo` as JSON."""
@@ -184,17 +179,10 @@ _CURRENT_TASK: ContextVar[tuple[InstanceInfo, Mapping[str, Any]] | None] = Conte
 
 @dataclass(slots=True)
 class _Process:
-    """State of the last task of this process, also visible to threads that it starts.
-
-    Attributes
-    ----------
-    had_pool : bool
-        Whether this is a notebook that has brought up a pool.
-    """
+    """State of the last task of this process, also visible to threads that it starts."""
 
     told: Mapping[str, Any] | None = None
     info: InstanceInfo | None = None
-    had_pool: bool = False
 
 
 _PROCESS = _Process()
@@ -206,7 +194,7 @@ def instance_info() -> InstanceInfo:
     Returns
     -------
     InstanceInfo
-        Rank, number of nodes and addresses.
+        Rank, number and addresses of the nodes.
 
     Examples
     --------
@@ -219,12 +207,12 @@ def instance_info() -> InstanceInfo:
 
 
 def is_head() -> bool:
-    """Return whether this is node 0; True off a pool.
+    """Return whether this is node 0.
 
     Returns
     -------
     bool
-        True on node 0, and off a node.
+        True off a pool, too.
 
     Examples
     --------
@@ -238,11 +226,6 @@ def pool_facts() -> Mapping[str, Any]:
     """Return further facts of the pool of this task; empty off a pool."""
     entered = _CURRENT_TASK.get()
     return entered[1] if entered else _PROCESS.told or {}
-
-
-def had_pool() -> bool:
-    """Return whether this process has brought up a pool, even if it has ended."""
-    return _PROCESS.had_pool
 
 
 @cache
@@ -278,57 +261,3 @@ def running_task(topology: Mapping[str, Any]) -> Iterator[None]:
         yield
     finally:
         _CURRENT_TASK.reset(before)
-
-
-# -- on the client ---------------------------------------------------------------------------
-
-
-def topology(pool: Pool, rank: int) -> dict[str, Any]:
-    """Return the facts of a pool that are sent to the engine of a rank."""
-    ranks, shared = sorted({*pool.ranks, rank}), shared_state_endpoint(pool.cluster)
-    offer = pool.cluster.row.offer
-    addresses = _addresses(pool, shared["head_addr"])
-    info = InstanceInfo(
-        node=ranks.index(rank),
-        total_nodes=len(ranks),
-        head_addr=shared["head_addr"],
-        head_port=shared["head_port"],
-        job_id=pool.id,
-        accelerator=offer.get("gpu") or "",
-        accelerators=offer.get("gpu_count") or 0,
-        peers=tuple(Peer(node, addresses[each]) for node, each in enumerate(ranks)),
-        workers_per_node=pool.worker.concurrency,
-    )
-    near = addresses[rank] == shared["head_addr"]
-    return {
-        "node": info.node,
-        "instance": asdict(info),
-        "shared_state": {
-            "url": shared["local_url" if near else "remote_url"],
-            "key": shared["key"],
-        },
-        "facts": {**pool.facts},
-    }
-
-
-_ENDPOINTS: WeakKeyDictionary[ClusterHandle, dict[str, Any]] = WeakKeyDictionary()
-
-
-def shared_state_endpoint(cluster: ClusterHandle) -> dict[str, Any]:
-    """Return the endpoint of a cluster's shared state and its rendezvous ports; asked once."""
-    _PROCESS.had_pool = True
-    if cluster not in _ENDPOINTS:
-        _ENDPOINTS[cluster] = cluster.connection.ask_controller("shared_state")
-    return _ENDPOINTS[cluster]
-
-
-def _addresses(pool: Pool, head: str) -> dict[int, str]:
-    """Return the addresses of the nodes of a pool, by rank."""
-    from ...clouds.base import SshAccessibleCloud
-
-    private: dict[tuple[Any, int], str] = {}
-    for cluster in pool.clusters:
-        if isinstance(cluster.cloud, SshAccessibleCloud):
-            for node in cluster.cloud.recorded_slots(cluster.machines):
-                private[cluster.connection, node.rank] = node.private or node.address.host
-    return {rank: private.get(place, head) for rank, place in pool.locations.items()}

@@ -11,6 +11,7 @@ from joblib import parallel_config, register_parallel_backend
 from joblib._parallel_backends import AutoBatchingMixin, ParallelBackendBase
 
 from ...errors import SkyUsageError
+from .. import active_pools
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -52,9 +53,7 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):
         SkyUsageError
             None is up.
         """
-        from .. import pool
-
-        return self._given if self._given is not None else pool.current()
+        return self._given if self._given is not None else active_pools.current()
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Return how many calls can run at once: all slots of the pool, or as many as asked for."""

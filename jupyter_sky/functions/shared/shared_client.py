@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...engines.node import instance
 from ...errors import SkyClusterLost, SkyUsageError
+from .. import active_pools
+from ..topology import shared_state_endpoint
 from .shared_state import Responses, SharedState
 
 if TYPE_CHECKING:
     from ...executor.cluster import ClusterHandle
-    from ..pool import Pool
 
 POLL_SECONDS = 0.2
 """How often a thread that waits looks up: it may have been told to end."""
@@ -41,7 +42,7 @@ class SharedStateClient(Protocol):
 def current_client() -> SharedStateClient:
     """Return this thread's client of the shared state of its pool."""
     here = instance.pool_facts()
-    active = None if here else _active()
+    active = None if here else active_pools.active()
     if STANDALONE in (here.get("facts", {}) if active is None else active.facts):
         raise SkyUsageError(
             "tasks of this pool share nothing: it was brought up with Options(cluster=False)",
@@ -58,15 +59,9 @@ def current_client() -> SharedStateClient:
     return lines[key]
 
 
-def _active() -> Pool | None:
-    from .. import pool  # not on nodes, which need none of it
-
-    return pool.active()
-
-
 def _notebook_endpoint(cluster: ClusterHandle) -> dict[str, str]:
     """Return the endpoint at which this notebook reaches a cluster's shared state."""
-    known, tunnel = instance.shared_state_endpoint(cluster), cluster.tunnel
+    known, tunnel = shared_state_endpoint(cluster), cluster.tunnel
     if tunnel is None:
         return {"url": known["local_url"], "key": known["key"]}
     port = tunnel.forward(int(known["local_url"].rpartition(":")[2]))
@@ -83,7 +78,7 @@ def _thread_clients() -> dict[tuple[str, str, int], RemoteClient]:
 
 
 def _local_client() -> LocalClient:
-    if instance.had_pool():
+    if active_pools.had_pool():
         warnings.warn(
             "no pool is up: this is shared by this process's own threads only; what tasks of a "
             "pool shared went with it",

@@ -20,6 +20,7 @@ from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints
 
 _CHEAP = 400_000  # numbers that elimination may handle at once and for each sweep already done
 _LARGEST = 20_000_000  # numbers in one table of elimination
+_NEAR = 8  # mean costs of a task within which the bound must be for places to go
 _PATIENCE = ((400, 20), (1_200, 80), (3_000, 200))  # labels a model may have after sweeps
 
 
@@ -69,6 +70,7 @@ class AdditiveSearch:
             messages = tuple(part[:, self.places] for part in warm)
         self.dual = DualBound(full.take(self.places), messages)  # pyright: ignore[reportArgumentType]
         self.sweeps = 0
+        self.expanded = np.inf  # value of the plan that expansions have not improved
 
     @property
     def is_closed(self) -> bool:
@@ -84,9 +86,10 @@ class AdditiveSearch:
             return
         if self.sweeps in (2, 4, 8) or self.sweeps % 10 == 0:
             dual.descend()
-            if self.sweeps > 2 or len(dual.x) > 100:
+            if dual.best < self.expanded and (self.sweeps > 2 or len(dual.x) > 100):
                 dual.try_plan(expand_plan(dual.problem, dual.x, until))
-            if not self.is_closed:
+                self.expanded = dual.best
+            if not self.is_closed and dual.best - dual.bound < _NEAR * dual.best / len(dual.x):
                 self._shrink()
 
     def _shrink(self) -> None:
@@ -111,7 +114,7 @@ class AdditiveSearch:
         src, dst = self.dual.problem.src, self.dual.problem.dst
         both = (counts[src] > 1) & (counts[dst] > 1)
         edges = zip(src[both].tolist(), dst[both].tolist(), strict=True)
-        return elimination_order(counts.tolist(), edges)
+        return elimination_order(counts.tolist(), edges, _LARGEST)
 
     def finish(self, order: EliminationOrder) -> None:
         """Solve what is open by elimination."""
