@@ -67,7 +67,7 @@ def test_least_squares_finds_what_made_the_curve() -> None:
 
 
 def test_the_papers_parameters_come_out_of_the_papers_treatment() -> None:
-    """Its ranges for the small types; the part of the data that ships outliers a little."""
+    """Its ranges for the small types; the shipped part of the data deviates a little."""
     seen = google_2019()
     for kind in ("n1-highcpu-2", "n1-highcpu-4", "n1-highcpu-8", "n1-highcpu-16"):
         model = fit_least_squares("constrained", seen.of_kind(kind))
