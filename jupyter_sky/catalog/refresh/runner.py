@@ -105,7 +105,7 @@ def refresh(
 
     Returns
     -------
-    list of Outcome
+    list of RefreshOutcome
         One for each cloud, also for those that were not refreshed.
 
     Raises
