@@ -242,7 +242,7 @@ def status(cluster: str | None = None) -> Table:
         names = [row.name for row, _ in session.status()]
         raise SkyUsageError(f"no cluster {cluster!r} is up", hint=suggest(cluster, names))
     return Table(
-        "ClusterRegistry",
+        "Clusters",
         _STATUS,
         tuple(rows),
         empty="no cluster is up: put %%sky above a cell, or %sky up",
