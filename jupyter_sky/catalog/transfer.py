@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import SkyUsageError, suggest
 from ..geography import CLOUDS
+from ..provider.register import find_facts
 
 if TYPE_CHECKING:
     from .regions import Region
@@ -310,8 +311,7 @@ class TransferNetwork:
 
         Without `storage_class`, the standard class of the cloud's object store.
         """
-        standard = {"aws": "S3 Standard", "azure": "Blob Hot LRS", "gcp": "GCS Standard"}
-        name = storage_class or standard.get(cloud, "")
+        name = storage_class or find_facts(cloud).storage_class
         tiers = self._storage.get((cloud, region, name))
         gb = _volume(gb)
         if tiers is None:
