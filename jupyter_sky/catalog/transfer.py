@@ -29,7 +29,7 @@ _OWN = ("local", "ssh", "internet", "")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where data is: a zone, a region, or no cloud at all.
+    """Location of data: a zone, a region, or no cloud at all.
 
     Attributes
     ----------
@@ -321,7 +321,7 @@ class TransferNetwork:
     # -- time --------------------------------------------------------------------------------
 
     def hours(self, source: Location | str, destination: Location | str, gb: float) -> Duration:
-        """How long a transfer takes between one machine there and one here.
+        """Return the duration of a transfer between two machines.
 
         Examples
         --------

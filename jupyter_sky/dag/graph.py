@@ -194,7 +194,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What a plan is made of: tasks in an order that respects the edges.
+    """Frozen graph for plans: tasks in an order that respects the edges.
 
     Attributes
     ----------

@@ -25,7 +25,7 @@ _NEEDS_MACHINE = ("launched", "preempted", "ended", "price")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something was launched, and what; an empty word stands for any.
+    """Place of a launch: cloud, region, zone and type; an empty field stands for any.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def _is_number(value: object) -> bool:
 
 
 def age_weight(age: float, half_life: float) -> float:
-    """How much an observation of this age still counts: a half after each half-life.
+    """Return the weight of an observation of this age: a half after each half-life.
 
     Parameters
     ----------
