@@ -173,7 +173,7 @@ def processes_of(data: Path) -> list[psutil.Process]:
         try:
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            # what a cell starts is told by the environment that it was born with
+            # processes that a cell starts are found by the environment they inherited
             born = process.environ().get("IPYTHONDIR", "")
             if any(str(data) in word for word in [born, *process.cmdline()]):
                 found.append(process)
