@@ -80,7 +80,7 @@ def test_mistakes_are_answered_in_words(sky, words: list[str], said: str) -> Non
     assert answer.stdout == ""
 
 
-def test_offers_and_the_file_of_one_s_own(sky) -> None:
+def test_offers_include_the_users_file(sky) -> None:
     answer = sky("offers", "A100:8", "--spot", "--region", "eu")
     assert answer.returncode == 0 and answer.stderr == ""
     assert answer.stdout.startswith("11 offers for --gpus A100:8 --region eu --spot\n")

@@ -78,7 +78,7 @@ def test_search_shows_status_progress_print_and_table(cells: dict[str, Any]) -> 
     assert table.execution_count == search.execution_count
 
 
-def test_what_came_home_is_used_here(cells: dict[str, Any]) -> None:
+def test_collected_results_are_used_locally(cells: dict[str, Any]) -> None:
     assert "best: C=10, gamma=0.001, accuracy 0.99" in text_of(cells["best"], "stream")
 
 
@@ -104,7 +104,7 @@ def test_error_is_an_error_with_the_cells_own_lines(cells: dict[str, Any]) -> No
     assert cells["error"].outputs[0].data["text/plain"].startswith("☁ failed ")
 
 
-def test_cost_names_every_cell_and_its_price(cells: dict[str, Any]) -> None:
+def test_cost_lists_every_cell_and_its_price(cells: dict[str, Any]) -> None:
     table = cost_table(cells["cost"])
     assert table.count("$0.00/h") == 4 and "[forest]" in table and "this machine 20" in table
 

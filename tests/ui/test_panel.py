@@ -51,7 +51,7 @@ def busy(notebook: Notebook) -> bool:
     return notebook.page.evaluate("window.panel.sessionContext.session.kernel.status") == "busy"
 
 
-def test_what_is_up_is_seen_and_stopped_while_the_kernel_is_busy(notebook):
+def test_panel_shows_and_stops_runs_while_the_kernel_is_busy(notebook):
     page = notebook.page
     item = page.locator(".jsky-StatusItem-button")
     assert "0 up" in item.inner_text()
@@ -95,7 +95,7 @@ def test_what_is_up_is_seen_and_stopped_while_the_kernel_is_busy(notebook):
     page.wait_for_function("window.panel.content.activeCellIndex === 2")
 
 
-def test_it_is_readable_in_any_theme_and_width_and_by_anybody(notebook, lab):
+def test_panel_is_accessible_in_any_theme_and_width(notebook, lab):
     page = notebook.page
     for name in ("Light", "Dark"):
         change_theme(page, name)

@@ -43,7 +43,7 @@ def open_all(page, html: str, style: str = "") -> None:
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
 
 
-def test_what_is_wide_scrolls_in_its_own_box_and_by_keyboard(page, html):
+def test_wide_content_scrolls_by_keyboard(page, html):
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     page.set_viewport_size({"width": 500, "height": 900})
