@@ -1,4 +1,4 @@
-"""What tests of one file have left behind: processes, threads, sockets and temporary folders.
+"""Leaks of a test file: processes, threads, sockets and temporary folders.
 
 Other workers of the same run work beside this one, so only what this process has started counts:
 its descendants, processes elsewhere that know its temporary folder, its own threads and sockets,

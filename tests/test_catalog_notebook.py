@@ -29,13 +29,13 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
-    """The code cells after a run, by a word of their source."""
+    """Return the code cells after a run, by a word of their source."""
     data = tmp_path_factory.mktemp("catalog-notebook")
     return execute(read(NOTEBOOK), KEYS, sky_env | {"SKY_DATA_DIR": str(data)}, cwd=data)
 
 
 def table(cell: Any, levels: int = 1) -> pd.DataFrame:
-    """The table that a cell ends with, as a reader of its HTML sees it."""
+    """Return the table that a cell ends with, as a reader of its HTML sees it."""
     (html,) = [out.data["text/html"] for out in cell.outputs if out.output_type == "execute_result"]
     soup = BeautifulSoup(html, "html.parser")
     heads = [texts(row)[1:] for row in soup.select("thead tr")[:levels]]
@@ -46,7 +46,7 @@ def table(cell: Any, levels: int = 1) -> pd.DataFrame:
 
 
 def _numbers(column: pd.Series) -> pd.Series:
-    """A column of numbers, where all its texts are."""
+    """Return a column of numbers, where all its texts are."""
     found = pd.to_numeric(column.replace("NaN", None), errors="coerce")
     return found if (found.notna() | (column == "NaN")).all() else column
 

@@ -1,4 +1,4 @@
-"""Graphs as they are written: Listing 1, sizes, edges, and what is refused."""
+"""Graphs: Listing 1, sizes, edges, and invalid graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebook about JupyterLab, headless: what it shows stays readable where nothing is live."""
+"""The notebook about JupyterLab, headless: its outputs stay readable without a kernel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> 
 
 
 def bundle(cell: Any) -> dict[str, str]:
-    """The forms of the last value or picture of a cell."""
+    """Return the forms of the last value or picture of a cell."""
     return [out.data for out in cell.outputs if "data" in out][-1]
 
 

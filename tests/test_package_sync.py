@@ -1,4 +1,4 @@
-"""Packages for machines elsewhere: whose names are asked of an index, and which are sent."""
+"""Packages for remote machines: which are requested from an index, and which are sent."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _Page(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of installed packages."""
+    """Return a folder of installed packages."""
     path = tmp_path / "site"
     path.mkdir()
     monkeypatch.syspath_prepend(str(path))
@@ -212,7 +212,7 @@ def test_private_places_are_asked_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home without settings of pip and uv."""
+    """Return a home without settings of pip and uv."""
     for name in list(os.environ):
         if name.startswith(("PIP_", "UV_")):
             monkeypatch.delenv(name)
@@ -286,7 +286,7 @@ def test_the_notebooks_folder_names_no_index(
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """The folder of a project with its package, its tests and secrets."""
+    """Return the folder of a project with its package, its tests and secrets."""
     for name, text in {
         "src/acme_secret/__init__.py": "VALUE = 1\n",
         "src/acme_secret/data/table.csv": "1,2\n",

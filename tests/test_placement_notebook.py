@@ -35,7 +35,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
-    """The code cells after a run, by a word of their source."""
+    """Return the code cells after a run, by a word of their source."""
     notebook = read(NOTEBOOK)
     notebook.cells.append(nbformat.v4.new_code_cell(CHECKS))
     data = tmp_path_factory.mktemp("placement-notebook")

@@ -39,13 +39,13 @@ FOUR = ["n1-highcpu-2", "n1-highcpu-4", "n1-highcpu-8", "n1-highcpu-16"]
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
-    """The code cells after a run, by a word of their source."""
+    """Return the code cells after a run, by a word of their source."""
     data = tmp_path_factory.mktemp("preemption-notebook")
     return execute(read(NOTEBOOK), KEYS, sky_env | {"SKY_DATA_DIR": str(data)}, cwd=data)
 
 
 def table(cell: Any) -> pd.DataFrame:
-    """The table that a cell ends with, as a reader of its HTML sees it."""
+    """Return the table that a cell ends with, as a reader of its HTML sees it."""
     (html,) = [out.data["text/html"] for out in cell.outputs if out.output_type == "execute_result"]
     soup = BeautifulSoup(html, "html.parser")
     heads = [texts(row)[1:] for row in soup.select("thead tr")]

@@ -33,7 +33,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
-    """The code cells after a run, by a word of their source."""
+    """Return the code cells after a run, by a word of their source."""
     return run(tmp_path_factory.mktemp("quickstart"), sky_env)
 
 
@@ -56,7 +56,7 @@ def text_of(cell: Any, kind: str, name: str = "") -> str:
 
 
 def cost_table(cell: Any) -> str:
-    """The table of ``%sky cost``, without the figures above it and the notes below."""
+    """Return the table of ``%sky cost``, without the figures above it and the notes below."""
     return text_of(cell, "display_data").partition("Cost by cell")[2].partition("\n\n")[0]
 
 
@@ -157,7 +157,7 @@ def test_on_a_machine_reached_by_ssh_the_outputs_are_the_same(
 
 
 def shown(cell: Any) -> list[tuple[str, str]]:
-    """What a cell shows, without what tells the place and the time."""
+    """Return a cell's outputs without place and time."""
     found = []
     for output in cell.outputs:
         data = output.get("data", {})

@@ -29,7 +29,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
-    """The code cells after a run, by a word of their source."""
+    """Return the code cells after a run, by a word of their source."""
     data = tmp_path_factory.mktemp("search-notebook")
     env = sky_env | {"SKY_DATA_DIR": str(data), "OMP_NUM_THREADS": "1"}
     return execute(read(NOTEBOOK), KEYS, env, cwd=NOTEBOOK.parent, timeout=600)

@@ -49,7 +49,7 @@ def give_a_price(home: Path, usd: float) -> None:
 
 
 def amount(text: str) -> float:
-    """The first USD of a text."""
+    """Return the first USD of a text."""
     return float(text.partition("$")[2].split()[0].replace(",", ""))
 
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.ui
 
 @pytest.fixture
 def tables(page, tmp_path, monkeypatch):
-    """A page with two tables of offers, and the requests that it makes to any network."""
+    """Yield a page with two tables of offers, and the requests that it makes to any network."""
     monkeypatch.setattr("jupyter_sky.config.paths.data_dir", lambda: tmp_path)
     catalog = load()
     html = [

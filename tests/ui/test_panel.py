@@ -32,7 +32,7 @@ CELLS = (
 
 @pytest.fixture(scope="module")
 def notebook(lab, browser, tmp_path_factory):
-    """A notebook with a cluster that is up, and a page that all tests here go on with."""
+    """Yield a notebook with a cluster that is up, and a page that all tests here go on with."""
     path = tmp_path_factory.mktemp("notebooks") / "panel.ipynb"
     with opened(lab, browser, path, *CELLS) as notebook:
         yield notebook
@@ -191,7 +191,7 @@ def test_notebook_7_has_the_panel_and_says_what_is_wrong(installed, browser, tmp
 
 
 def make_newer_store(folder: Path) -> Path:
-    """A store as a version to come might leave it."""
+    """Return a store as a version to come might leave it."""
     Store.open(folder).close()
     path = folder / "sky.db"
     with sqlite3.connect(path) as db:

@@ -18,7 +18,7 @@ DARK = """:root { --jp-layout-color0: #111; --jp-layout-color2: #424242;
 
 @pytest.fixture(scope="module")
 def html() -> str:
-    """A plan with all its parts, a request, and two states of a gather."""
+    """Return a plan with all its parts, a request, and two states of a gather."""
     with sky.Dag("pipeline") as dag:
         fetch = sky.Task("fetch").set_input("s3://survey", size="200GB", region="us-east-1")
         fetch.set_output("?:/tiles", size="60GB").set_resources(cpus="8", cloud="aws,gcp")

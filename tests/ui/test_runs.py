@@ -29,7 +29,7 @@ print('over')"""
 
 
 def counting(count: int) -> str:
-    """A cell that prints for `count` quarters of a second."""
+    """Return a cell that prints for `count` quarters of a second."""
     return (
         f"%%sky\nimport time\nfor number in range({count}):\n"
         "    print('line', number, flush=True)\n    time.sleep(0.25)\nprint('over')"
@@ -82,7 +82,7 @@ class Runs:
         self.page.evaluate("window.panel.context.save().then(() => true)")
 
     def saved(self, cell: int) -> list[dict[str, Any]]:
-        """The outputs of a cell in the file."""
+        """Return the outputs of a cell in the file."""
         text = (self.lab.home / "work" / self.path.name).read_text()
         return json.loads(text)["cells"][cell]["outputs"]
 
@@ -100,7 +100,7 @@ class Runs:
         )
 
     def kernel(self) -> int:
-        """The process of the notebook's kernel."""
+        """Return the process of the notebook's kernel."""
         for process in psutil.process_iter():
             try:
                 name = process.environ().get("JPY_SESSION_NAME", "")
@@ -131,7 +131,7 @@ def is_static(output: dict[str, Any], word: str) -> bool:
 
 
 def seconds(text: str) -> int:
-    """The time that a status line shows."""
+    """Return the time that a status line shows."""
     minutes, rest = re.findall(r"(\d+):(\d\d)", text)[0]
     return int(minutes) * 60 + int(rest)
 

@@ -1,4 +1,4 @@
-"""The card of a cell that runs: in its bundle while it runs, and in no notebook afterwards."""
+"""The card of a live cell: in its bundle while it runs, and in no notebook afterwards."""
 
 from __future__ import annotations
 

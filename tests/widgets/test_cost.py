@@ -56,7 +56,7 @@ def wait_until(true: Callable[[], Any]) -> None:
 
 @pytest.fixture
 def shown() -> Iterator[list[tuple[dict[str, Any], dict[str, Any]]]]:
-    """What is displayed, as in a kernel."""
+    """Return the displayed bundles, as in a kernel."""
     calls: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
     def display(bundle: dict[str, Any], **how: Any) -> None:

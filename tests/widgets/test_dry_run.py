@@ -1,4 +1,4 @@
-"""What a dry run shows: a sentence, the next three places, the rest folded."""
+"""Views of a dry run: a sentence, the next three places, the rest folded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form as a widget, without a browser: what it is asked, and what a saved notebook holds."""
+"""The form as a widget, without a browser: its requests, and the contents of a saved notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan along the clock: bars that add up, told apart by shape, and the same in letters."""
+"""Gantt chart: bars that add up, told apart by shape, and the same as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log as text, as a view, and as what a saved notebook holds."""
+"""A log as text, as a view, and in a saved notebook."""
 
 from __future__ import annotations
 

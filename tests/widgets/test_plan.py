@@ -1,4 +1,4 @@
-"""How a plan shows itself: text, table, graph; nothing from outside, nothing by colour alone."""
+"""Views of a plan: text, table, graph; no network access, nothing by colour alone."""
 
 from __future__ import annotations
 
