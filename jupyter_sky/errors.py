@@ -95,7 +95,7 @@ class SkyNodeLost(SkyEngineLost):
 
     Attributes
     ----------
-    given_up : bool
+    is_abandoned : bool
         Whether it has been silent for so long that it is not waited for any more.
     """
 

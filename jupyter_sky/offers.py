@@ -21,6 +21,11 @@ class InstanceType:
         Virtual processors, and memory in GiB.
     architecture : str
         ``x86_64`` or ``arm64``; empty when not known.
+
+    Examples
+    --------
+    >>> InstanceType("m5.large", None, 2, 8, "x86_64").memory_gb
+    8
     """
 
     name: str

@@ -46,7 +46,7 @@ def format_option(key: str, value: str = "") -> str:
 
     Examples
     --------
-    >>> option("instance_type", "g5.xlarge")
+    >>> format_option("instance_type", "g5.xlarge")
     '--instance-type g5.xlarge'
     """
     flag = "--" + key.replace("_", "-")

@@ -24,7 +24,7 @@ def is_admitted(amount: Amount, values: np.ndarray) -> Mask:
 
     Examples
     --------
-    >>> admitted(Amount(4, at_least=True), np.array([2.0, 4.0, 8.0, np.nan])).tolist()
+    >>> is_admitted(Amount(4, at_least=True), np.array([2.0, 4.0, 8.0, np.nan])).tolist()
     [False, True, True, False]
     """
     low, high = amount.bounds()

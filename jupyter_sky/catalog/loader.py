@@ -68,11 +68,22 @@ def load(
     own
         Files of the user's own offers; those of the settings unless given.
 
+    Returns
+    -------
+    Catalog
+        All layers together.
+
     Raises
     ------
     SkyStoreError
         When what ships with the package cannot be read. A damaged file of a weaker kind is
         passed over, and named among the catalog's `problems`.
+
+    Examples
+    --------
+    >>> catalog = load()
+    >>> catalog is load()
+    True
     """
     directories = (shipped or shipped_directory(), user or user_directory())
     paths = user_offer_files() if own is None else list(own)

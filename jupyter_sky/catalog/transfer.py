@@ -30,10 +30,17 @@ _OWN = ("local", "ssh", "internet", "")
 class Location:
     """Where data is: a zone, a region, or no cloud at all.
 
+    Attributes
+    ----------
+    cloud : str
+        Name of the cloud; ``internet`` for machines of no cloud.
+    region, zone : str
+        In the cloud's own words; empty when not known.
+
     Examples
     --------
-    >>> Place.parse("aws/us-east-1/us-east-1a"), str(Place.parse("internet"))
-    (Place(cloud='aws', region='us-east-1', zone='us-east-1a'), 'internet')
+    >>> Location.parse("aws/us-east-1/us-east-1a"), str(Location.parse("internet"))
+    (Location(cloud='aws', region='us-east-1', zone='us-east-1a'), 'internet')
     """
 
     cloud: str
@@ -76,6 +83,11 @@ class Egress:
         What the two places have in common.
     basis : str
         ``listed``, an ``estimate`` that `note` explains, or ``not known``.
+
+    Examples
+    --------
+    >>> Egress(9.0, "internet", "listed").usd
+    9.0
     """
 
     usd: float | None
@@ -95,6 +107,11 @@ class Duration:
         How long, and the rate it rests on, between two machines.
     basis : str
         ``measured``, ``limit`` (what the cloud allows), or ``assumed``.
+
+    Examples
+    --------
+    >>> Duration(0.22, 10.0, "limit").hours
+    0.22
     """
 
     hours: float
@@ -106,7 +123,22 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The price of keeping data for one month; `usd` is None when it is not known."""
+    """The price of keeping data for one month.
+
+    Attributes
+    ----------
+    usd : float, optional
+        USD for a month; None when it is not known.
+    storage_class : str
+        In the cloud's own words.
+    source, date : str
+        Origin of the price, and the day on which it was read.
+
+    Examples
+    --------
+    >>> Storage(23.0, "standard").usd
+    23.0
+    """
 
     usd: float | None
     storage_class: str

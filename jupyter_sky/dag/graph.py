@@ -113,7 +113,7 @@ class Data:
 
         Examples
         --------
-        >>> Data.of("s3://imagenet", "150GB", "us-east-1")
+        >>> Data.from_uri("s3://imagenet", "150GB", "us-east-1")
         Data(uri='s3://imagenet', gb=150.0, cloud='aws', region='us-east-1')
         """
         gb = None if size is None else parse_size(size, f"size of {uri}")

@@ -1,9 +1,9 @@
 """Budget monitor: enforces the day's budget in one process, also while no cell runs there.
 
 Every session has one, that of the Jupyter server too, and all of them decide by
-`jupyter_sky.ledger.budget.judge`. Cells that cost something are stopped by who watches them as soon as the
-budget is passed, and launches by who waits for them; clusters are ended by whichever guard comes
-first when the grace is over, side by side. What costs nothing goes on.
+`jupyter_sky.ledger.budget.judge`. When the budget is spent, run monitors stop cells that cost
+something and waiting launches stop themselves; clusters are ended side by side by the first budget
+monitor after the grace period. Cells and clusters without cost go on.
 """
 
 from __future__ import annotations

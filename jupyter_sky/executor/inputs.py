@@ -59,7 +59,7 @@ def collect_inputs(
         A value cannot be pickled; says which part of it, and why.
     """
     sending, inputs = PackedInputs(), list(options.inputs)
-    auto = config.auto if options.auto is None else options.auto
+    auto = config.auto_inputs if options.auto is None else options.auto
     if auto:
         named = {item.name for item in inputs}
         found = [name for name in free_names(code, namespace) if name not in named]

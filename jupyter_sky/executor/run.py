@@ -204,7 +204,7 @@ class SkyRun:
     def _send(self, sending: PackedInputs) -> None:
         assert self.cluster is not None
         link, engines = self.cluster.connection, self.cluster.connection.client.engines_by_rank
-        cap = int(self.session.config.browser_mb * 1e6)
+        cap = int(self.session.config.max_output_mb * 1e6)
         where = f"%sky logs {self.name or self.origin.number}"
         display = self.display
         if not self.trusted:
@@ -251,7 +251,7 @@ class SkyRun:
             self.notes.append(note)
 
     def time_limit(self) -> float | None:
-        """Return the seconds that the cell may take by time and money, for the controller to enforce."""
+        """Return the most seconds that time and money leave the cell; its end is enforced then."""
         assert self.cluster is not None
         price, most = self.cluster.row.price, self.options.max_cost
         by_money = most / price * 3600 if most is not None and price else None

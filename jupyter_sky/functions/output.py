@@ -81,13 +81,8 @@ def stdout(function: Any = None, /, *, only: Only = "head") -> Any:
 
     Returns
     -------
-    Function, or a decorator
-        The function with this setting; a decorator without `function`.
-
-    Raises
-    ------
-    SkyUsageError
-        `only` is something else, or `function` is no function.
+    Function
+        The same function; a decorator when only `only` is given.
 
     Examples
     --------
@@ -103,23 +98,28 @@ def stdout(function: Any = None, /, *, only: Only = "head") -> Any:
 
 
 def stderr(function: Any = None, /, *, only: Only = "head") -> Any:
-    """Show the standard error of a function on some nodes only.
+    """Show the standard error of a function on some nodes only; see `stdout`.
 
     Parameters
     ----------
+    function
+        A function, lazy or not.
     only
         ``"head"``, a rank, several ranks, or a function of `instance_info`.
 
     Returns
     -------
-    Function, or a decorator
-        The function with this setting; a decorator without `function`.
+    Function
+        The same function; a decorator when only `only` is given.
 
     Examples
     --------
     >>> from jupyter_sky.functions.lazy_calls import function
-    >>> stderr(function(print), only=[0, 1]).shown
-    {'stderr': (0, 1)}
+    >>> @stderr(only=0)
+    ... @function
+    ... def train() -> None: ...
+    >>> train.shown
+    {'stderr': 0}
     """
     return _filtered(function, {"stderr": _checked(only)})
 
@@ -134,13 +134,17 @@ def silent(function: Any) -> Any:
 
     Returns
     -------
-    Function or callable
-        The function with this setting.
+    Function
+        The same function, whose output is not shown.
 
     Examples
     --------
     >>> from jupyter_sky.functions.lazy_calls import function
-    >>> silent(function(print)).shown
+    >>> @silent
+    ... @function
+    ... def train() -> None:
+    ...     print("never shown")
+    >>> train.shown
     {'stdout': (), 'stderr': ()}
     """
     return _filtered(function, {"stdout": (), "stderr": ()})

@@ -120,7 +120,7 @@ class PendingBaseline:
 
     Examples
     --------
-    >>> Measuring(Resources(), Offer("local", "here", "", 2, 8, price=0.0))()
+    >>> PendingBaseline(Resources(), Offer("local", "here", "", 2, 8, price=0.0))()
     {}
     """
 

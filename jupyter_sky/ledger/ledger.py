@@ -83,8 +83,10 @@ class CostSum:
 
     Examples
     --------
-    >>> str(Amount(1.2, ("rack",))), str(Amount(0.0, ("rack",))), str(Amount(0.5, estimated=True))
-    ('$1.20 + unknown (rack)', 'unknown (rack)', '$0.50 est.')
+    >>> str(CostSum(1.2, ("rack",))), str(CostSum(0.0, ("rack",)))
+    ('$1.20 + unknown (rack)', 'unknown (rack)')
+    >>> str(CostSum(0.5, estimated=True))
+    '$0.50 est.'
     """
 
     usd: float = 0.0

@@ -59,13 +59,13 @@ class CostReport:
         Since when they are billed; None for ever.
     lines : tuple of LedgerLine
         What was spent, the latest first.
-    total : Amount
+    total : CostSum
         What providers bill for that time, all notebooks together.
-    here : Amount or None
+    notebook_usd : CostSum or None
         What `notebook` has cost since it was first used.
     notebook_rate : float
         What its own clusters cost now, USD/h, as far as it is known.
-    verdict : Verdict
+    verdict : BudgetStatus
         The local day: spent, rate, budget.
     forecasts : tuple of Forecast
         What each cluster that is up will still cost.
@@ -74,7 +74,7 @@ class CostReport:
 
     Examples
     --------
-    >>> make(store, "a.ipynb").verdict.spent.usd  # doctest: +SKIP
+    >>> make_report(store, "a.ipynb").verdict.spent.usd  # doctest: +SKIP
     4.2
     """
 
@@ -305,7 +305,7 @@ def short_path(what: str) -> str:
 
     Examples
     --------
-    >>> short("/home/ada/analysis.ipynb [7]"), short("train")
+    >>> short_path("/home/ada/analysis.ipynb [7]"), short_path("train")
     ('analysis.ipynb [7]', 'train')
     """
     return what.rpartition("/")[2] if what.startswith("/") else what

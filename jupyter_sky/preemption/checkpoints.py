@@ -41,6 +41,11 @@ def plan_checkpoints(
         Hours of the grid; `work` is a whole number of steps, which are made a little smaller or
         larger for it.
 
+    Returns
+    -------
+    Schedule
+        The choice for any remaining work at any age.
+
     Raises
     ------
     SkyUsageError
@@ -75,6 +80,11 @@ def evaluate(
 
     The other parameters are those of `plan_checkpoints`.
 
+    Returns
+    -------
+    Schedule
+        The policy's choices with their expected hours.
+
     Examples
     --------
     >>> from jupyter_sky.preemption import Exponential
@@ -88,9 +98,21 @@ def evaluate(
 
 
 def young_daly(cost: float, lifetime: float) -> float:
-    """Young's (1974) first-order interval, ``sqrt(2 C MTTF)``, in hours.
+    """Return Young's (1974) first-order interval, ``sqrt(2 C MTTF)``.
 
     Right for machines that do not age and intervals far below their mean life.
+
+    Parameters
+    ----------
+    cost
+        Hours that one checkpoint takes.
+    lifetime
+        Mean hours between failures.
+
+    Returns
+    -------
+    float
+        Hours of work between checkpoints.
 
     Examples
     --------
@@ -107,6 +129,28 @@ def best_interval(
     """Return the best constant interval between checkpoints on a new machine (hours).
 
     Tries each whole number of steps: seconds for 240 of them.
+
+    Parameters
+    ----------
+    model
+        Lifetime of the machine.
+    work
+        Hours of work of the job.
+    cost, restart
+        Hours that a checkpoint takes, and from a preemption until a new machine goes on.
+    step
+        Hours of the grid.
+
+    Returns
+    -------
+    float
+        Hours of work between checkpoints.
+
+    Examples
+    --------
+    >>> from jupyter_sky.preemption import Exponential
+    >>> best_interval(Exponential(0.2), 2.0, cost=0.05, step=0.25)
+    0.75
     """
     work, cost, restart, step = _checked(work, cost, restart, step)
     grid = make_grid(model, work, cost, step)

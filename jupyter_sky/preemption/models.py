@@ -32,6 +32,11 @@ class Model:
     ----------
     cap : float, keyword
         Age in hours that no machine outlives; ``inf`` for none.
+
+    Examples
+    --------
+    >>> Exponential(0.1, cap=24.0).cap
+    24.0
     """
 
     def __post_init__(self) -> None:
@@ -249,6 +254,11 @@ class Weibull(Model):
         Per hour.
     shape : float
         Dimensionless.
+
+    Examples
+    --------
+    >>> round(float(Weibull(0.1, 0.7).survival(5.0)), 3)
+    0.54
     """
 
     rate: float
@@ -318,7 +328,21 @@ class FloorHyperbolic(Model):
 
 @dataclass(frozen=True)
 class Scaled(Model):
-    """Another model with a hazard that is `ratio` times as high."""
+    """Another model with a hazard that is `ratio` times as high.
+
+    Attributes
+    ----------
+    base : Model
+        The other model.
+    ratio : float
+        Hazard ratio, dimensionless.
+
+    Examples
+    --------
+    >>> model = Scaled(Exponential(0.1), 2.0)
+    >>> round(float(model.survival(5.0)), 3)
+    0.368
+    """
 
     base: Model
     ratio: float

@@ -63,7 +63,7 @@ def spot_lifetimes(shares: np.ndarray, vcpus: np.ndarray) -> Lives:
     Examples
     --------
     >>> spot_lifetimes(np.array([0.075, np.nan]), np.array([4.0, 4.0])).hours_per_loss().round(1)
-    array([346.7,  58.6])
+    array([346.7,  64.1])
     """
     known = reference()
     ratios = np.exp(known.doubling * np.log2(_sizes(vcpus) / VCPUS))
@@ -277,6 +277,11 @@ def posterior(
     now
         Unix seconds; the time of the newest observation unless given.
 
+    Returns
+    -------
+    Posterior
+        Of the lifetime.
+
     Examples
     --------
     >>> spot = Offer("azure", "westeurope", "Standard_D8s_v5", 8, 32, spot=True)
@@ -302,9 +307,25 @@ def _weigh_evidence(
 
 
 def current(now: float | None = None, caps: Mapping[str, float] | None = None) -> Beliefs:
-    """Beliefs from this user's tracker and the shipped catalog, as they are now.
+    """Return beliefs from this user's tracker and the catalog, as they are now.
 
     The one function of this room that reads files and the clock.
+
+    Parameters
+    ----------
+    now
+        Unix seconds; the clock's unless given.
+    caps
+        Longest life of machines by cloud (hours).
+
+    Returns
+    -------
+    Beliefs
+        Posteriors for any place.
+
+    Examples
+    --------
+    >>> current().lifetime(offer).expected_lifetime()  # doctest: +SKIP
     """
     import time
 

@@ -49,7 +49,7 @@ class Lives:
     --------
     >>> lives = Lives.of([Exponential(0.1), FloorHyperbolic(0.005, 0.41, 0.3)])
     >>> lives.hours_per_loss().round(1).tolist()
-    [10.0, 33.4]
+    [10.0, 30.9]
     """
 
     floor: Floats
@@ -98,7 +98,7 @@ many times over the work is paid for."""
 
 
 def expected_runs(hours: Floats, lives: Lives, restart: Floats) -> Floats:
-    """How many times over the work is paid for, where the cloud takes machines back.
+    """Return how many times over the work is paid for where machines are preempted.
 
     A task that keeps nothing of what it has done starts again from the beginning, on a new machine
     in place of the one that was lost, beside those that are left and have aged.
@@ -113,6 +113,11 @@ def expected_runs(hours: Floats, lives: Lives, restart: Floats) -> Floats:
         Of the run without interruption, and from a loss to the next attempt.
     lives
         Of the machines, as many as `hours`.
+
+    Returns
+    -------
+    array of float
+        Expected hours of work over those without interruption, 1 or more.
 
     Examples
     --------
@@ -143,6 +148,11 @@ def checkpointed(every: float, cost: float = 0.0) -> Recompute:
     ----------
     every, cost
         Hours of work between two saves at most, and hours that a save takes.
+
+    Returns
+    -------
+    Recompute
+        From hours, lifetimes and restart times to expected hours.
 
     Examples
     --------

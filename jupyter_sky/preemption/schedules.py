@@ -31,7 +31,7 @@ UNCAPPED_AGES = 24.0
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """What to do with any remaining work at any age, and what it is expected to take.
+    """Best choice for any remaining work at any age, with its expected duration.
 
     Attributes
     ----------
@@ -43,6 +43,13 @@ class Schedule:
         Steps of work to the next checkpoint, by remaining steps and age in steps.
     hours : array of float
         Expected hours to the end of the job, likewise.
+
+    Examples
+    --------
+    >>> from jupyter_sky.preemption import FloorHyperbolic, plan_checkpoints
+    >>> model = FloorHyperbolic(0.005, 0.41, 0.3, 24.0)
+    >>> round(plan_checkpoints(model, 1.0, cost=1 / 60).expected(), 2)
+    1.06
     """
 
     step: float

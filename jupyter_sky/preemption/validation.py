@@ -21,7 +21,7 @@ def check_number(
 
     Examples
     --------
-    >>> number(4, "work (hours)", above=0)
+    >>> check_number(4, "work (hours)", above=0)
     4.0
     """
     wanted = f"above {above:g}" if above is not None else f"of at least {least:g}"
@@ -36,7 +36,7 @@ def check_count(value: Any, label: str, least: int = 1) -> int:
 
     Examples
     --------
-    >>> count(3, "nodes")
+    >>> check_count(3, "nodes")
     3
     """
     known = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

@@ -22,6 +22,20 @@ Mode = Literal["continuous", "intermittent"]
 def round_budgets(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> list[int]:
     """Return the pulls of each active arm by round: b1, b1·eta, b1·eta² ..., rounded down.
 
+    Parameters
+    ----------
+    arms
+        Number of arms at the beginning.
+    b1
+        Pulls of each arm in the first round.
+    eta, keep
+        Growth of the budget by round, and number of arms that are left.
+
+    Returns
+    -------
+    list of int
+        Pulls of each active arm, by round.
+
     Examples
     --------
     >>> round_budgets(3)
@@ -39,6 +53,20 @@ def total_budget(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> int:
     Section 3.1 of the paper for one best arm; with ``keep=2`` the rounds end when two are left
     (appendix E).
 
+    Parameters
+    ----------
+    arms
+        Number of arms at the beginning.
+    b1
+        Pulls of each arm in the first round.
+    eta, keep
+        Growth of the budget by round, and number of arms that are left.
+
+    Returns
+    -------
+    int
+        Evaluations in all.
+
     Examples
     --------
     >>> total_budget(3), total_budget(3, b1=4), total_budget(3, eta=4, keep=2)
@@ -49,6 +77,20 @@ def total_budget(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> int:
 
 def first_budget(arms: int, budget: int, eta: float = 2, keep: int = 1) -> int:
     """Return the largest b1 whose total is within a budget.
+
+    Parameters
+    ----------
+    arms
+        Number of arms at the beginning.
+    budget
+        Evaluations in all.
+    eta, keep
+        Growth of the budget by round, and number of arms that are left.
+
+    Returns
+    -------
+    int
+        Pulls of each arm in the first round.
 
     Raises
     ------

@@ -57,6 +57,13 @@ class Independent(_PerArmOptimizer):
         Evaluations in all.
     component, seed, statistic, **options
         As of `CloudBandit`.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"A": {"nodes": [1, 2]}, "B": {"nodes": [1, 2]}})
+    >>> Independent(space, budget=4, component="random").ask() in range(4)
+    True
     """
 
     def __init__(
@@ -111,6 +118,13 @@ class RisingBandits(_PerArmOptimizer):
         Pulls over which a slope is measured.
     component, seed, statistic, **options
         As of `CloudBandit`; the paper has Bayesian optimization.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"A": {"nodes": [1, 2]}, "B": {"nodes": [1, 2]}})
+    >>> RisingBandits(space, budget=4, component="random").ask() in range(4)
+    True
     """
 
     def __init__(

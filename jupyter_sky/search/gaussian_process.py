@@ -53,6 +53,13 @@ class FlatGP(Remembering):
         named in `RESOURCES`.
     settings
         The kernels.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"A": {"nodes": [1, 2]}, "B": {"nodes": [1, 2]}})
+    >>> FlatGP(space).ask() in range(4)
+    True
     """
 
     def __init__(

@@ -29,6 +29,11 @@ class Measurement:
         What it cost; unless given, seconds times the price of the configuration.
     error : str
         Why it failed; empty when it succeeded.
+
+    Examples
+    --------
+    >>> Measurement(120.0, usd=0.04).ok, Measurement(3.0, error="out of memory").ok
+    (True, False)
     """
 
     seconds: float

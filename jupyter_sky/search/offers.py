@@ -23,9 +23,9 @@ def product_family(cloud: str, instance_type: str) -> str:
 
     Examples
     --------
-    >>> family("aws", "m6i.2xlarge"), family("gcp", "n2-standard-8")
+    >>> product_family("aws", "m6i.2xlarge"), product_family("gcp", "n2-standard-8")
     ('m6i', 'n2-standard')
-    >>> family("azure", "Standard_D8as_v5")
+    >>> product_family("azure", "Standard_D8as_v5")
     'Das_v5'
     """
     if cloud == "azure" and (found := _AZURE.fullmatch(instance_type)):
@@ -60,6 +60,11 @@ def on_sale(
     **labels
         Resources, spelled as the options of a cell are: ``cpus="4+"``, ``cloud="aws,gcp"``,
         ``on_demand=True``. Unless a market is asked for, on-demand prices are taken.
+
+    Returns
+    -------
+    Space
+        The configurations, a cloud as an arm.
 
     Raises
     ------

@@ -27,10 +27,23 @@ _TINY = 1e-12
 
 
 class Optimizer(Protocol):
-    """Chooses what to try next; smaller values are better.
+    """Interface of optimizers, which choose the next point to try; smaller values are better.
 
     Points are named by their place in the space. `ask` may be called again before what it gave
     was told: that is how several tries run at once.
+
+    Attributes
+    ----------
+    space : Space
+        Configurations to choose from.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import RandomSearch, Space
+    >>> optimizer = RandomSearch(Space.of({"A": {"nodes": [2]}}))
+    >>> optimizer.tell(optimizer.ask(), 0.5)
+    >>> optimizer.finished
+    True
     """
 
     space: Space
@@ -59,7 +72,7 @@ def get_statistic(name: Statistic) -> Callable[[np.ndarray], float]:
 
     Examples
     --------
-    >>> reducer("median")(np.array([1.0, 2.0, 9.0]))
+    >>> get_statistic("median")(np.array([1.0, 2.0, 9.0]))
     2.0
     """
     if callable(name):
@@ -84,6 +97,12 @@ class Remembering:
         Of the generator of random numbers: the same seed gives the same trace.
     statistic
         What several values of one point amount to.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Cheapest, Space
+    >>> issubclass(Cheapest, Remembering)
+    True
     """
 
     repeats = False

@@ -32,6 +32,13 @@ class Try:
         USD or seconds, whichever is minimized; None when it failed.
     runs : tuple of Measurement
         Its runs, of which more than one are for their statistic.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Measurement, Space
+    >>> point = Space.of({"A": {"nodes": [1, 2]}})[0]
+    >>> Try(1, 0, point, 0.04, (Measurement(120.0, 0.04),)).seconds
+    120.0
     """
 
     number: int
@@ -73,6 +80,11 @@ class SearchResult:
         In the order in which they ended.
     stopped : str
         Why it ended; empty while it goes on.
+
+    Examples
+    --------
+    >>> SearchResult(Space.of({"A": {"nodes": [1, 2]}}), "cost", budget=2).best is None
+    True
     """
 
     space: Space

@@ -32,6 +32,11 @@ class Stop:
         optimizers with a model say what they expect.
     usd : float, optional
         Once the tries that ended have cost this much. What is under way is still waited for.
+
+    Examples
+    --------
+    >>> Stop(target=1.5, patience=5).patience
+    5
     """
 
     target: float | None = None

@@ -27,6 +27,10 @@ class SMAC(Remembering):
     ----------
     budget : int
         Evaluations in all; SMAC lays out its first design by it.
+
+    Examples
+    --------
+    >>> SMAC(space, budget=20).ask()  # doctest: +SKIP
     """
 
     def __init__(

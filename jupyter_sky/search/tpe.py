@@ -24,6 +24,10 @@ class TPE(Remembering):
     ----------
     multivariate : bool
         Whether the parameters are modelled together.
+
+    Examples
+    --------
+    >>> TPE(space, multivariate=True).ask()  # doctest: +SKIP
     """
 
     def __init__(

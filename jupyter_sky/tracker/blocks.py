@@ -105,7 +105,7 @@ def make_scope(cause: str, place: Place) -> Scope:
 
     Examples
     --------
-    >>> str(scope("quota", Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", spot=True)))
+    >>> str(make_scope("quota", Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", spot=True)))
     'aws us-east-1 family g spot'
     """
     if cause == "permission":

@@ -123,7 +123,8 @@ def check_observation(seen: Observation) -> Observation:
 
     Examples
     --------
-    >>> check(Observation("launched", Place("aws", "us-east-1", "", "g5.xlarge"), 0.0)).kind
+    >>> place = Place("aws", "us-east-1", "", "g5.xlarge")
+    >>> check_observation(Observation("launched", place, 0.0)).kind
     'launched'
     """
     kind, where = seen.kind, Place.of(seen.place)
@@ -185,10 +186,12 @@ def quota_family(cloud: str, instance_type: str) -> str:
 
     Examples
     --------
-    >>> family("aws", "g5.xlarge"), family("aws", "c7g.large"), family("gcp", "n2-standard-8")
-    ('g', 'standard', 'n2')
-    >>> family("azure", "Standard_NC24ads_A100_v4"), family("gcp", "n1-standard-8+V100:1")
-    ('Standard_NCads_A100_v4', 'V100')
+    >>> quota_family("aws", "g5.xlarge"), quota_family("aws", "c7g.large")
+    ('g', 'standard')
+    >>> quota_family("gcp", "n2-standard-8"), quota_family("gcp", "n1-standard-8+V100:1")
+    ('n2', 'V100')
+    >>> quota_family("azure", "Standard_NC24ads_A100_v4")
+    'Standard_NCads_A100_v4'
     """
     if cloud == "aws":
         return _aws_class(instance_type)

@@ -27,6 +27,9 @@ print(time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_m
 HOLDER = "{connect}\nprint('held', flush=True)\nimport time; time.sleep(60)"
 
 
+RELEASE_SECONDS = 60.0
+
+
 def say(text: str) -> None:
     print(text, flush=True)
 
@@ -127,7 +130,7 @@ def fresh(connect: str, env: dict[str, str]) -> tuple[float, float]:
 
 
 def released_after(connect: str, acquire: Callable[[float], bool], env: dict[str, str]) -> float:
-    """Return the seconds until a killed holder's lock is free; 10 where it stays taken."""
+    """Return the seconds until a killed holder's lock is free, at most `RELEASE_SECONDS`."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER.format(connect=connect)],
         stdout=subprocess.PIPE,
@@ -138,7 +141,7 @@ def released_after(connect: str, acquire: Callable[[float], bool], env: dict[str
     holder.kill()
     holder.wait()
     begun = time.perf_counter()
-    return time.perf_counter() - begun if acquire(10.0) else 10.0
+    return time.perf_counter() - begun if acquire(RELEASE_SECONDS) else RELEASE_SECONDS
 
 
 def main(quick: bool = False) -> dict[str, float]:
@@ -175,7 +178,7 @@ def main(quick: bool = False) -> dict[str, float]:
             )
         for who, code in (("sky", f"{enter}\ncollections.Counter('n').add(1)"),):
             figures[f"fresh_s_{who}"], figures[f"fresh_mb_{who}"] = fresh(code, env)
-        code = f"{connect}; Lock('fresh').acquire(); Lock('fresh').release()"
+        code = f"{connect}; lock = Lock('fresh'); lock.acquire(); lock.release()"
         figures["fresh_s_distributed"], figures["fresh_mb_distributed"] = fresh(code, env)
     for name, figure in figures.items():
         say(f"{name}: {figure:.3f}")

@@ -267,26 +267,26 @@ def test_a_call_that_exits(compute: Pool) -> None:
 # -- values ----------------------------------------------------------------------------------------
 
 
-def test_large_arguments_travel_once_and_are_not_shared(compute: Pool) -> None:
+def test_large_arguments_travel_once_and_are_not_shared(
+    compute: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     array = np.arange(400_000.0)
     sent: list[int] = []
-    blob_transfer, post = compute._blobs, compute._blobs._broadcast
+    client = compute.connection.client
+    broadcast = client.broadcast
 
-    def counted(link: Any, engines: Any, content: Any, buffers: Any) -> Any:
+    def counted(engines: Any, kind: str, content: Any, buffers: Any) -> Any:
         sent.append(sum(memoryview(b).nbytes for b in buffers or ()))
-        return post(link, engines, content, buffers)
+        return broadcast(engines, kind, content, buffers)
 
-    blob_transfer._broadcast = counted  # type: ignore[method-assign]
-    try:
-        assert measure(array) @ compute == [("ndarray", 400_000)] * 2
-        assert sum(sent) == array.nbytes, "once for both nodes"
-        assert measure(array) @ compute == [("ndarray", 400_000)] * 2
-        assert sum(sent) == array.nbytes, "and not again"
-        array[1] = 5
-        assert measure(array) >> compute == ("ndarray", 400_000)
-        assert sum(sent) == 2 * array.nbytes, "a changed one is another one"
-    finally:
-        blob_transfer._broadcast = post  # type: ignore[method-assign]
+    monkeypatch.setattr(client, "broadcast", counted)
+    assert measure(array) @ compute == [("ndarray", 400_000)] * 2
+    assert sum(sent) == array.nbytes, "once for both nodes"
+    assert measure(array) @ compute == [("ndarray", 400_000)] * 2
+    assert sum(sent) == array.nbytes, "and not again"
+    array[1] = 5
+    assert measure(array) >> compute == ("ndarray", 400_000)
+    assert sum(sent) == 2 * array.nbytes, "a changed one is another one"
     assert array[0] == 0
 
     @sky.function

@@ -124,15 +124,17 @@ def take(page: Any, name: str, clip: Callable[[], dict[str, float] | None]) -> N
 
 def draw_cell(lab: Lab, page: Any) -> None:
     """Draw a cell that has run on AWS, one that runs, and the panel."""
-    page.set_viewport_size({"width": 1200, "height": 800})
+    page.set_viewport_size({"width": 1320, "height": 760})
     book = Book(lab, page, "digits", (f"{LOAD.splitlines()[0]}\n{DIGITS}", SCORE, TRAIN))
     book.run(0)
     book.run(1, "accuracy")
-    book.page.wait_for_timeout(1000)
+    page.wait_for_function("window.panel.sessionContext.session.kernel.status === 'idle'")
+    page.evaluate(f"{COMMANDS}.execute('notebook:clear-cell-output').then(() => true)")
+    book.run(1, "accuracy")  # again: the first run tells of the packages that it brought
     page.evaluate(f"{COMMANDS}.execute('jupyter-sky:open').then(() => true)")
     page.get_by_role("tab", name="Clusters", exact=True).click()
     page.locator(".jsky-Cluster").get_by_role("button", expanded=False).first.click()
-    book.run(2, "epoch 45")
+    book.run(2, "epoch 30")
     take(page, "cell", lambda: None)
     page.evaluate(f"{COMMANDS}.execute('notebook:interrupt-kernel').then(() => true)")
 
@@ -150,7 +152,7 @@ def draw_function(lab: Lab, page: Any) -> None:
 
 def draw_plan(lab: Lab, page: Any) -> None:
     """Draw the plan of a graph of two tasks."""
-    page.set_viewport_size({"width": 940, "height": 1300})
+    page.set_viewport_size({"width": 1000, "height": 1300})
     book = Book(lab, page, "plan", (LOAD, PLAN))
     book.run(0)
     output = book.start(1)
@@ -160,7 +162,7 @@ def draw_plan(lab: Lab, page: Any) -> None:
     def clip() -> dict[str, float]:
         bottom = alternatives.bounding_box()
         cell = book.box(1, 1)
-        return cell | {"height": bottom["y"] + bottom["height"] + 8 - cell["y"]}
+        return cell | {"height": bottom["y"] + bottom["height"] - cell["y"]}
 
     take(page, "plan", clip)
 
@@ -174,9 +176,12 @@ def draw_form(lab: Lab, page: Any) -> None:
     page.keyboard.press("Alt+Shift+S")
     page.locator(".jsky-NeedsPanel .jsky-Needs-offers tbody tr").first.wait_for()
     page.wait_for_timeout(1500)
-    form = page.locator(".jsky-NeedsPanel").bounding_box()
-    height = form["y"] + form["height"] + 20
-    take(page, "form", lambda: {"x": 0, "y": 0, "width": 1000, "height": height})
+
+    def clip() -> dict[str, float]:
+        form = page.locator(".jsky-NeedsPanel").bounding_box()
+        return {"x": 0, "y": 0, "width": 1000, "height": form["y"] + form["height"] + 20}
+
+    take(page, "form", clip)
     page.keyboard.press("Escape")
 
 

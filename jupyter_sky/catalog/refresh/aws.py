@@ -75,7 +75,7 @@ class AwsPrices:
 
     Examples
     --------
-    >>> Aws().cloud
+    >>> AwsPrices().cloud
     'aws'
     """
 

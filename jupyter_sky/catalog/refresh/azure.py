@@ -66,7 +66,7 @@ class AzurePrices:
 
     Examples
     --------
-    >>> Azure().cloud
+    >>> AzurePrices().cloud
     'azure'
     """
 

@@ -89,7 +89,7 @@ def canonical_accelerator(name: str, memory_gib: float | None = None) -> str:
 
     Examples
     --------
-    >>> accelerator("Tesla V100", 32), accelerator("Marvel 9000")
+    >>> canonical_accelerator("Tesla V100", 32), canonical_accelerator("Marvel 9000")
     ('V100-32GB', 'Marvel 9000')
     """
     name = name.strip()
@@ -110,7 +110,7 @@ def nominal_memory(name: str, otherwise: float | None = None) -> float | None:
 
     Examples
     --------
-    >>> memory("A10G", 22.35), memory("Marvel 9000", 7.5)
+    >>> nominal_memory("A10G", 22.35), nominal_memory("Marvel 9000", 7.5)
     (24.0, 7.5)
     """
     try:

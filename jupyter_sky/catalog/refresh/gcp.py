@@ -46,7 +46,7 @@ class GcpPrices:
 
     Examples
     --------
-    >>> Gcp().cloud
+    >>> GcpPrices().cloud
     'gcp'
     """
 

@@ -96,7 +96,7 @@ def get_member(answer: Any, name: str, kind: type) -> Any:
 
     Examples
     --------
-    >>> member({"Items": [1]}, "Items", list)
+    >>> get_member({"Items": [1]}, "Items", list)
     [1]
     """
     if not isinstance(answer, dict) or not isinstance(answer.get(name), kind):

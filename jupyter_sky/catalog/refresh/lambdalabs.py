@@ -40,7 +40,7 @@ class LambdaPrices:
 
     Examples
     --------
-    >>> Lambda().cloud
+    >>> LambdaPrices().cloud
     'lambda'
     """
 

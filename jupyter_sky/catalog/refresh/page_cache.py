@@ -1,4 +1,4 @@
-"""Pages that were fetched already, kept on disk so that an interrupted refresh can go on."""
+"""Cache of fetched pages on disk, so that an interrupted refresh can go on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEEP_HOURS = 6.0
 class PageCache:
     """Pages by the name of their list.
 
-    Two processes may use one shelf: each page is put in place in one step, and both would write
+    Two processes may share a cache: each page is written in one step, and both would write
     the same.
 
     Parameters
@@ -35,9 +35,9 @@ class PageCache:
 
     Examples
     --------
-    >>> shelf = Shelf(folder)  # doctest: +SKIP
-    >>> shelf.put("eastus/prices", 0, Page([{"usd": 1.0}], "token"))  # doctest: +SKIP
-    >>> shelf.pages("eastus/prices")[0].next  # doctest: +SKIP
+    >>> cache = PageCache(folder)  # doctest: +SKIP
+    >>> cache.put("eastus/prices", 0, Page([{"usd": 1.0}], "token"))  # doctest: +SKIP
+    >>> cache.pages("eastus/prices")[0].next  # doctest: +SKIP
     'token'
     """
 

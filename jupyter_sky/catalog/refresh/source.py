@@ -143,7 +143,7 @@ def missing_sdk(cloud: str, package: str, extra: str) -> SkyError:
 
     Examples
     --------
-    >>> print(missing("aws", "boto3", "aws"))
+    >>> print(missing_sdk("aws", "boto3", "aws"))
     aws: its prices are read with boto3, which is not installed
     pip install 'jupyter_sky[aws]'
     """

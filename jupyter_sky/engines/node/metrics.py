@@ -1,7 +1,11 @@
 """Metrics of a node: CPU, memory and GPUs, sampled every few seconds, with a short history.
 
-A look takes a fraction of a millisecond. NVIDIA's tool takes longer: it runs beside, and is read
-when it has ended.
+A sample takes a fraction of a millisecond. ``nvidia-smi`` takes longer: it runs as a child process
+and is read when it has ended.
+
+``nvidia-ml-py`` would replace the child process and 25 lines here. It is not used: its calls block
+the controller's loop, for good where a driver hangs, while a child process can be killed; and it
+would be one more package (58 kB) to install on every machine and on hosts of one's own.
 """
 
 from __future__ import annotations
