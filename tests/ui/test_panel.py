@@ -108,6 +108,10 @@ def test_panel_is_accessible_in_any_theme_and_width(notebook, lab):
             page.screenshot(path=ARTIFACTS / f"panel-{tab.lower()}-{name.lower()}.png")
         assert axe(page, "#jp-main-statusbar .jsky-StatusItem") == []
     page.get_by_role("tab", name="Clusters", exact=True).click()
+    details = page.locator(".jsky-DetailList > span").first
+    assert details.evaluate("one => getComputedStyle(one).display") == "inline-block"
+    chart = page.locator(".jsky-Sparkline svg").first
+    assert chart.bounding_box()["height"] < 30  # in a line with its figure
     page.set_viewport_size({"width": 480, "height": 800})
     panel = page.locator(".jsky-Panel")
     panel.wait_for()
