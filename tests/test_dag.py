@@ -191,7 +191,7 @@ def test_missing_output_is_named() -> None:
         dag.freeze()
 
 
-def test_nested_graph_contexts() -> None:
+def test_nested_graph_context_restores_the_outer_one() -> None:
     with sky.Dag() as outer:
         with sky.Dag() as inner:
             sky.Task("in")
