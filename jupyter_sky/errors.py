@@ -46,7 +46,7 @@ class SkyError(Exception):
 
 
 class SkyUsageError(SkyError, ValueError):
-    """What was written is not understood: a bad option, a bad number."""
+    """Input of a user is invalid: an unknown option, a bad number."""
 
 
 class SkyNoOffer(SkyError):
@@ -63,7 +63,7 @@ class SkyNoCapacity(SkyError):
     Attributes
     ----------
     cause, scope : str
-        What it says of the place and how much around it: see `jupyter_sky.clouds.base.Trouble`.
+        What it says of the place and how much around it: see `jupyter_sky.clouds.base.CloudError`.
     """
 
     cause: str = "capacity"

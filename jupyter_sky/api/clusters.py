@@ -242,7 +242,7 @@ def status(cluster: str | None = None) -> Table:
         names = [row.name for row, _ in session.status()]
         raise SkyUsageError(f"no cluster {cluster!r} is up", hint=suggest(cluster, names))
     return Table(
-        "ClusterRegistry",
+        "Clusters",
         _STATUS,
         tuple(rows),
         empty="no cluster is up: put %%sky above a cell, or %sky up",
@@ -506,7 +506,7 @@ def check() -> Table:
     from .. import clouds
     from ..concurrency import run_parallel
 
-    every = run_parallel([clouds.get(name).check for name in clouds.launchable()])
+    every = run_parallel([clouds.get(name).check for name in clouds.reachable_names()])
     rows = [(one.cloud, "yes" if one.usable else "no", one.found, one.fix) for one in every]
     return Table("Clouds", ("cloud", "usable", "found", "to do"), tuple(rows))
 

@@ -99,7 +99,7 @@ _SCHEMA: dict[str, tuple[tuple[str, str, str, str, Complete], ...]] = {
         ("--timeout", "TIME", "Stop the cell after this long.", "--timeout 2h", ""),
         ("--idle", "TIME", "Shut the cluster down when unused this long.", "--idle 20m", ""),
     ),
-    "ClusterHandle": (
+    "Cluster": (
         ("-c --cluster", "NAME", "Cluster to run on, made if need be.", "-c train", "cluster"),
         ("--on", "RANKS", "Engines that run the cell: 0, 0:4, 0,2 or all.", "--on all", ""),
     ),

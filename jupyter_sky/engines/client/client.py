@@ -100,7 +100,7 @@ class DirectClient(Client):
             setattr(self, f"_{name}_stream", source)
             self._io_loop.on_recv(source, handler)
 
-    # -- private attributes of ipyparallel, which other files reach by these names alone --------
+    # -- access to ipyparallel's private attributes, for this file alone ---------------------------
 
     @property
     def engines_by_rank(self) -> Mapping[int, str]:
@@ -120,6 +120,7 @@ class DirectClient(Client):
     @property
     def query_socket(self) -> zmq.Socket:
         """Socket to the hub, whose disconnections stand for those of all sockets."""
+        assert self._query_socket is not None
         return self._query_socket
 
     def call_soon(self, callback: Callable[[], object]) -> None:
@@ -138,7 +139,7 @@ class DirectClient(Client):
             if not future.done():
                 future.set_result(None)  # one error is enough: ipyparallel would log a second one
 
-    # -- what comes ------------------------------------------------------------------------
+    # -- receiving ---------------------------------------------------------------------------------
 
     def _dispatch_iopub(self, parts: list[zmq.Frame]) -> None:
         if not parts[0].bytes.startswith(self._direct_topics):  # else it has come the direct route
@@ -220,7 +221,7 @@ class DirectClient(Client):
                 if future and not future.done():
                     future.set_result(ipp_error.EngineError(str(eid)))
 
-    # -- what goes -------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     def send_to_engine(
         self, engine: str, kind: str, content: Any, route: DirectRoute | None = None, **parts: Any
@@ -252,7 +253,7 @@ class DirectClient(Client):
         Parameters
         ----------
         handler
-            Called with each answer until the one that is final, in the thread of this client.
+            Called with each reply up to the final one, in the thread of this client.
         sink
             Called with what is printed because of it.
 

@@ -139,12 +139,11 @@ class ClusterController:
             address = self.config["private"]
             engine = json.loads((self.directory / "security" / "engine.json").read_text())
             engine |= {"interface": f"tcp://{address}", "location": address}
-            self.agent_server.receive_reports(
-                self._history.add
-            )  # those who have come hear it at once
+            # first: node agents that have connected meanwhile get the address at once
+            self.agent_server.receive_reports(self._history.add)
             self.agent_server.set_controller(engine)
 
-    # -- every tick ------------------------------------------------------------------------
+    # -- periodic checks ---------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Check engines, limits of runs, idle time and keep-alive."""
@@ -317,7 +316,7 @@ class ClusterController:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(engine.process.pid, signum)
 
-    # -- what passes through the controller --------------------------------------------------
+    # -- messages of cells -------------------------------------------------------------------------
 
     def on_request(self, message: dict[str, Any], engine_lives: bool) -> None:
         """Record a cell on its way to an engine."""
@@ -349,7 +348,7 @@ class ClusterController:
             run.mark_failed(message["content"]["ename"])
         self.journal.append(facts["run"], facts["rank"], message)
 
-    # -- what notebooks ask -------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def handle_request(self, content: dict[str, Any]) -> dict[str, Any]:
         """Handle one request of a notebook or of an observer."""
@@ -483,9 +482,9 @@ def main(argv: list[str]) -> None:
     if several:
         import_dependencies()
     controller = ClusterController(config, path, loaded=several)
-    from .hub import run_controller
-
     try:
+        from .hub import run_controller  # takes long: engines start meanwhile
+
         run_controller(controller)
     finally:
         controller.stop("ended")

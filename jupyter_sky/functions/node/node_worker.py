@@ -28,7 +28,7 @@ TICK_SECONDS = 0.05
 GRACE_SECONDS = {"timeout": 0.3, "cancel": 0.8, "close": 10.0}
 """How long a call may take to stop before its executor goes on without it, by why it is to stop."""
 CLOSE_SECONDS = 1.0
-"""How long a generator that nobody listens to may take to its next item before it is stopped."""
+"""Time to the next item after which a generator without a receiver is stopped."""
 
 
 class CallBatch:
@@ -244,7 +244,7 @@ class NodeWorker:
         call.stop(why, None if ends_itself else executor.interrupt(call))
         self._watch()
 
-    # -- time, in the same thread --------------------------------------------------------------
+    # -- time limits, in the same thread -----------------------------------------------------------
 
     def _watch(self) -> None:
         if not self._is_watching:
@@ -276,7 +276,7 @@ class NodeWorker:
             batch.return_unstarted()
         batch.emit(call.failed(Stopped(), stuck=stuck))
 
-    # -- what executors need -----------------------------------------------------------------------
+    # -- services for executors --------------------------------------------------------------------
 
     def mark_busy(self, batch: CallBatch) -> None:
         """Tell the controller that the main thread runs calls, and attribute outputs to them."""
