@@ -187,7 +187,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """This package: importing its module ``config`` or ``offers`` must not hide the verb."""
+    """Package whose module ``config`` or ``offers`` does not hide the verb of that name."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _VERBS and isinstance(value, ModuleType)):

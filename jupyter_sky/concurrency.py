@@ -30,7 +30,7 @@ def run_parallel(
 
     Examples
     --------
-    >>> at_once([lambda: 1, lambda: 2])
+    >>> run_parallel([lambda: 1, lambda: 2])
     [1, 2]
     """
     if not jobs:

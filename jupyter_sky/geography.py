@@ -276,7 +276,7 @@ def provides_packages(asked: Iterable[str], packages: Iterable[str]) -> bool:
 
     Examples
     --------
-    >>> brings(("emr", "spark==3.5.*"), ("emr==7.0.0", "spark==3.5.0"))
+    >>> provides_packages(("emr", "spark==3.5.*"), ("emr==7.0.0", "spark==3.5.0"))
     True
     """
     brought = dict(package.split("==", 1) for package in packages)

@@ -1,4 +1,4 @@
-"""What a cloud sells: one machine, in one place, at one price."""
+"""Offers of clouds: one machine, in one place, at one price."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ class InstanceType:
         Virtual processors, and memory in GiB.
     architecture : str
         ``x86_64`` or ``arm64``; empty when not known.
+
+    Examples
+    --------
+    >>> InstanceType("m5.large", None, 2, 8, "x86_64").memory_gb
+    8
     """
 
     name: str

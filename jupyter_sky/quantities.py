@@ -49,7 +49,7 @@ class Amount:
 
 
 def plain_number(value: float) -> str:
-    """A number without a needless ``.0``.
+    """Format a number without a needless ``.0``.
 
     Examples
     --------

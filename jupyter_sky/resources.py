@@ -1,4 +1,4 @@
-"""What a cell asks for, as a value: one schema of labels for cells, offers and plans."""
+"""Requests for machines as values: one schema of labels for cells, offers and plans."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ Label = str | int | float | bool | tuple[str, ...] | list[str] | accelerators.Ac
 
 
 def format_option(key: str, value: str = "") -> str:
-    """A label as it is written on a command line.
+    """Format a label as it is written on a command line.
 
     Examples
     --------
-    >>> option("instance_type", "g5.xlarge")
+    >>> format_option("instance_type", "g5.xlarge")
     '--instance-type g5.xlarge'
     """
     flag = "--" + key.replace("_", "-")
@@ -204,7 +204,7 @@ class Resources:
         return {key: str(text) for key, text in everything.items() if key and text is not None}
 
     def command_line(self) -> str:
-        """The request as it is written above a cell."""
+        """Format the request as it is written above a cell."""
         return " ".join(format_option(key, _quoted(text)) for key, text in self.labels().items())
 
     def unmet_labels(self, offer: Offer) -> tuple[str, ...]:
@@ -225,7 +225,7 @@ class Resources:
 
 
 def _name(key: str, value: Label) -> str | None:
-    """The label that a value is of; None when it is not given."""
+    """Return the label of a value; None when it is not given."""
     if value is None:
         return None
     if key in _FLAGS:
@@ -245,7 +245,7 @@ def _text(value: Label, key: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The text, in quotes where a shell would read more than a word."""
+    """Quote a text that a shell would split."""
     return f'"{text}"' if re.search(r"[\s*<>!~]", text) else text
 
 

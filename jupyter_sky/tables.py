@@ -73,7 +73,7 @@ class Table:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def to_pandas(self) -> DataFrame:
-        """The table as a pandas DataFrame."""
+        """Return the table as a pandas DataFrame."""
         from pandas import DataFrame
 
         return DataFrame(list(self.rows), columns=list(self.columns))

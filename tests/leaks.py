@@ -22,6 +22,8 @@ import psutil
 
 LEAK_SECONDS = 8.0
 """Within this time things that were told to end have ended."""
+PACKING, PACKING_SECONDS = "sky-packing", 120.0
+"""The thread that packs what engines elsewhere need, and the longest wait for its end."""
 FOLDERS = ("sky-", "jupyter-sky-", "ec2-", "skies-")
 LASTING = ("resource_tracker", "forkserver", "playwright", "chrom", " [mux]", "ssh: /", "jedi")
 """In command lines of what is there for the whole run, or ends by itself when it is not used."""
@@ -83,6 +85,9 @@ def nothing_left(base: Path, started: Callable[[float], str]) -> Iterator[None]:
     """Fail when what runs inside leaves anything behind."""
     before = Remains.now(base)
     yield
+    for thread in threading.enumerate():
+        if thread.name == PACKING:  # it ends by itself, and takes long on a busy machine
+            thread.join(PACKING_SECONDS)
     deadline, collected = time.monotonic() + LEAK_SECONDS, False
     while left := Remains.now(base).without(before, started):
         if time.monotonic() > deadline:

@@ -92,13 +92,16 @@ export PATH=$PWD/.venv/bin:$PATH VIRTUAL_ENV=$PWD/.venv
 
 stage "ruff check" ruff check .
 stage "ruff format" ruff format --check .
+stage "codespell" codespell
 stage "pyright" pyright
 stage "import floors" lint-imports --no-cache
 stage "labextension" labextension
 if [[ $# -gt 0 ]]; then
   stage "tests" pytest ${fast:+-m "not slow"} "$@"
 else
-  stage "fast tests" by_two -m "not slow"
+  rm -f .coverage
+  stage "fast tests" by_two -m "not slow" --cov=jupyter_sky --cov-append --cov-report=
+  stage "lines covered by the fast tests, in percent" coverage report --format=total
   [[ $fast ]] || stage "slow tests" by_two --durations=10 -m slow
 fi
 

@@ -1,22 +1,82 @@
-"""The README's example of a plan, run as it stands."""
+"""Manuals: their examples run as they stand, and their links lead somewhere."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 from jupyter_sky.optimizer.plan import Plan
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [
+    README,
+    *(ROOT / "CHANGELOG.md", ROOT / "catalog/README.md", ROOT / "labextension/README.md"),
+    *sorted((ROOT / ".github").glob("*.md")),
+    *sorted((ROOT / "jupyter_sky").rglob("README.md")),
+    *sorted((ROOT / "tests").rglob("README.md")),
+]
+_LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
+
+
+def _examples(page: Path, word: str) -> list[str]:
+    """Return the Python examples of a page that contain a word."""
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    return [block for block in blocks if word in block]
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).strip().replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_resolve(page: Path) -> None:
+    for link in map("".join, _LINK.findall(page.read_text(encoding="utf-8"))):
+        if link.startswith("http"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in _anchors(target), link
+
+
+def test_architecture_names_existing_files() -> None:
+    text = (ROOT / "jupyter_sky/README.md").read_text(encoding="utf-8")
+    names = re.findall(r"`([\w/]+(?:\.py|/))`", text)
+    assert len(names) > 30
+    assert [name for name in names if not (ROOT / "jupyter_sky" / name).exists()] == []
 
 
 def test_the_example_of_a_plan(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    (example,) = [block for block in blocks if "sky.plan(" in block]
+    (example,) = _examples(README, "sky.plan(")
     namespace: dict[str, object] = {}
     exec(compile(example, "README.md", "exec"), namespace)
     made = namespace["plan"]
     assert isinstance(made, Plan) and made.hours <= 24 and len(made) == 2
     assert {placed.offer.jurisdiction for placed in made.tasks} == {"US"}
     assert capsys.readouterr().out.count("the next best") == 2
+
+
+def test_example_of_transfer_prices(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
+    (example,) = _examples(ROOT / "catalog/README.md", "egress(")
+    namespace: dict[str, object] = {}
+    exec(compile(example, "README.md", "exec"), namespace)
+    assert 0 < eval(example.splitlines()[-1], namespace).hours < 24
+
+
+@pytest.mark.slow
+def test_quickstart_runs(fresh) -> None:
+    book = fresh()
+    (data,), (cell,) = _examples(README, "load_digits("), _examples(README, "%%sky")
+    ran = book.run(data)
+    assert ran.status == "ok", ran
+    ran = book.run(cell)
+    assert ran.status == "ok" and "$0.00" in ran.status_line, ran
+    assert re.fullmatch(r"accuracy 0\.9\d\d\n", ran.stdout)
+    assert book.run("round(score, 1)").result == "1.0"

@@ -169,7 +169,7 @@ def accelerator(name: str, count: float = 1) -> Accelerator:
 
 
 def variant(name: str, admits: Callable[[float], bool]) -> str:
-    """The variant of a model whose memory is admitted; `name` itself where there is no such.
+    """Return the variant of a model with an admitted memory; `name` itself if there is none.
 
     Examples
     --------
@@ -208,7 +208,7 @@ _FACTORIES = {identifier(name): name for name in _BY_NAME}
 
 
 def _make(model: str, count: float = 1, memory: str | float | None = None) -> Accelerator:
-    """The accelerator that a factory stands for, in the memory asked for."""
+    """Return the accelerator of a factory, in the requested memory."""
     if isinstance(count, bool) or not isinstance(count, int | float) or not 0 < count < 1e6:
         raise SkyUsageError(
             f"{model}(count={count!r}): not a count", hint=f"such as {identifier(model)}(count=4)"

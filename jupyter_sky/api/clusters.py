@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.values import CellInput, CellOptions, CellOutput
 from ..errors import SkyUsageError, suggest
 from ..executor import session as _sessions
-from ..executor.request import CellInput, CellOptions, CellOutput
 from ..executor.run import SkyRun
 from ..ledger.ledger import By, format_rate, format_usd
 from ..ledger.report import parse_by, parse_since, short_path
@@ -97,7 +97,7 @@ def up(name: str | None = None, *, idle: str | float | None = None, **labels: An
     --------
     >>> pool = sky.up("train", cpus="2", idle="1h")  # doctest: +SKIP
     """
-    from ..functions.launch import up as start_cluster
+    from ..functions.compute import up as start_cluster
 
     return start_cluster(name, idle, labels)
 
@@ -205,7 +205,22 @@ def reap(everywhere: bool = True) -> Table:
 
 
 def status(cluster: str | None = None) -> Table:
-    """List the clusters that are up, what runs on them, and what they cost."""
+    """List the clusters that are up, what runs on them, and what they cost.
+
+    Parameters
+    ----------
+    cluster
+        Name of one cluster; all of them unless given.
+
+    Returns
+    -------
+    Table
+        A row for each cluster.
+
+    Examples
+    --------
+    >>> sky.status()  # doctest: +SKIP
+    """
     session, rows = _sessions.current(), []
     for row, running in session.status():
         if cluster not in (None, row.name):
@@ -282,7 +297,8 @@ def cost(by: By = "cell", since: str | None = None) -> Cost:
     """Say what was spent, goes on being spent, is to come and was saved; live in a notebook.
 
     What was saved is counted against the default choice: the cheapest machine on demand in AWS
-    us-east-1 that met the same request when the cluster was launched (`jupyter_sky.ledger.baseline`).
+    us-east-1 that met the same request when the cluster was launched: see
+    `jupyter_sky.ledger.baseline`.
     What is to come lasts until the cells that run have ended, by their earlier runs or their
     ``--timeout``, and then until the idle limits. Estimates are marked.
 
@@ -327,6 +343,16 @@ def logs(which: str | int | None = None) -> Log:
 
     It is text; as the last value of a cell it is a view with search that goes on with the run.
 
+    Parameters
+    ----------
+    which
+        Cell number, name or run id; the latest cell unless given.
+
+    Returns
+    -------
+    Log
+        Text, with a view for notebooks.
+
     Examples
     --------
     >>> sky.logs(7)  # doctest: +SKIP
@@ -339,7 +365,22 @@ def logs(which: str | int | None = None) -> Log:
 
 
 def vars(cluster: str | None = None) -> Table:
-    """List the variables that cells have made on a cluster."""
+    """List the variables that cells have made on a cluster.
+
+    Parameters
+    ----------
+    cluster
+        Name of the cluster; the notebook's own unless given.
+
+    Returns
+    -------
+    Table
+        A row for each variable.
+
+    Examples
+    --------
+    >>> sky.vars("gpu")  # doctest: +SKIP
+    """
     session = _sessions.current()
     live = session.cluster(cluster)
     rows = tuple((name, kind, size, text) for name, kind, size, text in session.vars(live.row.name))
@@ -349,17 +390,63 @@ def vars(cluster: str | None = None) -> Table:
 
 
 def put(*names: str, cluster: str | None = None) -> None:
-    """Send variables of the notebook to a cluster."""
+    """Send variables of the notebook to a cluster.
+
+    Parameters
+    ----------
+    *names
+        Names of the notebook's variables.
+    cluster
+        Name of the cluster; the notebook's own unless given.
+
+    Examples
+    --------
+    >>> sky.put("data", "labels", cluster="gpu")  # doctest: +SKIP
+    """
     _sessions.current().put(list(names), cluster)
 
 
 def get(*names: str, cluster: str | None = None) -> Any:
-    """Bring variables of a cluster here; return the last one's value."""
+    """Bring variables of a cluster here; return the last one's value.
+
+    Parameters
+    ----------
+    *names
+        Names of variables.
+    cluster
+        Name of the cluster; the notebook's own unless given.
+
+    Returns
+    -------
+    object
+        Value of the last name.
+
+    Examples
+    --------
+    >>> model = sky.get("model", cluster="gpu")  # doctest: +SKIP
+    """
     return _sessions.current().get(list(names), cluster)
 
 
 def wait(which: str | None = None, timeout: float | None = None) -> Any:
-    """Wait for a background cell (or for all of them) and return its value."""
+    """Wait for a background cell (or for all of them) and return its value.
+
+    Parameters
+    ----------
+    which
+        Name or cell number; all background cells unless given.
+    timeout
+        Seconds to wait at most; without it, to the end.
+
+    Returns
+    -------
+    object
+        Value of the cell.
+
+    Examples
+    --------
+    >>> sky.wait("train", timeout=60)  # doctest: +SKIP
+    """
     session = _sessions.current()
     if which is not None:
         return session.find_handle(which).result(timeout)
@@ -370,17 +457,52 @@ def wait(which: str | None = None, timeout: float | None = None) -> Any:
 
 
 def cancel(which: str) -> None:
-    """Stop a background cell, by name or cell number."""
+    """Stop a background cell, by name or cell number.
+
+    Parameters
+    ----------
+    which
+        Name or cell number.
+
+    Examples
+    --------
+    >>> sky.cancel("train")  # doctest: +SKIP
+    """
     _sessions.current().find_handle(which).cancel()
 
 
 def handle(which: str) -> SkyRun:
-    """Return the handle of a background cell, by name or cell number."""
+    """Return the handle of a background cell, by name or cell number.
+
+    Parameters
+    ----------
+    which
+        Name or cell number.
+
+    Returns
+    -------
+    SkyRun
+        The run of the cell: its status, outputs and cost.
+
+    Examples
+    --------
+    >>> sky.handle("train")  # doctest: +SKIP
+    """
     return _sessions.current().find_handle(which)
 
 
 def check() -> Table:
-    """Say which clouds can be used from here, and how to mend those that cannot."""
+    """Say which clouds can be used from here, and how to mend those that cannot.
+
+    Returns
+    -------
+    Table
+        A row for each cloud: its state and the command that mends it.
+
+    Examples
+    --------
+    >>> sky.check()  # doctest: +SKIP
+    """
     from .. import clouds
     from ..concurrency import run_parallel
 
@@ -391,6 +513,11 @@ def check() -> Table:
 
 def meter() -> Cost:
     """Return the figures of `cost` alone, in one line, live until it is closed.
+
+    Returns
+    -------
+    Cost
+        A widget, live until its ``close()`` is called.
 
     Examples
     --------

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..config.renamed_settings import current_name
 from ..config.settings import Sky
 from ..errors import SkyUsageError, suggest
 from ..tables import Table
 
 
 def config(key: str | None = None, value: Any = None) -> Table | Any:
-    """Show the settings, or one, or set one for this session."""
+    """Show the settings, or one, or set one for this session.
+
+    Parameters
+    ----------
+    key
+        Name of the setting; without it all are listed.
+    value
+        New value, or text that is parsed as on the command line.
+
+    Returns
+    -------
+    Table or object
+        The table of all settings, or the value of `key`.
+
+    Examples
+    --------
+    >>> sky.config("idle", "20m")  # doctest: +SKIP
+    """
     settings = Sky.load()
     names = sorted(settings.trait_names(config=True))
     if key is None:
@@ -27,6 +45,7 @@ def config(key: str | None = None, value: Any = None) -> Table | Any:
         )
         columns = ("name", "value", "set by", "pyproject.toml may", "what it does")
         return Table("Settings", columns, rows, note=settings.notice)
+    key = current_name(key, "%sky config")
     if key not in names:
         raise SkyUsageError(f"there is no setting {key!r}", hint=suggest(key, names))
     if value is not None:
@@ -48,7 +67,25 @@ def _project_permission(settings: Sky, name: str) -> str:
 
 
 def alias(name: str | None = None, options: str | None = None) -> Table | None:
-    """Give options a short name, as in ``%%sky gpu``; without arguments, list them."""
+    """Give options a short name, as in ``%%sky gpu``; without arguments, list them.
+
+    Parameters
+    ----------
+    name
+        The short name: letters, digits and ``_``.
+    options
+        Options as they are written above a cell; without them the alias is shown.
+
+    Returns
+    -------
+    Table or None
+        All aliases, or the one of this name; None when one was set.
+
+    Examples
+    --------
+    >>> sky.alias("gpu", "--gpus A100:1")  # doctest: +SKIP
+    >>> sky.alias()  # doctest: +SKIP
+    """
     settings = Sky.load()
     if name is None:
         rows = tuple(sorted(settings.aliases.items()))
@@ -60,7 +97,7 @@ def alias(name: str | None = None, options: str | None = None) -> Table | None:
         if name not in settings.aliases:
             raise SkyUsageError(f"no alias {name!r}", hint=suggest(name, settings.aliases))
         return Table("Aliases", ("name", "options"), ((name, settings.aliases[name]),))
-    from ..magics.options import parse_cell_line
+    from ..cell_options.parsing import parse_cell_line
 
     parse_cell_line(options, settings.aliases)  # a mistake shows now, not when it is used
     settings.aliases = {**settings.aliases, name: options}

@@ -1,4 +1,4 @@
-"""What every cloud sells, where and for how much: columns that answer in milliseconds.
+"""Offers of every cloud with places and prices, in columns that are read in milliseconds.
 
 Three layers, the weakest first: what ships with the package; what ``jupyter sky catalog refresh``
 fetched, cloud by cloud; and the user's own offers and discounts.

@@ -160,7 +160,7 @@ def _offers(frame: Frame, report: BuildReport) -> Frame:
 
 
 def _tpu_slices(frame: Frame) -> Frame:
-    """A slice is one accelerator: people ask for tpu-v3-8, not for four chips of a tpu-v3."""
+    """Count a TPU slice as one accelerator: users ask for tpu-v3-8, not for four chips."""
     tpu = frame["kind"] == "tpu"
     for index in frame.index[tpu]:
         one = accelerators.accelerator(str(frame.at[index, "instance_type"]))
@@ -270,5 +270,5 @@ def _sources(tables: dict[str, Frame]) -> dict[str, str]:
 
 
 def _built(offers: Frame) -> str:
-    """The newest date in the data: the same facts make the same files on any day."""
+    """Return the newest date in the data: the same facts make the same files on any day."""
     return str(offers["price_date"].max())

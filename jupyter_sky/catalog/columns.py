@@ -121,7 +121,7 @@ class Columns:
 
 
 def _array(chunk: pa.Array, kind: str) -> np.ndarray:
-    """An Arrow array as numpy's, its memory shared where it can be.
+    """Return an Arrow array as numpy's, its memory shared where it can be.
 
     Arrow's own conversion would import pandas, which takes longer than all the rest of a search.
     """

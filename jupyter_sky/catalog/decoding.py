@@ -41,7 +41,7 @@ class DecodedTables:
             raise ValueError("not written to the end")
 
     def columns(self, name: str) -> Columns:
-        """A table as columns of numbers and codes."""
+        """Return a table as columns of numbers and codes."""
         if name != "offers":
             return Columns.of_arrow(name, self.arrow(name))
         arrays = self._arrays
@@ -49,12 +49,12 @@ class DecodedTables:
         return Columns(name, lambda n: np.asarray(arrays[n]), self._head["words"], _length(arrays))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """A small table, each row as a dict."""
+        """Return a small table, each row as a dict."""
         columns = json.loads(self._texts[name])
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def arrow(self, name: str) -> pa.Table:
-        """A table of Arrow."""
+        """Return a table of Arrow."""
         import pyarrow as pa
 
         if name != "offers":
@@ -78,7 +78,7 @@ def _length(arrays: dict[str, np.ndarray]) -> int:
 
 
 def read(cache: Path, signature: str) -> Catalog | None:
-    """The catalog of a signature, when it is there and whole."""
+    """Return the cached catalog of a signature, if it exists and is complete."""
     folder = _folder(cache, signature)
     try:
         head = json.loads((folder / "head.json").read_bytes())

@@ -197,7 +197,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def read_meta(path: Path) -> PartMetadata:
-    """What a part's JSON file says; SkyStoreError when it cannot be understood."""
+    """Read a part's JSON file; raise SkyStoreError when it is invalid."""
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] != FORMAT:

@@ -59,7 +59,7 @@ def user_offer_files() -> list[Path]:
 def load(
     shipped: Path | None = None, user: Path | None = None, own: Sequence[Path] | None = None
 ) -> Catalog:
-    """The catalog; the same object as long as none of its files changes.
+    """Return the catalog; the same object as long as none of its files changes.
 
     Parameters
     ----------
@@ -68,11 +68,22 @@ def load(
     own
         Files of the user's own offers; those of the settings unless given.
 
+    Returns
+    -------
+    Catalog
+        All layers together.
+
     Raises
     ------
     SkyStoreError
         When what ships with the package cannot be read. A damaged file of a weaker kind is
         passed over, and named among the catalog's `problems`.
+
+    Examples
+    --------
+    >>> catalog = load()
+    >>> catalog is load()
+    True
     """
     directories = (shipped or shipped_directory(), user or user_directory())
     paths = user_offer_files() if own is None else list(own)
@@ -89,7 +100,7 @@ def load(
 
 
 def _load_decoded(key: tuple, shipped: Path, user: Path, own: Sequence[Path]) -> Catalog:
-    """The catalog of these files, by way of the cache: it then needs the files no longer."""
+    """Return the catalog of these files through the cache, so that the files are read once."""
     cache = paths.data_dir() / "cache"
     found = decoding.read(cache, repr(key))
     if found is not None:
@@ -128,21 +139,21 @@ class Layers:
         self._layers, self._own = layers, own
 
     def arrow(self, name: str) -> pa.Table:
-        """A whole table."""
+        """Return a whole table."""
         rows = _merged(name, self._layers)
         return self._own.apply(name, rows) if self._own else rows
 
     def columns(self, name: str) -> Columns:
-        """A table as columns of numbers and codes."""
+        """Return a table as columns of numbers and codes."""
         return Columns.of_arrow(name, self.arrow(name))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """A small table, each row as a dict."""
+        """Return a small table, each row as a dict."""
         return self.arrow(name).to_pylist()
 
 
 def _layered(shipped: Path, user: Path, own: Sequence[Path]) -> tuple[Layers, list[str]]:
-    """The tables, and what was wrong with files that are passed over."""
+    """Return the tables, and the problems of files that are skipped."""
     problems: list[str] = []
     layers = [Layer(shipped, meta) for meta in files.parts(shipped)]
     if not layers:

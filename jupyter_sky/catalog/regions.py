@@ -24,6 +24,11 @@ class Region:
         Grams of CO2 equivalent per kWh of the grid there.
     latitude, longitude : float, optional
         Degrees, of the city.
+
+    Examples
+    --------
+    >>> Region("gcp", "europe-north1", country="FI", jurisdiction="EU", carbon=39.32).carbon
+    39.32
     """
 
     cloud: str
@@ -41,7 +46,7 @@ class Region:
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Region:
-        """A region from its row of the regions' table."""
+        """Return a region from its row of the regions' table."""
         return cls(
             row["cloud"],
             row["region"],
@@ -70,6 +75,11 @@ class Band:
         How much less than on demand, in percent.
     date : str
         When this was read.
+
+    Examples
+    --------
+    >>> Band(5.0, 10.0, 62.0, "2026-08-10").high_pct
+    10.0
     """
 
     low_pct: float

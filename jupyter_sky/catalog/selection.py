@@ -16,8 +16,8 @@ from .regions import days_since
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from .catalog import Catalog
     from .managed_services import ManagedService
+    from .tables import CatalogTables
 
 By = Literal["price", "gpu_price"]
 
@@ -45,7 +45,7 @@ class Selection:
 
     Attributes
     ----------
-    catalog : Catalog
+    catalog : CatalogTables
         Where they come from.
     rows : numpy.ndarray
         Row of each offer in the catalog's table of offers.
@@ -65,7 +65,7 @@ class Selection:
     >>> [offer.place for offer in load().filter(gpus="A100:8").head(3)]  # doctest: +SKIP
     """
 
-    catalog: Catalog
+    catalog: CatalogTables
     rows: np.ndarray
     spot: np.ndarray
     price: np.ndarray
@@ -97,7 +97,7 @@ class Selection:
         )
 
     def _keys(self, which: np.ndarray) -> np.ndarray:
-        """What `which` is ordered by: the price, of a node or of one accelerator."""
+        """Return the sort key of `which`: the price of a node or of one accelerator."""
         price = self.price[which]
         if self.by == "gpu_price":
             return price / self.catalog.offers.values("accelerator_count")[self.rows[which]]
@@ -120,7 +120,7 @@ class Selection:
         return self._cache["all"]
 
     def head(self, count: int = 10) -> Selection:
-        """The first offers, in order; far quicker than ordering them all."""
+        """Return the first offers, in order; far quicker than ordering them all."""
         if count >= len(self) or self.ordered or "all" in self._cache:
             return self.sorted()[:count]
         keys = self._keys(np.arange(len(self)))
@@ -153,7 +153,7 @@ class Selection:
         return max((day for day in days if day is not None), default=None)
 
     def offers(self, limit: int | None = None) -> list[Offer]:
-        """The offers in order, as values."""
+        """Return the offers in order, as values."""
         chosen = self.sorted() if limit is None else self.head(limit)
         return list(chosen._offers())
 
@@ -174,7 +174,7 @@ class Selection:
             yield _offer(found, places[position], service)
 
     def to_pandas(self) -> DataFrame:
-        """The offers in order, with every column of the catalog."""
+        """Return the offers in order, with every column of the catalog."""
         try:
             import pandas as pd
         except ImportError as error:

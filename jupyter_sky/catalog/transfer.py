@@ -1,4 +1,4 @@
-"""What it costs, and how long it takes, to move and keep data.
+"""Cost and duration of data transfer and storage.
 
 Prices stand in tiers: each holds for the part of a month's volume that falls inside it. A free
 allowance of an account (100 GB a month on some clouds) is not counted, since nobody here knows
@@ -31,10 +31,17 @@ _OWN = ("local", "ssh", "internet", "")
 class Location:
     """Where data is: a zone, a region, or no cloud at all.
 
+    Attributes
+    ----------
+    cloud : str
+        Name of the cloud; ``internet`` for machines of no cloud.
+    region, zone : str
+        In the cloud's own words; empty when not known.
+
     Examples
     --------
-    >>> Place.parse("aws/us-east-1/us-east-1a"), str(Place.parse("internet"))
-    (Place(cloud='aws', region='us-east-1', zone='us-east-1a'), 'internet')
+    >>> Location.parse("aws/us-east-1/us-east-1a"), str(Location.parse("internet"))
+    (Location(cloud='aws', region='us-east-1', zone='us-east-1a'), 'internet')
     """
 
     cloud: str
@@ -77,6 +84,11 @@ class Egress:
         What the two places have in common.
     basis : str
         ``listed``, an ``estimate`` that `note` explains, or ``not known``.
+
+    Examples
+    --------
+    >>> Egress(9.0, "internet", "listed").usd
+    9.0
     """
 
     usd: float | None
@@ -96,6 +108,11 @@ class Duration:
         How long, and the rate it rests on, between two machines.
     basis : str
         ``measured``, ``limit`` (what the cloud allows), or ``assumed``.
+
+    Examples
+    --------
+    >>> Duration(0.22, 10.0, "limit").hours
+    0.22
     """
 
     hours: float
@@ -107,7 +124,22 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The price of keeping data for one month; `usd` is None when it is not known."""
+    """The price of keeping data for one month.
+
+    Attributes
+    ----------
+    usd : float, optional
+        USD for a month; None when it is not known.
+    storage_class : str
+        In the cloud's own words.
+    source, date : str
+        Origin of the price, and the day on which it was read.
+
+    Examples
+    --------
+    >>> Storage(23.0, "standard").usd
+    23.0
+    """
 
     usd: float | None
     storage_class: str
@@ -168,7 +200,7 @@ class TransferNetwork:
         gb: float,
         already_gb: float = 0.0,
     ) -> Egress:
-        """What it costs to move data from one place to another.
+        """Return the cost of moving data from one place to another.
 
         Parameters
         ----------
@@ -199,7 +231,7 @@ class TransferNetwork:
         return Egress(usd, relation, basis, tiers.source, note or tiers.note)
 
     def relation(self, here: Location, there: Location) -> Relation:
-        """What two places have in common."""
+        """Return the scope that two places share."""
         if here.is_own or there.is_own:
             return "same place" if here == there else "internet"
         if here.cloud != there.cloud:
@@ -250,7 +282,7 @@ class TransferNetwork:
         return (tiers, "listed", "") if tiers else self._or_estimate(here, "internet")
 
     def _or_estimate(self, here: Location, key: str) -> tuple[Tiers | None, Basis, str]:
-        """The price of a region, or the dearest that its cloud has anywhere."""
+        """Return the price of a region, or the highest of its cloud."""
         tiers = self._egress.get((here.cloud, here.region, key))
         if tiers:
             return tiers, "listed", ""
@@ -275,7 +307,7 @@ class TransferNetwork:
     def storage(
         self, cloud: str, region: str, gb: float, storage_class: str | None = None
     ) -> Storage:
-        """What it costs to keep `gb` GB for a month.
+        """Return the cost of storing `gb` GB for a month.
 
         Without `storage_class`, the standard class of the cloud's object store.
         """

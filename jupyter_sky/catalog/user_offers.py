@@ -92,7 +92,7 @@ class UserOffers:
         )
 
     def apply(self, name: str, table: pa.Table) -> pa.Table:
-        """A table of the catalog with these offers in it."""
+        """Return a table of the catalog with these offers in it."""
         if name == "offers":
             return self._with_rows(name, _discounted(table, self.discounts), self.rows)
         if name == "regions":
@@ -109,7 +109,7 @@ class UserOffers:
         return [place for key, place in new.items() if key not in known]
 
     def _with_rows(self, name: str, table: pa.Table, rows: Sequence[dict[str, Any]]) -> pa.Table:
-        """The table with rows of ours, in place of those of the same key."""
+        """Replace rows of a table by the user's rows of the same key."""
         import pyarrow as pa
 
         if not rows:
@@ -162,7 +162,7 @@ def _discounted(table: pa.Table, discounts: Sequence[Discount]) -> pa.Table:
 
 
 def read_user_offers(path: Path) -> UserOffers:
-    """What a file says; lines with mistakes are among its `problems`.
+    """Read a file; lines with mistakes are among its `problems`.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def read_user_offers(path: Path) -> UserOffers:
 
 
 def check_file(path: Path) -> UserOffers:
-    """What a file says.
+    """Parse the text of a file.
 
     Raises
     ------
@@ -311,7 +311,7 @@ def _discount(record: dict[str, Any]) -> Discount:
 
 
 def _offer(record: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A row of the offers' table, and one of the regions' when a country is given."""
+    """Return a row of the offers, and one of the regions when a country is given."""
     _known_keys(record, _OFFER)
     cloud, region = _cloud(record), str(record.get("region", ""))
     if not record.get("instance_type"):

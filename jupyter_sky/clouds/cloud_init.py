@@ -65,7 +65,7 @@ def create_machine_config(
         (folder / "host").read_text(),
         theirs,
         lease=order.lease,
-        heartbeat_timeout=parse_duration(settings.silence, "Sky.heartbeat_timeout"),
+        heartbeat_timeout=parse_duration(settings.heartbeat_timeout, "Sky.heartbeat_timeout"),
         ending=ending,
     )
     (folder / "host").unlink()  # it is theirs

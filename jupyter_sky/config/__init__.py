@@ -1,0 +1,1 @@
+"""Settings of the user, the project and the environment."""

@@ -75,7 +75,7 @@ def check_private(path: str, name: str) -> None:
 
 
 def _path_setting(name: str) -> str:
-    """A setting that is a path: of the settings object where anything has needed that."""
+    """Return a setting that is a path, from the settings object if one exists."""
     if "jupyter_sky.config.settings" in sys.modules:
         from .settings import Sky
 

@@ -16,7 +16,7 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from traitlets import Bool, Dict, Float, Integer, TraitError, Unicode, default, validate
@@ -24,6 +24,12 @@ from traitlets.config import Config, Configurable, SingletonConfigurable
 
 from jupyter_sky.config import project_file
 from jupyter_sky.config.paths import check_private, default_data_dir, expand_path
+from jupyter_sky.config.renamed_settings import (
+    RENAMED,
+    current_name,
+    warn_renamed,
+    with_current_names,
+)
 from jupyter_sky.errors import SkyUsageError, suggest
 from jupyter_sky.resources import parse_clouds, parse_duration
 
@@ -65,9 +71,9 @@ class Sky(SingletonConfigurable):
     idle = Unicode(
         "10m", help="A cluster that nobody uses for this long shuts itself down, such as '20m'."
     ).tag(config=True, project=True)
-    auto = Bool(False, help="Send the local variables that a cell reads without being told.").tag(
-        config=True, project=True
-    )
+    auto_inputs = Bool(
+        False, help="Send the local variables that a cell reads without being told."
+    ).tag(config=True, project=True)
     cloud = Unicode("", help="Clouds to choose from, such as 'aws,gcp'; empty for all.").tag(
         config=True, project=True
     )
@@ -90,7 +96,7 @@ class Sky(SingletonConfigurable):
     refuse_gb = Float(
         1.0, min=0, help="Values larger than this many GB are sent only with --yes."
     ).tag(config=True, project=True, lower=True)
-    browser_mb = Float(
+    max_output_mb = Float(
         5.0, min=0, help="Most MB of one cell's text that reach the browser; the log keeps all."
     ).tag(config=True, project=True, lower=True)
     aliases = Dict(
@@ -114,7 +120,7 @@ class Sky(SingletonConfigurable):
         help="A machine of a cloud ends after this long at the latest, in use or not, even if this "
         "machine is gone by then.",
     ).tag(config=True)
-    silence = Unicode(
+    heartbeat_timeout = Unicode(
         "5m",
         help="A machine of a cloud that no cluster has renewed for this long ends by itself.",
     ).tag(config=True)
@@ -139,14 +145,14 @@ class Sky(SingletonConfigurable):
         "address or 'default'; without one they power off, and their disk is billed until "
         "%sky reap.",
     ).tag(config=True)
-    mirror = Bool(
+    sync_packages = Bool(
         True,
         help="Bring to machines elsewhere what a cell imports and they lack, in the versions "
         "that are here: public packages from their index, private ones from here.",
     ).tag(config=True)
-    keep = Bool(False, help="Keep clusters that a headless run would stop at its end.").tag(
-        config=True
-    )
+    keep_clusters = Bool(
+        False, help="Keep clusters that a headless run would stop at its end."
+    ).tag(config=True)
 
     trust = Bool(
         True,
@@ -183,6 +189,7 @@ class Sky(SingletonConfigurable):
 
     def update_config(self, config: Config) -> None:
         """Take what ``%config`` says, also where it is what it was."""
+        config = with_current_names(config, "%config")
         super().update_config(config)
         for name in dict.get(config, "Sky", {}):
             self.origins[name] = BY_HAND
@@ -195,7 +202,7 @@ class Sky(SingletonConfigurable):
     def _default_data_dir(self) -> str:
         return default_data_dir()
 
-    @validate("idle", "lease", "silence")
+    @validate("idle", "lease", "heartbeat_timeout")
     def _check_duration(self, proposal: dict[str, Any]) -> str:
         return _checked(parse_duration, proposal["value"], proposal["trait"].name)
 
@@ -222,7 +229,7 @@ class Sky(SingletonConfigurable):
 
     @classmethod
     def load(cls, parent: Configurable | None = None) -> Sky:
-        """The settings, read from all their layers the first time.
+        """Return the settings, read from all their layers the first time.
 
         Parameters
         ----------
@@ -237,11 +244,13 @@ class Sky(SingletonConfigurable):
         if cls.initialized():
             return cls.instance()
         file = project_file.find_project_file()
-        project, environment = dict(_project_settings(file)), _environment()
-        config, origins = Config({cls.__name__: project | environment}), {}
+        project, environment = _project_settings(file), _environment()
+        values = {name: value for name, (_, value) in environment.items()}
+        config, origins = Config({cls.__name__: project | values}), {}
         if parent is not None:
-            config.merge(parent.config)
-            origins = dict.fromkeys(dict.get(parent.config, cls.__name__, {}), APPLICATION)
+            application = with_current_names(parent.config, APPLICATION)
+            config.merge(application)
+            origins = dict.fromkeys(dict.get(application, cls.__name__, {}), APPLICATION)
         try:
             settings = cls.instance(parent=parent, config=config)
             check_private(settings.data_dir, "data_dir")
@@ -252,7 +261,7 @@ class Sky(SingletonConfigurable):
             raise SkyUsageError(f"configuration of Sky: {text}", hint=hint) from error
         settings.origins = (
             dict.fromkeys(project, str(file.path))
-            | {name: f"environment variable {_variable(name)}" for name in environment}
+            | {name: f"environment variable {each}" for name, (each, _) in environment.items()}
             | origins
         )
         settings.notice = file.notice
@@ -261,7 +270,7 @@ class Sky(SingletonConfigurable):
 
 
 def _checked(parse: Any, value: str, label: str, keep: bool = True) -> str:
-    """The value, when its parser accepts it; traitlets wants a TraitError when it does not.
+    """Validate a value by its parser; traitlets needs a TraitError when it is invalid.
 
     Without `keep` it is what the parser makes of it.
     """
@@ -272,16 +281,22 @@ def _checked(parse: Any, value: str, label: str, keep: bool = True) -> str:
     return value if keep else parsed
 
 
-def _project_settings(file: project_file.ProjectFile) -> Iterator[tuple[str, Any]]:
-    """Yield what a project's file sets; refuse what it may not."""
+def _project_settings(file: project_file.ProjectFile) -> dict[str, Any]:
+    """Return the settings of a project's file; refuse those that it may not set."""
+    settings: dict[str, Any] = {}
     if file.path is None:
-        return
+        return settings
     path, where = file.path, f"{file.path}: [tool.jupyter_sky]"
     for key, value in _table(file).items():
-        name, traits = key.replace("-", "_"), Sky.class_own_traits(config=True)
+        name = current_name(key.replace("-", "_"), where)
+        traits = Sky.class_own_traits(config=True)
         allowed = sorted(each for each, trait in traits.items() if trait.metadata.get("project"))
         if name not in traits:
             raise SkyUsageError(f"{where} has no setting {key!r}", hint=suggest(name, allowed))
+        if name in settings:
+            raise SkyUsageError(
+                f"{where} sets {name} twice", hint=f"remove one of them from {path}"
+            )
         elsewhere = OTHER_SOURCES.format(name, name.upper())
         if name not in allowed:
             raise SkyUsageError(
@@ -298,7 +313,8 @@ def _project_settings(file: project_file.ProjectFile) -> Iterator[tuple[str, Any
             )
         if name == "aliases":
             _check_aliases(value, where)
-        yield name, value
+        settings[name] = value
+    return settings
 
 
 def _table(file: project_file.ProjectFile) -> dict[str, Any]:
@@ -320,7 +336,7 @@ def _table(file: project_file.ProjectFile) -> dict[str, Any]:
 
 def _check_aliases(aliases: dict[str, str], where: str) -> None:
     """Refuse aliases of a project that hide what the reader of a cell should see."""
-    from jupyter_sky.magics.options import parse_cell_line
+    from jupyter_sky.cell_options.parsing import parse_cell_line
 
     for name, text in aliases.items():
         hint = f"to use it anyway: %sky alias {name} OPTIONS, in the notebook"
@@ -350,24 +366,29 @@ def _variable(name: str) -> str:
     return f"SKY_{name.upper()}"
 
 
-def _environment() -> dict[str, Any]:
-    """Settings of the environment: ``SKY_IDLE=20m``."""
-    found = {}
+def _environment() -> dict[str, tuple[str, Any]]:
+    """Return variables and values of settings in the environment: ``SKY_IDLE=20m``."""
+    old_names = {new: old for old, new in RENAMED.items()}
+    settings = {}
     for name, trait in Sky.class_own_traits(config=True).items():
         variable = _variable(name)
         text = os.environ.get(variable, "").strip()
+        if not text and name in old_names:
+            variable = _variable(old_names[name])
+            if text := os.environ.get(variable, "").strip():
+                warn_renamed(variable, _variable(name), "environment")
         if text:
             origin = f"environment variable {variable}={text}"
             try:
                 value = trait.from_string(text)
             except (ValueError, SyntaxError, TraitError) as error:
                 raise SkyUsageError(f"{origin}: {error}", hint=trait.help) from error
-            found[name] = _validated(name, value, origin)
-    return found
+            settings[name] = variable, _validated(name, value, origin)
+    return settings
 
 
 def _validated(name: str, value: Any, origin: str) -> Any:
-    """The value, once a settings object has accepted it; an error says where it was written."""
+    """Validate a value by a settings object; an error names the place of the value."""
     try:
         setattr(Sky(), name, value)
     except TraitError as error:

@@ -1,0 +1,1 @@
+"""Graphs of tasks with data and time estimates."""

@@ -136,11 +136,11 @@ class Task:
         return self
 
     def output(self, position: int = 0) -> TaskOutput:
-        """An output of this task, to be another's input."""
+        """Return an output of this task, to be another's input."""
         return TaskOutput(self, position)
 
     def set_resources(self, *alternatives: Any, **labels: Any) -> Task:
-        """What each machine must be; of several requests any will do.
+        """Set the machines' request; of several requests any will do.
 
         Parameters
         ----------
@@ -350,7 +350,7 @@ class Dag:
         raise SkyUsageError(f"task {task.name!r} is not in this Dag", hint="dag.add(task)")
 
     def freeze(self) -> Graph:
-        """The graph as it is now, checked.
+        """Return the graph as it is now, checked.
 
         Raises
         ------

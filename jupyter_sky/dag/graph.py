@@ -80,6 +80,7 @@ class Constant:
     hours: float
 
     def __call__(self, offer: Offer) -> float:
+        """Return the constant time (hours)."""
         return self.hours
 
 
@@ -109,11 +110,11 @@ class Data:
 
     @classmethod
     def from_uri(cls, uri: str, size: str | float | None, region: str | None = None) -> Data:
-        """Data of a URI; the cloud follows from the scheme.
+        """Return the data of a URI; the cloud follows from the scheme.
 
         Examples
         --------
-        >>> Data.of("s3://imagenet", "150GB", "us-east-1")
+        >>> Data.from_uri("s3://imagenet", "150GB", "us-east-1")
         Data(uri='s3://imagenet', gb=150.0, cloud='aws', region='us-east-1')
         """
         gb = None if size is None else parse_size(size, f"size of {uri}")
@@ -239,7 +240,7 @@ def topological_order(names: list[str], links: Iterable[tuple[int, int]]) -> lis
 
 
 def _find_cycle(after: Mapping[int, list[int]]) -> list[int]:
-    """A cycle among tasks that all wait for another: a walk backwards must come round."""
+    """Find a cycle among tasks that all wait for another, by walking backwards."""
     before = {dst: src for src, dsts in after.items() for dst in dsts if dst in after}
     at, seen = next(iter(before)), []
     while at not in seen:

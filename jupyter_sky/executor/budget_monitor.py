@@ -1,9 +1,9 @@
 """Budget monitor: enforces the day's budget in one process, also while no cell runs there.
 
 Every session has one, that of the Jupyter server too, and all of them decide by
-`jupyter_sky.ledger.budget.judge`. Cells that cost something are stopped by who watches them as soon as the
-budget is passed, and launches by who waits for them; clusters are ended by whichever guard comes
-first when the grace is over, side by side. What costs nothing goes on.
+`jupyter_sky.ledger.budget.judge`. When the budget is spent, run monitors stop cells that cost
+something and waiting launches stop themselves; clusters are ended side by side by the first budget
+monitor after the grace period. Cells and clusters without cost go on.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ CHECK_SECONDS = 5.0
 """How often it is looked at the day, at the least, while there is a budget."""
 END_SECONDS = 60.0
 """Longest wait for clusters that end; those that take longer end meanwhile."""
+LEAD_SECONDS = 5.0
+"""The end of clusters begins so long before the grace is over: they are billed until they end."""
 ROLLBACK_SECONDS = 120.0
 """A launch whose process lives has this long after the grace to give its machines back itself."""
 
@@ -132,7 +134,7 @@ class BudgetMonitor:
         ends = budget.shutdown_time(self._store, verdict)
         if ends is None:
             return min(CHECK_SECONDS, max(CACHE_SECONDS, verdict.seconds_left))
-        left = ends - time.time()
+        left = ends - LEAD_SECONDS - time.time()
         if left > 0:
             return min(CHECK_SECONDS, left)
         self.end_all(verdict)

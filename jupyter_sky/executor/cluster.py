@@ -120,7 +120,7 @@ class ClusterHandle:
                 continue
             beat = now
             try:
-                self.send_heartbeat(timeout=3.0, patient=False)
+                self.send_heartbeat(timeout=3.0, wait_reconnect=False)
                 heard = time.monotonic()
                 self._write_record(self._record_heartbeat)
             except Exception:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..cell_options.values import CellInput, CellOptions
 from ..config.settings import Sky
 from ..engines.wire.values import Parcel
 from ..errors import SkyUsageError, suggest
-from .request import CellInput, CellOptions
 from .transfer import RemoteValue, is_inline
 
 _SHELL_SYNTAX = {"In", "Out", "exit", "get_ipython", "open", "quit"}
@@ -59,7 +59,7 @@ def collect_inputs(
         A value cannot be pickled; says which part of it, and why.
     """
     sending, inputs = PackedInputs(), list(options.inputs)
-    auto = config.auto if options.auto is None else options.auto
+    auto = config.auto_inputs if options.auto is None else options.auto
     if auto:
         named = {item.name for item in inputs}
         found = [name for name in free_names(code, namespace) if name not in named]

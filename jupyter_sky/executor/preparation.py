@@ -23,13 +23,13 @@ def prepare_engines(run: SkyRun, sending: PackedInputs) -> None:
         root = run.session.folder
         files = progress_callback(run, "files")
         run.notes += transfer.sync_files(run.cluster, run.ranks, root, run.options.sync, files)
-    mirror = run.session.config.mirror and run.cluster.row.cloud != "local"
-    if run.options.pip or mirror:
+    is_sync_on = run.session.config.sync_packages and run.cluster.row.cloud != "local"
+    if run.options.pip or is_sync_on:
         from .package_transfer import install_named, sync_packages
 
         if run.options.pip:  # may name a file that has just been brought
             install_named(run, run.options.pip)
-        if mirror:
+        if is_sync_on:
             sync_packages(run, imported_modules(run.code) | type_modules(sending.types))
     for name, values in sending.handles.items():
         _bind_handles(run, name, values)

@@ -1,8 +1,8 @@
-"""The reaper: compares what each cloud says is ours with what is remembered, and ends orphans.
+"""Reaper: compares the machines that each cloud lists as ours with the store, and ends orphans.
 
-Nothing is forgotten here before a cloud has said that it is gone. A machine is kept when a cluster
-that is up has it, or when the process that launches it lives; any other is a orphan, and one that is
-past its lease is ended whoever has it.
+No record is removed before its cloud has said that the machine is gone. A machine is kept when a
+cluster that is up has it, or when the process that launches it lives; any other is an orphan. A
+machine past its lease is ended in any case.
 """
 
 from __future__ import annotations

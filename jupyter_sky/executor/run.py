@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.values import CellOptions
 from ..engines.client.connection import wait_callback
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyTimeout
 from ..resources import format_duration
@@ -16,7 +17,7 @@ from .display import Display, RunStatus, Stage
 from .inputs import PackedInputs, collect_inputs
 from .preparation import check_input_sizes, prepare_engines
 from .relay import Relay
-from .request import CellOptions, CellPosition, parse_ranks
+from .request import CellPosition, parse_ranks, with_settings
 from .results import collect_results
 from .run_monitor import TICK_SECONDS, RunMonitor
 from .run_record import RunRecord
@@ -53,7 +54,7 @@ class SkyRun:
         values: Mapping[str, Any] | None = None,
     ) -> None:
         self.session, self.code, self.display = session, code, display
-        self.options = options.with_defaults(session.config)
+        self.options = with_settings(options, session.config)
         self.origin = origin
         self.trusted = session.config.trust and not options.untrusted
         self.values = session.namespace if values is None else values
@@ -203,8 +204,8 @@ class SkyRun:
 
     def _send(self, sending: PackedInputs) -> None:
         assert self.cluster is not None
-        link, engines = self.cluster.connection, self.cluster.connection.client._engines
-        cap = int(self.session.config.browser_mb * 1e6)
+        link, engines = self.cluster.connection, self.cluster.connection.client.engines_by_rank
+        cap = int(self.session.config.max_output_mb * 1e6)
         where = f"%sky logs {self.name or self.origin.number}"
         display = self.display
         if not self.trusted:
@@ -251,7 +252,7 @@ class SkyRun:
             self.notes.append(note)
 
     def time_limit(self) -> float | None:
-        """Return the seconds that the cell may take by time and money, for the controller to enforce."""
+        """Return the most seconds that time and money leave the cell; its end is enforced then."""
         assert self.cluster is not None
         price, most = self.cluster.row.price, self.options.max_cost
         by_money = most / price * 3600 if most is not None and price else None

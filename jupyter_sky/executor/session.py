@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..engines.controller.journal import Journal
 from ..errors import SkyClusterLost, SkyError, SkyUsageError, suggest
@@ -32,7 +33,7 @@ from .display import Display, NoDisplay
 from .inputs import assigned_names
 from .reaper import ReapFinding, reap_machines
 from .relay import Relay
-from .request import CellOptions, CellPosition
+from .request import CellPosition, with_settings
 from .run import SkyRun
 from .termination import EndCandidate, EndResult, end_clusters, list_candidates
 from .untrusted_output import InertDisplay, is_untrusted
@@ -133,7 +134,7 @@ class Session:
 
     def will_spend(self, options: CellOptions) -> bool:
         """Whether a cell would launch, send or install something before it runs."""
-        options = options.with_defaults(self.config)
+        options = with_settings(options, self.config)
         if options.inputs or options.pip or options.sync:
             return True
         return self.clusters.find_connected(options.resources, options.cluster) is None
@@ -150,7 +151,7 @@ class Session:
 
         An interrupt is for the run that is followed, as it was for the cell that started it.
         """
-        cap, ranks = int(self.config.browser_mb * 1e6), range(cluster.row.nodes)
+        cap, ranks = int(self.config.max_output_mb * 1e6), range(cluster.row.nodes)
         if not self.config.trust or is_untrusted(self.store, row.run_id):
             display = InertDisplay(display, row.run_id)
         relay = Relay(display, ranks, cap, f"%sky logs {row.name or row.cell}")
@@ -242,7 +243,7 @@ class Session:
         return [(row, sum(run.cluster == row.name for run in running)) for row in rows]
 
     def read_activity(self, row: ClusterRow) -> dict[str, Any] | None:
-        """Ask the controller of a cluster how it is used: see `jupyter_sky.engines.controller.activity`.
+        """Return what `engines.controller.activity` says of the use of a cluster.
 
         Returns
         -------
@@ -441,7 +442,7 @@ class Session:
         """Close all connections; end the clusters that nobody would come back to."""
         self.clusters.budget_monitor.close()
         self.config.on_budget = self.config._ask
-        keep = self.lasting or (self.config.keep and self.store.durable)
+        keep = self.lasting or (self.config.keep_clusters and self.store.durable)
         for name in [] if keep else list(self.clusters.started):
             with contextlib.suppress(Exception):  # one that cannot be ended spares no other
                 self.clusters.terminate(name)

@@ -76,7 +76,7 @@ class RemoteValue:
 
 
 def _release(link: Any, rank: int, ref: str) -> None:
-    if not link.is_lost and not link.client._closed and rank in link.client._engines:
+    if not link.is_lost and not link.client.is_closed and rank in link.client.engines_by_rank:
         link.send_value_request(rank, "packed", ref=ref)
 
 

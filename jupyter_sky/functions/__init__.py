@@ -1,7 +1,8 @@
 """Functions on pools: lazy calls, the operators that send them, streams, and what runs them.
 
-The notebook's side: `pending` (what a call is before it runs), `pool` and `compute` (where it
-goes), `dispatch` (which node, in what pieces), `streaming`, `output`. The node's side: `site`
-(takes commands in the engine), `executors` and `call_process` (threads and processes that calls run in),
-`calls` (one call). Nothing here is imported before it is used.
+Files of the notebook's process: `lazy_calls` (calls before they run), `compute` and `pool` (their
+target), `dispatch` (assignment to nodes), `results`, `streams`, `output`. Files of the engines'
+processes: ``node/``, with `node_worker` (commands of pools), `executors` and `call_process`
+(threads and processes of calls) and `calls`. ``shared/`` holds the collections that tasks share,
+``plugins/`` what pools of torch, jax, dask and MPI need. Nothing is imported before it is used.
 """

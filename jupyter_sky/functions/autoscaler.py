@@ -1,4 +1,4 @@
-"""Autoscaler of pools: nodes that join later, and come and go with the work.
+"""Autoscaler of pools: nodes are added and removed with the load.
 
 Nodes that join are a cluster of their own, beside the first; that one, with the controller, stays.
 """
@@ -18,28 +18,30 @@ from .specs import Nodes, Options
 
 if TYPE_CHECKING:
     from ..executor.cluster import ClusterHandle
-    from .compute import ClusterLauncher
+    from .launch import ClusterLauncher
     from .pool import Pool
 
 TICK_SECONDS = 0.25
 RETRY_SECONDS = 30.0
-"""How long after nodes could not be had they are asked for again."""
+"""Delay of the next request after nodes could not be had."""
 JOIN_SECONDS = 30.0
 
 
 def nodes_to_add(nodes: int, slots: int, waiting: int, most: int) -> int:
-    """Return how many more nodes a pool should have, for calls that have waited too long.
+    """Return the number of nodes to add for calls that have waited too long.
 
     Examples
     --------
-    >>> nodes_to_add(nodes=2, slots=1, waiting=3, most=8), nodes_to_add(2, 1, 30, 8), nodes_to_add(2, 4, 3, 8)
-    (3, 6, 1)
+    >>> nodes_to_add(nodes=2, slots=1, waiting=3, most=8)
+    3
+    >>> nodes_to_add(2, 1, 30, 8), nodes_to_add(2, 4, 3, 8)
+    (6, 1)
     """
     return max(0, min(most - nodes, math.ceil(waiting / slots)))
 
 
 class Autoscaler:
-    """Looks after the number of nodes of a pool.
+    """Adjusts the number of nodes of a pool to its load.
 
     Parameters
     ----------
@@ -69,7 +71,7 @@ class Autoscaler:
         self._thread = threading.Thread(target=self._run, name="sky-autoscaler", daemon=True)
 
     def begin(self) -> None:
-        """Begin, in a thread of its own, until the pool ends."""
+        """Start a thread that scales the pool until it ends."""
         self.pool.defer(self._stop)
         self.start.check_wanted = self._check
         self._thread.start()
@@ -96,7 +98,7 @@ class Autoscaler:
                 self._scale(now)
 
     def _scale(self, now: float) -> None:
-        """Grow when calls have waited for long, shrink when nodes have been idle for long."""
+        """Add nodes when calls have waited too long, remove nodes that have been idle too long."""
         waiting = self.pool.waiting
         if not waiting:
             self._busy_since = None
@@ -131,14 +133,14 @@ class Autoscaler:
         self._failed_attempts = 0
 
     def _failed(self, error: SkyError, came_up: bool) -> None:
-        """Wait before nodes are asked for again, or give up: those that came up have cost."""
+        """Delay the next request for nodes, or give up: nodes that came up have cost money."""
         self.last_error, self._retry_at = error, time.monotonic() + RETRY_SECONDS
         self._failed_attempts += came_up
         if self._failed_attempts >= LOST_STAGE:
             self._retry_at = math.inf
             warnings.warn(
-                f"pool {self.pool.name} stays at {len(self.pool.ranks)} nodes: {LOST_STAGE} times others "
-                f"came up and were no use ({error.message.splitlines()[0]})",
+                f"pool {self.pool.name} stays at {len(self.pool.ranks)} nodes: {LOST_STAGE} times "
+                f"others came up and were no use ({error.message.splitlines()[0]})",
                 stacklevel=2,
             )
 

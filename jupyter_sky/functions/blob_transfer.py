@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from .payload import Blobs, digest
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
-    from .dispatch import Dispatcher
     from .nodes import PoolNode
     from .tasks import CallTask
 
@@ -27,23 +26,31 @@ POLL_SECONDS = 0.2
 
 
 class BlobTransfer:
-    """Brings blobs to the nodes of a pool.
+    """Uploads blobs to the nodes of a pool.
 
     A blob goes once to each controller, which hands it on to the machines that lack it.
+
+    Parameters
+    ----------
+    nodes
+        Nodes of the pool by rank; read at each upload.
+    requeue
+        Called with tasks whose missing blobs have been uploaded.
     """
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self.dispatcher = dispatcher
+    def __init__(
+        self, nodes: Mapping[int, PoolNode], requeue: Callable[[list[CallTask]], None]
+    ) -> None:
+        self._nodes, self._requeue = nodes, requeue
         self._uploaded: dict[str, set[str]] = {}
         self._lock = threading.Lock()
-        dispatcher.fetch_blob = self._fetch
 
     def upload(self, blobs: Blobs, force: bool = False) -> None:
-        """Bring blobs to all nodes, and wait until they are there."""
+        """Upload blobs to all nodes, and wait until they have arrived."""
         if not blobs:
             return
         with self._lock:
-            nodes = [n for n in self.dispatcher.nodes.values() if n.engine]
+            nodes = [n for n in self._nodes.values() if n.engine]
             by_connection: dict[Any, list[PoolNode]] = {}
             for node in nodes:
                 by_connection.setdefault(node.connection, []).append(node)
@@ -64,7 +71,7 @@ class BlobTransfer:
         data: memoryview,
     ) -> None:
         engines = {node.engine for node in nodes}
-        answers = self._broadcast(connection, engines, {"asked": [name]}, None)
+        answers = connection.client.broadcast(engines, "sky_blob", {"asked": [name]}, None)
         found = _wait_all(connection, answers)
         # nodes that are on one machine share a blob cache: one of them takes it for all
         takers = {told["blob_cache"]: engine for engine, told in found.items() if not told["here"]}
@@ -73,7 +80,7 @@ class BlobTransfer:
         for start in range(0, data.nbytes if engines else 0, PART_BYTES):
             part = data[start : start + PART_BYTES]
             content = {"name": name, "start": start, "size": data.nbytes}
-            flying.append(self._broadcast(connection, engines, content, [part]))
+            flying.append(connection.client.broadcast(engines, "sky_blob", content, [part]))
             if len(flying) >= WINDOW_PARTS:
                 _wait_all(connection, flying.popleft())
         while flying:
@@ -81,40 +88,10 @@ class BlobTransfer:
         for node in nodes:
             self._uploaded.setdefault(node.engine, set()).add(name)
 
-    @staticmethod
-    def _broadcast(
-        connection: ClusterConnection,
-        engines: Collection[str],
-        content: dict[str, Any],
-        buffers: Any,
-    ) -> dict[str, Future]:
-        """Send one message to several engines, by the controller's broadcast."""
-        client: Any = connection.client
-        ranks = {engine: rank for rank, engine in client._engines.items()}
-        targets = [(engine, ranks[engine]) for engine in engines if engine in ranks]
-        header = client.session.msg_header("sky_blob")
-        metadata = {
-            "targets": targets,
-            "is_broadcast": True,
-            "is_coalescing": False,
-            "original_msg_id": header["msg_id"],
-        }
-        futures: dict[str, Future] = {}
-        for engine, _ in targets:
-            name = f"{header['msg_id']}_{engine}"
-            (future, *_) = client.create_message_futures(name, {**header, "msg_id": name})
-            client._outstanding_dict[engine].add(name)
-            futures[engine] = future
-        message = client.session.msg("sky_blob", content, header=header, metadata=metadata)
-        client._io_loop.add_callback(
-            lambda: client.session.send(client._broadcast_socket, message, buffers=buffers)
-        )
-        return futures
-
     # -- what a node lacks all the same ---------------------------------------------------------
 
-    def _fetch(self, node: PoolNode, task: CallTask, name: str) -> None:
-        """Bring what a node lacks for a task: it came later, or has made room for others."""
+    def fetch_missing(self, node: PoolNode, task: CallTask, name: str) -> None:
+        """Upload blobs that a node lacks for a task: it joined later, or has evicted them."""
 
         def upload_missing() -> None:
             data = task.blobs.get(name)
@@ -129,7 +106,7 @@ class BlobTransfer:
             except Exception as error:
                 task.future.fail(error)
                 return
-            self.dispatcher.requeue([task])
+            self._requeue([task])
 
         threading.Thread(target=upload_missing, name="sky-blob", daemon=True).start()
 
@@ -137,7 +114,7 @@ class BlobTransfer:
 def _wait_all(
     connection: ClusterConnection, futures: dict[str, Future]
 ) -> dict[str, dict[str, Any]]:
-    """Wait for the answers of engines; those that have died do not count."""
+    """Wait for the replies of engines, except those that have died."""
     found: dict[str, dict[str, Any]] = {}
     for engine, future in futures.items():
         reply = _wait_reply(connection, engine, future)
@@ -153,6 +130,6 @@ def _wait_reply(connection: ClusterConnection, engine: str, future: Future) -> A
         except FutureTimeout:
             if connection.is_lost:
                 raise SkyClusterLost(f"cluster {connection.cluster} is gone") from None
-            if engine not in connection.client._engines.values():
+            if engine not in connection.client.engines_by_rank.values():
                 return EngineError(engine)
             time.sleep(0)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.values import CellOptions
+from ..config.settings import Sky
 from ..errors import SkyNoOffer, SkyUsageError, suggest
 from ..executor import session as sessions
-from ..resources import Resources
+from ..executor.request import with_settings
+from ..resources import Resources, parse_duration
+from .active_pools import CallTarget, active_pools, refuse_untrusted
 from .launch import ClusterLauncher, choose_offer
-from .pool import Pool, refuse_untrusted
+from .pool import Pool
 from .shared.shared_client import STANDALONE
 from .specs import SELECTIONS, Allocation, Nodes, Options, Selection, Spec, Worker
 
@@ -21,8 +26,8 @@ if TYPE_CHECKING:
     from ..executor.session import Session
 
 
-class Compute:
-    """Machines for calls, described: brought up by ``with``, gone at its end.
+class Compute(CallTarget):
+    """Description of machines for calls, brought up by ``with`` and ended with it.
 
     However the block is left (normally, by an exception, by an interrupt), the machines end; when
     this process dies, they end after `ttl`.
@@ -51,7 +56,7 @@ class Compute:
     max_hourly_cost
         Most USD/h that all nodes together may cost, those that join later included.
     ttl
-        Seconds (or ``"10m"``) after which the machines end by themselves when nobody is there.
+        Seconds (or ``"10m"``) after which the machines end by themselves without contact.
     worker
         How many calls a node runs at once, and in what.
     image
@@ -124,7 +129,7 @@ class Compute:
 
     @property
     def pool(self) -> Pool:
-        """The pool that this was brought up as.
+        """Pool that is up.
 
         Raises
         ------
@@ -135,6 +140,10 @@ class Compute:
             raise SkyUsageError("this Compute is not up: with sky.Compute(...) as compute: ...")
         return self._pool
 
+    def resolve_pool(self) -> Pool:
+        """Return the pool that is up."""
+        return self.pool
+
     def __enter__(self) -> Pool:
         return self.up()
 
@@ -142,7 +151,7 @@ class Compute:
         self.down()
 
     def up(self, reuse: bool = False) -> Pool:
-        """Bring it up; return the pool.
+        """Start the machines; return the pool.
 
         Parameters
         ----------
@@ -162,7 +171,7 @@ class Compute:
         return self.use_cluster(cluster, start, nodes)
 
     def check(self) -> None:
-        """Raise what can be known to fail, before it costs a machine."""
+        """Raise errors that are known before a machine is paid for."""
         refuse_untrusted()
         self._is_checked = self._image()
         if self._is_checked is not None:
@@ -171,7 +180,7 @@ class Compute:
     def use_cluster(
         self, cluster: ClusterHandle, start: ClusterLauncher, nodes: Nodes | None = None
     ) -> Pool:
-        """Make a cluster that is up the pool."""
+        """Use a cluster that is up as the pool."""
         try:
             pool = Pool(cluster, self.worker, start.end)
         except BaseException:
@@ -193,14 +202,14 @@ class Compute:
         return pool
 
     def down(self) -> None:
-        """End it."""
+        """End the pool and the clusters that it has started."""
         if self._pool is not None:
             self._pool.down()
 
     # -- what it is made of ------------------------------------------------------------------------
 
     def _set_up_pool(self, pool: Pool) -> None:
-        """Install the image, and let plug-ins do what they do."""
+        """Install the image and set up the plug-ins."""
         image = self._is_checked
         self._prepare_nodes(pool, pool.ranks)
         setups = [image.setup() if image is not None else None]
@@ -212,7 +221,7 @@ class Compute:
                 pool.enter(plugin.client(pool))
 
     def _image(self) -> Any:
-        """Return the image with what plug-ins need in it."""
+        """Return the image with the requirements of the plug-ins."""
         image = self.image
         for plugin in self.plugins:
             if hasattr(plugin, "image"):
@@ -220,14 +229,14 @@ class Compute:
         return image
 
     def _prepare_nodes(self, pool: Pool, ranks: Sequence[int]) -> None:
-        """Make nodes ready for calls."""
+        """Prepare nodes for calls."""
         if self._is_checked is not None:
             self._is_checked.bootstrap(pool, ranks)
 
     # -- where -------------------------------------------------------------------------------------
 
     def _choose(self, session: Session) -> tuple[Resources, Nodes, Spec]:
-        """Return the alternative that is taken, and its request.
+        """Return the chosen alternative, and its request.
 
         Raises
         ------
@@ -275,3 +284,38 @@ def _alternatives(specs: Sequence[Any], given: dict[str, Any], nodes: Any) -> li
             more["nodes"] = nodes
         filled.append(replace(spec, **more))
     return filled
+
+
+_EQUIPMENT = {"worker", "image", "plugins", "options"}
+_SHARED_WORDS = {"nodes", "cloud", "region", "max_hourly_cost"}
+"""Words of `Compute` that mean the same as a label."""
+
+
+def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
+    """Start a pool from arguments of `Compute` or from resource labels; see `api.up`."""
+    words = set(inspect.signature(Compute).parameters) - {"specs", "name"}
+    equipment = {key: value for key, value in labels.items() if key in _EQUIPMENT}
+    labels = {key: value for key, value in labels.items() if key not in _EQUIPMENT}
+    plain = not isinstance(labels.get("nodes"), (tuple, list, Nodes))
+    if labels.keys() <= words and not (labels.keys() <= _SHARED_WORDS and plain):
+        if idle is not None:
+            labels.setdefault("ttl", idle)
+        return Compute(**labels, **equipment, name=name).up(reuse=True)
+    if not plain:
+        strange = ", ".join(sorted(labels.keys() - words))
+        raise SkyUsageError(
+            f"nodes={labels['nodes']!r} goes with the words of sky.Compute, and {strange} does not",
+            hint="sky.up(vcpus=4, memory_gb=16, nodes=(1, 4))",
+        )
+    compute = Compute(**equipment)
+    compute.check()
+    labels = {key: str(value) if key == "nodes" else value for key, value in labels.items()}
+    options = CellOptions(resources=Resources.parse(**labels), cluster=name)
+    options = with_settings(options, Sky.load())
+    seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
+    session = sessions.current()
+    cluster = session.up(options.resources, options.cluster, seconds)
+    known = next((pool for pool in active_pools() if pool.cluster is cluster), None)
+    if known is not None and not equipment:
+        return known
+    return compute.use_cluster(cluster, ClusterLauncher(session, options.resources, seconds))

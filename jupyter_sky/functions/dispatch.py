@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BATCH_SECONDS = 0.05
 BATCH_CALLS = 1000
 MIN_CALL_SECONDS = 2e-5
-"""What a call takes at least, in seconds, with all that is done about it."""
+"""Least duration of a call with its overhead (s)."""
 MAX_LOSSES = 3
 KILL_SECONDS = 5.0
 
@@ -38,7 +38,7 @@ class Dispatcher:
     Parameters
     ----------
     describe
-        Gives what a node is told before its first call, and again when that has changed.
+        Returns the context of a node, sent before its first call and whenever it has changed.
     on_loss
         Called with a node whose engine has died, to bring it back.
     """
@@ -55,7 +55,7 @@ class Dispatcher:
         self._last = -1
         self._mean_seconds: dict[str, float] = {}
         self._recent: deque[tuple[ClusterConnection, str]] = deque()
-        self.timeouts = TimeoutMonitor(self)
+        self.timeouts = TimeoutMonitor(self.abandon_batch)
         self.results = ResultHandler(self)
         self.fetch_blob: Callable[[PoolNode, CallTask, str], None] = lambda node, task, name: None
         """Brings a blob that a node lacks, and sends the task again."""
@@ -65,7 +65,7 @@ class Dispatcher:
     # -- tasks come ------------------------------------------------------------------------------
 
     def submit(self, tasks: Iterable[CallTask]) -> None:
-        """Take tasks, and send what there is room for."""
+        """Queue tasks, and send as many as there is room for."""
         self.on_use()
         with self.lock:
             if self.closed:
@@ -76,7 +76,7 @@ class Dispatcher:
             self._dispatch()
 
     def requeue(self, tasks: Iterable[CallTask]) -> None:
-        """Put tasks back at the head of the line."""
+        """Put tasks back at the head of the queue."""
         with self.lock:
             for task in reversed(list(tasks)):
                 if task.future.done():
@@ -98,23 +98,23 @@ class Dispatcher:
         return node.pinned
 
     def waiting_count(self) -> int:
-        """Return how many tasks wait for a node."""
+        """Return the number of tasks that wait for a node."""
         return len(self._queue)
 
     def call_count(self) -> int:
-        """Return how many tasks there are, those that wait and those that nodes have."""
+        """Return the number of unfinished tasks, waiting or sent."""
         with self.lock:
             pinned = sum(len(node.pinned) for node in self.nodes.values())
         return len(self._queue) + pinned + self.running_count()
 
     def running_count(self) -> int:
-        """Return how many tasks nodes have now."""
+        """Return the number of tasks that nodes have."""
         with self.lock:
             nodes = list(self.nodes.values())
             return sum(len(batch.tasks) for node in nodes for batch in node.batches.values())
 
     def count_running(self, futures: Container[int]) -> tuple[int, int]:
-        """Return how many of some calls, by the ids of their futures, nodes have; and the nodes."""
+        """Return how many of the calls with these future ids nodes have, and on how many nodes."""
         with self.lock:
             nodes = [node for node in self.nodes.values() if node.engine]
             batches = [batch for node in nodes for batch in node.batches.values()]
@@ -124,14 +124,14 @@ class Dispatcher:
     # -- and go ----------------------------------------------------------------------------------
 
     def dispatch(self) -> None:
-        """Send what there is room for."""
+        """Send as many tasks as there is room for."""
         with self.lock:
             self._dispatch()
 
     def _dispatch(self) -> None:
         for node in self.nodes.values():
             if node.engine and not node.is_alive and not node.batches:
-                self._mark_gone(node)  # it died with nothing to do, so nobody was told
+                self._mark_gone(node)  # it died while idle, so no batch reported it
             while node.pinned and node.free_slots > 0:
                 task = node.pinned.popleft()
                 if not task.future.done():
@@ -151,7 +151,7 @@ class Dispatcher:
             self._send(node, self._take_batch())
 
     def _next_node(self) -> PoolNode | None:
-        """Return the free node that has least to do; among equals, the one whose turn it is."""
+        """Return the free node with the least load; ties go round."""
         free = [node for node in self.nodes.values() if node.free_slots > 0 and not node.joining]
         if not free:
             return None
@@ -163,7 +163,7 @@ class Dispatcher:
         return next(idle, None)
 
     def _take_batch(self) -> list[CallTask]:
-        """Take as many quick tasks from the line as one message should have."""
+        """Take as many quick tasks from the queue as one message should have."""
         first = self._queue.popleft()
         if first.isolated or not self._is_quick(first):
             return [first]
@@ -189,7 +189,7 @@ class Dispatcher:
         return max(self._mean_seconds.get(task.call.function.name, 1.0), MIN_CALL_SECONDS)
 
     def _send(self, node: PoolNode, tasks: list[CallTask]) -> None:
-        """Send tasks to a node; what keeps them from going is their result."""
+        """Send tasks to a node; an error on the way is their result."""
         try:
             self._send_batch(node, tasks)
         except Exception as error:
@@ -228,7 +228,7 @@ class Dispatcher:
                 )
 
     def _bind_future(self, task: CallTask, batch: SentBatch) -> None:
-        """Let a task's future stop it where it runs."""
+        """Bind the cancellation of a task's future to its batch."""
         task.future.check_running = lambda: task.key in batch.tasks and bool(batch.id)
         task.future.on_cancel = lambda: self.stop(batch, [task.key], "cancel")
 
@@ -239,9 +239,9 @@ class Dispatcher:
     def _feed(
         self, batch: SentBatch, task: CallTask, number: int
     ) -> Callable[[tuple[str, Any]], None]:
-        """Return what sends an item to a call; items that come meanwhile go together."""
+        """Return a function that sends items to a call; items that arrive meanwhile are batched."""
         out: deque[tuple[str, Any]] = deque()
-        engine, loop = batch.node.engine, batch.node.connection.client._io_loop
+        engine, client = batch.node.engine, batch.node.connection.client
 
         def send() -> None:
             items = [out.popleft() for _ in range(len(out))]
@@ -250,7 +250,7 @@ class Dispatcher:
 
         def feed(item: tuple[str, Any]) -> None:
             out.append(item)
-            loop.add_callback(send)
+            client.call_soon(send)
 
         return feed
 
@@ -282,7 +282,7 @@ class Dispatcher:
     # -- nodes go ----------------------------------------------------------------------------------
 
     def on_engine_lost(self, batch: SentBatch, error: Exception) -> None:
-        """Take in that an engine is gone, with all that it had."""
+        """Handle the loss of an engine: requeue its replayable tasks, fail the others."""
         node = batch.node
         with self.lock:
             if node.engine:
@@ -305,7 +305,7 @@ class Dispatcher:
                 self.on_task_lost(task, node, "its engine died", at_fault and not gone)
 
     def remove_cluster(self, connection: ClusterConnection) -> None:
-        """Forget the nodes of a cluster; what waits for one of them waits in vain."""
+        """Remove the nodes of a cluster; fail the tasks that wait for one of them."""
         with self.lock:
             for node in list(self.nodes.values()):
                 if node.connection is connection:
@@ -313,7 +313,7 @@ class Dispatcher:
             self._dispatch()
 
     def remove_node(self, node: PoolNode) -> None:
-        """Forget one node; what waits for it waits in vain."""
+        """Remove one node; fail the tasks that wait for it."""
         with self.lock:
             self.nodes.pop(node.rank, None)
             for task in node.pinned:
@@ -349,14 +349,14 @@ class Dispatcher:
         task.future.fail(error)
 
     def stop(self, batch: SentBatch, keys: list[int], why: str) -> None:
-        """Stop calls where they run."""
+        """Request that calls stop on their nodes."""
         node = batch.node
         batch.stop_request = batch.stop_request or (why, time.monotonic())
         self.send_command(node, node.engine, ("stop", batch.id, keys, why))
         self.timeouts.watch(batch)
 
     def abandon_batch(self, batch: SentBatch, why: str) -> None:
-        """End the calls of an engine that says nothing, and the engine."""
+        """Fail the calls of a silent engine, and kill it."""
         self.kill_engine(batch, "a call did not stop")
         with self.lock:
             self.finish_batch(batch)
@@ -371,7 +371,7 @@ class Dispatcher:
                 self.requeue([task])
 
     def kill_engine(self, batch: SentBatch, why: str) -> None:
-        """Let the controller kill the engine of a batch, which does not listen."""
+        """Ask the controller to kill the unresponsive engine of a batch."""
         node = batch.node
         with self.lock:
             engine, node.engine, node.sent_context = node.engine, "", None
@@ -379,18 +379,21 @@ class Dispatcher:
             return
 
         def ask() -> None:
-            with contextlib.suppress(SkyError):  # where the cluster is gone, others are told
+            with contextlib.suppress(SkyError):  # a lost cluster is reported elsewhere
                 node.connection.ask_controller("kill", run=None, ranks=[node.cluster_rank], why=why)
                 until = time.monotonic() + KILL_SECONDS
                 client = node.connection.client
-                while client._engines.get(node.cluster_rank) == engine and time.monotonic() < until:
+                while (
+                    client.engines_by_rank.get(node.cluster_rank) == engine
+                    and time.monotonic() < until
+                ):
                     time.sleep(0.02)
                 self.on_loss(node)
 
         threading.Thread(target=ask, name="sky-kill", daemon=True).start()
 
     def close(self, why: str) -> None:
-        """Take no more; fail what waits."""
+        """Accept no more tasks; fail those that wait."""
         with self.lock:
             self.closed = why
             tasks = [*self._queue, *(t for node in self.nodes.values() for t in node.pinned)]

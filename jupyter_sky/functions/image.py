@@ -1,4 +1,4 @@
-"""What must be on a node before a function runs there, as a value.
+"""Image: the packages, files and variables that a node needs before calls run there.
 
 Whatever is made for it is kept on the node by its content: the second pool with the same image
 finds all of it, and of a folder of which one file has changed that file alone is sent.
@@ -18,8 +18,8 @@ from ..engines.node import file_cache
 from ..engines.node.file_cache import FileTree
 from ..engines.node.platforms import Platform
 from ..errors import SkyBootstrapError, SkyError, SkyUsageError, SkyVersionError
-from ..package_sync.package_names import check_package
 from ..remote.environment_spec import python_minor_version
+from ..remote.package_names import check_package
 from .image_packages import ImagePackages, image_packages
 from .node import image_install
 from .node.image_install import ProcessSetup
@@ -37,7 +37,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The environment of a pool's functions.
+    """Environment of a pool's functions.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class Image:
 
     @property
     def digest(self) -> str:
-        """Sixteen digits that tell it from every other image; files count by their names."""
+        """Hash of the image as 16 hexadecimal digits; files count by their names."""
         return image_install.digest(
             [_version(self.python), *(f"{n}={getattr(self, n)}" for n in ("pip", "apt"))]
             + [f"{name}={value}" for name, value in sorted(self.env.items())]
@@ -107,7 +107,7 @@ class Image:
         )
 
     def check(self) -> None:
-        """Find out what cannot work, before any machine is paid for.
+        """Raise errors that can be known before a machine is paid for.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class Image:
         return image_install.included_files(Path.cwd(), self.includes, self.excludes)
 
     def setup(self) -> ProcessSetup:
-        """Return what every new process of a node runs before its first call."""
+        """Return the setup that every new process of a node runs before its first call."""
         packages = image_packages(self.pip)
         trees = [self._layout().digest] if self.includes else []
         trees += [package.tree.digest for package in packages.sent]
@@ -148,7 +148,7 @@ class Image:
     # -- on nodes ----------------------------------------------------------------------------
 
     def bootstrap(self, pool: Pool, ranks: Iterable[int]) -> None:
-        """Make nodes ready; what a node has already is not made again.
+        """Prepare nodes; skip steps that a node has done before.
 
         The first one is alone at it for a while: what fails everywhere fails there.
 
@@ -163,10 +163,10 @@ class Image:
         begun: dict[Future[Any], int] = {}
         try:
             while waiting or begun:
-                at_once = waiting[:1] if not begun else waiting
-                for rank in at_once:
+                first = waiting[:1] if not begun else waiting
+                for rank in first:
                     begun[self._begin(pool, rank, layout, packages)] = rank
-                waiting = [rank for rank in waiting if rank not in at_once]
+                waiting = [rank for rank in waiting if rank not in first]
                 patience = HEAD_START_SECONDS if waiting else None
                 done, _ = wait(begun, timeout=patience, return_when=FIRST_EXCEPTION)
                 for future in done:
@@ -181,7 +181,7 @@ class Image:
     def _begin(
         self, pool: Pool, rank: int, layout: FileTree, packages: ImagePackages
     ) -> Future[Any]:
-        """Send what a node lacks, and let it install the rest."""
+        """Send missing files to a node, and start its installation."""
         _send(pool, rank, layout)
         if any(package.is_compiled for package in packages.sent):
             packages.check_platform(rank, pool.call_on(rank, Platform.current).result())
@@ -209,7 +209,7 @@ class Image:
 
 
 def _send(pool: Pool, rank: int, layout: FileTree, pip: tuple[str, ...] = ()) -> None:
-    """Bring files to a node, those of them that it has not."""
+    """Send the files that a node lacks."""
     if not layout.files:
         return
     missing = pool.call_on(rank, file_cache.missing_digests, layout.entries).result()

@@ -1,4 +1,4 @@
-"""Packages of an image: those that a node asks an index for, and those that are sent from here."""
+"""Packages of an image: those from a package index, and those sent from this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..engines.node.platforms import Platform
 from ..errors import SkyBootstrapError
 from ..package_sync.contents import SentPackage, is_supported
-from ..package_sync.package_names import without_credentials
+from ..remote.package_names import without_credentials
 from .node.image_install import PackageRequest
 
 HINT = "bring a wheel that fits by its path there, or its modules: Image(includes=[...])"
@@ -16,7 +16,7 @@ HINT = "bring a wheel that fits by its path there, or its modules: Image(include
 
 @dataclass(frozen=True, slots=True)
 class ImagePackages:
-    """How nodes get the packages of an image.
+    """Sources of the packages of an image.
 
     Attributes
     ----------
@@ -31,11 +31,11 @@ class ImagePackages:
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """The requirements that an index is asked for."""
+        """Requirements that come from a package index."""
         return self.request.packages
 
     def without_credentials(self) -> PackageRequest:
-        """Return what tells the environment on a node, where it has been made already."""
+        """Return it without credentials, as the key of the environment on a node."""
         given = self.request.settings.items()
         settings = {name: without_credentials(value) for name, value in given}
         return replace(self.request, settings=settings)
@@ -53,7 +53,7 @@ class ImagePackages:
 
 
 def image_packages(pip: Sequence[str]) -> ImagePackages:
-    """Find out how nodes get the packages that an image names.
+    """Determine how nodes get the packages of an image.
 
     Raises
     ------

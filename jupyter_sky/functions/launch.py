@@ -1,22 +1,19 @@
-"""The clusters of pools: which offer, started or found, ended."""
+"""Launch of the clusters of pools."""
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..config.settings import Sky
 from ..errors import SkyNoOffer, SkyUsageError
-from ..executor import session as sessions
 from ..executor.cluster_launch import launch_cluster
-from ..executor.request import CellOptions, apply_settings
+from ..executor.request import apply_settings
 from ..ledger.ledger import format_rate
 from ..provisioner.placement import Decision, decide_placement
-from ..resources import Resources, parse_duration
-from .pool import Pool, active_pools
+from ..resources import Resources
 from .specs import Nodes, Spec
 
 if TYPE_CHECKING:
@@ -48,7 +45,7 @@ class ClusterLauncher:
         self.clusters: list[ClusterHandle] = []
         """Those that are up."""
         self.check_wanted: Callable[[], None] = lambda: None
-        """Raises when nobody wants what is being started any more."""
+        """Raises when the launch is no longer wanted."""
 
     def __call__(self, name: str, nodes: int) -> ClusterHandle:
         """Start a cluster of so many nodes."""
@@ -97,11 +94,11 @@ class ClusterLauncher:
 
     @property
     def price(self) -> float:
-        """USD/h of what is up."""
+        """Price of the clusters that are up, in USD/h."""
         return sum(one.row.price or 0.0 for one in self.clusters if not one.connection.is_lost)
 
     def affordable(self, nodes: int) -> int:
-        """Return how many more nodes keep the pool's limit, at the price of those that are up.
+        """Return the number of further nodes within the pool's price limit.
 
         One at least: a cheaper machine may still keep it, and else the refusal says why.
         """
@@ -113,7 +110,7 @@ class ClusterLauncher:
         return max(1, min(nodes, int((limit - self.price) / each + 1e-9)))
 
     def _request(self, nodes: int) -> Resources:
-        """Return the request for more nodes: within what is left of the pool's limit.
+        """Return the request for more nodes, with the rest of the pool's price limit.
 
         Nodes that are still to come keep their share of it.
         """
@@ -133,44 +130,7 @@ class ClusterLauncher:
 
 
 def choose_offer(spec: Spec, nodes: Nodes) -> tuple[Resources, Decision]:
-    """Return the request of a spec, with the settings' limits, and where it would go."""
+    """Return the request of a spec within the limits of the settings, and its offer."""
     spot = {"spot": True, "on-demand": False}.get(spec.market or "")
     resources = apply_settings(spec.resources(nodes.initial, spot), Sky.load())
     return resources, decide_placement(resources, spec.market)
-
-
-_EQUIPMENT = {"worker", "image", "plugins", "options"}
-_SHARED_WORDS = {"nodes", "cloud", "region", "max_hourly_cost"}
-"""Words of `Compute` that mean the same as a label."""
-
-
-def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Pool:
-    """Bring a pool up by the words of `Compute` or by labels of resources; see `api.up`."""
-    from .compute import Compute
-
-    words = set(inspect.signature(Compute).parameters) - {"specs", "name"}
-    equipment = {key: value for key, value in labels.items() if key in _EQUIPMENT}
-    labels = {key: value for key, value in labels.items() if key not in _EQUIPMENT}
-    plain = not isinstance(labels.get("nodes"), (tuple, list, Nodes))
-    if labels.keys() <= words and not (labels.keys() <= _SHARED_WORDS and plain):
-        if idle is not None:
-            labels.setdefault("ttl", idle)
-        return Compute(**labels, **equipment, name=name).up(reuse=True)
-    if not plain:
-        strange = ", ".join(sorted(labels.keys() - words))
-        raise SkyUsageError(
-            f"nodes={labels['nodes']!r} goes with the words of sky.Compute, and {strange} does not",
-            hint="sky.up(vcpus=4, memory_gb=16, nodes=(1, 4))",
-        )
-    compute = Compute(**equipment)
-    compute.check()
-    labels = {key: str(value) if key == "nodes" else value for key, value in labels.items()}
-    options = CellOptions(resources=Resources.parse(**labels), cluster=name)
-    options = options.with_defaults(Sky.load())
-    seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
-    session = sessions.current()
-    cluster = session.up(options.resources, options.cluster, seconds)
-    known = next((pool for pool in active_pools() if pool.cluster is cluster), None)
-    if known is not None and not equipment:
-        return known
-    return compute.use_cluster(cluster, ClusterLauncher(session, options.resources, seconds))

@@ -1,4 +1,4 @@
-"""Lazy calls: what `sky.function` makes of a function, and the operators that send calls away."""
+"""Lazy calls: functions that describe calls, and operators that send them to a pool."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ..errors import SkyUsageError
 from ..quantities import parse_duration
 
 if TYPE_CHECKING:
+    from .active_pools import CallTarget
     from .output import Only
-    from .pool import Pool
 
 P = ParamSpec("P")
 T = TypeVar("T", covariant=True)
@@ -40,7 +40,7 @@ _PRECEDENCE = (
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a call that fails is made again.
+    """Retry policy of calls that fail.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Retry:
 
 
 class Function(Generic[P, T]):
-    """A function whose calls are descriptions of what to compute, not computations.
+    """Function whose calls describe a computation instead of running it.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Function(Generic[P, T]):
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> PendingFunction[T]:
-        """Describe a call. Nothing is run, pickled or sent."""
+        """Return a description of a call; nothing is run, pickled or sent."""
         return PendingFunction(self, args, kwargs, self.timeout, self.retry)
 
     def __repr__(self) -> str:
@@ -89,8 +89,12 @@ class Function(Generic[P, T]):
 
     @property
     def name(self) -> str:
-        """What the function is called."""
+        """Name of the function."""
         return getattr(self.local, "__qualname__", None) or repr(self.local)
+
+    def with_output(self, shown: dict[str, Only]) -> Function[P, T]:
+        """Return this function with other nodes whose output is shown, by stream."""
+        return Function(self.local, self.timeout, self.retry, {**self.shown, **shown})
 
     def __reduce__(self) -> tuple:
         # as a state, not as arguments: a function may speak of itself
@@ -118,7 +122,7 @@ def function(
     timeout: float | str | None = None,
     retry: int = 0,
 ) -> Any:
-    """Make a function lazy: a call of it describes what to compute, an operator says where.
+    """Make a function lazy: its calls describe a computation, an operator sends them to a pool.
 
     Parameters
     ----------
@@ -126,6 +130,11 @@ def function(
         Most seconds that a call may run on a node, or ``"10m"``.
     retry
         How often a call that raises is made again.
+
+    Returns
+    -------
+    Function
+        The lazy function; ``double.local(21)`` runs the original.
 
     Examples
     --------
@@ -158,7 +167,7 @@ def _decorated(function: Any, timeout: float | None, retry: Retry) -> Function:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PendingFunction(Generic[T]):
-    """A call that has not been made: a value, to be sent to a pool by an operator.
+    """Call that has not been made, to be sent to a pool by an operator.
 
     ========================  ==================================================
     ``call >> pool``          on one node; its result
@@ -166,6 +175,23 @@ class PendingFunction(Generic[T]):
     ``call > pool``           on one node; a future, at once
     ``(a() & b()) >> pool``   side by side; a tuple of results
     ========================  ==================================================
+
+    Parameters
+    ----------
+    function
+        Function to call.
+    args, kwargs
+        Its arguments.
+    timeout
+        Most seconds that the call may run; None for no limit.
+    retry
+        How often the call is made again, and after which exceptions.
+
+    Examples
+    --------
+    >>> call = PendingFunction(Function(max), (1, 2))
+    >>> call, call.local()
+    (max(1, 2), 2)
     """
 
     function: Function[..., T]
@@ -188,16 +214,16 @@ class PendingFunction(Generic[T]):
         return replace(self, retry=Retry(_times(times), kinds))
 
     def local(self) -> T:
-        """Make the call here and now."""
+        """Run the call in this process."""
         return self.function.local(*self.args, **self.kwargs)
 
-    def __rshift__(self, pool: Pool | Any) -> T:
+    def __rshift__(self, pool: CallTarget | Any) -> T:
         return _target(pool, ">>").run(self)
 
-    def __matmul__(self, pool: Pool | Any) -> list[T]:
+    def __matmul__(self, pool: CallTarget | Any) -> list[T]:
         return _target(pool, "@").broadcast(self)
 
-    def __gt__(self, pool: Pool | Any) -> Future[T]:
+    def __gt__(self, pool: CallTarget | Any) -> Future[T]:
         return _target(pool, ">").submit(self)
 
     @overload
@@ -228,7 +254,7 @@ class PendingFunction(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group(Generic[*Ts]):
-    """Calls that run side by side: ``(a() & b()) >> pool`` gives a tuple of their results."""
+    """Concurrent calls: ``(a() & b()) >> pool`` gives a tuple of their results."""
 
     calls: tuple[PendingFunction[Any], ...]
 
@@ -243,7 +269,7 @@ class Group(Generic[*Ts]):
         _calls(other)
         raise AssertionError
 
-    def __rshift__(self, pool: Pool | Any) -> tuple[*Ts]:
+    def __rshift__(self, pool: CallTarget | Any) -> tuple[*Ts]:
         return _target(pool, ">>").run_all(self.calls)
 
     def __matmul__(self, pool: Any) -> NoReturn:
@@ -268,11 +294,11 @@ class Group(Generic[*Ts]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gathered(Generic[T]):
-    """Any number of calls: ``gather(*calls) >> pool`` gives a tuple of their results."""
+    """Concurrent calls of any number: ``gather(*calls) >> pool`` gives a tuple of their results."""
 
     calls: tuple[PendingFunction[T], ...]
 
-    def __rshift__(self, pool: Pool | Any) -> tuple[T, ...]:
+    def __rshift__(self, pool: CallTarget | Any) -> tuple[T, ...]:
         return _target(pool, ">>").run_all(self.calls)
 
     def __matmul__(self, pool: Any) -> NoReturn:
@@ -297,11 +323,11 @@ class Gathered(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Streamed(Gathered[T]):
-    """Any number of calls, whose results are iterated over as they come."""
+    """Calls of any number, whose results are iterated over as they arrive."""
 
     ordered: bool = True
 
-    def __rshift__(self, pool: Pool | Any) -> Iterator[T]:  # type: ignore[override]
+    def __rshift__(self, pool: CallTarget | Any) -> Iterator[T]:  # type: ignore[override]
         return _target(pool, ">>").stream_all(self.calls, self.ordered)
 
 
@@ -314,7 +340,7 @@ def gather(
     *tasks: PendingFunction[U], stream: Literal[True], ordered: bool = True
 ) -> Streamed[U]: ...
 def gather(*tasks: Any, stream: bool = False, ordered: bool = True) -> Any:
-    """Put any number of calls together.
+    """Combine any number of calls.
 
     Parameters
     ----------
@@ -322,6 +348,16 @@ def gather(*tasks: Any, stream: bool = False, ordered: bool = True) -> Any:
         Give results one by one, as they come.
     ordered
         Of a stream: in the order of the calls, or as they are done.
+
+    Returns
+    -------
+    Gathered or Streamed
+        ``>> pool`` gives a tuple of results, or with `stream` an iterator over them.
+
+    Raises
+    ------
+    TypeError
+        Something other than a call is among `tasks`.
 
     Examples
     --------
@@ -356,15 +392,12 @@ def _calls(other: object) -> tuple[PendingFunction[Any], ...]:
     )
 
 
-def _target(pool: Any, operator: str) -> Pool:
-    """Return the pool that an operator was pointed at: a pool, or this package for the current."""
-    from .compute import Compute
-    from .pool import Pool, current
+def _target(pool: Any, operator: str) -> Any:
+    """Return the target pool of an operator: a pool, or the current one for this package."""
+    from .active_pools import CallTarget, current
 
-    if isinstance(pool, Pool):
-        return pool
-    if isinstance(pool, Compute):
-        return pool.pool
+    if isinstance(pool, CallTarget):
+        return pool.resolve_pool()
     if pool is sys.modules.get("jupyter_sky"):
         return current()
     if isinstance(pool, (PendingFunction, Group, Gathered)):

@@ -1,4 +1,4 @@
-"""Nodes of a pool as the notebook sees them, and what was sent there."""
+"""Nodes of a pool and the batches sent to them, in the notebook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class PoolNode:
-    """A node that takes calls.
+    """Node that takes calls.
 
     Attributes
     ----------
@@ -39,23 +39,23 @@ class PoolNode:
 
     @property
     def free_slots(self) -> int:
-        """Slots that nothing runs in."""
+        """Number of free slots."""
         if not self.engine or self.reserved or not self.is_alive:
             return 0
         return self.slots - len(self.batches)
 
     @property
     def is_alive(self) -> bool:
-        """Whether its engine is there, as far as is known."""
+        """Whether its engine is connected, as far as is known."""
         return (
             not self.connection.is_lost
-            and self.connection.client._engines.get(self.cluster_rank) == self.engine
+            and self.connection.client.engines_by_rank.get(self.cluster_rank) == self.engine
         )
 
 
 @dataclass(slots=True, eq=False)
 class SentBatch:
-    """Calls that went to a node in one message."""
+    """Batch of calls sent to a node in one message."""
 
     node: PoolNode
     tasks: dict[int, CallTask]

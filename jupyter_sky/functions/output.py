@@ -1,4 +1,4 @@
-"""What functions print: shown as it comes, with the node that printed it."""
+"""Output of functions, shown as it arrives, labelled by node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE_ENDS = re.compile(r"(?<=\n)|(?<=\r)(?!\n)")
 
 
 class OutputSink:
-    """Where the text of some calls goes: into the outputs of the cell that has sent them.
+    """Sink of the output of calls: the outputs of the cell that has sent them.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class OutputSink:
         return "".join(["\n" if cut else "", *shown])
 
     def display(self, rank: int, content: dict[str, Any]) -> None:
-        """Show a figure or the like."""
+        """Show a display message, such as a figure."""
         with self._lock:
             self._context.run(_display, content)
 
@@ -70,7 +70,7 @@ def _display(content: dict[str, Any]) -> None:
 
 
 def stdout(function: Any = None, /, *, only: Only = "head") -> Any:
-    """Show what a function prints of some nodes only.
+    """Show the standard output of a function on some nodes only.
 
     Above or below ``@sky.function``.
 
@@ -78,6 +78,11 @@ def stdout(function: Any = None, /, *, only: Only = "head") -> Any:
     ----------
     only
         ``"head"``, a rank, several ranks, or a function of `instance_info`.
+
+    Returns
+    -------
+    Function
+        The same function; a decorator when only `only` is given.
 
     Examples
     --------
@@ -93,23 +98,63 @@ def stdout(function: Any = None, /, *, only: Only = "head") -> Any:
 
 
 def stderr(function: Any = None, /, *, only: Only = "head") -> Any:
-    """Show what a function writes to stderr of some nodes only; see `stdout`."""
+    """Show the standard error of a function on some nodes only; see `stdout`.
+
+    Parameters
+    ----------
+    function
+        A function, lazy or not.
+    only
+        ``"head"``, a rank, several ranks, or a function of `instance_info`.
+
+    Returns
+    -------
+    Function
+        The same function; a decorator when only `only` is given.
+
+    Examples
+    --------
+    >>> from jupyter_sky.functions.lazy_calls import function
+    >>> @stderr(only=0)
+    ... @function
+    ... def train() -> None: ...
+    >>> train.shown
+    {'stderr': 0}
+    """
     return _filtered(function, {"stderr": _checked(only)})
 
 
 def silent(function: Any) -> Any:
-    """Show nothing of what a function prints."""
+    """Show no output of a function.
+
+    Parameters
+    ----------
+    function
+        A function, lazy or not.
+
+    Returns
+    -------
+    Function
+        The same function, whose output is not shown.
+
+    Examples
+    --------
+    >>> from jupyter_sky.functions.lazy_calls import function
+    >>> @silent
+    ... @function
+    ... def train() -> None:
+    ...     print("never shown")
+    >>> train.shown
+    {'stdout': (), 'stderr': ()}
+    """
     return _filtered(function, {"stdout": (), "stderr": ()})
 
 
 def _filtered(function: Any, shown: dict[str, Any]) -> Any:
     if function is None:
         return lambda function: _filtered(function, shown)
-    from .lazy_calls import Function
-
-    if isinstance(function, Function):
-        more = {**function.shown, **shown}
-        return Function(function.local, function.timeout, function.retry, more)
+    if hasattr(function, "with_output"):  # a `lazy_calls.Function`
+        return function.with_output(shown)
     if not callable(function):
         raise SkyUsageError(f"this is for functions, not for a {type(function).__name__}")
     function.__sky_shown__ = {**getattr(function, "__sky_shown__", {}), **shown}

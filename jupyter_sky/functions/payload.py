@@ -1,4 +1,4 @@
-"""Calls on the wire: pickled once, large pieces apart, so that the same piece travels once.
+"""Serialization of calls: large pieces are separate blobs, so that each is sent once.
 
 A payload is a tuple of segments: the pickle stream, then its out-of-band buffers (PEP 574). A
 segment of `BLOB_BYTES` or more stays behind as a `Blob`, a name made of its content: nodes keep
@@ -31,7 +31,7 @@ _PLAIN = {int, float, str, bytes, bool, type(None), complex}
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A segment that stays behind, by its content."""
+    """Segment that is sent separately, named by its content."""
 
     digest: str
     size: int
@@ -43,7 +43,7 @@ Blobs = dict[str, memoryview]
 
 
 def digest(data: memoryview) -> str:
-    """Name a piece of memory by its content (xxh3: against change, not malice)."""
+    """Return the content hash of a buffer (xxh3, against accidental change only)."""
     from xxhash import xxh3_128_hexdigest
 
     return xxh3_128_hexdigest(data)
@@ -59,7 +59,7 @@ def dumps(value: Any) -> bytes:
 
 
 def split(parcel: Parcel, blobs: Blobs | None) -> Payload:
-    """Return a parcel's segments for a message; large ones go into `blobs` where that is given."""
+    """Return a parcel's segments for a message; move large ones to `blobs` if given."""
     found: list[Segment] = []
     for segment in parcel.segments:
         if blobs is not None and segment.nbytes >= BLOB_BYTES:
@@ -93,14 +93,14 @@ def blobs_of(payload: Payload) -> Iterator[Blob]:
 
 
 def wrap(commands: Any) -> list[Any]:
-    """Return the buffers of a message: its pickle, then what travels apart."""
+    """Return the buffers of a message: its pickle, then the out-of-band buffers."""
     apart: list[pickle.PickleBuffer] = []
     first = pickle.dumps(commands, protocol=5, buffer_callback=apart.append)
     return [first, *(buffer.raw() for buffer in apart)]
 
 
 def unwrap(buffers: Sequence[Any]) -> Any:
-    """Return what was wrapped."""
+    """Return the value of wrapped buffers."""
     return pickle.loads(buffers[0], buffers=buffers[1:])
 
 
@@ -132,7 +132,7 @@ def pack_arguments(
 def pack_function(
     function: Callable[..., Any], options: dict[str, Any], name: str, blobs: Blobs
 ) -> Payload:
-    """Pickle a function with what it uses of its module, and its options.
+    """Pickle a function with the globals it uses, and its options.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def pack_function(
 def _label_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Name each argument as the function does."""
+    """Return arguments by the names of the parameters."""
     try:
         bound = inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
@@ -163,7 +163,7 @@ _by_value_lock = threading.Lock()
 
 @contextmanager
 def pickled_by_value(module: str | None) -> Iterator[None]:
-    """Let what a module of the user defines travel whole: nodes cannot import it.
+    """Pickle the definitions of a user module by value: nodes cannot import it.
 
     Packages that are installed stay what they are, a name to import.
     """
@@ -192,7 +192,7 @@ def pickled_by_value(module: str | None) -> Iterator[None]:
 
 @lru_cache(1000)
 def _installed(file: str | None) -> bool:
-    """Whether a module's file is of this package, of Python's or of what is installed beside it."""
+    """Return whether a module's file belongs to this package or to an installed one."""
     if file is None:
         return True
     path = Path(file).resolve()

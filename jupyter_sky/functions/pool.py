@@ -1,4 +1,4 @@
-"""Pools: clusters as the place where calls go."""
+"""Pools: clusters that calls are sent to."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..config.settings import Sky
-from ..engines.node import instance
 from ..engines.wire.values import Parcel
 from ..errors import SkyClusterLost, SkyEngineLost, SkyError, SkyNodeLost, SkyUsageError
+from . import active_pools
+from .active_pools import CallTarget
 from .blob_transfer import BlobTransfer
 from .dispatch import Dispatcher
 from .lazy_calls import Function, PendingFunction
@@ -22,6 +22,7 @@ from .output import OutputSink
 from .payload import split
 from .specs import Worker
 from .tasks import CallPickler, CallTask, RemoteFuture, results_of, streamed_results
+from .topology import shared_state_endpoint, topology
 
 if TYPE_CHECKING:
     from ..engines.client.connection import ClusterConnection
@@ -32,50 +33,9 @@ Calls = Sequence[PendingFunction[Any]]
 Wanted = Sequence[tuple[PendingFunction[Any], int | None]]
 """Calls, each with the node that it is for, where that matters."""
 
-_active: list[Pool] = []
 
-
-def active() -> Pool | None:
-    """Return the pool of the innermost ``with``, or the one that was brought up last."""
-    return next(iter(active_pools()), None)
-
-
-def active_pools() -> list[Pool]:
-    """Return the pools that are up, the newest first."""
-    return [pool for pool in reversed(_active) if not pool.connection.lost]
-
-
-def refuse_untrusted() -> None:
-    """Raise SkyUsageError where machines are not trusted: results of calls are pickles."""
-    if not Sky.load().trust:
-        raise SkyUsageError(
-            "Sky.trust is False, and calls (>>, sky.Compute, sky.up) bring their results home as "
-            "pickles, which run code here when they are opened",
-            hint="use %%sky cells, whose -o and results then come back as data; or, for machines "
-            "that you trust: %config Sky.trust = True",
-        )
-
-
-def current() -> Pool:
-    """Return the pool of the innermost ``with``, or the one that was brought up last.
-
-    Raises
-    ------
-    SkyUsageError
-        There is none, or machines are not trusted.
-    """
-    refuse_untrusted()
-    pool = active()
-    if pool is None:
-        raise SkyUsageError(
-            "no pool is up to send calls to",
-            hint="with sky.Compute(nodes=2) as compute: ..., or pool = sky.up(nodes=2)",
-        )
-    return pool
-
-
-class Pool:
-    """A cluster that calls are sent to.
+class Pool(CallTarget):
+    """Pool of nodes that calls are sent to.
 
     What ``sky.up`` and ``with sky.Compute(...) as compute`` give. Cells run on it, too:
     ``%%sky -c NAME``.
@@ -85,14 +45,19 @@ class Pool:
     cluster
         The cluster.
     worker
-        How many calls a node runs at once, and in what.
+        Number of concurrent calls of a node, and their executor.
     end
-        Ends the cluster; without it, the pool is let go of and the cluster stays.
+        Function that ends the cluster; without it, the cluster stays up.
 
     Attributes
     ----------
     facts : dict
-        What plug-ins want nodes to know; goes with every later call.
+        Facts from plug-ins for the nodes, sent with every later call.
+
+    Examples
+    --------
+    >>> with sky.Compute(nodes=2) as pool:  # doctest: +SKIP
+    ...     results = train(0.1) @ pool
     """
 
     def __init__(
@@ -101,7 +66,7 @@ class Pool:
         worker: Worker | None = None,
         end: Callable[[ClusterHandle], None] | None = None,
     ) -> None:
-        refuse_untrusted()
+        active_pools.refuse_untrusted()
         self.cluster, self.worker = cluster, worker or Worker()
         self.id = f"{cluster.row.name}-{uuid.uuid4().hex[:6]}"
         self.facts: dict[str, Any] = {}
@@ -119,68 +84,68 @@ class Pool:
         self._healing = threading.Lock()
         self._dispatcher = Dispatcher(self._describe, self._on_loss)
         self._dispatcher.on_use = self._note_use
-        self._blobs = BlobTransfer(self._dispatcher)
+        self._blobs = BlobTransfer(self._dispatcher.nodes, self._dispatcher.requeue)
+        self._dispatcher.fetch_blob = self._blobs.fetch_missing
         self.join(cluster)
-        instance.shared_state_endpoint(
-            cluster
-        )  # now: the thread that would answer must not have to wait for it
-        _active.append(self)
+        # now: the thread that would answer must not have to wait for it
+        shared_state_endpoint(cluster)
+        active_pools.register(self)
 
     # -- nodes ---------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """The name of its cluster."""
+        """Name of its cluster."""
         return self.cluster.row.name
 
     @property
     def row(self) -> Any:
-        """What is remembered of its cluster."""
+        """Record of its cluster."""
         return self.cluster.row
 
     @property
     def connection(self) -> Any:
-        """The connection to its cluster."""
+        """Connection to its cluster."""
         return self.cluster.connection
 
     @property
     def ranks(self) -> list[int]:
-        """The nodes that take calls now."""
+        """Ranks of the nodes that take calls."""
         with self._dispatcher.lock:
             return sorted(n.rank for n in self._dispatcher.nodes.values() if not n.joining)
 
     @property
     def clusters(self) -> list[ClusterHandle]:
-        """The clusters whose nodes these are; the first one's controller is the pool's."""
+        """Clusters of its nodes; the first one's controller serves the pool."""
         return list(self._clusters)
 
     @property
     def locations(self) -> dict[int, tuple[ClusterConnection, int]]:
-        """Where each rank is: the connection of its cluster and its rank there."""
+        """Connection and rank in its cluster, by rank in the pool."""
         with self._dispatcher.lock:
             return {n.rank: (n.connection, n.cluster_rank) for n in self._dispatcher.nodes.values()}
 
     @property
     def concurrency(self) -> int:
-        """How many calls run at once on all nodes."""
+        """Number of slots on all nodes."""
         return len(self.ranks) * self.worker.concurrency
 
     @property
     def is_active(self) -> bool:
-        """Whether calls can be sent to it."""
+        """Whether it accepts calls."""
         return not self.closed
 
     def join(
         self, cluster: ClusterHandle, prepare: Callable[[Pool, Sequence[int]], None] | None = None
     ) -> list[int]:
-        """Take the nodes of a cluster in; return their ranks here.
+        """Add the nodes of a cluster; return their ranks in the pool.
 
         With `welcome`, which makes them ready, calls go there only after it.
         """
         with self._dispatcher.lock:
             first = max(self._dispatcher.nodes, default=-1) + 1
             ranks = [first + place for place in range(cluster.row.nodes)]
-            engines = cluster.connection.client._engines
+            engines = cluster.connection.client.engines_by_rank
             slots, executor = self.worker.concurrency, self.worker.executor_kind
             for place, rank in enumerate(ranks):
                 self._dispatcher.nodes[rank] = PoolNode(
@@ -207,7 +172,7 @@ class Pool:
         return ranks
 
     def leave(self, cluster: ClusterHandle) -> None:
-        """Let the nodes of a cluster go; calls that run there go elsewhere."""
+        """Remove the nodes of a cluster; calls that run there are moved."""
         with self._dispatcher.lock:
             if cluster in self._clusters:
                 self._clusters.remove(cluster)
@@ -216,7 +181,7 @@ class Pool:
             self._dispatcher.remove_cluster(cluster.connection)
 
     def busy(self, cluster: ClusterHandle) -> bool:
-        """Whether nodes of a cluster run anything."""
+        """Return whether nodes of a cluster run calls."""
         with self._dispatcher.lock:
             nodes = self._dispatcher.nodes.values()
             return any(
@@ -224,7 +189,7 @@ class Pool:
             )
 
     def use(self) -> str:
-        """Name what its nodes are used for now; empty when they are idle.
+        """Return the current use of its nodes; empty when idle.
 
         One node's work keeps them all: the clusters of a pool do not end one by one.
         """
@@ -237,16 +202,16 @@ class Pool:
             cluster.connection.record_use("a call")
 
     def check_nodes(self) -> None:
-        """Notice nodes that are gone, before a call does."""
+        """Detect lost nodes, before a call does."""
         self._dispatcher.dispatch()
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for a node."""
+        """Number of calls that wait for a node."""
         return self._dispatcher.waiting_count()
 
     def equip(self, setups: Sequence[Any], around: Sequence[Any]) -> None:
-        """Say what every process does before its first call, and around every call."""
+        """Set the setups of every process, and the wrappers of every call."""
         pair = ([setup for setup in setups if setup is not None], list(around))
         self._equipment = split(Parcel.of(pair, "what plug-ins send"), None)
 
@@ -259,13 +224,13 @@ class Pool:
                 "executor": self.worker.executor_kind,
                 "concurrency": self.worker.concurrency,
                 "setups": self._equipment,
-                "topology": instance.topology(self, node.rank),
+                "topology": topology(self, node.rank),
             }
             self._contexts[node.rank] = version, told
         return told
 
     def _on_loss(self, node: PoolNode) -> None:
-        """Bring a node back whose engine has died: another is started in its place."""
+        """Replace a node whose engine has died."""
         threading.Thread(
             target=self._heal, args=(node,), name=f"sky-heal-{node.rank}", daemon=True
         ).start()
@@ -291,15 +256,14 @@ class Pool:
             return
         with self._dispatcher.lock:
             node.sent_context = None
-            node.engine = node.connection.client._engines.get(node.cluster_rank, "")
+            node.engine = node.connection.client.engines_by_rank.get(node.cluster_rank, "")
         self._dispatcher.dispatch()
 
     def _drop(self, cluster: ClusterHandle, error: SkyError) -> None:
-        """Go on without a cluster that is gone, if there is another."""
+        """Drop a lost cluster, if others remain."""
         if cluster is self.cluster:
             self.closed = f"is gone ({error.message})"
-            with contextlib.suppress(ValueError):
-                _active.remove(self)
+            active_pools.unregister(self)
             self._dispatcher.close(f"pool {self.name} is gone: {error.message}")
             gone = list(self._clusters)
         else:
@@ -310,6 +274,10 @@ class Pool:
                 self._end(each)  # type: ignore[misc]
 
     # -- calls ---------------------------------------------------------------------------------
+
+    def resolve_pool(self) -> Pool:
+        """Return this pool."""
+        return self
 
     def run(self, call: PendingFunction[T]) -> T:
         """Run a call on one node, and wait for it: ``call >> pool``."""
@@ -326,12 +294,12 @@ class Pool:
             return results_of(futures)
 
     def run_all(self, calls: Calls) -> tuple[Any, ...]:
-        """Run calls side by side; return their results in the same order."""
+        """Run calls concurrently; return their results in the same order."""
         with self._with_progress([(call, None) for call in calls]) as futures:
             return tuple(results_of(futures))
 
     def stream_all(self, calls: Calls, ordered: bool = True) -> Iterator[Any]:
-        """Run calls side by side; give each result when it is there."""
+        """Run calls concurrently; yield each result when it arrives."""
         sent = self._with_progress([(call, None) for call in calls])
         return streamed_results(sent, sent.__enter__(), ordered)
 
@@ -348,13 +316,13 @@ class Pool:
         timeout: float | None = None,
         **kwargs: Any,
     ) -> Future[T]:
-        """Run a function on a node of one's choice; return the future of its result."""
+        """Run a function on a given node; return the future of its result."""
         call = PendingFunction(Function(function), args, kwargs, timeout)
         return self._send([(call, rank)])[0]
 
     @contextlib.contextmanager
     def _submitted(self, wanted: Wanted) -> Iterator[list[Any]]:
-        """Send calls; stop those that have not ended when the block is left, however that is."""
+        """Send calls; stop unfinished ones when the block is left."""
         futures: list[Any] = []
         try:
             self._send(wanted, futures)
@@ -365,7 +333,7 @@ class Pool:
 
     @contextlib.contextmanager
     def _with_progress(self, wanted: Wanted) -> Iterator[list[Any]]:
-        """The same, and show how far they are."""
+        """Send calls as `_submitted` does, and show their progress."""
         from .progress import show_progress
 
         with self._submitted(wanted) as futures, show_progress(futures, self._dispatcher):
@@ -403,11 +371,11 @@ class Pool:
     # -- the end -------------------------------------------------------------------------------
 
     def defer(self, function: Callable[[], Any]) -> None:
-        """Call a function at the end, before the machines go."""
+        """Register a function to call at the end, before the machines end."""
         self._stack.callback(function)
 
     def enter(self, manager: contextlib.AbstractContextManager[T]) -> T:
-        """Enter a context that is left at the end, before the machines go."""
+        """Enter a context that is left at the end, before the machines end."""
         return self._stack.enter_context(manager)
 
     def down(self) -> None:
@@ -415,8 +383,7 @@ class Pool:
         if self._ended:
             return
         self._ended, self.closed = True, self.closed or "was ended"
-        with contextlib.suppress(ValueError):
-            _active.remove(self)
+        active_pools.unregister(self)
         try:
             self._stack.close()
         finally:
@@ -425,9 +392,9 @@ class Pool:
                 if self.use in cluster.connection.pools:
                     cluster.connection.pools.remove(self.use)
             for cluster in reversed(self._clusters):
-                self._let_go(cluster)
+                self._release_cluster(cluster)
 
-    def _let_go(self, cluster: ClusterHandle) -> None:
+    def _release_cluster(self, cluster: ClusterHandle) -> None:
         if self._end is not None:
             self._end(cluster)
             return

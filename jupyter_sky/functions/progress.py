@@ -1,4 +1,4 @@
-"""How far the calls of a gather are: counted as they end, shown while they are waited for."""
+"""Progress of gathers: counts of calls, shown while they are waited for."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from .dispatch import Dispatcher
+from typing import Any, Literal, Protocol
 
 FIRST_SECONDS = 1.0
 """What takes less shows nothing."""
@@ -26,7 +23,7 @@ Show = Callable[["GatherProgress"], None]
 
 @dataclass(frozen=True, slots=True)
 class GatherProgress:
-    """How many of some calls are in which state.
+    """Numbers of calls by state.
 
     Attributes
     ----------
@@ -59,22 +56,22 @@ class GatherProgress:
 
     @property
     def total(self) -> int:
-        """All calls."""
+        """Number of all calls."""
         return self.done + self.running + self.failed + self.left
 
     @property
     def ended(self) -> int:
-        """Calls that have ended, one way or another."""
+        """Number of ended calls."""
         return self.done + self.failed
 
     @property
     def seconds_left(self) -> float | None:
-        """Until all have ended, if they go on as lately; None where that is not known."""
+        """Estimated seconds until all have ended; None if unknown."""
         return (self.total - self.ended) / self.rate if self.rate else None
 
 
 class CallCounter:
-    """Counts calls as they end, so that looking costs the same for ten and for ten thousand.
+    """Counter of calls by state, with snapshots in constant time.
 
     Parameters
     ----------
@@ -102,7 +99,7 @@ class CallCounter:
             self._done += not failed
 
     def snapshot(self, stage: Stage = "running") -> GatherProgress:
-        """Return how far they are now."""
+        """Return the current progress."""
         running, nodes = self._at_work()
         now = time.monotonic()
         with self._lock:
@@ -120,9 +117,15 @@ class CallCounter:
         return GatherProgress(done, running, failed, left, nodes, seconds, rate, stage)
 
 
+class RunningCalls(Protocol):
+    """Count of running calls, as the dispatcher keeps it."""
+
+    def count_running(self, futures: Container[int]) -> tuple[int, int]: ...
+
+
 @contextmanager
-def show_progress(futures: Sequence[Future[Any]], dispatcher: Dispatcher) -> Iterator[None]:
-    """Show how far some calls are while they are waited for, where somebody looks."""
+def show_progress(futures: Sequence[Future[Any]], dispatcher: RunningCalls) -> Iterator[None]:
+    """Show the progress of calls while they are waited for."""
     show = _find_display() if len(futures) > 1 else None
     if show is None:
         yield
@@ -141,9 +144,11 @@ def show_progress(futures: Sequence[Future[Any]], dispatcher: Dispatcher) -> Ite
 
 
 class _ProgressThread:
-    """Looks from time to time, in a thread of its own."""
+    """Thread that shows the progress periodically."""
 
-    def __init__(self, futures: Sequence[Future[Any]], dispatcher: Dispatcher, show: Show) -> None:
+    def __init__(
+        self, futures: Sequence[Future[Any]], dispatcher: RunningCalls, show: Show
+    ) -> None:
         self._futures, self._dispatcher, self._show = futures, dispatcher, show
         self._begun = time.monotonic()
         self._stopped = threading.Event()
@@ -152,7 +157,7 @@ class _ProgressThread:
         self._thread.start()
 
     def end(self, stage: Stage) -> None:
-        """Show how it ended, if anything was shown."""
+        """Show the final state, if anything was shown."""
         self._stage = stage
         self._stopped.set()
         self._thread.join(1.0)
@@ -171,16 +176,27 @@ class _ProgressThread:
                 return
 
 
+def show_in_notebook(card: Callable[[Any], Show]) -> None:
+    """Let a front end draw progress in notebooks.
+
+    Parameters
+    ----------
+    card
+        Returns the display for a cell of the IPython shell.
+    """
+    global _card
+    _card = card
+
+
+_card: Callable[[Any], Show] | None = None
+
+
 def _find_display() -> Show | None:
-    """Return what shows a progress: a card in a notebook, a line in a terminal, else nothing."""
+    """Return a display of progress in a notebook or a terminal, None elsewhere."""
+    from .progress_text import ProgressLine, ProgressOutput
+
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None and getattr(shell, "kernel", None) is not None:
-        from ..widgets.progress import ProgressCard
-
-        return ProgressCard(shell)
-    if sys.stderr is not None and sys.stderr.isatty():
-        from ..widgets.progress import ProgressLine
-
-        return ProgressLine(sys.stderr)
-    return None
+        return _card(shell) if _card is not None else ProgressOutput()
+    return ProgressLine(sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProviderSpec:
-    """A cloud, or a region of it.
+    """Cloud, or a region of it.
 
     Attributes
     ----------
@@ -30,11 +30,29 @@ class ProviderSpec:
     region: str | None = None
 
 
+_DOCSTRING = """Return the cloud {name}, or a region of it.
+
+Parameters
+----------
+region
+    In the cloud's own words; a country or jurisdiction by two letters.
+
+Returns
+-------
+ProviderSpec
+    Value for ``provider=`` of `Compute`.
+
+Examples
+--------
+>>> sky.Compute(provider=sky.AWS("eu-west-1"), cpus=4)  # doctest: +SKIP
+"""
+
+
 def _make_provider(name: str) -> Callable[..., ProviderSpec]:
     def provider(region: str | None = None) -> ProviderSpec:
         return ProviderSpec(name, region)
 
-    provider.__doc__ = f"Return the cloud {name}, or a region of it."
+    provider.__doc__ = _DOCSTRING.format(name=name)
     return provider
 
 

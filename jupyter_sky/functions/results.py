@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..errors import SkyError
-from .nodes import SentBatch
+from .nodes import PoolNode, SentBatch
 from .payload import Blob, Payload, join, unwrap
 from .streams import ItemBuffer, ItemStream
-from .tasks import RemoteFuture, remote_exception
-
-if TYPE_CHECKING:
-    from .dispatch import Dispatcher
+from .tasks import CallTask, RemoteFuture, remote_exception
 
 OUTPUT_SECONDS = 0.5
 """How long a result waits for what was printed before it: that takes another way."""
@@ -21,23 +18,42 @@ OUTPUT_SECONDS = 0.5
 _log = logging.getLogger(__name__)
 
 
+class TaskOwner(Protocol):
+    """Operations of the dispatcher that results cause."""
+
+    lock: threading.RLock
+
+    def dispatch(self) -> None: ...
+    def requeue(self, tasks: list[CallTask]) -> None: ...
+    def finish_task(
+        self, batch: SentBatch, key: int, seconds: float | None = None
+    ) -> CallTask | None: ...
+    def finish_batch(self, batch: SentBatch) -> None: ...
+    def stop(self, batch: SentBatch, keys: list[int], why: str) -> None: ...
+    def kill_engine(self, batch: SentBatch, why: str) -> None: ...
+    def send_command(self, node: PoolNode, engine: str, order: tuple) -> None: ...
+    def fetch_blob(self, node: PoolNode, task: CallTask, name: str, /) -> None: ...
+    def on_task_lost(self, task: CallTask, node: PoolNode, why: str, at_fault: bool) -> None: ...
+    def on_engine_lost(self, batch: SentBatch, error: Exception) -> None: ...
+
+
 class ResultHandler:
-    """Takes in what nodes say, in the thread of the client.
+    """Handler of the messages of nodes, in the thread of the client.
 
     Parameters
     ----------
-    to
-        Whose calls they are.
+    dispatcher
+        Owner of the calls.
     """
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self.to = dispatcher
+    def __init__(self, dispatcher: TaskOwner) -> None:
+        self.dispatcher = dispatcher
 
     def handle(self, batch: SentBatch, said: Any) -> None:
-        with self.to.lock:  # until it is sent altogether
+        with self.dispatcher.lock:  # until it is sent altogether
             pass
         if isinstance(said, Exception):
-            self.to.on_engine_lost(batch, said)
+            self.dispatcher.on_engine_lost(batch, said)
             return
         content = said["content"]
         batch.is_final = batch.is_final or content["final"]
@@ -50,10 +66,10 @@ class ResultHandler:
             self._process(batch, told)
 
     def _release_later(self, batch: SentBatch) -> None:
-        """Wait no longer than a moment for what was printed."""
-        loop = batch.node.connection.client._io_loop
+        """Release results after a moment, even if outputs are missing."""
+        client = batch.node.connection.client
         timer = threading.Timer(
-            OUTPUT_SECONDS, lambda: loop.add_callback(lambda: self.release_held(batch, 1 << 62))
+            OUTPUT_SECONDS, lambda: client.call_soon(lambda: self.release_held(batch, 1 << 62))
         )
         timer.daemon = True
         timer.start()
@@ -82,12 +98,12 @@ class ResultHandler:
             except Exception:  # one result must not hold up the others
                 _log.exception("what a node has said could not be taken in")
         if batch.is_final and not batch.held_results:
-            with self.to.lock:
-                self.to.finish_batch(batch)
-                self.to.dispatch()
+            with self.dispatcher.lock:
+                self.dispatcher.finish_batch(batch)
+                self.dispatcher.dispatch()
 
     def _on_value(self, batch: SentBatch, key: int, payload: Payload, seconds: float) -> None:
-        if task := self.to.finish_task(batch, key, seconds):
+        if task := self.dispatcher.finish_task(batch, key, seconds):
             try:
                 task.future.resolve(join(payload, _no_blob))
             except Exception as error:
@@ -95,9 +111,9 @@ class ResultHandler:
                 task.future.fail(_chained(SkyError(text), error))
 
     def _on_error(self, batch: SentBatch, key: int, said: dict[str, Any], seconds: float) -> None:
-        task = self.to.finish_task(batch, key, seconds)
+        task = self.dispatcher.finish_task(batch, key, seconds)
         if said.get("stuck"):
-            self.to.kill_engine(batch, "a call did not stop")
+            self.dispatcher.kill_engine(batch, "a call did not stop")
         if task is None or (said["stopped"] and task.future.done() and task.stream is None):
             return
         error = remote_exception(task, said, batch.node.rank)
@@ -108,7 +124,7 @@ class ResultHandler:
             and task.replayable
             and not said["stopped"]
         ):
-            self.to.requeue([task])
+            self.dispatcher.requeue([task])
         elif task.stream is not None:
             task.stream.finish("error", error)
         else:
@@ -121,8 +137,10 @@ class ResultHandler:
         task.stream = ItemBuffer()
         stream = ItemStream(
             task.stream,
-            lambda count: self.to.send_command(node, engine, ("consumed", batch.id, key, count)),
-            lambda: self.to.stop(batch, [key], "close"),
+            lambda count: self.dispatcher.send_command(
+                node, engine, ("consumed", batch.id, key, count)
+            ),
+            lambda: self.dispatcher.stop(batch, [key], "close"),
         )
         future, task.future = task.future, RemoteFuture()
         task.future.resolve(None)
@@ -136,7 +154,7 @@ class ResultHandler:
             task.stream.add([join((data,), _no_blob)])
 
     def _on_end(self, batch: SentBatch, key: int, seconds: float) -> None:
-        task = self.to.finish_task(batch, key)
+        task = self.dispatcher.finish_task(batch, key)
         if task is not None and task.stream is not None:
             task.stream.finish("end")
 
@@ -147,20 +165,20 @@ class ResultHandler:
                     stream_sender.acknowledge((batch.id, key), count)
 
     def _on_returned(self, batch: SentBatch, keys: list[int]) -> None:
-        back = [task for key in keys if (task := self.to.finish_task(batch, key))]
+        back = [task for key in keys if (task := self.dispatcher.finish_task(batch, key))]
         for task in back:
             task.attempts -= 1
-        self.to.requeue(back)
+        self.dispatcher.requeue(back)
 
     def _on_missing(self, batch: SentBatch, key: int, name: str) -> None:
-        if task := self.to.finish_task(batch, key):
+        if task := self.dispatcher.finish_task(batch, key):
             task.attempts -= 1
-            self.to.fetch_blob(batch.node, task, name)
+            self.dispatcher.fetch_blob(batch.node, task, name)
 
     def _on_lost(self, batch: SentBatch, key: int, why: str) -> None:
-        """Take in that the process of a single call has died."""
-        if task := self.to.finish_task(batch, key):
-            self.to.on_task_lost(task, batch.node, why, at_fault=True)
+        """Handle the death of the process of a single call."""
+        if task := self.dispatcher.finish_task(batch, key):
+            self.dispatcher.on_task_lost(task, batch.node, why, at_fault=True)
 
 
 _COUNTED = {"stream", "display_data", "update_display_data", "execute_result", "clear_output"}

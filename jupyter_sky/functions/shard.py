@@ -1,4 +1,4 @@
-"""A node's share of data that every node has."""
+"""Shards: a node's share of data that every node has."""
 
 from __future__ import annotations
 
@@ -61,6 +61,11 @@ def shard(
         Of that order; without one, the pool's own.
     drop_last
         Take equal, contiguous blocks, and leave out what remains.
+
+    Returns
+    -------
+    array or tuple of arrays
+        The share of each array, in its own type.
 
     Raises
     ------

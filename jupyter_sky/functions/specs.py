@@ -1,4 +1,4 @@
-"""What is asked of a pool, as values: nodes, workers, places, options."""
+"""Specifications of pools: nodes, workers, alternatives and options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXECUTORS = ("auto", "thread", "process")
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """How many nodes a pool has.
+    """Numbers of nodes of a pool.
 
     ``min`` and ``desired`` are taken either way round: the larger is how many are started, with
     the smaller the pool is ready; the others join as they come up.
@@ -33,9 +33,9 @@ class Nodes:
 
     Examples
     --------
-    >>> Nodes(min=8, desired=4).ready, Nodes(min=4, desired=8).started
+    >>> Nodes(min=8, desired=4).ready, Nodes(min=4, desired=8).initial
     (4, 8)
-    >>> Nodes(min=2, max=16).most
+    >>> Nodes(min=2, max=16).limit
     16
     """
 
@@ -57,7 +57,7 @@ class Nodes:
 
     @classmethod
     def of(cls, value: Nodes | int | tuple[int, int]) -> Nodes:
-        """Read a number, a pair of the least and the most, or what is `Nodes` already.
+        """Make it from a number, a pair of minimum and maximum, or `Nodes`.
 
         Raises
         ------
@@ -75,23 +75,23 @@ class Nodes:
 
     @property
     def initial(self) -> int:
-        """How many are started."""
+        """Number of nodes started at first."""
         return max(self.min or 1, self.desired or 1)
 
     @property
     def ready(self) -> int:
-        """With how many work can begin."""
+        """Number of nodes with which work can begin."""
         return min(self.min or self.desired or 1, self.desired or self.min or 1)
 
     @property
     def limit(self) -> int:
-        """How many there may be."""
+        """Maximum number of nodes."""
         return self.max or self.initial
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """How a node runs calls.
+    """Execution of calls on a node.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class Worker:
 
     @property
     def executor_kind(self) -> str:
-        """What calls run in: a single thread is the main one, where signals arrive."""
+        """Kind of executor; a single thread is the main one, where signals arrive."""
         if self.executor == "process":
             return "process"
         return "main" if self.concurrency == 1 else "thread"
@@ -130,7 +130,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Settings of a pool that are seldom changed.
+    """Rarely changed settings of a pool.
 
     Attributes
     ----------
@@ -142,6 +142,11 @@ class Options:
         Whether nodes may speak to each other. Without it calls go as they do, and what tasks
         share (``sky.dict``, ``sky.barrier``...) cannot be had: for places whose machines do not
         reach one another.
+
+    Examples
+    --------
+    >>> Options(timeout=60.0).scale_down_after
+    60.0
     """
 
     timeout: float | None = None
@@ -152,7 +157,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One alternative of where a pool may run, and on what.
+    """Alternative for the machines of a pool.
 
     Attributes
     ----------
@@ -201,18 +206,18 @@ class Spec:
 
     @property
     def market(self) -> str | None:
-        """How spot machines count, as `ALLOCATIONS` spells it; None when nothing is said."""
+        """Allocation of spot machines, one of `ALLOCATIONS`; None if not given."""
         return None if self.allocation is None else self.allocation.replace("_", "-")
 
     @property
     def cloud(self) -> str | None:
-        """The name of its cloud."""
+        """Name of its cloud."""
         if self.provider is None or isinstance(self.provider, str):
             return self.provider or None
         return str(getattr(self.provider, "name", self.provider))
 
     def resources(self, nodes: int, spot: bool | None = None) -> Resources:
-        """Return the request for so many nodes."""
+        """Return the resource request for a number of nodes."""
         return Resources.parse(
             cloud=self.cloud,
             gpus=self.accelerator,
@@ -228,7 +233,7 @@ class Spec:
 
     @property
     def lease(self) -> float | None:
-        """Seconds after which machines that nobody speaks to end by themselves."""
+        """Seconds after which machines without contact end by themselves."""
         return parse_duration(self.ttl, "ttl") if isinstance(self.ttl, str) else self.ttl
 
 

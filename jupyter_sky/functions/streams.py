@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class ItemStream(Generic[T]):
-    """What a generator on a node yields, as it comes.
+    """Items of a generator on a node, as they arrive.
 
     Closing it, or letting go of it, ends the generator.
 
@@ -60,7 +60,7 @@ class ItemStream(Generic[T]):
         raise StopIteration
 
     def close(self) -> None:
-        """Want no more: the generator ends, as by its own ``close()``."""
+        """Close the generator on the node, as its own ``close()`` would."""
         if self._buffer.close():
             self._stop()
 
@@ -76,7 +76,7 @@ class ItemStream(Generic[T]):
 
 
 class ItemBuffer:
-    """Items that have come and were not taken."""
+    """Buffer of items that have arrived."""
 
     def __init__(self) -> None:
         self.items: deque[Any] = deque()
@@ -84,13 +84,13 @@ class ItemBuffer:
         self.end: tuple[str, Any] | None = None
 
     def add(self, items: list[Any]) -> None:
-        """Take items that have come."""
+        """Add items that have arrived."""
         with self.wake:
             self.items.extend(items)
             self.wake.notify()
 
     def finish(self, kind: str, value: Any = None) -> None:
-        """Note that no more come: ``end``, or ``error`` with the error."""
+        """Record the end of the stream: ``end``, or ``error`` with the error."""
         with self.wake:
             self.end = self.end or (kind, value)
             self.wake.notify_all()
@@ -111,7 +111,7 @@ class ItemBuffer:
         return not self.items
 
     def close(self) -> bool:
-        """Forget what has come; say whether more could have."""
+        """Drop buffered items; return whether the stream was open."""
         with self.wake:
             self.items.clear()
             open_ = self.end is None
@@ -121,7 +121,7 @@ class ItemBuffer:
 
 
 class StreamPlaceholder:
-    """Stands for an iterator among the arguments of a call, on the way to its node."""
+    """Placeholder of an iterator among the pickled arguments of a call."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -131,7 +131,7 @@ class StreamPlaceholder:
 
 
 class StreamSender:
-    """Goes through an iterator here and sends its items, as fast as every receiver takes them.
+    """Sender of the items of a local iterator, as fast as every receiver consumes them.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class StreamSender:
         self._context = contextvars.copy_context()
 
     def join(self, receiver: Any, send: Callable[[tuple[str, Any]], None]) -> None:
-        """Send to a receiver, too; begin, in a thread of its own, when this was the last."""
+        """Add a receiver; start the thread with the last one."""
         self._receivers[receiver], self._ahead[receiver] = send, deque()
         self._bytes[receiver] = 0
         if len(self._receivers) == self.expected:
@@ -163,7 +163,7 @@ class StreamSender:
             ).start()
 
     def acknowledge(self, receiver: Any, count: int) -> None:
-        """Note that a receiver has used up some items."""
+        """Record that a receiver has consumed some items."""
         with self._wake:
             ahead = self._ahead.get(receiver, deque[int]())
             for _ in range(min(count, len(ahead))):
@@ -171,7 +171,7 @@ class StreamSender:
             self._wake.notify()
 
     def leave(self, receiver: Any) -> None:
-        """Send nothing more to a receiver."""
+        """Remove a receiver."""
         with self._wake:
             self._receivers.pop(receiver, None)
             self._ahead.pop(receiver, None)
@@ -212,7 +212,7 @@ class StreamSender:
             send((kind, data))
 
     def _make_room(self, size: int) -> bool:
-        """Wait until every receiver has room; say whether there is any still."""
+        """Wait until every receiver has room; return whether any is left."""
         with self._wake:
             while any(
                 len(ahead) >= WINDOW_ITEMS or (ahead and self._bytes[name] + size > WINDOW_BYTES)
@@ -249,7 +249,7 @@ def streamed_parameters(function: Callable[..., Any]) -> dict[str, bool]:
 def streamed(
     function: Callable[..., Any], call: PendingFunction[Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], tuple, list[StreamSender]]:
-    """Return the arguments of a call with iterators taken out, and what feeds these.
+    """Return the arguments of a call with placeholders for iterators, and their senders.
 
     Raises
     ------

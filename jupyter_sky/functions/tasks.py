@@ -1,4 +1,4 @@
-"""Calls on their way: what was pickled of them, and the futures of their results."""
+"""Sent calls: their pickles and the futures of their results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class RemoteFuture(Future[T]):
-    """The result of a call that is on its way: awaits, and cancels what runs.
+    """Future of a sent call: awaitable, and its cancellation stops the call.
 
     Examples
     --------
@@ -40,7 +40,7 @@ class RemoteFuture(Future[T]):
     check_running: Callable[[], bool] | None = None
 
     def cancel(self) -> bool:
-        """Stop the call, also where it runs. False when it has ended already."""
+        """Stop the call, even if running; return False if it has ended."""
         cancelled = super().cancel()
         stop, self.on_cancel = self.on_cancel, None
         if cancelled and stop is not None:
@@ -48,16 +48,16 @@ class RemoteFuture(Future[T]):
         return cancelled
 
     def running(self) -> bool:
-        """Whether a node runs it now."""
+        """Return whether a node runs the call."""
         return not self.done() and self.check_running is not None and self.check_running()
 
     def resolve(self, value: Any) -> None:
-        """Take the result, unless it was cancelled."""
+        """Set the result, unless cancelled."""
         with contextlib.suppress(Exception):
             self.set_result(value)
 
     def fail(self, error: BaseException) -> None:
-        """Take an error, unless it was cancelled."""
+        """Set the error, unless cancelled."""
         with contextlib.suppress(Exception):
             self.set_exception(error)
 
@@ -67,7 +67,7 @@ class RemoteFuture(Future[T]):
 
 @dataclass(slots=True, eq=False)
 class CallTask:
-    """One call that was sent to a pool.
+    """Call that was sent to a pool.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class CallTask:
 
     @property
     def replayable(self) -> bool:
-        """Whether it can begin again: nothing of its streams has passed."""
+        """Whether it can be repeated: none of its streams has begun."""
         return not self.stream_senders and self.stream is None
 
     def blob_names(self) -> set[str]:
@@ -108,7 +108,7 @@ class CallTask:
 
 
 class CallPickler:
-    """Pickles calls; one function of many calls, and an array in many arguments, only once."""
+    """Pickler of calls: functions and arrays that calls share are pickled once."""
 
     def __init__(self) -> None:
         self.blobs: Blobs = {}
@@ -125,7 +125,7 @@ class CallPickler:
     def pack(
         self, call: PendingFunction[Any]
     ) -> tuple[Payload, Payload, tuple, list[StreamSender]]:
-        """Pickle a call: its function, its arguments, its streams and those who feed them.
+        """Pickle a call: its function, arguments and streams.
 
         Raises
         ------
@@ -144,7 +144,7 @@ class CallPickler:
 
 
 def remote_exception(task: CallTask, said: dict[str, Any], rank: int) -> BaseException:
-    """Return the exception that a call has raised on a node, as what it is.
+    """Rebuild the exception that a call has raised on a node.
 
     It is of the same class, with what it carried; its cause is a `RemoteError` with the traceback
     of the node, and a note says which node that was.
@@ -179,7 +179,7 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+), in .*\n(?!    )', re.MULTILINE
 
 
 def _with_sources(text: str) -> str:
-    """Add to a traceback the lines of code that are here and not on the node: those of cells."""
+    """Add the source lines of cells to a traceback: the node lacks them."""
 
     def sourced(match: re.Match[str]) -> str:
         line = linecache.getline(match[1], int(match[2])).strip()
@@ -189,7 +189,7 @@ def _with_sources(text: str) -> str:
 
 
 class RemoteError(Exception):
-    """The traceback of a node, as the cause of an exception raised here.
+    """Traceback of a node, as the cause of a local exception.
 
     Attributes
     ----------
@@ -225,7 +225,7 @@ def _main_names() -> dict[str, Any]:
 
 
 def results_of(futures: list[Future[Any]]) -> list[Any]:
-    """Return all results, or raise the first error that there is."""
+    """Return all results, or raise the first error."""
     done, _ = wait(futures, return_when=FIRST_EXCEPTION)
     for future in futures:
         if future in done and (future.cancelled() or future.exception()):
@@ -236,7 +236,7 @@ def results_of(futures: list[Future[Any]]) -> list[Any]:
 def streamed_results(
     sent: contextlib.AbstractContextManager, futures: list[Future[Any]], ordered: bool
 ) -> Iterator[Any]:
-    """Give each result when it is there; `sent` is left at the end, however that comes."""
+    """Yield each result when it arrives; exit `sent` at the end."""
     try:
         if ordered:
             for future in futures:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import SkyError
 
 if TYPE_CHECKING:
-    from .dispatch import Dispatcher
     from .nodes import SentBatch
 
 TICK_SECONDS = 0.05
@@ -24,16 +24,22 @@ STOP_TIMEOUT_SECONDS = {"timeout": 0.6, "cancel": 1.5, "close": 12.0}
 
 
 class TimeoutMonitor:
-    """Watches the calls of a pool that have a time, or were told to stop."""
+    """Monitor of calls that have a time limit or were asked to stop.
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self.dispatcher = dispatcher
+    Parameters
+    ----------
+    abandon
+        Called with a batch whose engine does not end its calls, and why they should have ended.
+    """
+
+    def __init__(self, abandon: Callable[[SentBatch, str], None]) -> None:
+        self._abandon = abandon
         self._watched: dict[str, SentBatch] = {}
         self._lock = threading.Lock()
         self._is_running = False
 
     def watch(self, batch: SentBatch) -> None:
-        """Watch a batch until its end."""
+        """Monitor a batch until its end."""
         with self._lock:
             self._watched[batch.id] = batch
             if not self._is_running:
@@ -58,18 +64,18 @@ class TimeoutMonitor:
         if batch.stop_request is not None:
             why, since = batch.stop_request
             if now - since > STOP_TIMEOUT_SECONDS[why]:
-                self.dispatcher.abandon_batch(batch, why)
+                self._abandon(batch, why)
             return
         times = [task.timeout or 0.0 for task in list(batch.tasks.values())]
         if times and all(times) and now - batch.sent > sum(times) + SLACK_SECONDS:
             if self._has_started(batch):
-                self.dispatcher.abandon_batch(batch, "timeout")
+                self._abandon(batch, "timeout")
             else:  # a cell is in its way
                 batch.sent = now - sum(times)
 
     @staticmethod
     def _has_started(batch: SentBatch) -> bool:
-        """Whether its engine has taken it up, as the controller sees it."""
+        """Return whether its engine has started it, as reported by the controller."""
         node = batch.node
         if node.executor != "main":
             return True

@@ -1,0 +1,1 @@
+"""Costs, budgets, forecasts and reports."""

@@ -56,7 +56,7 @@ class Baseline:
 
     @classmethod
     def of(cls, row: ClusterRow) -> Baseline:
-        """What was recorded with a cluster at its launch."""
+        """Return the baseline recorded with a cluster at its launch."""
         told = row.connection.get(BASELINE_KEY)
         if not isinstance(told, dict):
             return cls(why="it was launched before default choices were recorded")
@@ -82,7 +82,7 @@ class Baseline:
 
 
 def measure_baseline(need: Resources, offer: Offer) -> Baseline | None:
-    """What an offer is compared with; None for machines of one's own without a price.
+    """Return the baseline of an offer; None for own machines without a price.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class PendingBaseline:
 
     Examples
     --------
-    >>> Measuring(Resources(), Offer("local", "here", "", 2, 8, price=0.0))()
+    >>> PendingBaseline(Resources(), Offer("local", "here", "", 2, 8, price=0.0))()
     {}
     """
 
@@ -140,7 +140,7 @@ class PendingBaseline:
         threading.Thread(target=look, name="sky-baseline", daemon=True).start()
 
     def __call__(self) -> dict[str, Any]:
-        """What the row of a cluster keeps of it, under its key."""
+        """Return the baseline as stored in a cluster's row, under its key."""
         found = self._found.result()
         return {BASELINE_KEY: found.to_dict()} if found else {}
 

@@ -55,14 +55,14 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """How the day stands against the budget.
+    """State of the day against the budget.
 
     Attributes
     ----------
     budget : Budget
-    spent : Amount
+    spent : CostSum
         On the local day so far, all notebooks together.
-    rate : Amount
+    rate : CostSum
         What runs now costs by the hour.
     running : tuple of str
         Clusters that cost something by the hour, as ``train ($3.06/h)``.
@@ -72,14 +72,15 @@ class BudgetStatus:
         When the next day begins, unix seconds.
     at : float
         When this was found, unix seconds.
-    ends : float or None
+    depleted_at : float or None
         When the clusters that cost something are ended, unless the budget is raised.
     rents : bool
         Whether machines of clouds are billed on that day: they cost more than what is booked.
 
     Examples
     --------
-    >>> day = Verdict(Budget(20.0), Amount(16.5), Amount(3.0), ("train ($3.00/h)",), "", 0.0, 0.0)
+    >>> spent, rate = CostSum(16.5), CostSum(3.0)
+    >>> day = BudgetStatus(Budget(20.0), spent, rate, ("train ($3.00/h)",), "", 0.0, 0.0)
     >>> day.state, day.share, day.seconds_left
     ('warn', 0.825, 4200.0)
     """
@@ -142,7 +143,7 @@ class BudgetStatus:
 
 
 def read_budget(store: Store) -> Budget:
-    """The budget that holds for this user now."""
+    """Return the current budget of this user."""
     text = store.setting(_BUDGET)
     try:
         told = json.loads(text) if text else {}
@@ -161,7 +162,7 @@ def write_budget(store: Store, usd: float | None, origin: str, now: float | None
 
 
 def parse_budget(payload: dict[str, Any]) -> float | None:
-    """The budget that a front end asks for, ``{"usd": 20}``; None for no limit.
+    """Parse a budget from a front end, ``{"usd": 20}``; None for no limit.
 
     Raises
     ------
@@ -227,7 +228,7 @@ def assess(store: Store, now: float | None = None) -> BudgetStatus:
 
 
 def budget_error(verdict: BudgetStatus, what: str) -> SkyBudget:
-    """The error for what may not start, or not go on.
+    """Return the error for work that may not start or continue.
 
     Parameters
     ----------
@@ -246,12 +247,12 @@ def budget_error(verdict: BudgetStatus, what: str) -> SkyBudget:
 
 
 def suggest_budget(verdict: BudgetStatus) -> str:
-    """A budget that would let work go on: half as much again as is spent, in round USD."""
+    """Suggest a budget with which work continues: 1.5 times the spent amount, rounded up."""
     return round_up(max(verdict.spent.usd, verdict.budget.usd or 0.0) * 1.5)
 
 
 def round_up(usd: float) -> str:
-    """An amount in round USD that is no less.
+    """Round an amount of USD up.
 
     Examples
     --------
@@ -280,7 +281,7 @@ def shutdown_time(store: Store, verdict: BudgetStatus) -> float | None:
 
 
 def depletion_time(verdict: BudgetStatus) -> float | None:
-    """When the clusters that run now have to end, if all of them go on; None if they need not.
+    """Return when running clusters must end to keep the budget; None if they need not.
 
     The money of a day is shared by all that runs. What is left at midnight is not kept: the next
     day begins with the whole budget. The grace is part of it.
@@ -288,12 +289,12 @@ def depletion_time(verdict: BudgetStatus) -> float | None:
     Examples
     --------
     >>> from dataclasses import replace
-    >>> day = Verdict(Budget(20.0), Amount(16.5), Amount(3.0), (), "", 7200.0, 0.0)
+    >>> day = BudgetStatus(Budget(20.0), CostSum(16.5), CostSum(3.0), (), "", 7200.0, 0.0)
     >>> depletion_time(day)  # 4200 s, and the grace
     4230.0
     >>> depletion_time(replace(day, resets=600.0))  # the next day pays 20 / 3 h
     24630.0
-    >>> depletion_time(replace(day, resets=600.0, rate=Amount(0.5))) is None
+    >>> depletion_time(replace(day, resets=600.0, rate=CostSum(0.5))) is None
     True
     """
     if verdict.budget.usd is None or not verdict.rate.usd:

@@ -81,7 +81,7 @@ class ClusterSaving:
 
 
 def local_day(now: float) -> tuple[str, float, float]:
-    """The local day of a moment: its name, and the two midnights, unix seconds.
+    """Return the local day of a time: its name, and its two midnights (unix seconds).
 
     Days are 23 or 25 hours long where clocks are changed.
     """
@@ -100,7 +100,7 @@ def spent_between(
     since: float,
     until: float,
 ) -> CostSum:
-    """What was billed between two moments: machines, idle or not, and what is not by the hour."""
+    """Return the amount billed between two times: machines and other costs."""
     total, unknown, unsure = 0, dict[str, None](), False
     for row in intervals:
         start, end = billed_span(row, now, since, until)
@@ -124,7 +124,7 @@ def spent_between(
 
 
 def rate(intervals: Iterable[IntervalRow]) -> CostSum:
-    """What runs now costs by the hour: the open intervals."""
+    """Return the present cost by the hour: the open intervals."""
     running = [row for row in intervals if row.ended is None]
     unknown = tuple(dict.fromkeys(row.cluster for row in running if row.price is None))
     return CostSum(sum(row.price or 0.0 for row in running), unknown)
@@ -140,7 +140,7 @@ def forecasts(
     earlier: Iterable[RunRow],
     now: float,
 ) -> list[CostForecast]:
-    """What each cluster that is up will still cost: see `forecast`.
+    """Forecast the remaining cost of each cluster that is up, see `forecast`.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def forecast(
     lasted: Mapping[str, Sequence[float]],
     now: float,
 ) -> CostForecast:
-    """What a cluster will still cost: its cells to their end, then its idle limit.
+    """Forecast a cluster's remaining cost: its cells to their end, then its idle limit.
 
     Of cells that run side by side the longest counts, those that wait come after it. A billing
     unit that was begun is paid in full.
@@ -252,7 +252,7 @@ def remaining(
 def savings(
     clusters: Iterable[ClusterRow], intervals: Iterable[IntervalRow], now: float, since: float
 ) -> list[ClusterSaving]:
-    """What each cluster has cost less than its default choice, for the time billed since then."""
+    """Return each cluster's saving against its baseline, for the time billed since then."""
     known = {(row.name, row.created): row for row in clusters}
     billed: dict[tuple[str, float], list[IntervalRow]] = {}
     for row in intervals:
@@ -267,7 +267,7 @@ def savings(
 def saving(
     cluster: ClusterRow, intervals: Iterable[IntervalRow], now: float, since: float
 ) -> ClusterSaving:
-    """What one cluster has cost less than its default choice."""
+    """Return one cluster's saving against its baseline."""
     billed = [(row, interval_seconds(row, now, since) / 3600) for row in intervals]
     hours = sum(each for _, each in billed)
     known = all(row.price is not None for row, each in billed if each)
@@ -293,7 +293,7 @@ def saving(
 
 
 def total_savings(found: Iterable[ClusterSaving]) -> tuple[CostSum, CostSum]:
-    """What spot machines and what places have saved, all together."""
+    """Sum the savings by spot machines and by places."""
     spot, placement = CostSum(), CostSum()
     for one in found:
         if one.own:

@@ -1,4 +1,4 @@
-"""What clusters, cells and notebooks cost: arithmetic over the rows of the store.
+"""Costs of clusters, cells and notebooks: arithmetic over the rows of the store.
 
 Amounts are USD, prices USD/h of a whole cluster, times unix seconds. ``None`` means that nobody
 knows the price; it makes every sum that contains it unknown, since a sum that leaves a part out
@@ -83,8 +83,10 @@ class CostSum:
 
     Examples
     --------
-    >>> str(Amount(1.2, ("rack",))), str(Amount(0.0, ("rack",))), str(Amount(0.5, estimated=True))
-    ('$1.20 + unknown (rack)', 'unknown (rack)', '$0.50 est.')
+    >>> str(CostSum(1.2, ("rack",))), str(CostSum(0.0, ("rack",)))
+    ('$1.20 + unknown (rack)', 'unknown (rack)')
+    >>> str(CostSum(0.5, estimated=True))
+    '$0.50 est.'
     """
 
     usd: float = 0.0
@@ -104,7 +106,7 @@ class CostSum:
 
 
 def format_usd(usd: float | None) -> str:
-    """An amount as the status line shows it; ``$0.00`` is exactly nothing.
+    """Return an amount as the status line shows it; ``$0.00`` is exactly nothing.
 
     Examples
     --------
@@ -123,7 +125,7 @@ def format_usd(usd: float | None) -> str:
 
 
 def format_rate(price: float | None) -> str:
-    """A price by the hour, as the tables show it.
+    """Return a price by the hour, as the tables show it.
 
     Examples
     --------
@@ -134,7 +136,7 @@ def format_rate(price: float | None) -> str:
 
 
 def sum_usd(amounts: Iterable[float | None]) -> float | None:
-    """The sum, unknown as soon as one part is.
+    """Sum amounts; the sum is None as soon as one part is.
 
     Examples
     --------
@@ -192,7 +194,7 @@ def interval_seconds(
 def interval_line(
     row: IntervalRow, now: float, since: float = -math.inf, until: float = math.inf
 ) -> LedgerLine:
-    """What an interval cost between `since` and `until`; see `billed_until`."""
+    """Return the cost of an interval between `since` and `until`; see `billed_until`."""
     start, end = billed_span(row, now, since, until)
     exact = exact_cost(row.price, start, end) if end > start else 0
     return LedgerLine(
@@ -211,7 +213,7 @@ def interval_line(
 
 
 def run_usd(run: RunRow, now: float, intervals: Iterable[IntervalRow] = ()) -> float | None:
-    """What a run cost: see `run_exact_usd`.
+    """Return the cost of a run, see `run_exact_usd`.
 
     Examples
     --------
@@ -222,7 +224,7 @@ def run_usd(run: RunRow, now: float, intervals: Iterable[IntervalRow] = ()) -> f
 
 
 def run_exact_usd(run: RunRow, now: float, intervals: Iterable[IntervalRow] = ()) -> int | None:
-    """What a run cost, as an exact amount: the time that it ran, without rounding to units.
+    """Return the exact cost of a run: its duration without rounding to billing units.
 
     The `intervals` of its cluster tell when the price changed meanwhile. The price at which the
     run began stands for time that they do not cover.
@@ -286,11 +288,11 @@ class Ledger:
         self._store = store
 
     def run_usd(self, run: RunRow, now: float | None = None) -> float | None:
-        """The cost of a run, up to now while it goes on; None when the price is unknown."""
+        """Return the cost of a run, up to now while it goes on; None when the price is unknown."""
         return run_usd(run, _now(now), self._store.intervals(run.cluster))
 
     def cluster_usd(self, name: str, now: float | None = None) -> float | None:
-        """The cost of the latest cluster of this name, from its launch up to now."""
+        """Return the cost of the latest cluster of this name, from its launch up to now."""
         cluster = self._store.cluster(name)
         if cluster is None:
             return 0.0
@@ -304,12 +306,12 @@ class Ledger:
         return exact_to_usd(sum_exact([*lines, *extra]))
 
     def notebook_usd(self, notebook: str, now: float | None = None) -> float | None:
-        """The cost of a notebook: see `summary`."""
+        """Return the cost of a notebook: see `summary`."""
         lines = self._by_notebook(_now(now), -math.inf, notebook).get(notebook, [])
         return exact_to_usd(sum_exact([line.exact for line in lines]))
 
     def notebook_amount(self, notebook: str, now: float | None = None) -> CostSum:
-        """What is known of the cost of a notebook, and the clusters of which it is not known."""
+        """Return the known cost of a notebook, and the clusters of unknown cost."""
         lines = self._by_notebook(_now(now), -math.inf, notebook).get(notebook, [])
         return CostSum(
             exact_to_usd(sum(line.exact or 0 for line in lines)) or 0.0,
@@ -320,7 +322,7 @@ class Ledger:
     def summary(
         self, by: By = "notebook", since: float | None = None, now: float | None = None
     ) -> list[LedgerLine]:
-        """What was spent since a moment, the latest first.
+        """Return the costs since a time, the latest first.
 
         Clusters, clouds and days are billed from launch to end, idle time included, and add up to
         what providers bill. A notebook pays for the clusters that it created and for its runs on

@@ -59,13 +59,13 @@ class CostReport:
         Since when they are billed; None for ever.
     lines : tuple of LedgerLine
         What was spent, the latest first.
-    total : Amount
+    total : CostSum
         What providers bill for that time, all notebooks together.
-    here : Amount or None
+    notebook_usd : CostSum or None
         What `notebook` has cost since it was first used.
     notebook_rate : float
         What its own clusters cost now, USD/h, as far as it is known.
-    verdict : Verdict
+    verdict : BudgetStatus
         The local day: spent, rate, budget.
     forecasts : tuple of Forecast
         What each cluster that is up will still cost.
@@ -74,7 +74,7 @@ class CostReport:
 
     Examples
     --------
-    >>> make(store, "a.ipynb").verdict.spent.usd  # doctest: +SKIP
+    >>> make_report(store, "a.ipynb").verdict.spent.usd  # doctest: +SKIP
     4.2
     """
 
@@ -263,7 +263,7 @@ def report_signature(store: Store) -> tuple[object, ...]:
 
 
 def budget_dict(day: BudgetStatus) -> dict[str, Any]:
-    """The budget as JSON has it."""
+    """Return the budget as JSON has it."""
     return {
         "usd": day.budget.usd,
         "origin": day.budget.origin,
@@ -280,7 +280,7 @@ def budget_dict(day: BudgetStatus) -> dict[str, Any]:
 
 
 def parse_by(text: str) -> By:
-    """What to group by; SkyUsageError for anything else."""
+    """Validate a grouping; raise SkyUsageError for an unknown one."""
     for by in GROUPINGS:
         if text == by:
             return by
@@ -288,7 +288,7 @@ def parse_by(text: str) -> By:
 
 
 def parse_since(text: str | None, now: float | None = None) -> float | None:
-    """A day (``2026-11-01``), ``today``, a time ago (``12h``) or ``all``, as unix seconds."""
+    """Parse a day (``2026-11-01``), ``today``, an age (``12h``) or ``all`` to unix seconds."""
     if not text or text == "all":
         return None
     now = time.time() if now is None else now
@@ -301,18 +301,18 @@ def parse_since(text: str | None, now: float | None = None) -> float | None:
 
 
 def short_path(what: str) -> str:
-    """A notebook's path without its folders: ``analysis.ipynb [7]``.
+    """Return a notebook's path without its folders: ``analysis.ipynb [7]``.
 
     Examples
     --------
-    >>> short("/home/ada/analysis.ipynb [7]"), short("train")
+    >>> short_path("/home/ada/analysis.ipynb [7]"), short_path("train")
     ('analysis.ipynb [7]', 'train')
     """
     return what.rpartition("/")[2] if what.startswith("/") else what
 
 
 def text_row(line: LedgerLine) -> tuple[str, str, str, str, str]:
-    """A line as a table shows it: what, time, price, cost, and where the price is from."""
+    """Format a line of a table: name, time, price, cost and source of the price."""
     return (
         short_path(line.what),
         format_elapsed(line.seconds),
@@ -329,7 +329,7 @@ def _line_dict(line: LedgerLine) -> dict[str, Any]:
 
 
 def _latest(clusters: list[ClusterRow]) -> list[ClusterRow]:
-    """The latest cluster of each name."""
+    """Return the latest cluster of each name."""
     return list({row.name: row for row in sorted(clusters, key=lambda row: row.created)}.values())
 
 

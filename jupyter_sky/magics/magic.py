@@ -8,11 +8,13 @@ from typing import Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
+from ..cell_options.parsing import parse_cell_line
+from ..cell_options.schema import help_text
 from ..config.settings import Sky
 from ..errors import SkyError, SkyUsageError
+from ..functions.progress import show_in_notebook
 from . import verbs
 from .completer import make_matcher
-from .options import help_text, parse_cell_line
 
 
 @magics_class
@@ -162,10 +164,18 @@ def load(shell: Any) -> None:
     if settings not in shell.configurables:
         shell.configurables.append(settings)
     shell.register_magics(SkyMagics(shell))
+    show_in_notebook(_progress_card)
     _reap_in_background(settings)
     if id(shell) not in _MATCHERS and getattr(shell, "Completer", None) is not None:
         _MATCHERS[id(shell)] = make_matcher(_SessionSources(shell))
         shell.Completer.custom_matchers.append(_MATCHERS[id(shell)])
+
+
+def _progress_card(shell: Any) -> Any:
+    """Return a card with the progress of calls, in the outputs of the cell that runs."""
+    from ..widgets.progress import ProgressCard
+
+    return ProgressCard(shell)
 
 
 def _reap_in_background(settings: Sky) -> None:

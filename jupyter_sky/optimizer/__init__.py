@@ -1,4 +1,4 @@
-"""Decisions: which of the offers to take."""
+"""Choice of offers for tasks, and plans of whole graphs."""
 
 from jupyter_sky.optimizer.candidates import candidates, no_offer
 

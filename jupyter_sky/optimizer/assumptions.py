@@ -1,4 +1,4 @@
-"""What a plan takes to be so where nobody has measured it: billing, spin-up, disks, power.
+"""Assumptions where nothing was measured: billing, spin-up, disks, power.
 
 Each figure is a default that says where it comes from; plans name those that they rest on.
 """
@@ -29,7 +29,7 @@ DEFAULT_ACCELERATOR_WATTS = 300
 
 
 def billed_hours(cloud: str, hours: Floats) -> Floats:
-    """Hours that are paid for, rounded up to the billing unit.
+    """Return hours that are paid for, rounded up to the billing unit.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def billed_hours(cloud: str, hours: Floats) -> Floats:
 
 
 def watts(offer: Offer) -> float:
-    """Power that one machine draws, data centre included, W.
+    """Return power that one machine draws, data centre included, W.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which offers meet a request, and, when none does, what stands in the way."""
+"""Offers that meet a request, and the labels in the way when none does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALTERNATIVES = 3  # ways out that an error names; more would hide the best one
 
 
 def candidates(resources: Resources, offers: Iterable[Offer]) -> list[Offer]:
-    """Offers that meet a request, the cheapest first and unknown prices last.
+    """Return offers that meet a request, the cheapest first and unknown prices last.
 
     Among equal prices the smallest machine comes first; names settle what remains, so the order
     does not depend on the order of `offers`.
@@ -99,7 +99,7 @@ class RequestChange:
 
 
 def suggest_changes(resources: Resources, offers: Iterable[Offer]) -> list[RequestChange]:
-    """Smallest changes of a request that none of the offers meets, the nearest first.
+    """Return smallest changes of a request that none of the offers meets, the nearest first.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def _rank(offer: Offer) -> tuple[object, ...]:
 def _find_unmet_sets(
     resources: Resources, offers: Sequence[Offer]
 ) -> list[tuple[tuple[str, ...], list[Offer]]]:
-    """Smallest sets of labels that must give way, each with its offers from the nearest on.
+    """Return smallest sets of labels that must give way, each with its offers from the nearest on.
 
     The labels that one offer fails are those whose removal would make it a candidate, so the
     smallest such set over all offers is the smallest change of the request.
@@ -158,7 +158,7 @@ def _make_change(
 
 
 def _distance(key: str, resources: Resources, offer: Offer) -> float:
-    """How far an offer is from a label that it fails, as a logarithm of a ratio where it can be."""
+    """Return how far an offer is from a label that it fails, if possible the log of a ratio."""
     if key in _AMOUNTS:
         return _log_ratio(_amount(key, resources).value, _offer_amount(key, offer))
     if key == "max_hourly_cost":
@@ -178,7 +178,7 @@ def _distance(key: str, resources: Resources, offer: Offer) -> float:
 def _describe_available(
     key: str, resources: Resources, group: Sequence[Offer], rest: str, sole: bool
 ) -> str:
-    """What there is instead of what a label asks for."""
+    """Return what there is instead of what a label asks for."""
     nearest = group[0]
     if key in _AMOUNTS:
         most = sole and (_amount(key, resources).at_least or key == "disk")
@@ -213,7 +213,7 @@ def _describe_available(
 
 
 def _met_label(key: str, resources: Resources, offer: Offer) -> Iterator[tuple[str, str]]:
-    """The label, and its value, that this offer would meet; nothing when there is none."""
+    """Yield the label, and its value, that this offer would meet; nothing when there is none."""
     text = _format_met_label(key, resources, offer)
     if key in ("spot", "on_demand"):
         key = "spot" if offer.spot else "on_demand"
@@ -222,7 +222,7 @@ def _met_label(key: str, resources: Resources, offer: Offer) -> Iterator[tuple[s
 
 
 def _format_met_label(key: str, resources: Resources, offer: Offer) -> str:
-    """What a label would have to say for this offer; empty when there is nothing."""
+    """Return what a label would have to say for this offer; empty when there is nothing."""
     if key in ("spot", "on_demand"):
         return "true"
     if key == "gpus":
@@ -259,7 +259,7 @@ def _log_ratio(asked: float, found: float) -> float:
 
 
 def _gpu_memory(name: str) -> float:
-    """Memory in GiB, or 1 for an accelerator that a cloud sells and we do not know."""
+    """Return memory in GiB, or 1 for an accelerator that a cloud sells and we do not know."""
     return accelerators.accelerator(name).memory if name in accelerators.names() else 1.0
 
 

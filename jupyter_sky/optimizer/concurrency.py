@@ -1,4 +1,4 @@
-"""Which tasks may run at the same time: the sets that quotas are about."""
+"""Sets of tasks that may run at the same time, which quotas are about."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAX_SETS = 256
 
 
 def ancestor_masks(graph: Graph) -> list[int]:
-    """For each task a bit mask of all tasks that must have ended before it."""
+    """Return for each task a bit mask of all tasks that must have ended before it."""
     before = [0] * len(graph.tasks)
     into: list[list[int]] = [[] for _ in graph.tasks]
     for edge in graph.edges:
@@ -21,7 +21,7 @@ def ancestor_masks(graph: Graph) -> list[int]:
 
 
 def find_concurrent_sets(graph: Graph) -> tuple[list[tuple[int, ...]], bool]:
-    """Largest sets of tasks none of which waits for another, and whether they are all.
+    """Return largest sets of tasks none of which waits for another, and whether they are all.
 
     Where there are too many, the sets are, for each task, all that may run beside it: to limit
     these keeps every limit, and may forbid plans that would have kept it too.
@@ -43,7 +43,7 @@ def find_concurrent_sets(graph: Graph) -> tuple[list[tuple[int, ...]], bool]:
     found: list[int] = []
 
     def grow(chosen: int, open_: int, closed: int) -> bool:
-        """Bron and Kerbosch's search for largest cliques, with a pivot."""
+        """Search for largest cliques as Bron and Kerbosch do, with a pivot."""
         if not open_ and not closed:
             found.append(chosen)
             return len(found) <= MAX_SETS

@@ -1,4 +1,4 @@
-"""What a plan must keep, beyond what each task asks for: one small value for each kind of demand.
+"""Constraints on plans beyond the requests of tasks: one small value for each kind.
 
 ::
 
@@ -58,11 +58,11 @@ class _OfferDemand:
         raise NotImplementedError
 
     def of(self, task: str) -> bool:
-        """Whether it is about this task."""
+        """Return whether it is about this task."""
         return not self.tasks or task in self.tasks
 
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
-        """Which offers of a pool keep it."""
+        """Return which offers of a pool keep it."""
         raise NotImplementedError
 
     def _for(self) -> str:
@@ -72,7 +72,7 @@ class _OfferDemand:
 def _filter_by_site(
     market: Market, pool: OfferPool, test: Callable[[str, str, str], bool]
 ) -> Flags:
-    """Offers whose site passes a test, which is called once for each site."""
+    """Return offers whose site passes a test, which is called once for each site."""
     used = np.flatnonzero(np.bincount(pool.site, minlength=1)) if len(pool) else []
     passed = np.zeros(len(market.sites), bool)
     for site in used:
@@ -107,7 +107,7 @@ class Residency(_OfferDemand):
         return f"residency {', '.join(self.areas)}{self._for()}"
 
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
-        """Offers in a region that lies in one of the areas."""
+        """Return offers in a region that lies in one of the areas."""
 
         def inside(cloud: str, region: str, zone: str) -> bool:
             found = market.catalog.region(cloud, region)
@@ -139,7 +139,7 @@ class Only(_OfferDemand):
         return f"only {' '.join(words)}{self._for()}"
 
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
-        """Offers that the request's own pool holds too."""
+        """Return offers that the request's own pool holds too."""
         if self.need.labels().keys() <= {"cloud", "spot", "on_demand"}:
             mask = np.ones(len(pool), bool)
             if self.need.clouds:
@@ -167,7 +167,7 @@ class Reliable(_OfferDemand):
         return f"a mean life of {self.hours:g} h{self._for()}"
 
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
-        """Offers that live as long, by their lifetimes' priors and what the tracker has seen."""
+        """Return offers that live as long, by priors and what the tracker has seen."""
         return pool.mean_life_hours >= self.hours
 
 
@@ -184,7 +184,7 @@ class Avoid(_OfferDemand):
         return f"avoiding {self.why}{self._for()}"
 
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
-        """Offers that no scope covers."""
+        """Return offers that no scope covers."""
         mask = np.ones(len(pool), bool)
         for scope in self.places:
             covered = _filter_by_site(market, pool, lambda *site, s=scope: scopes.covers(s, site))
@@ -200,7 +200,7 @@ class Avoid(_OfferDemand):
 
 
 def merge_avoided(demands: Iterable[Any]) -> tuple[Any, ...]:
-    """The same demands with places that are avoided for one reason in one demand.
+    """Return the same demands with places that are avoided for one reason in one demand.
 
     A launch adds one after each refusal; as demands of their own they would be too many to count
     as the bits of a number.
@@ -240,12 +240,12 @@ class Colocation:
 
 
 def same_region(*tasks: Any) -> Colocation:
-    """These tasks in one region: names or tasks."""
+    """Keep tasks in one region, whichever it is."""
     return Colocation(_names(tasks), "region")
 
 
 def same_cluster(*tasks: Any) -> Colocation:
-    """These tasks on one cluster; only the first of them pays for its spin-up."""
+    """Keep tasks on one cluster; only the first of them pays for its spin-up."""
     return Colocation(_names(tasks), "cluster")
 
 
@@ -324,7 +324,7 @@ class PlanVariables:
     _names: tuple[str, ...] = ()
 
     def chosen(self, task: str, test: Callable[[Offer], bool] | None = None, **fields: Any) -> Any:
-        """1 where the task takes an offer that passes a test, else 0.
+        """Return 1 where the task takes an offer that passes a test, else 0.
 
         Parameters
         ----------
@@ -373,7 +373,7 @@ class Custom:
 
 
 def collect_graph_demands(graph: Graph) -> list[Any]:
-    """Demands that a graph brings with it: residency of tasks and edges, tasks kept together."""
+    """Return demands of the graph itself: residency of tasks and edges, tasks kept together."""
     found: list[Any] = [
         Residency(task.residency, tasks=task.name) for task in graph.tasks if task.residency
     ]

@@ -1,4 +1,4 @@
-"""How long a task takes on a machine: ready-made estimators, and how any of them is asked.
+"""Time estimators: ready-made ones, and the call of any of them.
 
 An estimator is called with an `Offer` and gives hours, or a duration such as ``"90m"``; ``inf``
 says that this machine will not do. Without one a task is assumed to take one hour, and everything
@@ -32,7 +32,7 @@ CPU_TFLOPS = 0.03
 
 
 def estimate_hours(estimator: Estimate, offer: Offer, task: str) -> float:
-    """Hours of a task on a machine.
+    """Return hours of a task on a machine.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def flops(
     *,
     cpu_tflops: float = CPU_TFLOPS,
 ) -> Flops:
-    """Operations over the peak rate of all accelerators, as the paper does (section 5.1.1).
+    """Return operations over the peak rate of all accelerators, as the paper does (section 5.1.1).
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class ByMachine:
 
 
 def table(times: Mapping[str, Any]) -> ByMachine:
-    """Times by what a machine is; what is not in the table is ruled out.
+    """Return times by what a machine is; what is not in the table is ruled out.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Amdahl:
 
 
 def amdahl(hours: float | str, serial: float = 0.0) -> Amdahl:
-    """Time on one vCPU, of which a share gains nothing from more of them.
+    """Return time on one vCPU, of which a share gains nothing from more of them.
 
     Examples
     --------
@@ -186,7 +186,7 @@ class Measured:
 
 
 def measured(name: str, store: Store | None = None, otherwise: Estimate | None = None) -> Measured:
-    """The median time of earlier runs of this name, for each type of machine that ran them.
+    """Return the median time of earlier runs of this name on each type of machine that ran them.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ class Launchable(_OfferDemand):
         return f"only what can be launched from here{self._for()}"
 
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
-        """Offers of clouds that can launch them, by columns: a pool holds 100,000 and more."""
+        """Return offers that can be launched, by columns: a pool holds 100,000 and more."""
         table = market.catalog.offers
         clouds = [code for code, word in enumerate(table.categories("cloud")) if word in PROVIDERS]
         slices = _prefixed(table.categories("accelerator"), TPU)

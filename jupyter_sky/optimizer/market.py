@@ -100,7 +100,7 @@ _last: list[OfferColumns] = []
 
 
 def get_offer_columns(catalog: Catalog) -> OfferColumns:
-    """The view of a catalog; that of the last one is kept."""
+    """Return the view of a catalog; that of the last one is kept."""
     if not _last or _last[0].catalog is not catalog:
         _last[:] = [OfferColumns(catalog)]
     return _last[0]
@@ -159,7 +159,7 @@ class OfferPool:
         return first, at.reshape(-1)
 
     def lifetimes(self, which: np.ndarray, nodes: Floats | float = 1.0) -> Lives:
-        """Lifetimes of the machines of some offers, so many together."""
+        """Return lifetimes of the machines of some offers, so many together."""
         return Lives(self.floor[which], self.early[which], self.scale, nodes)
 
     @cached_property
@@ -169,7 +169,7 @@ class OfferPool:
         return self.lifetimes(first).hours_per_loss()[at]
 
     def take(self, which: np.ndarray) -> OfferPool:
-        """Some of the offers."""
+        """Return some of the offers."""
         return replace(self, **{name: getattr(self, name)[which] for name in _COLUMNS})
 
 
@@ -220,7 +220,7 @@ class Market:
     # -- offers ------------------------------------------------------------------------------
 
     def pool(self, needs: tuple[Resources, ...]) -> OfferPool:
-        """Offers of known price that meet any of these requests, in canonical order."""
+        """Return offers of known price that meet any of these requests, in canonical order."""
         if needs not in self._pools:
             parts = []
             for index, need in enumerate(needs):
@@ -292,7 +292,7 @@ class Market:
         )
 
     def _apply_observations(self, pool: OfferPool) -> OfferPool:
-        """The pool with what the tracker has seen: newer spot prices, lifetimes."""
+        """Return the pool with what the tracker has seen: newer spot prices, lifetimes."""
         if self.prices:
             pool = self._apply_observed_prices(pool)
         seen = self.beliefs.places if self.beliefs else ()
@@ -314,7 +314,7 @@ class Market:
         return replace(pool, floor=floor, early=early)
 
     def _apply_observed_prices(self, pool: OfferPool) -> OfferPool:
-        """Spot prices last seen, where these are newer than the catalog's."""
+        """Return spot prices last seen, where these are newer than the catalog's."""
         from datetime import UTC, datetime
 
         table, price = self.catalog.offers, pool.price.copy()
@@ -333,7 +333,7 @@ class Market:
     # -- what is behind the numbers -------------------------------------------------------------
 
     def machine(self, kind: int) -> Offer:
-        """A kind of machine, as an offer without region, zone and price."""
+        """Return a kind of machine, as an offer without region, zone and price."""
         known = self.view.machines if kind < self.base else self._machines
         if kind not in known:
             if kind >= self.base:
@@ -348,14 +348,14 @@ class Market:
         return known[kind]
 
     def quota_family(self, kind: int) -> str:
-        """Kinds of machines that share a quota."""
+        """Return kinds of machines that share a quota."""
         if kind not in self._families:
             offer = self.machine(kind)
             self._families[kind] = quota_family(offer.cloud, offer.instance_type)
         return self._families[kind]
 
     def offer(self, pool: OfferPool, index: int) -> Offer:
-        """One offer of a pool, with all that is known of it."""
+        """Return one offer of a pool, with all that is known of it."""
         row = int(pool.row[index])
         if row < 0:
             return self.own[-1 - row]
@@ -388,7 +388,7 @@ def _format_date(at: float) -> str:
 
 
 def _join_pools(parts: list[OfferPool], several: bool) -> OfferPool:
-    """Pools together in the order of their sites, an offer that meets two requests once."""
+    """Return pools together in the order of their sites, an offer that meets two requests once."""
     if len(parts) == 2 and not len(parts[1]) and not several:
         return parts[0]
     offset, moved = 0, []

@@ -1,4 +1,4 @@
-"""What was asked of `plan`, as a graph and an objective."""
+"""Graph and objective of a call of `plan`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = (
 def parse_request(
     what: Any, settings: Mapping[str, Any]
 ) -> tuple[Resources | None, dict[str, Any]]:
-    """The single request of what was given to `plan`, if it is one, and the settings without it.
+    """Return the single request given to `plan`, if it is one, and the settings without it.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def parse_request(
 
 
 def build_graph(what: Any, labels: Mapping[str, Any]) -> Graph:
-    """The graph of what was given to `plan`."""
+    """Return the graph of what was given to `plan`."""
     if isinstance(what, Mapping):
         what = Resources.parse(**what)
     if what is None or (isinstance(what, Resources) and not labels):
@@ -81,7 +81,7 @@ def build_graph(what: Any, labels: Mapping[str, Any]) -> Graph:
 def build_objective(
     minimize: Any, deadline: Any = None, budget: Any = None, carbon_cap: Any = None
 ) -> Objective:
-    """What was asked, as numbers.
+    """Return the objective of what was asked, as numbers.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def build_objective(
 
 
 def describe_objective(objective: Objective) -> str:
-    """An objective as a sentence shows it.
+    """Return an objective as a sentence shows it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A plan, as values: where each task goes, what moves, what it comes to, and how sure that is."""
+"""Plans as values: offers of tasks, transfers, totals, and the certificate."""
 
 from __future__ import annotations
 
@@ -279,17 +279,17 @@ class Plan:
     # -- questions to the plan -------------------------------------------------------------------
 
     def reasons(self) -> tuple[Reason, ...]:
-        """For each task why this offer, and what the next best one would cost more."""
+        """Return for each task why this offer, and what the next best one would cost more."""
         if self.reasons_ is None:
             object.__setattr__(self, "reasons_", self._require_planner().find_reasons(self))
         return self.reasons_ or ()
 
     def explain(self) -> str:
-        """The reasons as text, a line for each task."""
+        """Return the reasons as text, a line for each task."""
         return "\n".join(reason.text for reason in self.reasons())
 
     def what_if(self, *constraints: Any, **labels: Any) -> Plan:
-        """The best plan under more constraints: ``what_if(cloud="aws")``, ``what_if(spot=True)``.
+        """Return the best plan under more constraints: ``what_if(spot=True)``.
 
         Raises
         ------
@@ -302,21 +302,21 @@ class Plan:
         return self._require_planner().replan(*more)
 
     def compared(self) -> tuple[PlanComparison, ...]:
-        """What it would come to on each cloud alone, on demand, on spot, and with other aims."""
+        """Return its totals on each cloud alone, on demand, on spot, and with other aims."""
         if self.compared_ is None:
             found = self._require_planner().compare_conditions(self)
             object.__setattr__(self, "compared_", found)
         return self.compared_ or ()
 
     def alternatives(self) -> tuple[Alternative, ...]:
-        """What each task could take instead: the next best, another cloud, spot or on demand."""
+        """Return what each task could take instead: the next best, another cloud or market."""
         if self.alternatives_ is None:
             found = self._require_planner().find_alternatives(self)
             object.__setattr__(self, "alternatives_", found)
         return self.alternatives_ or ()
 
     def next_best(self, count: int = 2, by: str = "region", least: int = 1) -> tuple[Plan, ...]:
-        """The next best plans, each with tasks elsewhere than in all before it.
+        """Return the next best plans, each with tasks elsewhere than in all before it.
 
         Parameters
         ----------
@@ -328,7 +328,7 @@ class Plan:
         return self._require_planner().next_best(count, by, least)
 
     def replan(self, blocked: Iterable[Any] = (), **settings: Any) -> Plan:
-        """A new plan that avoids places, or under other settings of `plan`.
+        """Return a new plan that avoids places, or under other settings of `plan`.
 
         Parameters
         ----------
@@ -351,14 +351,14 @@ class Plan:
     # -- as data -----------------------------------------------------------------------------
 
     def to_json(self, indent: int | None = None) -> str:
-        """The plan as JSON, with its reasons if these have been asked for."""
+        """Return the plan as JSON, with its reasons if these have been asked for."""
         data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "planner"}
         data = {key: _to_json_value(value) for key, value in data.items() if value is not None}
         return json.dumps({"format": FORMAT, **data}, indent=indent)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """A plan from what `to_json` wrote; equal to it."""
+        """Return a plan from what `to_json` wrote; equal to it."""
         try:
             data = json.loads(text)
             if data.pop("format") != FORMAT:
@@ -397,7 +397,7 @@ class Plan:
         return to_html(self)
 
     def with_notes(self, *notes: str) -> Plan:
-        """The plan with more said about it."""
+        """Return the plan with more said about it."""
         return replace(self, notes=tuple(dict.fromkeys([*self.notes, *notes])))
 
 

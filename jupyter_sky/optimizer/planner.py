@@ -136,7 +136,7 @@ def _build_market(
     beside: Sequence[Offer],
     tracked: bool,
 ) -> tuple[Market, tuple]:
-    """What can be had, and which places are blocked."""
+    """Return what can be had, and which places are blocked."""
     from .. import catalog as rooms
 
     shelf = rooms.load() if catalog is None else catalog
@@ -166,7 +166,7 @@ class Planner:
     _rows: tuple = field(default=(), repr=False)
 
     def plan(self) -> Plan:
-        """Build, solve, check, and put into words."""
+        """Return build, solve, check, and put into words."""
         begun = time.process_time()
         self.tables = tables = self.builder.build(self.objective)
         if any(not len(one) for one in tables.labels):
@@ -351,7 +351,7 @@ class Planner:
         )
 
     def _list_transfers(self, placed: Sequence[PlannedTask]) -> tuple[PlannedTransfer, ...]:
-        """Every transfer with its price, asked of the catalog one by one: a second opinion."""
+        """Return every transfer with its price in the catalog, one by one: a second opinion."""
         graph, found = self.builder.graph, []
         for spec, one in zip(graph.tasks, placed, strict=True):
             for data in (*spec.inputs, *spec.stored):

@@ -1,4 +1,4 @@
-"""What a task would cost, how long it would take and what it would emit, on every offer at once.
+"""Prices, times and emissions of a task on every offer at once.
 
 Offers of one kind of machine, market and lifetime differ in their price and place only. So hours,
 billing and re-computation are worked out once for each such class, and then looked up: a task with
@@ -63,33 +63,33 @@ class PricedTask:
         return len(self.pool)
 
     def machine_usd(self) -> Floats:
-        """USD for the machines of each offer; inf where the task cannot run."""
+        """Return USD for the machines of each offer; inf where the task cannot run."""
         return self.pool.price * (self.nodes * self.billed_hours)[self.at]
 
     def usd(self) -> Floats:
-        """USD of each offer by itself."""
+        """Return USD of each offer by itself."""
         return self.own_usd() + self.store_usd[self.pool.site]
 
     def own_usd(self) -> Floats:
-        """The same without transfers, which are equal for all offers of a site."""
+        """Return the same without transfers, which are equal for all offers of a site."""
         own = self.machine_usd()
         return own + self.disk_usd[self.at] if self.disk_usd.any() else own
 
     def own_hours(self) -> Floats:
-        """Spin-up and work."""
+        """Return spin-up and work."""
         return (self.spin_hours + self.run_hours)[self.at]
 
     def hours(self) -> Floats:
-        """Time on the longest path, without the delay of inputs."""
+        """Return time on the longest path, without the delay of inputs."""
         return self.own_hours() + self.store_hours[self.pool.site]
 
     def grams(self) -> Floats:
-        """gCO2 of each offer by itself."""
+        """Return gCO2 of each offer by itself."""
         kwh = self.watts / 1000 * (self.spin_hours + self.run_hours)
         return kwh[self.at] * self.carbon[self.pool.site]
 
     def take(self, which: np.ndarray) -> PricedTask:
-        """Some of the offers."""
+        """Return some of the offers."""
         return replace(self, pool=self.pool.take(which), at=self.at[which])
 
 
@@ -128,7 +128,7 @@ class Pricer:
         self.cloud_of = np.array([number[cloud] for cloud, _, _ in sites], np.int64)
 
     def price_task(self, spec: TaskSpec) -> PricedTask:
-        """Every offer of a task with all that it would cost."""
+        """Return every offer of a task with all that it would cost."""
         key = (
             spec.needs,
             _estimator_key(spec),
@@ -166,7 +166,7 @@ class Pricer:
     # -- classes -------------------------------------------------------------------------------
 
     def kind(self, pool: OfferPool, index: int) -> Offer:
-        """The machine of an offer, with its service, without its place and price."""
+        """Return the machine of an offer, with its service, without its place and price."""
         machine = self.market.machine(int(pool.machine[index]))
         if pool.service[index] < 0:
             return machine
@@ -174,7 +174,7 @@ class Pricer:
         return replace(machine, service=service.name, packages=service.packages)
 
     def _estimate_hours(self, spec: TaskSpec, pool: OfferPool, first: Ints) -> Floats:
-        """Hours without interruption."""
+        """Return hours without interruption."""
         estimator = spec.estimator
         if estimator is None:
             self.notes["run times of 1 h are assumed where no estimator is given"] = None
@@ -210,7 +210,7 @@ class Pricer:
         return np.where(np.isin(pool.row[first], [-1 - k for k in self.warm]), 0.0, hours)
 
     def _launch_hours(self, cloud: str) -> float:
-        """Hours to a machine of a cloud: as the tracker has timed, or assumed."""
+        """Return hours to a machine of a cloud: as the tracker has timed, or assumed."""
         if cloud in ON_PREMISES:
             return 0.0
         known = self.market.knowledge
@@ -229,7 +229,7 @@ class Pricer:
         return billed
 
     def _disk(self, spec: TaskSpec, pool: OfferPool, first: Ints) -> Floats:
-        """USD/h for the disk of one node."""
+        """Return USD/h for the disk of one node."""
         sizes = np.array([need.disk.value if need.disk else 0.0 for need in spec.needs])
         if not sizes.any():
             return np.zeros(len(first))
@@ -240,7 +240,7 @@ class Pricer:
         return np.where(own[self.cloud_of[pool.site[first]]], 0.0, usd)
 
     def _power(self, pool: OfferPool, first: Ints, each_offer: bool) -> Floats:
-        """W of one node."""
+        """Return W of one node."""
         key = id(pool) * 2 + each_offer
         if key not in self._watts:
             kinds = pool.machine[first]
@@ -250,7 +250,7 @@ class Pricer:
         return self._watts[key]
 
     def _grid_carbon(self) -> Floats:
-        """gCO2 per kWh of each site."""
+        """Return gCO2 per kWh of each site."""
         if self._carbon is None:
             known, back = np.unique(self.regions, return_inverse=True)
             each = np.array([self.moves.carbon(int(region)) for region in known])
@@ -260,7 +260,7 @@ class Pricer:
     # -- stores --------------------------------------------------------------------------------
 
     def _stores(self, spec: TaskSpec, pool: OfferPool) -> tuple[Floats, Floats, Floats]:
-        """USD, hours of delay, and hours on top of the work, for each site."""
+        """Return USD, hours of delay, and hours on top of the work, for each site."""
         count = len(self.market.sites)
         usd, ready, after = np.zeros(count), np.zeros(count), np.zeros(count)
         fixed = [
@@ -286,7 +286,7 @@ class Pricer:
         return usd, ready, after
 
     def store(self, data: Data) -> Ints:
-        """Region of a store, as an array of one; checked, or assumed and noted."""
+        """Return region of a store, as an array of one; checked, or assumed and noted."""
         region, known = data.region, self.market.catalog.regions
         names = [name for cloud, name in known if cloud == data.cloud]
         if region and names and region not in names:
@@ -300,7 +300,7 @@ class Pricer:
 
 
 def _estimator_key(spec: TaskSpec) -> object:
-    """What makes two estimators the same: their values where they are values, else themselves."""
+    """Return a key, equal for equal estimators: their values, or else themselves."""
     estimator = spec.estimator
     if isinstance(estimator, Constant):
         return estimator

@@ -1,4 +1,4 @@
-"""From a graph, requests and the catalog to the numbers that the solver reads.
+"""Builder of placement problems from a graph, its requests and the catalog.
 
 For each task, every offer of its pool is given its cost (run time x price in billing units, the
 spin-up billed, disk, transfers from and to fixed stores), its hours and its grams of CO2, all in
@@ -42,7 +42,7 @@ from .solver.problem import (
 
 
 def _service_number(service: str) -> int:
-    """A number for a managed service, the same in every task."""
+    """Return a number for a managed service, the same in every task."""
     return SERVICES.index(service) + 1 if service in SERVICES else len(SERVICES) + 1
 
 
@@ -58,7 +58,7 @@ class BuiltProblem:
     notes: tuple[str, ...] = ()
 
     def offer(self, task: int, label: int) -> Offer:
-        """The offer behind a label."""
+        """Return the offer behind a label."""
         return self.market.offer(self.labels[task].pool, label)
 
 
@@ -94,7 +94,7 @@ class ProblemBuilder:
         self._refused: dict[tuple, Flags] = {}
 
     def with_demands(self, *demands: Any) -> ProblemBuilder:
-        """The same with more demands; prices that are known are kept."""
+        """Return the same with more demands; prices that are known are kept."""
         other = ProblemBuilder(self.graph, self.market, (), self.recompute, self.warm)
         other.demands = constraints.merge_avoided((*self.demands, *demands))
         constraints.check_demands(other.demands, self.graph)
@@ -104,11 +104,11 @@ class ProblemBuilder:
         return other
 
     def offer_demands(self, spec: TaskSpec) -> list[_OfferDemand]:
-        """Demands on single offers that are about a task."""
+        """Return demands on single offers that are about a task."""
         return [d for d in self.demands if isinstance(d, _OfferDemand) and d.of(spec.name)]
 
     def allowed(self, demand: _OfferDemand, one: PricedTask) -> Flags:
-        """Which offers of a task's whole pool a demand admits."""
+        """Return which offers of a task's whole pool a demand admits."""
         key = (demand, one.spec.needs)
         if key not in self._refused:
             self._refused[key] = self._allowed(demand, one)
@@ -127,7 +127,7 @@ class ProblemBuilder:
     # -- all tasks -----------------------------------------------------------------------------
 
     def build(self, objective: Objective, explain: bool = False) -> BuiltProblem:
-        """The problem for an objective.
+        """Return the problem for an objective.
 
         Parameters
         ----------
@@ -158,7 +158,7 @@ class ProblemBuilder:
     def _prune_offers(
         self, one: PricedTask, objective: Objective, explain: bool
     ) -> tuple[PricedTask, Ints]:
-        """Offers that can be part of an optimum, and which demands refuse each, as bits."""
+        """Return offers that can be part of an optimum, and which demands refuse each, as bits."""
         refused = np.zeros(len(one), np.int64)
         for bit, demand in enumerate(self.offer_demands(one.spec)):
             refused |= np.where(self.allowed(demand, one), 0, 1 << bit)
@@ -181,7 +181,7 @@ class ProblemBuilder:
         return one.take(which), refused[which]
 
     def _tags(self, one: PricedTask) -> list[Ints]:
-        """What offers of one place must share to be compared, beyond the place."""
+        """Return what offers of one place must share to be compared, beyond the place."""
         tags: list[Ints] = []
         cluster = [d for d in self.demands if isinstance(d, Colocation) and d.by == "cluster"]
         hooked = any(isinstance(demand, Custom) for demand in self.demands)
@@ -195,7 +195,7 @@ class ProblemBuilder:
         return tags
 
     def _criteria(self, one: PricedTask, objective: Objective) -> list[Floats]:
-        """What a plan under this objective can feel of an offer, beside its place."""
+        """Return what a plan under this objective can feel of an offer, beside its place."""
         kind, usd = objective.kind, one.own_usd()
         bounded = objective.budget_usd is not None or objective.carbon_cap_g is not None
         found: list[Floats] = []
@@ -325,7 +325,7 @@ class ProblemBuilder:
     def _find_quota_nodes(
         self, problem: Problem, demand: Any, families: dict
     ) -> list[dict[str, int]]:
-        """What a quota counts by, as nodes of the levels; nothing when nothing is there."""
+        """Return what a quota counts by, as nodes of the levels; nothing when nothing is there."""
         if isinstance(demand, NodeCeiling) or not (demand.cloud or demand.region or demand.family):
             return [{}]
         names, levels = problem.places.names, problem.places.levels

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 def covers(scope: Scope, site: Sequence[str]) -> bool:
-    """Whether a cloud, region and zone lie within a scope, whatever the machine."""
+    """Return whether a cloud, region and zone lie within a scope, whatever the machine."""
     mine = (scope.cloud, scope.region, scope.zone)
     return all(not word or word == other for word, other in zip(mine, site, strict=True))
 
 
 def covers_machine(market: Market, kind: int, scope: Scope) -> bool:
-    """Whether a kind of machine is what a scope is about."""
+    """Return whether a kind of machine is what a scope is about."""
     if scope.instance_type:
         return market.machine(kind).instance_type == scope.instance_type
     return market.quota_family(kind) == scope.family
 
 
 def parse_scope(where: Any, market: Market | None = None) -> Scope:
-    """What is to be avoided: a place of the tracker, an offer, a block, or its words.
+    """Return what is to be avoided: a place of the tracker, an offer, a block, or its words.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What moving data costs between any two places, as matrices taken from the catalog once.
+"""Transfer prices between any two places, as matrices taken from the catalog once.
 
 Prices are those of the catalog, tier by tier. Where they rest on nothing better, we assume:
 
@@ -33,7 +33,7 @@ Site = tuple[str, str, str]
 
 
 def find_tier_bounds(catalog: Catalog) -> list[float]:
-    """Volumes (GB) at which some price per GB changes, in rising order."""
+    """Return volumes (GB) at which some price per GB changes, in rising order."""
     first: dict[tuple, float] = {}
     rows = catalog.rows("egress")
     for row in rows:
@@ -66,7 +66,7 @@ class TransferPrices:
         self.tier_bounds = find_tier_bounds(self.catalog)
 
     def region(self, cloud: str, region: str) -> int:
-        """Number of a region; a cloud alone counts as a region without a name."""
+        """Return number of a region; a cloud alone counts as a region without a name."""
         from ..catalog import Location
 
         key = (cloud, region)
@@ -76,13 +76,13 @@ class TransferPrices:
         return self._index[key]
 
     def place(self, number: int) -> Location:
-        """The region of a number."""
+        """Return the region of a number."""
         return self._places[number]
 
     # -- between regions -----------------------------------------------------------------------
 
     def usd(self, sources: Ints, targets: Ints, gb: float) -> Floats:
-        """USD for `gb` GB from each source region to each target; 0 within a region.
+        """Return USD for `gb` GB from each source region to each target; 0 within a region.
 
         Between the kinks of all tiers, prices are linear: two figures tell all in between.
         """
@@ -118,7 +118,7 @@ class TransferPrices:
         return self._regional[key]
 
     def _egress_price(self, here: Location, there: Location, gb: float) -> float | None:
-        """Out of a cloud: the price goes by where it leaves and by the country it comes to."""
+        """Return the price out of a cloud, by where data leaves and the country it comes to."""
         country = self.catalog.region(there.cloud, there.region).country
         key = (here, country, there.is_own, gb)
         if key not in self._abroad:
@@ -137,7 +137,7 @@ class TransferPrices:
         return self._assumed
 
     def hours_per_gb(self, sources: Ints, targets: Ints) -> Floats:
-        """Hours for one GB from each source region to each target, the same region included."""
+        """Return hours for one GB from each source region to each target, itself included."""
         values = [[self._rate(a, b) for b in targets.tolist()] for a in sources.tolist()]
         return np.array(values, np.float64).reshape(len(sources), len(targets))
 
@@ -148,12 +148,12 @@ class TransferPrices:
         return self._rates[a, b]
 
     def across_zones(self, region: int, gb: float) -> float:
-        """USD from one zone of a region to another."""
+        """Return USD from one zone of a region to another."""
         here = self._places[region]
         return self.catalog.egress(here, here, gb).usd or 0.0
 
     def carbon(self, region: int) -> float:
-        """gCO2 per kWh of a region, or of the world where it is not known."""
+        """Return gCO2 per kWh of a region, or of the world where it is not known."""
         here = self._places[region]
         found = self.catalog.region(here.cloud, here.region).carbon
         return WORLD_CARBON if found is None else found
@@ -161,7 +161,7 @@ class TransferPrices:
     # -- between places ------------------------------------------------------------------------
 
     def table(self, sites: Sequence[Site], gb: float | None = None) -> TransferTable:
-        """What moving costs between places: for one GB, or for all of `gb` where tiers matter."""
+        """Return transfer costs between places: of one GB, or of all `gb` where tiers matter."""
         regions = np.array([self.region(cloud, name) for cloud, name, _ in sites], np.int64)
         known, index = np.unique(regions, return_inverse=True)
         grid = np.ix_(index, index)
@@ -180,7 +180,7 @@ class TransferPrices:
         return TransferTable(usd, hours * gb, grams * gb)
 
     def has_tiers(self, gb: float) -> bool:
-        """Whether so much data has a price per GB of its own."""
+        """Return whether so much data has a price per GB of its own."""
         return bool(self.tier_bounds) and gb > self.tier_bounds[0]
 
 
@@ -188,7 +188,7 @@ _last: list[TransferPrices] = []
 
 
 def get_transfer_prices(catalog: Catalog) -> TransferPrices:
-    """The moves of a catalog, shared by all plans that use it; those of the last one are kept."""
+    """Return the transfer prices of a catalog; those of the last one are kept."""
     if not _last or _last[0].catalog is not catalog:
         _last[:] = [TransferPrices(catalog)]
     return _last[0]

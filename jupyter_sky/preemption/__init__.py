@@ -1,4 +1,4 @@
-"""How long a spot machine lives, and what follows from it.
+"""Lifetimes of spot machines, and decisions that follow from them.
 
 Lifetimes that were observed become a model; a model says what a job will take and cost, on which
 machines to run it and when to save its state::

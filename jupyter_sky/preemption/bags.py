@@ -27,6 +27,11 @@ class Bag:
         Run time of each job on one group without failures.
     needed : int, optional
         How many must finish; all unless given. The rest is given up then.
+
+    Examples
+    --------
+    >>> Bag((1.0, 2.0, 4.0), needed=2).hours
+    (1.0, 2.0, 4.0)
     """
 
     hours: tuple[float, ...]
@@ -70,6 +75,12 @@ class Fleet:
         Variance of a gamma distributed factor, of mean 1, on the hazard of all machines that are
         launched at the same moment; 0 for independent machines. Batches of the 2019 data had 2.5
         times the binomial variance.
+
+    Examples
+    --------
+    >>> from jupyter_sky.preemption import Exponential
+    >>> Fleet(Exponential(0.1), groups=4, nodes=2, price=0.3).nodes
+    2
     """
 
     lifetime: Model
@@ -104,6 +115,12 @@ class Policy:
         work until the next checkpoint. Without, jobs save nothing.
     cost : float
         Hours that a checkpoint takes.
+
+    Examples
+    --------
+    >>> policy = Policy(checkpoint=lambda work, age: 0.5, cost=1 / 60)
+    >>> policy.checkpoint(2.0, 0.0)
+    0.5
     """
 
     keep: Callable[[float, float], bool] = _always
@@ -112,16 +129,48 @@ class Policy:
 
 
 def never(age: float, hours: float) -> bool:
-    """A `keep` that takes a new machine for every attempt."""
+    """Decide, as a `keep`, for a new machine at every attempt.
+
+    Parameters
+    ----------
+    age
+        Hours that the machine has lived.
+    hours
+        Hours that the next job will take.
+
+    Returns
+    -------
+    bool
+        False.
+
+    Examples
+    --------
+    >>> never(2.0, 1.0)
+    False
+    """
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened: when (hours), what, to which group, and with which job.
+    """Event of a simulated bag.
 
-    `what` is ``launch``, ``start``, ``save``, ``done``, ``lost`` (a machine and the work since the
-    last checkpoint), ``gone`` (a machine of an idle or booting group) or ``release``.
+    Attributes
+    ----------
+    at : float
+        Hours since the start.
+    what : str
+        ``launch``, ``start``, ``save``, ``done``, ``lost`` (a machine and the work since the last
+        checkpoint), ``gone`` (a machine of an idle or booting group) or ``release``.
+    group : int
+        Number of the group.
+    job : int, optional
+        Number of the job; None when the group had none.
+
+    Examples
+    --------
+    >>> Event(0.5, "start", group=0, job=3).what
+    'start'
     """
 
     at: float
@@ -148,6 +197,13 @@ class Outcome:
         Time of groups spent on work or checkpoints that were lost.
     trace : tuple of Event
         Everything that happened, in order.
+
+    Examples
+    --------
+    >>> from jupyter_sky.preemption import Exponential, Fleet, simulate
+    >>> outcome = simulate([1.0] * 4, Fleet(Exponential(0.0), groups=2, price=0.5))
+    >>> outcome.hours, outcome.usd, outcome.finished
+    (2.0, 2.0, 4)
     """
 
     hours: float

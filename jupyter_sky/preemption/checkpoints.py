@@ -1,4 +1,4 @@
-"""When to save a checkpoint: the best schedule, the classic rule, and what a policy is worth."""
+"""Checkpoint times: the best schedule, the classic rule, and the value of a policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan_checkpoints(
     restart: float = 0.0,
     step: float = MINUTE,
 ) -> Schedule:
-    """The schedule that ends a job soonest on average; the same question is answered from memory.
+    """Return the schedule of least expected duration; results are cached.
 
     Parameters
     ----------
@@ -40,6 +40,11 @@ def plan_checkpoints(
     step
         Hours of the grid; `work` is a whole number of steps, which are made a little smaller or
         larger for it.
+
+    Returns
+    -------
+    Schedule
+        The choice for any remaining work at any age.
 
     Raises
     ------
@@ -65,7 +70,7 @@ def evaluate(
     restart: float = 0.0,
     step: float = MINUTE,
 ) -> Schedule:
-    """What a policy is expected to take when machines live as a model says, exactly.
+    """Return the exact expected duration of a policy under a lifetime model.
 
     Parameters
     ----------
@@ -74,6 +79,11 @@ def evaluate(
         arrays of remaining hours and ages in hours to hours of work until the next checkpoint.
 
     The other parameters are those of `plan_checkpoints`.
+
+    Returns
+    -------
+    Schedule
+        The policy's choices with their expected hours.
 
     Examples
     --------
@@ -88,9 +98,21 @@ def evaluate(
 
 
 def young_daly(cost: float, lifetime: float) -> float:
-    """Young's (1974) first-order interval, ``sqrt(2 C MTTF)``, in hours.
+    """Return Young's (1974) first-order interval, ``sqrt(2 C MTTF)``.
 
     Right for machines that do not age and intervals far below their mean life.
+
+    Parameters
+    ----------
+    cost
+        Hours that one checkpoint takes.
+    lifetime
+        Mean hours between failures.
+
+    Returns
+    -------
+    float
+        Hours of work between checkpoints.
 
     Examples
     --------
@@ -104,9 +126,31 @@ def young_daly(cost: float, lifetime: float) -> float:
 def best_interval(
     model: Model, work: float, cost: float, restart: float = 0.0, step: float = MINUTE
 ) -> float:
-    """The hours between checkpoints that are best on a new machine, if they must be all the same.
+    """Return the best constant interval between checkpoints on a new machine (hours).
 
     Tries each whole number of steps: seconds for 240 of them.
+
+    Parameters
+    ----------
+    model
+        Lifetime of the machine.
+    work
+        Hours of work of the job.
+    cost, restart
+        Hours that a checkpoint takes, and from a preemption until a new machine goes on.
+    step
+        Hours of the grid.
+
+    Returns
+    -------
+    float
+        Hours of work between checkpoints.
+
+    Examples
+    --------
+    >>> from jupyter_sky.preemption import Exponential
+    >>> best_interval(Exponential(0.2), 2.0, cost=0.05, step=0.25)
+    0.75
     """
     work, cost, restart, step = _checked(work, cost, restart, step)
     grid = make_grid(model, work, cost, step)

@@ -37,6 +37,11 @@ def fit(name: str, seen: Lifetimes) -> Model:
     seen
         Lifetimes.
 
+    Returns
+    -------
+    Model
+        The fitted model.
+
     Raises
     ------
     SkyUsageError
@@ -68,6 +73,17 @@ def fit_least_squares(name: str, seen: Lifetimes) -> Model:
         ``constrained``, ``exponential`` or ``weibull``.
     seen
         Lifetimes.
+
+    Returns
+    -------
+    Model
+        The fitted model.
+
+    Examples
+    --------
+    >>> seen = Lifetimes.of([1.0, 3.0, 8.0, 15.0], [True] * 4)
+    >>> round(fit_least_squares("exponential", seen).rate, 3)
+    0.216
     """
     starts: dict[str, tuple[Callable[..., Model], list[float], list[tuple[float, float]]]] = {
         "constrained": (
@@ -125,10 +141,29 @@ def fit_proportional(seen: Lifetimes, zone_spread: float = ZONE_SPREAD) -> Propo
     `SIZE_SPREAD` and `zone_spread` (log hazard ratio): zones with few machines stay near the
     average.
 
+    Parameters
+    ----------
+    seen
+        Lifetimes with vCPUs and zones.
+    zone_spread
+        Standard deviation of the zones' effects, as a log hazard ratio.
+
+    Returns
+    -------
+    Proportional
+        The base model with the effects of size and zones.
+
     Raises
     ------
     SkyUsageError
         For fewer than four preemptions.
+
+    Examples
+    --------
+    >>> from jupyter_sky.preemption import google_2019
+    >>> model = fit_proportional(google_2019())
+    >>> model.at(64).expected_lifetime() < model.at(2).expected_lifetime()
+    True
     """
     from scipy.optimize import minimize
 
@@ -162,6 +197,11 @@ class Interval:
         The figure of all the data, and the bounds of the middle 90 % (unless told) of samples.
     samples, failed : int
         Samples that gave a figure, and those that could not be fitted.
+
+    Examples
+    --------
+    >>> Interval(5.5, 5.1, 6.0, samples=200, failed=0).low
+    5.1
     """
 
     estimate: float
@@ -181,7 +221,7 @@ def bootstrap(
     seed: int = 0,
     level: float = 0.9,
 ) -> Interval:
-    """How sure a figure is: fit it again on batches drawn with replacement.
+    """Estimate a figure with its uncertainty: fit it again on batches drawn with replacement.
 
     Machines of one batch share their fate, so batches are drawn, never machines.
 
@@ -189,6 +229,11 @@ def bootstrap(
     ----------
     figure
         From lifetimes to a number, such as ``lambda seen: fit("weibull", seen).shape``.
+
+    Returns
+    -------
+    Interval
+        The figure and its range.
 
     Raises
     ------
@@ -293,7 +338,7 @@ def _maximize_likelihood(
     bounds: Sequence[tuple[float, float]],
     seen: Lifetimes,
 ) -> Model:
-    """The likeliest of the maxima that a search from several points finds."""
+    """Return the likeliest of the maxima found from several starting points."""
     from scipy.optimize import minimize
 
     def missed(point: np.ndarray) -> float:

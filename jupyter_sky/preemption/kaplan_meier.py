@@ -43,7 +43,7 @@ class KaplanMeier(Model):
 
     @classmethod
     def of(cls, seen: Lifetimes) -> KaplanMeier:
-        """The estimate of some lifetimes.
+        """Estimate the survival function of lifetimes.
 
         With no preemption among them survival stays 1 until the cap, which says little: the last
         machine seen may have been young. Without a cap nothing can be said then.
@@ -69,7 +69,7 @@ class KaplanMeier(Model):
         return cls(tuple(ages.tolist()), tuple(alive.tolist()), tuple(spread.tolist()), seen.cap)
 
     def survival(self, hours: ArrayLike) -> Any:
-        """The step function; 0 from the cap on."""
+        """Return the survival at ages as a step function; 0 from the cap on."""
         return self._steps(np.asarray(hours, float), "right", np.less)
 
     def reaching(self, hours: ArrayLike) -> Any:
@@ -114,7 +114,7 @@ class KaplanMeier(Model):
         return rates[np.searchsorted(np.array(self.ages), ages, side="left")]
 
     def band(self, hours: ArrayLike) -> Any:
-        """Standard error of the survival at some ages (Greenwood 1926)."""
+        """Return the standard error of the survival at ages (Greenwood 1926)."""
         levels = np.concatenate([[0.0], self.errors])
         ages = np.asarray(hours, float)
         return levels[np.searchsorted(np.array(self.ages), ages, side="right")][()]

@@ -174,12 +174,12 @@ class Lifetimes:
         return self.preempted & ~self.capped
 
     def where(self, rows: np.ndarray | Sequence[int]) -> Lifetimes:
-        """Some of the rows, by a mask or by their numbers."""
+        """Select rows by a mask or by their numbers."""
         names = ("hours", "preempted", "batch", "kind", "vcpus", "zone")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def of_kind(self, kind: str) -> Lifetimes:
-        """The rows of one instance type."""
+        """Return the rows of one instance type."""
         return self.where(self.kind == kind)
 
     def kinds(self, least: int = 1) -> list[str]:
@@ -215,10 +215,20 @@ class Lifetimes:
 
 @cache
 def google_2019() -> Lifetimes:
-    """998 preemptible machines of Google, February to April 2019; ships with the package.
+    """Return 998 lifetimes of Google's preemptible machines, February to April 2019.
 
     Source: Sharma, Kadupitiya and Jadhao, arXiv:1911.05160; see ``data/README.md`` beside the file
     for its licence (Apache-2.0) and what was changed.
+
+    Returns
+    -------
+    Lifetimes
+        With instance types, zones, vCPUs and batches.
+
+    Examples
+    --------
+    >>> len(google_2019().hours)
+    998
     """
     return Lifetimes.read(Path(__file__).parent / "data" / "google-2019.csv")
 

@@ -1,4 +1,4 @@
-"""How long a machine is expected to live: the paper's equation (3), and the correct one."""
+"""Expected lifetime of a machine: the paper's equation (3), and the correct one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FORMULAS = ("exact", "paper")
 def expected_lifetime(
     model: Model, upto: float | None = None, age: float = 0.0, formula: str = "exact"
 ) -> float:
-    """Hours that a machine still lives on average.
+    """Return the hours that a machine still lives on average.
 
     Parameters
     ----------
@@ -24,6 +24,11 @@ def expected_lifetime(
         ``exact``: the integral of the survival, which counts machines that reach the cap with the
         cap. ``paper``: equation (3), for equation (1) as written and a new machine only; it leaves
         those out and comes out 2-3 times too short.
+
+    Returns
+    -------
+    float
+        Hours.
 
     Raises
     ------

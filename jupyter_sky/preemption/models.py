@@ -32,6 +32,11 @@ class Model:
     ----------
     cap : float, keyword
         Age in hours that no machine outlives; ``inf`` for none.
+
+    Examples
+    --------
+    >>> Exponential(0.1, cap=24.0).cap
+    24.0
     """
 
     def __post_init__(self) -> None:
@@ -167,7 +172,7 @@ class Model:
         return self._age_at(used + rng.exponential(size=size))
 
     def times(self, ratio: float) -> Model:
-        """A model whose hazard is that many times as high at every age (proportional hazards).
+        """Return the model with the hazard times a ratio at every age (proportional hazards).
 
         With a whole number *n* this is the first end among *n* machines.
         """
@@ -222,7 +227,7 @@ class Exponential(Model):
         validation.check_number(self.rate, "rate (per hour)")
 
     def hazard_below(self, ages: np.ndarray) -> np.ndarray:
-        """The rate, at any age."""
+        """Return the rate, at any age."""
         return np.full_like(ages, self.rate, float)
 
     def cumulative_below(self, ages: np.ndarray) -> np.ndarray:
@@ -234,7 +239,7 @@ class Exponential(Model):
         return Exponential(self.rate * ratio, self.cap)
 
     def integral(self, hours: ArrayLike) -> Any:
-        """Closed form."""
+        """Return the expected lifetime in closed form."""
         ages = np.clip(np.asarray(hours, float), 0.0, self.cap)
         return (-np.expm1(-self.rate * ages) / self.rate if self.rate else ages)[()]
 
@@ -249,6 +254,11 @@ class Weibull(Model):
         Per hour.
     shape : float
         Dimensionless.
+
+    Examples
+    --------
+    >>> round(float(Weibull(0.1, 0.7).survival(5.0)), 3)
+    0.54
     """
 
     rate: float
@@ -312,32 +322,46 @@ class FloorHyperbolic(Model):
         return self.floor * ages + self.early * self.scale * np.log1p(ages / self.scale)
 
     def times(self, ratio: float) -> FloorHyperbolic:
-        """The same with a hazard that many times as high (proportional hazards)."""
+        """Return the model with the hazard times a ratio (proportional hazards)."""
         return FloorHyperbolic(self.floor * ratio, self.early * ratio, self.scale, self.cap)
 
 
 @dataclass(frozen=True)
 class Scaled(Model):
-    """Another model with a hazard that is `ratio` times as high."""
+    """Another model with a hazard that is `ratio` times as high.
+
+    Attributes
+    ----------
+    base : Model
+        The other model.
+    ratio : float
+        Hazard ratio, dimensionless.
+
+    Examples
+    --------
+    >>> model = Scaled(Exponential(0.1), 2.0)
+    >>> round(float(model.survival(5.0)), 3)
+    0.368
+    """
 
     base: Model
     ratio: float
     cap: float = math.inf
 
     def survival(self, hours: ArrayLike) -> Any:
-        """A power of the base's."""
+        """Return a power of the base's."""
         return np.power(self.base.survival(hours), self.ratio)
 
     def reaching(self, hours: ArrayLike) -> Any:
-        """A power of the base's."""
+        """Return a power of the base's."""
         return np.power(self.base.reaching(hours), self.ratio)
 
     def hazard_below(self, ages: np.ndarray) -> np.ndarray:
-        """A multiple of the base's."""
+        """Return a multiple of the base's."""
         return self.ratio * self.base.hazard_below(ages)
 
     def cumulative_below(self, ages: np.ndarray) -> np.ndarray:
-        """A multiple of the base's."""
+        """Return a multiple of the base's."""
         return self.ratio * self.base.cumulative_below(ages)
 
     def _age_at(self, cumulative: np.ndarray) -> np.ndarray:
@@ -374,7 +398,7 @@ def _integral(model: Model, ages: np.ndarray) -> np.ndarray:
 
 
 def _mean_beyond(model: Model, age: float) -> float:
-    """The mean life left without any cap; infinite where doubling the horizon never settles."""
+    """Return the mean remaining life without cap; infinite if the integral diverges."""
     start, alive, horizon = float(model.integral(age)), float(model.survival(age)), 64.0
     last = 0.0
     while horizon < 1e13:

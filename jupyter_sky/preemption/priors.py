@@ -63,7 +63,7 @@ def spot_lifetimes(shares: np.ndarray, vcpus: np.ndarray) -> Lives:
     Examples
     --------
     >>> spot_lifetimes(np.array([0.075, np.nan]), np.array([4.0, 4.0])).hours_per_loss().round(1)
-    array([346.7,  58.6])
+    array([346.7,  64.1])
     """
     known = reference()
     ratios = np.exp(known.doubling * np.log2(_sizes(vcpus) / VCPUS))
@@ -121,14 +121,14 @@ class Posterior:
         return self.base.times(self.ratio)
 
     def survival(self, hours: float) -> float:
-        """The chance that one new machine lives so long, over all factors that may be."""
+        """Return the chance that a new machine lives so long, averaged over the factor."""
         if hours >= getattr(self.base, "cap", math.inf):
             return 0.0
         spent = -math.log(max(float(self.base.reaching(hours)), 1e-300))
         return (1 + spent / self.exposure) ** -self.preemptions
 
     def models(self, level: float = LEVEL) -> tuple[Model, Model]:
-        """The short-lived and the long-lived model that bound the truth with this probability."""
+        """Return the pessimistic and the optimistic model of a credible interval."""
         from scipy.special import gammaincinv
 
         tail = (1 - level) / 2
@@ -198,7 +198,7 @@ class Beliefs:
         bands: Bands = no_bands,
         caps: Mapping[str, float] | None = None,
     ) -> Beliefs:
-        """What these observations tell at `now` (unix seconds); later ones are left out."""
+        """Return the knowledge at `now` (unix seconds); later observations are left out."""
         ends: defaultdict[tuple[str, ...], list[_MachineEnd]] = defaultdict(list)
         for seen in observations:
             if seen.kind not in ("preempted", "ended") or seen.at > now:
@@ -211,7 +211,7 @@ class Beliefs:
         return cls(bands, caps or {}, {key: tuple(found) for key, found in ends.items()})
 
     def posterior(self, where: Offer | Place) -> Posterior:
-        """What is believed of one machine at a place; an offer also tells its size."""
+        """Return the posterior of one machine at a place; an offer also has a size."""
         place = Place.of(where)
         base, basis = self._base(place, where.vcpus if isinstance(where, Offer) else 0.0)
         own = [one for one in self._ends.get(neighbour_keys(place)[0], ()) if one.place == place]
@@ -237,7 +237,7 @@ class Beliefs:
         return {one.place for ends in self._ends.values() for one in ends}
 
     def __call__(self, offer: Offer) -> Model:
-        """The lifetime model of an offer's machines: what `select_server` takes."""
+        """Return the lifetime model of an offer's machines, for `select_server`."""
         return self.posterior(offer).model
 
     def _base(self, place: Place, vcpus: float) -> tuple[Model, str]:
@@ -268,7 +268,7 @@ def posterior(
     bands: Bands = no_bands,
     caps: Mapping[str, float] | None = None,
 ) -> Posterior:
-    """What is believed of one machine at a place: prior, and observations if there are any.
+    """Return the posterior of one machine at a place: prior and observations.
 
     Who asks for many places makes `Beliefs` once.
 
@@ -276,6 +276,11 @@ def posterior(
     ----------
     now
         Unix seconds; the time of the newest observation unless given.
+
+    Returns
+    -------
+    Posterior
+        Of the lifetime.
 
     Examples
     --------
@@ -302,9 +307,25 @@ def _weigh_evidence(
 
 
 def current(now: float | None = None, caps: Mapping[str, float] | None = None) -> Beliefs:
-    """Beliefs from this user's tracker and the shipped catalog, as they are now.
+    """Return beliefs from this user's tracker and the catalog, as they are now.
 
     The one function of this room that reads files and the clock.
+
+    Parameters
+    ----------
+    now
+        Unix seconds; the clock's unless given.
+    caps
+        Longest life of machines by cloud (hours).
+
+    Returns
+    -------
+    Beliefs
+        Posteriors for any place.
+
+    Examples
+    --------
+    >>> current().lifetime(offer).expected_lifetime()  # doctest: +SKIP
     """
     import time
 

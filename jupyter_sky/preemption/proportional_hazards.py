@@ -41,18 +41,18 @@ class Proportional:
     zones: tuple[tuple[str, float], ...] = ()
 
     def ratio(self, vcpus: float = VCPUS, zone: str = "") -> float:
-        """The hazard of such a machine over the base's."""
+        """Return the ratio of a machine's hazard to the base's."""
         size = math.log2(vcpus / VCPUS) if vcpus > 0 else 0.0
         return math.exp(self.doubling * size + dict(self.zones).get(zone, 0.0))
 
     def ratios(self, seen: Lifetimes) -> np.ndarray:
-        """The hazard ratio of each machine."""
+        """Return the hazard ratio of each machine."""
         effects: Mapping[str, float] = dict(self.zones)
         zone = np.array([effects.get(name, 0.0) for name in seen.zone])
         return np.exp(self.doubling * np.log2(np.maximum(seen.vcpus, 1 / 16) / VCPUS) + zone)
 
     def at(self, vcpus: float = VCPUS, zone: str = "") -> FloorHyperbolic:
-        """The lifetime model of a machine of this size in this zone."""
+        """Return the lifetime model of a machine of this size in this zone."""
         return self.base.times(self.ratio(vcpus, zone))
 
     def log_likelihood(self, seen: Lifetimes) -> float:

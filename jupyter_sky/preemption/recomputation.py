@@ -49,7 +49,7 @@ class Lives:
     --------
     >>> lives = Lives.of([Exponential(0.1), FloorHyperbolic(0.005, 0.41, 0.3)])
     >>> lives.hours_per_loss().round(1).tolist()
-    [10.0, 33.4]
+    [10.0, 30.9]
     """
 
     floor: Floats
@@ -71,7 +71,7 @@ class Lives:
         )
 
     def take(self, which: np.ndarray) -> Lives:
-        """Some of the kinds."""
+        """Select kinds by a mask."""
         nodes = np.broadcast_to(self.nodes, self.floor.shape)
         return Lives(self.floor[which], self.early[which], self.scale, nodes[which])
 
@@ -98,7 +98,7 @@ many times over the work is paid for."""
 
 
 def expected_runs(hours: Floats, lives: Lives, restart: Floats) -> Floats:
-    """How many times over the work is paid for, where the cloud takes machines back.
+    """Return how many times over the work is paid for where machines are preempted.
 
     A task that keeps nothing of what it has done starts again from the beginning, on a new machine
     in place of the one that was lost, beside those that are left and have aged.
@@ -113,6 +113,11 @@ def expected_runs(hours: Floats, lives: Lives, restart: Floats) -> Floats:
         Of the run without interruption, and from a loss to the next attempt.
     lives
         Of the machines, as many as `hours`.
+
+    Returns
+    -------
+    array of float
+        Expected hours of work over those without interruption, 1 or more.
 
     Examples
     --------
@@ -135,7 +140,7 @@ def expected_runs(hours: Floats, lives: Lives, restart: Floats) -> Floats:
 
 
 def checkpointed(every: float, cost: float = 0.0) -> Recompute:
-    """A hook for tasks that save their state: at most the work since the last save is lost.
+    """Return a hook for tasks that save their state: only work since the last save is lost.
 
     Exact for one machine, which ages over the saves; of clusters, the losses of each machine add.
 
@@ -143,6 +148,11 @@ def checkpointed(every: float, cost: float = 0.0) -> Recompute:
     ----------
     every, cost
         Hours of work between two saves at most, and hours that a save takes.
+
+    Returns
+    -------
+    Recompute
+        From hours, lifetimes and restart times to expected hours.
 
     Examples
     --------
@@ -171,7 +181,7 @@ def checkpointed(every: float, cost: float = 0.0) -> Recompute:
 
 
 def _attempt(lives: Lives, hours: Floats, age: Floats, nodes: Floats | float) -> tuple:
-    """Expected hours of an attempt with one new machine and the others of an age; P(success)."""
+    """Return an attempt's expected hours, one machine new, others of an age; P(success)."""
     others = np.broadcast_to(nodes, hours.shape) - 1.0
     top = np.log1p(hours / lives.scale)  # steps that are fine where hazards fall
     at = lives.scale * np.expm1(top[:, None] * _POINTS)
@@ -189,7 +199,7 @@ def _attempt(lives: Lives, hours: Floats, age: Floats, nodes: Floats | float) ->
 
 
 def _hours(lives: Lives, hours: Floats, restart: Floats) -> Floats:
-    """Expected hours until a run succeeds: attempts, each as likely to fail as ages make it."""
+    """Return the expected hours until a run succeeds, over attempts with aging machines."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         rate = lives.floor * lives.nodes
         lost = np.expm1(rate * hours)  # exact where machines do not age
@@ -224,7 +234,7 @@ def _aging_hours(lives: Lives, hours: Floats, restart: Floats) -> Floats:
 
 
 def _saved_hours(lives: Lives, each: Floats, pieces: Floats, restart: Floats) -> Floats:
-    """Expected hours of so many pieces on one machine, which is new after each loss.
+    """Return the expected hours of pieces on one machine, which is new after each loss.
 
     With V(k) of k pieces on a new machine, S the survival at the ends of pieces and f its falls,
     ``V(k) = (hours lived to k pieces) + sum over j < k of f(j) (restart + V(k - j))``: piece j is

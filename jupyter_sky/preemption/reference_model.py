@@ -15,9 +15,14 @@ _ZONES = (
 
 @cache
 def reference() -> Proportional:
-    """Floor plus hyperbolic hazard by vCPUs and zone, as `fit_proportional` fits `google_2019`.
+    """Return the floor plus hyperbolic hazard by vCPUs and zone that fits `google_2019`.
 
     The figures stand here so that a plan need not fit them; a test fits them again.
+
+    Returns
+    -------
+    Proportional
+        The result of `fit_proportional`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How long a job takes on machines that may be taken back, failures and new starts included.
+"""Duration of a job on machines that may be preempted, with failures and restarts.
 
 A job of `work` hours runs on `nodes` machines at once and has no checkpoints: when one machine is
 taken back the job starts again from nothing. Three answers:
@@ -42,6 +42,11 @@ class Turnaround:
         Attempts that a preemption ends.
     chance : float
         Probability that the first attempt fails.
+
+    Examples
+    --------
+    >>> fresh_turnaround(Exponential(0.0), 2.0).hours
+    2.0
     """
 
     hours: float
@@ -50,12 +55,17 @@ class Turnaround:
 
 
 def preemption_chance_paper(work: float, nodes: int, lifetime: float) -> float:
-    """Equations (7)-(9): ``1 - (1 - min(T / E[L], 1))^n``.
+    """Return the chance ``1 - (1 - min(T / E[L], 1))^n`` of equations (7)-(9).
 
     Parameters
     ----------
     work, lifetime
         Hours; `lifetime` is the expected lifetime of one machine.
+
+    Returns
+    -------
+    float
+        Probability that a machine is preempted during the work.
 
     Examples
     --------
@@ -70,7 +80,19 @@ def preemption_chance_paper(work: float, nodes: int, lifetime: float) -> float:
 
 
 def paper_turnaround(work: float, nodes: int, lifetime: float) -> float:
-    """Equations (5) and (6), hours: the work, and half of it again if a machine is preempted.
+    """Return the work plus half of it if a machine is preempted: equations (5) and (6).
+
+    Parameters
+    ----------
+    work, lifetime
+        Hours; `lifetime` is the expected lifetime of one machine.
+    nodes
+        Number of machines.
+
+    Returns
+    -------
+    float
+        Hours.
 
     Examples
     --------
@@ -83,7 +105,7 @@ def paper_turnaround(work: float, nodes: int, lifetime: float) -> float:
 def fresh_turnaround(
     model: Model, work: float, nodes: int = 1, age: float = 0.0, restart: float = 0.0
 ) -> Turnaround:
-    """Exact, by a renewal argument, when every failure replaces all machines by new ones.
+    """Return the exact turnaround when every failure replaces all machines by new ones.
 
     ``E[T] = (integral of S(u)^n over the work + (1 - S(T)^n) R) / S(T)^n`` for new machines.
 
@@ -97,6 +119,11 @@ def fresh_turnaround(
         Hours that the first machines have lived already.
     restart
         Hours from a failure to the next attempt.
+
+    Returns
+    -------
+    Turnaround
+        Expected hours and failures.
 
     Examples
     --------
@@ -119,7 +146,7 @@ def fresh_turnaround(
 def turnaround(
     model: Model, work: float, nodes: int = 1, age: float = 0.0, restart: float = 0.0
 ) -> Turnaround:
-    """When only the machine that was taken back is replaced; the others go on, and have aged.
+    """Return the turnaround when only the preempted machine is replaced and the others age on.
 
     Each node is then a renewal process of its own that knows nothing of the job, and the job ends
     with the first gap of `work` hours in which no node renews. After a failure at time *t* one node
@@ -130,6 +157,24 @@ def turnaround(
     Exact for one node, and for machines that do not age. Else the nodes are taken as independent
     of the failures that the job has seen: within 2 % of simulation for 2 to 16 nodes of the 2019
     data and 0.5 to 4 h of work. Parameters as in `fresh_turnaround`.
+
+    Parameters
+    ----------
+    model
+        Lifetime of one machine; machines are independent.
+    work
+        Hours of the job without failures.
+    nodes
+        Number of machines.
+    age
+        Hours that the first machines have lived already.
+    restart
+        Hours from a failure to the next attempt.
+
+    Returns
+    -------
+    Turnaround
+        Expected hours and failures.
 
     Examples
     --------
@@ -148,7 +193,7 @@ def _job(work: float, nodes: int) -> float:
 
 
 def _attempt(model: Model, work: float, nodes: int, age: float) -> tuple[float, float]:
-    """Expected hours of one attempt on machines of one age, and the chance that it succeeds."""
+    """Return expected hours and chance of success of an attempt on machines of one age."""
     alive = float(model.survival(age)) if age else 1.0
     if alive <= 0:
         raise SkyUsageError(f"no machine lives to an age of {age:g} h", hint="take a younger one")
@@ -222,7 +267,7 @@ def _chances(
 
 
 def _renewals(ends: np.ndarray, cells: int) -> np.ndarray:
-    """Expected renewals in each cell of a process whose lives end in cells with chances `ends`."""
+    """Return expected renewals in each cell of a process; lives end with chances `ends`."""
     found = np.zeros(cells + 1)
     for cell in range(1, cells + 1):
         found[cell] = ends[cell] + found[1:cell] @ ends[cell - 1 : 0 : -1]

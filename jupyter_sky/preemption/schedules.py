@@ -1,4 +1,4 @@
-"""When to save a checkpoint: dynamic programming over remaining work and machine age.
+"""Checkpoint schedules by dynamic programming over remaining work and machine age.
 
 State: *w* remaining work and *a* age of the machine, both in steps. Decision: *k*, the work until
 the next checkpoint, which takes the time ``L = k + C`` (``k`` alone when it ends the job). With
@@ -31,7 +31,7 @@ UNCAPPED_AGES = 24.0
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """What to do with any remaining work at any age, and what it is expected to take.
+    """Best choice for any remaining work at any age, with its expected duration.
 
     Attributes
     ----------
@@ -43,6 +43,13 @@ class Schedule:
         Steps of work to the next checkpoint, by remaining steps and age in steps.
     hours : array of float
         Expected hours to the end of the job, likewise.
+
+    Examples
+    --------
+    >>> from jupyter_sky.preemption import FloorHyperbolic, plan_checkpoints
+    >>> model = FloorHyperbolic(0.005, 0.41, 0.3, 24.0)
+    >>> round(plan_checkpoints(model, 1.0, cost=1 / 60).expected(), 2)
+    1.06
     """
 
     step: float
@@ -62,11 +69,11 @@ class Schedule:
         return min(float(self.choices[work, old]) * self.step, float(remaining))
 
     def expected(self, age: float = 0.0, remaining: float | None = None) -> float:
-        """Expected hours to the end, on a machine of an age."""
+        """Return the expected hours to the end, on a machine of an age."""
         return float(self.hours[self._state(self.work if remaining is None else remaining, age)])
 
     def overhead(self, age: float = 0.0) -> float:
-        """Expected time beyond the work itself, as a share of the work."""
+        """Return the expected time beyond the work itself, as a share of the work."""
         return self.expected(age) / self.work - 1
 
     def intervals(self, age: float = 0.0) -> list[float]:
@@ -195,7 +202,7 @@ def _for_all_ages(
     again: float,
     chosen: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The least of ``I - S (R + V(w, 0)) + G`` over choices, and the choice, at each age."""
+    """Return the least ``I - S (R + V(w, 0)) + G`` over choices and the choice, by age."""
     ages, shift = grid.ages, grid.shift
     base = grid.late_integral - grid.late * again
     end = grid.integral - grid.survival * again

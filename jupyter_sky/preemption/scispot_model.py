@@ -25,6 +25,15 @@ class Constrained(Model):
     ``F(t) = A (1 - exp(-t / tau1) + exp((t - b) / tau2))``, fitted by least squares to the
     empirical distribution of machines that the provider ended.
 
+    Attributes
+    ----------
+    scale : float
+        A, dimensionless.
+    tau1, tau2 : float
+        Hours; the inverse rates of the initial and of the final phase.
+    b : float
+        Hours; where the final phase sets in.
+
     Limits
     ------
     It is not a distribution. ``F(0) = A exp(-b / tau2)`` is above 0 (0.07-0.11 where tau2 is long),
@@ -35,14 +44,10 @@ class Constrained(Model):
     a lifetime, a sample or a likelihood is needed, what is missing from 1 at 24 h is put there as
     an atom, and what is there at 0 ends at 0.
 
-    Attributes
-    ----------
-    scale : float
-        A, dimensionless.
-    tau1, tau2 : float
-        Hours; the inverse rates of the initial and of the final phase.
-    b : float
-        Hours; where the final phase sets in.
+    Examples
+    --------
+    >>> round(float(Constrained(0.42, 1.0, 0.8, 24.4).survival(4.0)), 3)
+    0.588
     """
 
     scale: float
@@ -127,6 +132,11 @@ class NormalisedConstrained(Model):
     ----------
     tau1, tau2, b, end : float
         Hours, see `Constrained`. The paper's A cancels.
+
+    Examples
+    --------
+    >>> round(float(NormalisedConstrained(1.0, 0.8, 24.4).survival(4.0)), 3)
+    0.685
     """
 
     tau1: float

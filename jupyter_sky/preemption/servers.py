@@ -1,4 +1,4 @@
-"""Which machines to run a job on: SciSpot's server selection over offers of the catalog.
+"""Server selection of SciSpot over offers of the catalog.
 
 A job needs a total *R* of something, such as 64 vCPUs. A cluster shape is an offer with r_i of it
 on each machine and the number n_i of machines, ``r_i n_i = R``. The base run time may differ by
@@ -39,7 +39,21 @@ LifetimesBy = Mapping[str, Model] | Callable[[Offer], Model]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """So many machines of one offer."""
+    """Machines of one offer.
+
+    Attributes
+    ----------
+    offer : Offer
+        Kind, place and price of each machine.
+    nodes : int
+        Number of machines.
+
+    Examples
+    --------
+    >>> offer = Offer("gcp", "us-central1", "n1-highcpu-16", 16, 14.4, spot=True, price=0.12)
+    >>> Shape(offer, 4).nodes
+    4
+    """
 
     offer: Offer
     nodes: int
@@ -62,6 +76,14 @@ class Expectation:
         Probability that the first attempt is cut off.
     lifetime : float
         Expected hours of one machine, as the formula takes it.
+
+    Examples
+    --------
+    >>> offer = Offer("gcp", "us-central1", "n1-highcpu-16", 16, 14.4, spot=True, price=0.12)
+    >>> shape = Shape(offer, 4)
+    >>> expectation = Expectation(shape, 1.0, 1.2, 0.58, 0.1, 20.0)
+    >>> round(expectation.overhead, 2)
+    0.2
     """
 
     shape: Shape
@@ -82,6 +104,22 @@ class Choice:
     """Cluster shapes, the best first, and what was left out with the reason.
 
     Its text explains the choice.
+
+    Attributes
+    ----------
+    ranked : tuple of Expectation
+        Shapes, the best first.
+    skipped : tuple of (Offer, str)
+        Offers that were left out, each with the reason.
+    minimize, formula : str
+        As in `select_server`.
+
+    Examples
+    --------
+    >>> offer = Offer("gcp", "us-central1", "n1-highcpu-16", 16, 14.4, spot=True, price=0.12)
+    >>> choice = select_server([offer], 64, 1.5)
+    >>> choice.best.shape.nodes
+    4
     """
 
     ranked: tuple[Expectation, ...]
@@ -139,7 +177,7 @@ def _kind(one: Expectation) -> tuple[str, str, int]:
 
 
 def cluster_shapes(offers: Iterable[Offer], total: float, resource: str = "vcpus") -> list[Shape]:
-    """The shapes with exactly the total of a resource: ``r_i n_i = R``.
+    """Return the shapes with exactly the total of a resource: ``r_i n_i = R``.
 
     Parameters
     ----------
@@ -147,6 +185,11 @@ def cluster_shapes(offers: Iterable[Offer], total: float, resource: str = "vcpus
         vCPUs, GiB of memory or accelerators that the job needs in all.
     resource
         ``vcpus``, ``memory`` or ``gpu_count``.
+
+    Returns
+    -------
+    list of Shape
+        In the order of the offers.
 
     Examples
     --------
@@ -175,7 +218,7 @@ def expected_cost(
     age: float = 0.0,
     restart: float = 0.0,
 ) -> Expectation:
-    """Equation (4), ``E[C] = n c E[T]``, with E[T] by one of `FORMULAS`.
+    """Return the expected cost of a job on a shape: equation (4), ``E[C] = n c E[T]``.
 
     Parameters
     ----------
@@ -186,6 +229,19 @@ def expected_cost(
     age, restart
         Hours that the machines have lived, and from a failure to the next attempt; the paper's
         formulas know neither.
+
+    Returns
+    -------
+    Expectation
+        Expected time and cost.
+
+    Examples
+    --------
+    >>> from jupyter_sky.preemption import Exponential
+    >>> offer = Offer("gcp", "us-central1", "n1-highcpu-16", 16, 14.4, spot=True, price=0.12)
+    >>> shape = Shape(offer, 4)
+    >>> round(expected_cost(shape, 2.0, Exponential(0.05)).usd, 3)
+    1.18
     """
     price = validation.check_number(shape.offer.price, f"price of {shape.offer.place} (USD/h)")
     base_hours = validation.check_number(base_hours, f"run time on {shape} (hours)", above=0)
@@ -224,7 +280,7 @@ def select_server(
     formula: str = "replaced",
     restart: float = 0.0,
 ) -> Choice:
-    """The cluster shape on which a job is expected to cost least, or to end soonest.
+    """Return the cluster shape of least expected cost or duration of a job.
 
     Parameters
     ----------
@@ -243,6 +299,11 @@ def select_server(
         One of `FORMULAS`.
     restart
         Hours from a failure to the next attempt.
+
+    Returns
+    -------
+    Choice
+        The shapes, the best first, with an explanation.
 
     Raises
     ------

@@ -35,6 +35,11 @@ def simulate(
     limit
         Hours after which the simulation ends, finished or not.
 
+    Returns
+    -------
+    Outcome
+        Time, cost and trace.
+
     Examples
     --------
     >>> from jupyter_sky.preemption import Exponential, Fleet
@@ -51,7 +56,27 @@ def simulate(
 def average(
     outcomes: Sequence[Outcome], figure: Callable[[Outcome], float] = lambda one: one.hours
 ) -> tuple[float, float]:
-    """Mean and standard error of a figure over several outcomes."""
+    """Return mean and standard error of a figure over several outcomes.
+
+    Parameters
+    ----------
+    outcomes
+        Results of `simulate`.
+    figure
+        From an outcome to a number; its hours unless given.
+
+    Returns
+    -------
+    tuple of float
+        Mean and standard error; NaN for the error of a single outcome.
+
+    Examples
+    --------
+    >>> from jupyter_sky.preemption import Exponential, Fleet
+    >>> runs = [simulate([1.0], Fleet(Exponential(0.0)), seed=seed) for seed in range(3)]
+    >>> average(runs)
+    (1.0, 0.0)
+    """
     values = np.array([figure(one) for one in outcomes], float)
     spread = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return float(values.mean()), float(spread)
@@ -242,10 +267,32 @@ class _Run:
 def simulate_turnaround(
     model: Model, work: float, nodes: int = 1, runs: int = 10_000, seed: int = 0
 ) -> tuple[float, float]:
-    """Mean hours and standard error of one job, lost machines replaced at once: many runs.
+    """Simulate one job many times; lost machines are replaced at once.
 
     The same as `simulate` with one job and no boot time, a hundred times faster. Runs that fail a
     thousand times are given up: the mean is then infinite.
+
+    Parameters
+    ----------
+    model
+        Lifetime of one machine.
+    work
+        Hours of the job without failures.
+    nodes
+        Number of machines.
+    runs, seed
+        Number of runs, and seed of the generator of random numbers.
+
+    Returns
+    -------
+    tuple of float
+        Mean hours and their standard error.
+
+    Examples
+    --------
+    >>> from jupyter_sky.preemption import Exponential
+    >>> simulate_turnaround(Exponential(0.0), 2.0, runs=10)
+    (2.0, 0.0)
     """
     validation.check_number(work, "work (hours)", above=0)
     rng = np.random.default_rng(seed)

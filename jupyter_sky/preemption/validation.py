@@ -1,4 +1,4 @@
-"""What users may get wrong, said in one line with what to do next."""
+"""Checks of users' numbers, with errors of one line and a remedy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import SkyUsageError
 def check_number(
     value: Any, label: str, *, above: float | None = None, least: float = 0.0
 ) -> float:
-    """A finite number of at least `least`, or strictly above `above`.
+    """Check for a finite number of at least `least`, or strictly above `above`.
 
     Raises
     ------
@@ -21,7 +21,7 @@ def check_number(
 
     Examples
     --------
-    >>> number(4, "work (hours)", above=0)
+    >>> check_number(4, "work (hours)", above=0)
     4.0
     """
     wanted = f"above {above:g}" if above is not None else f"of at least {least:g}"
@@ -32,11 +32,11 @@ def check_number(
 
 
 def check_count(value: Any, label: str, least: int = 1) -> int:
-    """A whole number of at least `least`.
+    """Check for a whole number of at least `least`.
 
     Examples
     --------
-    >>> count(3, "nodes")
+    >>> check_count(3, "nodes")
     3
     """
     known = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

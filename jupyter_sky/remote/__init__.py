@@ -1,0 +1,1 @@
+"""Processes of this and of other machines: SSH commands, supervisor, process identity."""

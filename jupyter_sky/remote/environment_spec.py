@@ -1,4 +1,4 @@
-"""What engines elsewhere need: our own package as it runs here, and what it is built on."""
+"""Environment of engines on other machines: this package and its dependencies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENGINE_PACKAGES = (
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentSpec:
-    """A Python environment for engines.
+    """Python environment of engines.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ def python_minor_version() -> str:
 
 
 def environment_spec(base: str = "", packages: Sequence[str] = ()) -> EnvironmentSpec:
-    """Say which environment a machine must have for this notebook.
+    """Return the environment that a machine needs for this notebook.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def _pins() -> tuple[str, ...]:
 
 @cache
 def package_archive() -> bytes:
-    """Return our package as it runs here, as a tar.gz file that depends on its contents alone."""
+    """Return the running version of this package as a reproducible tar.gz file."""
     root = Path(__file__).parents[1]
     buffer = io.BytesIO()
     with (

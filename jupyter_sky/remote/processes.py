@@ -40,7 +40,7 @@ def identity(pid: int | None = None) -> dict[str, Any]:
 
 @cache
 def boot_id() -> str:
-    """Return what tells this boot and PID namespace from every other; empty where unknown."""
+    """Return the identity of this boot and PID namespace; empty if unknown."""
     if sys.platform == "linux":
         try:
             kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -57,7 +57,7 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> float | None:
-    """Return when a live process started, by a clock that nobody can set; None for others."""
+    """Return the start time of a live process by the monotonic clock; None for others."""
     if sys.platform == "linux":
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -74,7 +74,7 @@ def start_time(pid: int) -> float | None:
 
 
 def liveness(known: Mapping[str, Any]) -> Liveness:
-    """Return whether a process lives; ``foreign`` for one that cannot be looked at from here.
+    """Return whether a process lives; ``foreign`` for one that is not visible from here.
 
     Only a process that is ``alive`` may be sent a signal: the PID of any other is, or may become,
     the PID of an innocent one.

@@ -82,13 +82,13 @@ class Address:
 
     @property
     def name(self) -> str:
-        """The address as it is written."""
+        """Address as written by the user."""
         user = f"{self.user}@" if self.user else ""
         return f"{user}{self.host}" + (f":{self.port}" if self.port != 22 else "")
 
     @property
     def known_as(self) -> str:
-        """The name under which a file of known hosts has it."""
+        """Name in a known_hosts file."""
         return self.host if self.port == 22 else f"[{self.host}]:{self.port}"
 
     def command(self, shared: bool = False) -> list[str]:
@@ -132,7 +132,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """Exit code and output of a command on a machine."""
+    """Exit code and output of a remote command."""
 
     code: int
     out: bytes
@@ -140,7 +140,7 @@ class CommandResult:
 
     @property
     def text(self) -> str:
-        """Its standard output as text."""
+        """Standard output as text."""
         return self.out.decode(errors="replace")
 
 
@@ -159,7 +159,7 @@ def run(
     ----------
     script
         For ``sh``; its arguments are ``$1`` and so on. Neither is ever an argument of a process,
-        here or there, where anybody could read it: both go by standard input.
+        on either machine, where any user could read it: both go by standard input.
     data
         Its standard input, or a file with it.
     timeout
@@ -249,7 +249,7 @@ def start(
         threading.Thread(target=_write_input, args=(process.stdin, line, data), daemon=True).start()
         process.stdin = None  # `communicate` must not close it
         return process
-    with tempfile.TemporaryFile() as file:  # a file needs nobody to feed it
+    with tempfile.TemporaryFile() as file:  # a file needs no thread to feed it
         file.write(line + data)
         file.seek(0)
         return _popen(command, file)
@@ -269,14 +269,14 @@ def _popen(command: Sequence[str], given: IO[bytes] | int) -> subprocess.Popen[b
 
 
 def _write_input(pipe: IO[bytes], line: bytes, data: Path) -> None:
-    """Write a line and a file into a pipe, until its reader has gone."""
+    """Write a line and a file into a pipe, unless its reader has gone."""
     with suppress(OSError), pipe, data.open("rb") as file:
         pipe.write(line)
         shutil.copyfileobj(file, pipe, WRITE_BYTES)
 
 
 def check_key(address: Address) -> None:
-    """Raise SkyUnreachable for a key file that is not there or that others can read."""
+    """Raise SkyUnreachable for a key file that is missing or readable by others."""
     if not address.key:
         return
     path = Path(address.key)
@@ -296,7 +296,7 @@ def check_key(address: Address) -> None:
 
 
 def explain_failure(address: Address, errors: str) -> SkyUnreachable:
-    """Turn what the SSH client says into an error with a way out."""
+    """Convert the output of the SSH client to an error with a hint."""
     name, low = address.name, errors.lower()
     last = errors.splitlines()[-1].strip() if errors else "the connection was closed"
     if "host identification has changed" in low or "host key verification failed" in low:
@@ -325,7 +325,7 @@ def explain_failure(address: Address, errors: str) -> SkyUnreachable:
 
 
 def manual_command(address: Address) -> str:
-    """Return the command with which a person reaches a machine as we do."""
+    """Return the command with which a user logs in to a machine in the same way."""
     words = ["ssh"]
     if address.known_hosts:
         words += ["-o", f"UserKnownHostsFile={address.known_hosts}"]
@@ -337,7 +337,7 @@ def manual_command(address: Address) -> str:
 
 
 def pin_host_key(address: Address, into: Path, line: str = "") -> None:
-    """Write what is known of a machine's key into a file, if that has nothing of it yet.
+    """Add the known host key of a machine to a file that has none of it.
 
     Parameters
     ----------
@@ -369,7 +369,7 @@ def read_known_hosts(address: Address, path: Path) -> str:
 
 
 def runtime_dir() -> Path:
-    """Return a folder for sockets, for this user alone; its path is short, as theirs must be."""
+    """Return a private folder for sockets, whose paths must be short."""
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     if given and len(given) < 40 and os.access(given, os.W_OK):
         path = Path(given) / "jupyter_sky"
@@ -381,5 +381,5 @@ def runtime_dir() -> Path:
     if hasattr(os, "getuid") and (
         status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077
     ):
-        return Path(tempfile.mkdtemp(prefix="sky-"))  # somebody else has taken the name
+        return Path(tempfile.mkdtemp(prefix="sky-"))  # another user has taken the name
     return path

@@ -1,4 +1,4 @@
-"""The first process of a machine of the `local` cloud; when it ends, nothing of it is left.
+"""Supervisor process (``python -m`` or as a script): kills every descendant when its command ends.
 
     python -I -S supervisor.py DIRECTORY COMMAND...
 
@@ -56,10 +56,10 @@ def descendants(pid: int) -> list[int]:
 
 
 def processes_with_env(text: str, title: str) -> list[int]:
-    """Return every process whose environment has `text`, wherever it has gone.
+    """Return the PIDs of all processes whose environment has `text`.
 
-    A process that has left its session and its parent can still be told by the environment that
-    it was born with; one that is a mere copy of an engine, by the engine's `title`.
+    A process that has left its session and its parent is recognized by the environment that it was
+    started with; a forked copy of an engine, by the engine's `title`.
     """
     found, wanted, named = [], os.fsencode(text), os.fsencode(title)
     for entry in Path("/proc").iterdir() if text and sys.platform == "linux" else ():
@@ -76,7 +76,7 @@ def processes_with_env(text: str, title: str) -> list[int]:
 
 
 def write_private(path: Path, record: Mapping[str, object]) -> None:
-    """Write a small JSON file whole, for this user's eyes only."""
+    """Write a small JSON file atomically, readable by this user only."""
     partial = path.with_suffix(".partial")
     with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(record, file)
@@ -84,7 +84,7 @@ def write_private(path: Path, record: Mapping[str, object]) -> None:
 
 
 def describe_exit(returncode: int) -> str:
-    """Say how a process ended."""
+    """Return a description of the end of a process."""
     if returncode >= 0:
         return f"ended with exit code {returncode}"
     return f"was killed by {signal.Signals(-returncode).name}"
@@ -102,7 +102,7 @@ def tail_log(path: Path, start: int = 0, lines: int = 8) -> str:
 
 
 def kill_all(pids: list[int]) -> None:
-    """SIGKILL each of `pids` that is still there."""
+    """Send SIGKILL to each of `pids` that still runs."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -111,7 +111,7 @@ def kill_all(pids: list[int]) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Run the command, wait for it, leave nothing behind."""
+    """Run the command, wait for it, kill all descendants."""
     directory, command = Path(argv[0]), argv[1:]
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     stop_signals: list[int] = []
@@ -157,7 +157,7 @@ def main(argv: list[str]) -> int:
 
 
 def _record_end(directory: Path, asked: list[int], returncode: int) -> None:
-    """Write how it ended, unless the controller has said why already."""
+    """Write the reason of the end, unless the controller has written it already."""
     if not (directory / "ended.json").exists():
         reason = "stopped" if asked else f"its controller {describe_exit(returncode)}"
         if not asked and returncode > 0:
@@ -166,7 +166,7 @@ def _record_end(directory: Path, asked: list[int], returncode: int) -> None:
 
 
 def clean_up(directory: Path) -> None:
-    """Take away all but the word of how it ended; a rented machine ends too."""
+    """Remove all files except the record of the end; a rented machine ends too."""
     import shutil
 
     try:

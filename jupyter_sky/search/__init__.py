@@ -1,4 +1,4 @@
-"""Which configuration to try next: CloudBandit, models that know of providers, and baselines.
+"""Search for the best configuration: CloudBandit, models that know of providers, baselines.
 
 Pure functions of what was tried and of a seed: nothing is launched here.
 """

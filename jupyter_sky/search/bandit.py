@@ -20,7 +20,21 @@ Mode = Literal["continuous", "intermittent"]
 
 
 def round_budgets(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> list[int]:
-    """Pulls of each active arm, round by round: b1, b1·eta, b1·eta² and so on, rounded down.
+    """Return the pulls of each active arm by round: b1, b1·eta, b1·eta² ..., rounded down.
+
+    Parameters
+    ----------
+    arms
+        Number of arms at the beginning.
+    b1
+        Pulls of each arm in the first round.
+    eta, keep
+        Growth of the budget by round, and number of arms that are left.
+
+    Returns
+    -------
+    list of int
+        Pulls of each active arm, by round.
 
     Examples
     --------
@@ -34,10 +48,24 @@ def round_budgets(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> list
 
 
 def total_budget(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> int:
-    """Evaluations in all: the sum over rounds i = 1, 2, ... of (n - i + 1) b1 eta^(i - 1).
+    """Return all evaluations: the sum over rounds i = 1, 2, ... of (n - i + 1) b1 eta^(i - 1).
 
     Section 3.1 of the paper for one best arm; with ``keep=2`` the rounds end when two are left
     (appendix E).
+
+    Parameters
+    ----------
+    arms
+        Number of arms at the beginning.
+    b1
+        Pulls of each arm in the first round.
+    eta, keep
+        Growth of the budget by round, and number of arms that are left.
+
+    Returns
+    -------
+    int
+        Evaluations in all.
 
     Examples
     --------
@@ -48,7 +76,21 @@ def total_budget(arms: int, b1: int = 1, eta: float = 2, keep: int = 1) -> int:
 
 
 def first_budget(arms: int, budget: int, eta: float = 2, keep: int = 1) -> int:
-    """The largest b1 whose total is within a budget.
+    """Return the largest b1 whose total is within a budget.
+
+    Parameters
+    ----------
+    arms
+        Number of arms at the beginning.
+    budget
+        Evaluations in all.
+    eta, keep
+        Growth of the budget by round, and number of arms that are left.
+
+    Returns
+    -------
+    int
+        Pulls of each arm in the first round.
 
     Raises
     ------
@@ -166,7 +208,7 @@ class CloudBandit:
     def for_budget(
         cls, space: Space, budget: int, component: str | type[Remembering] = "rbf", **options: Any
     ) -> CloudBandit:
-        """The bandit with the largest b1 that a budget allows; the last round has what is left."""
+        """Return the bandit of the largest b1 in a budget; the last round uses the remainder."""
         shape = (options.get("eta", 2), options.get("keep", 1))
         b1 = first_budget(len(space.arms), budget, *shape)
         spare = budget - total_budget(len(space.arms), b1, *shape)
@@ -175,7 +217,7 @@ class CloudBandit:
     # -- asking and telling --------------------------------------------------------------------
 
     def ask(self) -> int | None:
-        """The next point, in the arm that fewest tries are under way in; None to wait or end."""
+        """Return the next point, of the arm with fewest running tries; None to wait or end."""
         while True:
             ready = [arm for arm in self.active if arm.left]
             if not ready:
@@ -190,6 +232,7 @@ class CloudBandit:
             self._advance()
 
     def tell(self, index: int, value: float | None) -> None:
+        """Record the value of a point; None when the try failed."""
         if not 0 <= index < len(self.space):
             raise SkyUsageError(
                 f"point {index} of a space of {len(self.space)}", hint="tell what ask gave"
@@ -248,7 +291,7 @@ class CloudBandit:
         return min(known.items(), key=lambda item: item[1]) if known else None
 
     def reward(self, arm: str) -> float:
-        """The best value of an arm so far; infinite when nothing succeeded there."""
+        """Return the best value of an arm so far; infinite when nothing succeeded there."""
         found = self._best_in(self._arms[self.space.arms.index(arm)])
         return found[1] if found else float("inf")
 

@@ -35,6 +35,7 @@ class _PerArmOptimizer:
         return index
 
     def tell(self, index: int, value: float | None) -> None:
+        """Record the value of a point; None when the try failed."""
         self._optimizers[self.space[index].arm].tell(index, value)
 
     @property
@@ -56,6 +57,13 @@ class Independent(_PerArmOptimizer):
         Evaluations in all.
     component, seed, statistic, **options
         As of `CloudBandit`.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"A": {"nodes": [1, 2]}, "B": {"nodes": [1, 2]}})
+    >>> Independent(space, budget=4, component="random").ask() in range(4)
+    True
     """
 
     def __init__(
@@ -78,6 +86,7 @@ class Independent(_PerArmOptimizer):
         self._shares = {arm: share + (n < more) for n, arm in enumerate(space.arms)}
 
     def ask(self) -> int | None:
+        """Return the next point; None when all is tried or results must come first."""
         for arm, share in self._shares.items():
             if self._asked[arm] < share:
                 index = self._pull(arm)
@@ -88,6 +97,7 @@ class Independent(_PerArmOptimizer):
 
     @property
     def finished(self) -> bool:
+        """Whether no further point will be returned."""
         done = self._exhausted
         return all(self._asked[a] >= n or a in done for a, n in self._shares.items())
 
@@ -108,6 +118,13 @@ class RisingBandits(_PerArmOptimizer):
         Pulls over which a slope is measured.
     component, seed, statistic, **options
         As of `CloudBandit`; the paper has Bayesian optimization.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"A": {"nodes": [1, 2]}, "B": {"nodes": [1, 2]}})
+    >>> RisingBandits(space, budget=4, component="random").ask() in range(4)
+    True
     """
 
     def __init__(
@@ -132,6 +149,7 @@ class RisingBandits(_PerArmOptimizer):
         self.active = list(space.arms)
 
     def ask(self) -> int | None:
+        """Return the next point; None when all is tried or results must come first."""
         if sum(self._asked.values()) >= self._budget:
             return None
         done = self._exhausted
@@ -141,6 +159,7 @@ class RisingBandits(_PerArmOptimizer):
         return self._pull(min(ready, key=lambda arm: self._asked[arm]))
 
     def tell(self, index: int, value: float | None) -> None:
+        """Record the value of a point; None when the try failed."""
         super().tell(index, value)
         arm = self.space[index].arm
         best = self._optimizers[arm].best
@@ -165,5 +184,6 @@ class RisingBandits(_PerArmOptimizer):
 
     @property
     def finished(self) -> bool:
+        """Whether no further point will be returned."""
         done = self._exhausted
         return sum(self._asked.values()) >= self._budget or all(a in done for a in self.active)

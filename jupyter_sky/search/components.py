@@ -12,20 +12,59 @@ from .space import Space
 
 
 class RandomSearch(Remembering):
-    """Random search that never tries a point twice."""
+    """Random search that never tries a point twice.
+
+    Parameters
+    ----------
+    space, members, seed, statistic
+        As of `Remembering`.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"A": {"nodes": [1, 2]}, "B": {"nodes": [1, 2]}})
+    >>> RandomSearch(space).ask() in range(4)
+    True
+    """
 
     def _choose(self, left: np.ndarray) -> int:
         return self.random.choice(left)
 
 
 class RandomWithRepeats(RandomSearch):
-    """Random search as the paper has it: every point is as likely each time."""
+    """Random search as the paper has it: every point is as likely each time.
+
+    Parameters
+    ----------
+    space, members, seed, statistic
+        As of `Remembering`.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"A": {"nodes": [1, 2]}, "B": {"nodes": [1, 2]}})
+    >>> RandomWithRepeats(space).ask() in range(4)
+    True
+    """
 
     repeats = True
 
 
 class Cheapest(Remembering):
-    """The lowest price first, without a model; what has no price comes last."""
+    """The lowest price first, without a model; what has no price comes last.
+
+    Parameters
+    ----------
+    space, members, seed, statistic
+        As of `Remembering`.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"A": {"nodes": [1, 2]}, "B": {"nodes": [1, 2]}})
+    >>> Cheapest(space).ask() in range(4)
+    True
+    """
 
     def _choose(self, left: np.ndarray) -> int:
         prices = self.space.prices[left]
@@ -48,6 +87,13 @@ class RBF(Remembering):
         Points before the interpolant is trusted.
     weights : tuple of float
         The cycle.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"A": {"nodes": [1, 2]}, "B": {"nodes": [1, 2]}})
+    >>> RBF(space).ask() in range(4)
+    True
     """
 
     def __init__(
@@ -136,7 +182,22 @@ class _Bayesian(Remembering):
 
 
 class BayesianGP(_Bayesian):
-    """Bayesian optimization with a Gaussian process: Matérn 5/2, fitted by maximum likelihood."""
+    """Bayesian optimization with a Gaussian process: Matérn 5/2, fitted by maximum likelihood.
+
+    Parameters
+    ----------
+    space, members, seed, statistic
+        As of `Remembering`.
+    starts : int, optional
+        Random points before the model is used.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"A": {"nodes": [1, 2]}, "B": {"nodes": [1, 2]}})
+    >>> BayesianGP(space).ask() in range(4)
+    True
+    """
 
     def _predict(
         self, x: np.ndarray, y: np.ndarray, where: np.ndarray
@@ -163,6 +224,20 @@ class BayesianForest(_Bayesian):
 
     Three random points first, as Bilal et al. ("Do the best cloud configurations grow on trees?",
     2020) found best for clouds.
+
+    Parameters
+    ----------
+    space, members, seed, statistic
+        As of `Remembering`.
+    starts : int, optional
+        Random points before the model is used.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"A": {"nodes": [1, 2]}, "B": {"nodes": [1, 2]}})
+    >>> BayesianForest(space).ask() in range(4)
+    True
     """
 
     trees = 30
@@ -187,6 +262,20 @@ def component(
     **options: Any,
 ) -> Remembering:
     """Make a component optimizer by its name.
+
+    Parameters
+    ----------
+    name
+        One of `COMPONENTS`, or a class.
+    space, members, seed, statistic
+        As of `Remembering`.
+    **options
+        Parameters of the class.
+
+    Returns
+    -------
+    Remembering
+        The optimizer.
 
     Raises
     ------

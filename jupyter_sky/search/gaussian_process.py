@@ -53,6 +53,13 @@ class FlatGP(Remembering):
         named in `RESOURCES`.
     settings
         The kernels.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"A": {"nodes": [1, 2]}, "B": {"nodes": [1, 2]}})
+    >>> FlatGP(space).ask() in range(4)
+    True
     """
 
     def __init__(
@@ -97,7 +104,7 @@ class FlatGP(Remembering):
         return self._first(score * self._succeeding(points, good, left), left)
 
     def _start(self, left: np.ndarray) -> np.ndarray:
-        """What is expected of points before any succeeded, as a logarithm."""
+        """Return the expected logarithm of points before any succeeded."""
         return self._offset[left]
 
     def _improvement(self, points: np.ndarray, values: np.ndarray, left: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How alike configurations are: covariances that know of arms."""
+"""Covariances of configurations that take account of arms."""
 
 from __future__ import annotations
 

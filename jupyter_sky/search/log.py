@@ -53,7 +53,7 @@ class SearchLog:
             ) from None
 
     def _whole_lines(self, text: str) -> list[dict[str, Any]]:
-        """The lines; the last one is left out when the writer was killed in the middle of it."""
+        """Return the lines, without a last one that was cut when its writer was killed."""
         lines = []
         for number, line in enumerate(text.splitlines()):
             try:
@@ -95,8 +95,9 @@ class SearchLog:
         self._write({"run": number, "seconds": run.seconds, "usd": run.usd, "error": run.error})
 
     def replay(self) -> Iterator[tuple[int, int | Measurement]]:
-        """What the file told: number and point of each try that began, number and run of each
-        that ended.
+        """Yield the events of the file in order.
+
+        A try that began is its number and point, one that ended its number and measurement.
         """
         for event in self.events:
             try:

@@ -29,6 +29,11 @@ class Measurement:
         What it cost; unless given, seconds times the price of the configuration.
     error : str
         Why it failed; empty when it succeeded.
+
+    Examples
+    --------
+    >>> Measurement(120.0, usd=0.04).ok, Measurement(3.0, error="out of memory").ok
+    (True, False)
     """
 
     seconds: float
@@ -41,7 +46,7 @@ class Measurement:
         return not self.error
 
     def priced(self, point: Point) -> Measurement:
-        """The same, with what it cost where the point's price tells it."""
+        """Return the measurement with its cost, where the point's price is known."""
         if self.usd is not None or point.price is None:
             return self
         return Measurement(self.seconds, self.seconds / 3600 * point.price, self.error)
@@ -59,7 +64,7 @@ def run_measurement(measure: Measure, point: Point) -> Measurement:
 
 
 def parse_measurement(found: Any, taken: float) -> Measurement:
-    """What a measuring function gave, as a measurement; `taken` are the seconds it ran."""
+    """Convert the value of a measuring function to a measurement; it ran `taken` seconds."""
     if not isinstance(found, Measurement):
         try:
             found = Measurement(float(found))

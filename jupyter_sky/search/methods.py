@@ -55,6 +55,11 @@ def method(
     **options
         Parameters of the method's class, as ``component="tpe"``, ``eta=4``.
 
+    Returns
+    -------
+    Optimizer
+        The optimizer of this method.
+
     Raises
     ------
     SkyUsageError

@@ -22,6 +22,8 @@ def product_family(cloud: str, instance_type: str) -> str:
     --------
     >>> product_family("aws", "m6i.2xlarge"), product_family("gcp", "n2-standard-8")
     ('m6i', 'n2-standard')
+    >>> product_family("azure", "Standard_D8as_v5")
+    'Das_v5'
     """
     return find_facts(cloud).product_family(instance_type)
 
@@ -33,7 +35,7 @@ def on_sale(
     catalog: Catalog | None = None,
     **labels: Label,
 ) -> Space:
-    """Configurations on sale that meet a request.
+    """Return the configurations on sale that meet a request.
 
     Every cloud is an arm. Within it the family, the vCPUs and GiB of memory of a node and the
     number of nodes are parameters, and the accelerators where there are any. Each instance type
@@ -50,6 +52,11 @@ def on_sale(
     **labels
         Resources, spelled as the options of a cell are: ``cpus="4+"``, ``cloud="aws,gcp"``,
         ``on_demand=True``. Unless a market is asked for, on-demand prices are taken.
+
+    Returns
+    -------
+    Space
+        The configurations, a cloud as an arm.
 
     Raises
     ------
@@ -91,7 +98,7 @@ def _counts(nodes: int | Iterable[int]) -> list[int]:
 
 
 def _cheapest(catalog: Catalog | None, labels: dict[str, Label], types: int) -> list[Offer]:
-    """The cheapest offer of each instance type, cloud by cloud."""
+    """Return the cheapest offer of each instance type, cloud by cloud."""
     from ..catalog import load
     from ..catalog.nearest_offers import find_nearest
     from ..optimizer import no_offer

@@ -1,4 +1,4 @@
-"""What every optimizer is: it is asked for a configuration and told what came of it."""
+"""Protocol and base class of optimizers with an ask-and-tell interface."""
 
 from __future__ import annotations
 
@@ -27,30 +27,43 @@ _TINY = 1e-12
 
 
 class Optimizer(Protocol):
-    """Chooses what to try next; smaller values are better.
+    """Interface of optimizers, which choose the next point to try; smaller values are better.
 
     Points are named by their place in the space. `ask` may be called again before what it gave
     was told: that is how several tries run at once.
+
+    Attributes
+    ----------
+    space : Space
+        Configurations to choose from.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import RandomSearch, Space
+    >>> optimizer = RandomSearch(Space.of({"A": {"nodes": [2]}}))
+    >>> optimizer.tell(optimizer.ask(), 0.5)
+    >>> optimizer.finished
+    True
     """
 
     space: Space
 
     def ask(self) -> int | None:
-        """The next point; None when there is none now: all is tried, or tells must come first."""
+        """Return the next point; None when all is tried or results must come first."""
         ...
 
     def tell(self, index: int, value: float | None) -> None:
-        """What a point gave; None when the try failed."""
+        """Record the value of a point; None when the try failed."""
         ...
 
     @property
     def finished(self) -> bool:
-        """Whether nothing will ever be asked for again."""
+        """Whether no further point will be returned."""
         ...
 
 
 def get_statistic(name: Statistic) -> Callable[[np.ndarray], float]:
-    """The function of a statistic's name.
+    """Return the function of a statistic's name.
 
     Raises
     ------
@@ -59,7 +72,7 @@ def get_statistic(name: Statistic) -> Callable[[np.ndarray], float]:
 
     Examples
     --------
-    >>> reducer("median")(np.array([1.0, 2.0, 9.0]))
+    >>> get_statistic("median")(np.array([1.0, 2.0, 9.0]))
     2.0
     """
     if callable(name):
@@ -84,6 +97,12 @@ class Remembering:
         Of the generator of random numbers: the same seed gives the same trace.
     statistic
         What several values of one point amount to.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Cheapest, Space
+    >>> issubclass(Cheapest, Remembering)
+    True
     """
 
     repeats = False
@@ -105,6 +124,7 @@ class Remembering:
     # -- asking and telling --------------------------------------------------------------------
 
     def ask(self) -> int | None:
+        """Return the next point; None when all is tried or results must come first."""
         left = self.left
         if not len(left):
             return None
@@ -113,6 +133,7 @@ class Remembering:
         return index
 
     def tell(self, index: int, value: float | None) -> None:
+        """Record the value of a point; None when the try failed."""
         if index not in self._place:
             raise SkyUsageError(
                 f"point {index} is none of the {len(self.members)} that are searched",
@@ -124,6 +145,7 @@ class Remembering:
 
     @property
     def finished(self) -> bool:
+        """Whether no further point will be returned."""
         return not self.repeats and len(self._told) == len(self.members) and not self.pending
 
     # -- what is known -------------------------------------------------------------------------
@@ -148,7 +170,7 @@ class Remembering:
         return np.array([index for index in self.members.tolist() if index not in busy], int)
 
     def value(self, index: int) -> float | None:
-        """What the values of a point amount to; None when all of its tries failed."""
+        """Summarize the values of a point; None when all of its tries failed."""
         good = [value for value in self._told.get(index, []) if value is not None]
         return self._amount(np.array(good)) if good else None
 
@@ -174,12 +196,12 @@ class Remembering:
         raise NotImplementedError
 
     def _first(self, scores: np.ndarray, left: np.ndarray) -> int:
-        """The point with the highest score; one at random of those that are equally good."""
+        """Return the point with the highest score; a random one of equally good points."""
         return int(self.random.choice(left[scores >= scores.max() - 1e-9 * abs(scores.max())]))
 
 
 def valid_value(value: float | None) -> float | None:
-    """A value that was told; what is not a finite number of 0 or more counts as a failure."""
+    """Normalize a recorded value; all but a finite number of 0 or more is a failure."""
     return value if value is not None and 0 <= value < float("inf") else None
 
 

@@ -1,4 +1,4 @@
-"""What a search found, tried and spent."""
+"""Result of a search: best configuration, tries and cost."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ class Try:
         USD or seconds, whichever is minimized; None when it failed.
     runs : tuple of Measurement
         Its runs, of which more than one are for their statistic.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Measurement, Space
+    >>> point = Space.of({"A": {"nodes": [1, 2]}})[0]
+    >>> Try(1, 0, point, 0.04, (Measurement(120.0, 0.04),)).seconds
+    120.0
     """
 
     number: int
@@ -73,6 +80,11 @@ class SearchResult:
         In the order in which they ended.
     stopped : str
         Why it ended; empty while it goes on.
+
+    Examples
+    --------
+    >>> SearchResult(Space.of({"A": {"nodes": [1, 2]}}), "cost", budget=2).best is None
+    True
     """
 
     space: Space
@@ -88,7 +100,7 @@ class SearchResult:
         return min(good, key=lambda one: one.value or 0.0, default=None)
 
     def best_in(self, arm: str) -> Try | None:
-        """The best try of an arm: with two arms kept, the second candidate."""
+        """Return the best try of an arm."""
         good = [one for one in self.tries if one.value is not None and one.point.arm == arm]
         return min(good, key=lambda one: one.value or 0.0, default=None)
 
@@ -159,7 +171,7 @@ class SearchResult:
         return Table(title, columns, tuple(rows), note=self.summary, empty="nothing tried yet")
 
     def to_pandas(self) -> DataFrame:
-        """The tries as a pandas DataFrame, with a column for each parameter."""
+        """Return the tries as a pandas DataFrame, with a column for each parameter."""
         from pandas import DataFrame
 
         rows = [
@@ -200,7 +212,7 @@ class SearchResult:
         printer.text(str(self))  # type: ignore[attr-defined]
 
     def _draw_curve(self) -> str:
-        """The best value so far, try by try, as a step curve; nothing where it never falls."""
+        """Draw the best value so far by try as a step curve; nothing where it never falls."""
         curve = self.curve
         shown = np.isfinite(curve)
         if len(np.unique(curve[shown])) < 2:

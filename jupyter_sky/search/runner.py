@@ -32,6 +32,11 @@ class Stop:
         optimizers with a model say what they expect.
     usd : float, optional
         Once the tries that ended have cost this much. What is under way is still waited for.
+
+    Examples
+    --------
+    >>> Stop(target=1.5, patience=5).patience
+    5
     """
 
     target: float | None = None
@@ -206,7 +211,7 @@ class Search:
         return run.seconds if self.result.minimize == "time" else float(run.usd or 0.0)
 
     def _require_cost(self, run: Measurement) -> Measurement:
-        """A run without a cost is a failure when cost is minimized."""
+        """Treat a run without a cost as a failure when cost is minimized."""
         if self.result.minimize == "cost" and run.ok and run.usd is None:
             why = "its cost is not known: the configuration has no price, and none was measured"
             return Measurement(run.seconds, None, why)

@@ -27,6 +27,10 @@ class SMAC(Remembering):
     ----------
     budget : int
         Evaluations in all; SMAC lays out its first design by it.
+
+    Examples
+    --------
+    >>> SMAC(space, budget=20).ask()  # doctest: +SKIP
     """
 
     def __init__(
@@ -102,7 +106,7 @@ class SMAC(Remembering):
         return self.random.choice(left)
 
     def _suggested(self) -> Any:
-        """What SMAC would try next; None once it has found nothing new, which it does not mend."""
+        """Return SMAC's next point; None once it has found nothing new."""
         if self._exhausted:
             return None
         ended = import_optional("smac.main.exceptions", "the method 'smac'")
@@ -123,6 +127,7 @@ class SMAC(Remembering):
         return " ".join([arm, *words])
 
     def tell(self, index: int, value: float | None) -> None:
+        """Record the value of a point; None when the try failed."""
         super().tell(index, value)
         if (info := self._infos.pop(index, None)) is not None:
             self._report(info, self.value(index))

@@ -1,4 +1,4 @@
-"""What can be tried: a finite set of configurations, each of them in one arm."""
+"""Search space: a finite set of configurations, each of them in one arm."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Space:
         return tuple(dict.fromkeys(name for point in self.points for name in point.values))
 
     def column(self, name: str) -> tuple[np.ndarray, bool]:
-        """A parameter's value at each point, and whether values are compared by distance.
+        """Return a parameter's value at each point, and whether values are compared by distance.
 
         Numbers are, on a logarithmic scale when all are positive: from 1 to 2 nodes it is as far
         as from 2 to 4. Other values are numbered in the order in which they first occur. NaN

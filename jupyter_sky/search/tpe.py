@@ -24,6 +24,10 @@ class TPE(Remembering):
     ----------
     multivariate : bool
         Whether the parameters are modelled together.
+
+    Examples
+    --------
+    >>> TPE(space, multivariate=True).ask()  # doctest: +SKIP
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class TPE(Remembering):
         return _key(arm, values)
 
     def tell(self, index: int, value: float | None) -> None:
+        """Record the value of a point; None when the try failed."""
         super().tell(index, value)
         trial = self._trials.pop(index, None)
         if trial is None:  # drawn without a suggestion: optuna did not ask and is not told

@@ -1,4 +1,4 @@
-"""What earlier workloads teach about a new one."""
+"""Transfer of knowledge from earlier workloads to a new one."""
 
 from __future__ import annotations
 
@@ -43,6 +43,14 @@ class Transfer(FlatGP):
     history : sequence of mappings
         For each earlier workload its seconds by configuration, see `Earlier`. What was not tried
         there is not in the mapping.
+
+    Examples
+    --------
+    >>> from jupyter_sky.search import Space
+    >>> space = Space.of({"A": {"nodes": [1, 2, 4]}})
+    >>> earlier = {str(point): 60.0 / (n + 1) for n, point in enumerate(space.points)}
+    >>> Transfer(space, history=[earlier], minimize="time").ask()
+    2
     """
 
     def __init__(

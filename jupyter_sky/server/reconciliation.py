@@ -18,7 +18,7 @@ JOURNAL_END = 2**53
 
 
 def reconcile(session: Session, connections: ConnectionPool) -> dict[str, Any]:
-    """Compare what is remembered with what clouds and clusters say; return what is new in `Snapshot`.
+    """Compare the store with what clouds and clusters say; return the changes of the `Snapshot`.
 
     A cluster that has ended unseen is closed in the store, with the reason. What no cluster has is
     only shown: to end it is for its owner to say.

@@ -50,7 +50,8 @@ _SPANS = """
 """
 _LINES = f"""
     SELECT cluster_id, price, started, CASE WHEN is_last
-        THEN max(ended, begun + {billed_seconds_sql("cloud", "(ended - begun)")}) ELSE ended END AS ended
+        THEN max(ended, begun + {billed_seconds_sql("cloud", "(ended - begun)")})
+        ELSE ended END AS ended
     FROM ({_SPANS} {{where}})
 """
 _OF_CLUSTERS = """

@@ -1,0 +1,1 @@
+"""Database of clusters, runs and costs, shared by the processes of a user."""

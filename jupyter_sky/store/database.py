@@ -139,7 +139,7 @@ class Database:
             self._db.close()
 
     def read(self, sql: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> list[sqlite3.Row]:
-        """The rows of a query, after the queued writes when these are possible again.
+        """Return the rows of a query, after the queued writes if these are possible again.
 
         Raises
         ------
@@ -155,7 +155,7 @@ class Database:
                 raise _failure(error) from error
 
     def change_marker(self) -> str:
-        """A word that is another one as soon as any process has written something.
+        """Return a marker that changes with every write of any process.
 
         It compares within the life of this object only, and costs no look at the data.
         """
@@ -304,7 +304,7 @@ def _execute(db: sqlite3.Connection, statements: Sequence[Statement]) -> list[in
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The primary result code; extended codes add their details above the low byte."""
+    """Return the primary result code, which is the low byte of an extended one."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
@@ -462,7 +462,7 @@ def _set_aside(path: Path) -> Path:
 
 
 def _in_memory(path: Path, migrations: Sequence[str]) -> sqlite3.Connection:
-    """A database in memory that starts from what can be read of the unwritable file."""
+    """Return a database in memory with the readable contents of the unwritable file."""
     memory = _connect(":memory:")
     try:
         # A directory that cannot be written has no place for a WAL index, hence immutable.

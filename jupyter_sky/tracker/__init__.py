@@ -55,7 +55,7 @@ _lock = threading.Lock()
 
 
 def current() -> Tracker:
-    """The tracker of the data directory of this process, opened on first use.
+    """Return the tracker of this process's data directory, opened on first use.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def current() -> Tracker:
 
 
 def _bands(cloud: str, region: str, instance_type: str) -> InterruptionBand | None:
-    """The catalog's interruption band; the catalog is loaded when one is first asked for."""
+    """Return the catalog's interruption band; load the catalog on first use."""
     from .. import catalog
 
     return catalog.load().interruption(cloud, region, instance_type)
@@ -131,7 +131,7 @@ def knowledge(now: float | None = None) -> Knowledge:
 
 
 def blocked(now: float | None = None) -> tuple[Block, ...]:
-    """The places not worth asking, those that stay so longest first.
+    """Return the blocked places, those blocked longest first.
 
     Examples
     --------
@@ -142,12 +142,12 @@ def blocked(now: float | None = None) -> tuple[Block, ...]:
 
 
 def block(where: Offer | Place, now: float | None = None) -> Block | None:
-    """What keeps a place from being asked, or None."""
+    """Return the block of a place, or None."""
     return knowledge(now).block(where)
 
 
 def chance(where: Offer | Place, now: float | None = None) -> Chance:
-    """The chance that a launch works at a place, with its interval."""
+    """Return the chance that a launch works at a place, with its interval."""
     return knowledge(now).chance(where)
 
 
@@ -157,7 +157,7 @@ def lifetime(where: Offer | Place, now: float | None = None) -> Lifetime:
 
 
 def price(where: Offer | Place, now: float | None = None) -> Price | None:
-    """The last spot price seen at a place, with its time; None when none was seen."""
+    """Return the last spot price seen at a place, with its time; None when none was seen."""
     return current().price(where, _moment(now))
 
 

@@ -1,4 +1,4 @@
-"""Which places are not worth asking now, since when, until when and why.
+"""Blocked places, each with beginning, end and reason.
 
 A refusal blocks a place for a while. How wide and how long depends on its cause:
 
@@ -101,11 +101,11 @@ class Block:
 
 
 def make_scope(cause: str, place: Place) -> Scope:
-    """What a refusal at a place blocks.
+    """Return the block that a refusal at a place causes.
 
     Examples
     --------
-    >>> str(scope("quota", Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", spot=True)))
+    >>> str(make_scope("quota", Place("aws", "us-east-1", "us-east-1a", "g5.xlarge", spot=True)))
     'aws us-east-1 family g spot'
     """
     if cause == "permission":
@@ -130,7 +130,7 @@ def block_seconds(cause: str, times: int, cloud: str = "") -> float:
 
 
 def blocked(observations: Iterable[Observation], now: float) -> tuple[Block, ...]:
-    """The places blocked at a time, those that stay so longest first.
+    """Return the places blocked at a time, those blocked longest first.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def blocked(observations: Iterable[Observation], now: float) -> tuple[Block, ...
 def _extend_streak(
     streak: tuple[Block, float] | None, where: Scope, seen: Observation
 ) -> tuple[Block, float]:
-    """A row of refusals with one more of them, and the time of the last that counted as another.
+    """Extend a row of refusals by one; return also the time of the last counted one.
 
     When the last one is long ago, a new row begins.
     """

@@ -1,4 +1,4 @@
-"""What is kept of old observations: enough for the decisions to stay what they were.
+"""Compaction of old observations that leaves decisions as they were.
 
 Launches that worked and ends of machines fade exponentially, so any number of them at one place is
 as good as one observation of their faded weight; those older than `FOLD_SECONDS` are folded so.

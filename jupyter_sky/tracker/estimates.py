@@ -1,4 +1,4 @@
-"""How likely a launch is to work, and how long a machine lives: Bayesian estimates with intervals.
+"""Bayesian estimates with intervals of launch success and machine lifetime.
 
 Both start from a prior and are moved by what was seen, each observation counting for less the
 older it is. The priors are worth little on purpose (four launches, one preemption), because what
@@ -100,11 +100,11 @@ class DecayedCounts(NamedTuple):
     machines: int = 0
 
     def plus(self, other: DecayedCounts) -> DecayedCounts:
-        """The sum of two."""
+        """Return the sum of two counts."""
         return DecayedCounts._make(map(operator.add, self, other))
 
     def times(self, share: float) -> DecayedCounts:
-        """A share of it, to be lent to a neighbour, who saw none of it."""
+        """Return a share of the evidence, as lent to a neighbour."""
         lent = DecayedCounts._make(share * value for value in self)
         return lent._replace(tried=0, machines=0)
 
@@ -174,7 +174,7 @@ class Chance:
         return self.a / (self.a + self.b)
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """The bounds that hold the truth with probability `level`."""
+        """Return the bounds of the credible interval of probability `level`."""
         from scipy.special import betaincinv
 
         tail = (1 - level) / 2
@@ -217,11 +217,11 @@ class Lifetime:
         return 1 / self.rate
 
     def survival(self, hours: float) -> float:
-        """The chance that a machine lives so many hours, over all rates that may be."""
+        """Return the chance that a machine lives `hours`, averaged over the rate."""
         return (1 + hours / self.exposure) ** -self.preemptions
 
     def interval(self, level: float = LEVEL) -> tuple[float, float]:
-        """The bounds of `hours` that hold the truth with probability `level`."""
+        """Return the bounds of `hours` in the credible interval of probability `level`."""
         from scipy.special import gammaincinv
 
         tail = (1 - level) / 2
@@ -233,7 +233,7 @@ class Lifetime:
 
 
 def preempted_share(band: InterruptionBand | None) -> float | None:
-    """The middle of a band, as a share.
+    """Return the middle of an interruption band, as a share.
 
     Examples
     --------
@@ -249,7 +249,7 @@ def preempted_share(band: InterruptionBand | None) -> float | None:
 
 
 def prior_chance(spot: bool, band: InterruptionBand | None) -> float:
-    """The chance that a launch works, of a place where none has been seen."""
+    """Return the prior of a launch's success, for a place without observations."""
     if not spot:
         return ON_DEMAND_CHANCE
     share = preempted_share(band)
@@ -257,7 +257,7 @@ def prior_chance(spot: bool, band: InterruptionBand | None) -> float:
 
 
 def prior_hours(spot: bool, band: InterruptionBand | None) -> float:
-    """The mean life in hours, of a place where no machine has been seen."""
+    """Return the prior mean life (hours), for a place without observations."""
     if not spot:
         return ON_DEMAND_HOURS
     share = preempted_share(band)

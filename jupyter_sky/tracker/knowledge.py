@@ -62,7 +62,7 @@ class Knowledge:
     def of(
         cls, observations: Iterable[Observation], now: float, bands: Bands = no_bands
     ) -> Knowledge:
-        """What these observations tell at `now` (unix seconds); later ones are left out."""
+        """Return the knowledge at `now` (unix seconds); later observations are left out."""
         seen = tuple(observations)
         tallies = estimates.count_decayed(seen, now)
         kin: defaultdict[tuple[str, ...], list[Place]] = defaultdict(list)
@@ -72,12 +72,12 @@ class Knowledge:
         return cls(now, blocked(seen, now), tallies, bands, dict(kin))
 
     def block(self, where: Offer | Place) -> Block | None:
-        """What blocks a place longest, if anything does."""
+        """Return the longest block of a place, or None."""
         place = Place.of(where)
         return next((block for block in self.blocks if block.scope.covers(place)), None)
 
     def chance(self, where: Offer | Place) -> Chance:
-        """The chance that a launch works. Blocks are not in it: ask `block` first."""
+        """Estimate the chance that a launch works, without regard to blocks (see `block`)."""
         place = Place.of(where)
         own, near = self._own_counts(place), self._neighbour_counts(place)
         near = _limit_weight(near, near.worked + near.failed, estimates.PRIOR_LAUNCHES)
@@ -103,7 +103,7 @@ class Knowledge:
         return self.tallies.get(place, DecayedCounts())
 
     def _neighbour_counts(self, place: Place) -> DecayedCounts:
-        """What neighbours have to lend, before it is limited."""
+        """Sum the evidence of neighbours, before it is limited."""
         shares: dict[Place, float] = {}
         for key in neighbour_keys(place):
             for other in self._neighbours.get(key, ()):
@@ -116,7 +116,7 @@ class Knowledge:
 
 
 def neighbour_keys(place: Place) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What neighbours have in common: the type in a cloud, or the family in a region."""
+    """Return the keys that neighbours share: type in a cloud, or family in a region."""
     market = "spot" if place.spot else ""
     kin = quota_family(place.cloud, place.instance_type)
     return (
@@ -126,7 +126,7 @@ def neighbour_keys(place: Place) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def neighbour_weight(place: Place, other: Place) -> float:
-    """What an observation at another place counts for."""
+    """Return the weight of an observation at another place."""
     if place.instance_type != other.instance_type:
         return OTHER_TYPE
     return OTHER_ZONE if place.region == other.region else OTHER_REGION

@@ -1,4 +1,4 @@
-"""What is observed of the clouds: frozen values, each with its place and its time."""
+"""Observations of clouds: frozen values, each with its place and time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Place:
 
     @classmethod
     def of(cls, where: Offer | Place) -> Place:
-        """The place of an offer; a place is its own.
+        """Return the place of an offer; a place is returned as it is.
 
         Raises
         ------
@@ -123,7 +123,8 @@ def check_observation(seen: Observation) -> Observation:
 
     Examples
     --------
-    >>> check(Observation("launched", Place("aws", "us-east-1", "", "g5.xlarge"), 0.0)).kind
+    >>> place = Place("aws", "us-east-1", "", "g5.xlarge")
+    >>> check_observation(Observation("launched", place, 0.0)).kind
     'launched'
     """
     kind, where = seen.kind, Place.of(seen.place)
@@ -176,7 +177,11 @@ def quota_family(cloud: str, instance_type: str) -> str:
 
     Examples
     --------
-    >>> quota_family("aws", "g5.xlarge"), quota_family("gcp", "n2-standard-8")
-    ('g', 'n2')
+    >>> quota_family("aws", "g5.xlarge"), quota_family("aws", "c7g.large")
+    ('g', 'standard')
+    >>> quota_family("gcp", "n2-standard-8"), quota_family("gcp", "n1-standard-8+V100:1")
+    ('n2', 'V100')
+    >>> quota_family("azure", "Standard_NC24ads_A100_v4")
+    'Standard_NCads_A100_v4'
     """
     return find_facts(cloud).quota_family(instance_type)

@@ -141,7 +141,7 @@ class Tracker:
             return self._read[1]
 
     def knowledge(self, now: float) -> Knowledge:
-        """What is known at a time, in unix seconds."""
+        """Return the knowledge at a time (unix seconds)."""
         with self._lock:
             seen, known = self.observations(), self._known
             if known is None or not 0 <= now - known.now < FRESH_SECONDS:
@@ -149,7 +149,7 @@ class Tracker:
             return known
 
     def price(self, where: Offer | Place, now: float) -> Price | None:
-        """The last spot price seen at a place.
+        """Return the last spot price seen at a place.
 
         Of a place that names no zone it is the mean over the last prices of the region's zones,
         unless one was seen for the region as a whole; its time is that of the oldest of them.
@@ -160,7 +160,7 @@ class Tracker:
         return _find_price(place, {_place(row): _price(row) for row in self._db.read(sql, values)})
 
     def prices(self, now: float) -> dict[Place, Price]:
-        """The last spot price of every place where one was seen."""
+        """Return the last spot price of every place where one was seen."""
         rows = self._db.read(f"SELECT {_PRICES} {_BY_PLACE}", (now,))
         return {_place(row): _price(row) for row in rows}
 
@@ -185,7 +185,7 @@ def _price(row: Row) -> Price:
 
 
 def _find_price(place: Place, zones: Mapping[Place, Price]) -> Price | None:
-    """The price of a place by the last ones of its region, see `Tracker.price`."""
+    """Return the price of a place by the last ones of its region, see `Tracker.price`."""
     if not place.spot or place.zone or place in zones or not zones:
         return zones.get(place)
     found = zones.values()
@@ -217,7 +217,7 @@ def _values(seen: Observation) -> tuple[Any, ...]:
 
 
 def _float(value: float | None) -> float | None:
-    """A plain number: SQLite keeps numpy's small ones as bytes."""
+    """Convert a number to a plain one: SQLite stores numpy's small ones as bytes."""
     return None if value is None else float(value)
 
 

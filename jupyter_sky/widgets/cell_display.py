@@ -1,4 +1,4 @@
-"""Where a cell's messages go: into its own output area, whichever cell runs by then."""
+"""Display of a run's messages in the output area of its own cell."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .status_line import mimebundle, output_metadata, to_text
 
 
 class CellDisplay:
-    """The output area of the cell that runs when this is made.
+    """Output area of the cell that runs when the object is made.
 
-    Messages are sent with that cell as their parent, so they land there also when they come from
-    a thread, or when another cell runs by then.
+    Messages are sent with that cell as their parent: they appear there also when they come from
+    a thread or after another cell has been started.
     """
 
     def __init__(self, shell: Any) -> None:
@@ -98,7 +98,7 @@ class CellDisplay:
     # -- widgets ---------------------------------------------------------------------------
 
     def comm(self, message: dict[str, Any], engine: str, client: Any) -> None:
-        """Pass on a widget's message; a new widget gets a stand-in in this kernel."""
+        """Pass on a widget's message; register a proxy comm for a new widget."""
         with self._lock:
             captures = self.pass_comm(message, engine, client, self.parent)
             self._captured = self._captured if captures is None else captures
@@ -121,30 +121,30 @@ class CellDisplay:
         state = content.get("data", {}).get("state") if kind == "comm_msg" else None
         captures = None
         if isinstance(state, dict) and "msg_id" in state and (captures := bool(state["msg_id"])):
-            # an Output widget captures by the id of the message that made it print: it is ours here
+            # an Output widget captures by the id of the parent message: here another than there
             state["msg_id"] = parent["header"]["msg_id"]
         self._post(kind, content, message["metadata"], message.get("buffers"), parent)
         return captures
 
     def _register_proxy_comm(self, content: dict[str, Any], engine: str, client: Any) -> None:
-        """Register a comm that hands what the front end says on to the engine."""
+        """Register a comm that forwards the front end's messages to the engine."""
         from ipykernel.comm import Comm
 
         identity = content["comm_id"]
         comm = Comm(comm_id=identity, target_name=content["target_name"], primary=False)
-        # also while a cell blocks the main thread: stay on whatever subshell it came by
+        # reply on the subshell of the request, so that a busy main thread does not block it
         comm._reply_subshell_for = lambda data, subshell: subshell  # type: ignore[attr-defined]
 
-        def to_engine(said: dict[str, Any]) -> None:
-            kind = said["header"]["msg_type"]
+        def to_engine(received: dict[str, Any]) -> None:
+            kind = received["header"]["msg_type"]
             sent = client.send_comm(
                 engine,
                 kind,
-                said["content"],
-                metadata=said.get("metadata"),
-                buffers=said.get("buffers"),
+                received["content"],
+                metadata=received.get("metadata"),
+                buffers=received.get("buffers"),
             )
-            client.sinks[sent] = _ReplyDisplay(self, said, engine, client)
+            client.sinks[sent] = _ReplyDisplay(self, received, engine, client)
 
         comm.on_msg(to_engine)
         comm.on_close(to_engine)
@@ -152,32 +152,32 @@ class CellDisplay:
 
 
 class _ReplyDisplay:
-    """What an engine prints because of a click: into the output area that the front end chose."""
+    """Display of an engine's output for a widget event, in the output area of that event."""
 
-    def __init__(self, display: CellDisplay, said: dict[str, Any], engine: str, client: Any):
-        self.display, self.said, self.engine, self.client = display, said, engine, client
+    def __init__(self, display: CellDisplay, event: dict[str, Any], engine: str, client: Any):
+        self.display, self.event, self.engine, self.client = display, event, engine, client
 
     def __call__(self, message: dict[str, Any]) -> None:
         kind = message["header"]["msg_type"]
         if kind.startswith("comm_"):
-            self.display.pass_comm(message, self.engine, self.client, self.said)
+            self.display.pass_comm(message, self.engine, self.client, self.event)
         elif kind not in ("status", "execute_input"):
-            self.display._post(kind, message["content"], message["metadata"], None, self.said)
+            self.display._post(kind, message["content"], message["metadata"], None, self.event)
 
 
 class PlainDisplay:
-    """Outputs as plain text or through IPython's publisher: terminals and ``%%capture``."""
+    """Display for terminals and ``%%capture``: plain text or IPython's publisher."""
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
 
     def status(self, status: RunStatus) -> None:
-        """Print the last status only: lines above cannot be changed here."""
+        """Print the final status only: printed lines cannot be replaced."""
         if status.is_final:
             self._print(sys.stdout, to_text(status) + "\n")
 
     def update_status(self, status: RunStatus) -> None:
-        """Print nothing: it would stand below what somebody else prints now."""
+        """Print nothing: a printed line cannot be replaced."""
 
     def send(
         self,
@@ -207,7 +207,7 @@ class PlainDisplay:
         stream.flush()
 
     def comm(self, message: dict[str, Any], engine: str, client: Any) -> None:
-        """There is nothing here that could show a widget."""
+        """Ignore it: a terminal shows no widgets."""
 
 
 def for_cell(shell: Any) -> Display:

@@ -1,4 +1,4 @@
-"""The bill in a notebook: live where widgets are, else the same figures with their time."""
+"""Cost report in a notebook: live with widgets, static with its time elsewhere."""
 
 from __future__ import annotations
 
@@ -25,30 +25,31 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 5.0
-"""How often it is looked whether there is anything new to tell a view."""
+"""Period of the check for new figures [s]."""
 REFRESH_SECONDS = 60.0
-"""How often it is told the figures anyway; it counts on at the rate that it was told."""
+"""Period after which a view gets figures even without changes [s]; between, it extrapolates."""
 MAX_CPU_SHARE = 0.004
-"""Share of a core that all views together may take for it, however large the store."""
+"""Largest share of a core that the updates of all views may take."""
 MAX_LIVE_VIEWS = 8
 """Views that are kept up to date: of more than that the oldest ones keep their figures."""
 
 Read = Callable[[By, str], CostReport]
-"""Makes a bill by something, since a moment as `jupyter_sky.ledger.report.parse_since` reads it."""
+"""Make a report by a grouping, since a time that `jupyter_sky.ledger.report.parse_since` reads."""
 _QUIET = "opacity: 0.72"
 
 
 class Cost:
-    """What was spent, goes on being spent, is to come and was saved.
+    """Cost report: spending so far, current rate, forecast and savings.
 
-    It is a table of what was spent, with the rest above and below it. In a notebook it is live.
+    The report is a table of spending with the totals above and notes below; it is live in a
+    notebook.
 
     Attributes
     ----------
-    bill : Bill
-        The figures, as of the moment that it was made.
+    bill : CostReport
+        Figures as of the last update.
     table : Table
-        What was spent.
+        Spending by cell, cluster, day or another grouping.
 
     Examples
     --------
@@ -72,7 +73,7 @@ class Cost:
 
     @property
     def table(self) -> Table:
-        """What was spent."""
+        """Spending by the grouping of the report."""
         by = self.bill.by
         return Table(
             f"Cost by {by}",
@@ -88,11 +89,11 @@ class Cost:
         return len(self.bill.lines)
 
     def to_dicts(self) -> list[dict[str, object]]:
-        """Each line as a dict from column to text."""
+        """Return each line as a dict from column to text."""
         return self.table.to_dicts()
 
     def to_pandas(self) -> DataFrame:
-        """All lines as a DataFrame: times as timestamps, amounts in USD, NaN where not known."""
+        """Return all lines as a DataFrame: timestamps, amounts in USD, NaN where unknown."""
         from pandas import DataFrame, to_datetime
 
         names = "what started ended seconds price usd estimated source date".split()
@@ -103,7 +104,7 @@ class Cost:
         return frame.astype({"seconds": float, "price": float, "usd": float})
 
     def to_csv(self, path: str | Path | None = None) -> str | None:
-        """All lines as CSV, into a file or as text.
+        """Return all lines as CSV text, or write them to a file.
 
         Raises
         ------
@@ -145,13 +146,14 @@ class Cost:
         return (
             f'<table class="{NO_MATHJAX_CLASSES}" style="{TABLE}"><tbody>{rows}</tbody></table>'
             f"{self.table._repr_html_()}"
-            f'<div class="{NO_MATHJAX_CLASSES}" style="{TABLE}; {_QUIET}; padding: 2px 8px">{notes}</div>'
+            f'<div class="{NO_MATHJAX_CLASSES}" '
+            f'style="{TABLE}; {_QUIET}; padding: 2px 8px">{notes}</div>'
         )
 
     # -- live --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Keep the figures up to date no longer; in view they stay, as static HTML."""
+        """Stop updating; the figures stay visible as static HTML."""
         if self._view is None:
             return
         _ticker.drop(self)
@@ -191,7 +193,7 @@ class Cost:
         return {"compact": self.compact, "since": self._since, "bill": self.bill.to_dict()}
 
     def refresh(self) -> None:
-        """Let the view show the figures of now, if there is anything new to tell."""
+        """Update the view if the figures have changed."""
         signature, now = self._signature(), time.monotonic()
         if signature == self._known and now - self._made < REFRESH_SECONDS:
             return
@@ -201,7 +203,7 @@ class Cost:
             self._view.state = self._state()
 
     def _answer_bill(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """What the view wants to see: another grouping, another time, or the figures of now."""
+        """Return the report for the grouping and the time that the view asks for."""
         self.bill, self._since = self._read_bill(payload), str(payload.get("since") or "all")
         return self.bill.to_dict()
 
@@ -219,7 +221,7 @@ class Cost:
 
 
 class _Ticker:
-    """One thread that keeps all live views of a process up to date, and takes little of a core."""
+    """Thread that updates all live views of a process with a bounded share of a core."""
 
     def __init__(self) -> None:
         self._shown: list[Cost] = []
@@ -227,7 +229,7 @@ class _Ticker:
         self._thread: threading.Thread | None = None
 
     def add(self, cost: Cost) -> None:
-        """Keep a view up to date; the oldest of too many keeps its figures."""
+        """Update a view from now on; the oldest view beyond `MAX_LIVE_VIEWS` is updated no more."""
         with self._lock:
             self._shown = [*self._shown, cost][-MAX_LIVE_VIEWS:]
             if self._thread is None:
@@ -235,7 +237,7 @@ class _Ticker:
                 self._thread.start()
 
     def drop(self, cost: Cost) -> None:
-        """Let a view be."""
+        """Update a view no longer."""
         with self._lock:
             self._shown = [one for one in self._shown if one is not cost]
 
@@ -252,7 +254,7 @@ class _Ticker:
             for cost in shown:
                 try:
                     cost.refresh()
-                except Exception:  # a store that is locked for a moment must not end it
+                except Exception:  # a store that is locked for a moment must not end the thread
                     _log.debug("a view of costs could not be updated", exc_info=True)
             took = time.thread_time() - begun
             wait = max(PERIOD_SECONDS, took / MAX_CPU_SHARE)

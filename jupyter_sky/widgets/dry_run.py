@@ -1,4 +1,4 @@
-"""What a cell would do, in a sentence and a small table; the rest is folded."""
+"""Dry run of a cell: a sentence, a small table, and folded details."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .plan_format import format_clock
 
 @dataclass(frozen=True)
 class DryRun:
-    """Where a cell would run and at what price; shows itself in a notebook and as text.
+    """Place and price of a cell that would run, as HTML in a notebook and as text.
 
     Attributes
     ----------
     plan : Plan
-        Where, with the next places as its alternatives.
+        Plan of the cell, with the next best places as its alternatives.
     copies : str
-        What would be copied there.
+        Data that would be copied to the machine.
     notes : tuple of str
-        More about that place: the cluster that is up, or why it cannot be used yet.
+        Remarks on the place, such as a cluster that is up or a reason why it is unusable.
     """
 
     plan: Plan
@@ -32,7 +32,7 @@ class DryRun:
 
     @property
     def sentence(self) -> str:
-        """Where, at what price, and what that comes to."""
+        """Place, price and cost of an hour of work."""
         (one,) = self.plan.tasks
         kind, asked = machine(one.offer), self.plan.name
         where = place(one.offer, one.nodes) + (f" ({kind})" if kind else "")
@@ -45,12 +45,12 @@ class DryRun:
 
     @property
     def details(self) -> str:
-        """What is to be known of the place, what would move, and that nothing has."""
+        """Notes, data that would be copied, and that nothing was launched."""
         told = (*self.notes, f"would be copied: {self.copies or 'nothing'}", "nothing was launched")
         return "; ".join(told)
 
     def table(self) -> Table:
-        """The place and the next ones."""
+        """Return the chosen place and the next best ones."""
         return request_table(self.plan, "")
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The form of a cell as a widget: ``sky.form()``."""
+"""Form of a cell's options as a widget: ``sky.form()``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CODE = "font-family: var(--jp-code-font-family, monospace)"
 
 
 class SkyForm(View):
-    """A form that says what a cell needs, and what that would get.
+    """Form of what a cell needs, with the offers that match.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class SkyForm(View):
 
     @property
     def line(self) -> str:
-        """The options as they stand in the form now."""
+        """Options of the form as a command line."""
         return str(self.state["line"])
 
     def cell(self, body: str = "") -> None:
@@ -50,7 +50,7 @@ class SkyForm(View):
             shell.set_next_input(f"%%sky {self.line}".rstrip() + f"\n{body}")
 
     def _matched(self, answer: Any) -> Any:
-        """Answer, and remember the line: the page has no other way to tell it."""
+        """Return a handler that also stores the line, which the page reports in no other way."""
 
         def matched(asked: dict[str, Any]) -> dict[str, Any]:
             found = answer(asked)
@@ -61,7 +61,7 @@ class SkyForm(View):
         return matched
 
     def _static_html(self) -> tuple[str, str]:
-        """The line and what it would get, to be read where nothing is live."""
+        """Return HTML and text of the line and its offers, for saved notebooks."""
         line = f"%%sky {self.line}".rstrip()
         said = summary(match(read(line).fields))
         html = (
@@ -81,7 +81,7 @@ def form(line: str = "", labels: dict[str, Any] | None = None) -> SkyForm:
 
 
 def _completion_context(_asked: dict[str, Any]) -> CompletionContext:
-    """What this kernel knows."""
+    """Return the names and clusters that this kernel can complete."""
     from IPython.core.getipython import get_ipython
 
     shell, session = get_ipython(), sessions.current()

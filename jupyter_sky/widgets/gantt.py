@@ -1,4 +1,4 @@
-"""A plan along the clock, as one SVG and as text: bars of tasks, told apart by shape.
+"""Gantt chart of a plan as SVG and as text.
 
 Work is a full bar, boot a striped one, transfers are thin and dashed; the critical path has a dark
 edge and a mark by its name, so that nothing rests on colour alone.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..optimizer.plan import Plan
 
 MAX_BARS = 40
-"""Of more tasks those of the critical path are drawn, and then the first to begin."""
+"""Largest number of bars; the critical path comes first, then the earliest tasks."""
 COLUMNS = 46  # of the text form
 _PLOT, _ROW, _TOP, _CLIP = 520.0, 24.0, 30.0, 26
 
@@ -38,7 +38,7 @@ _STEPS = (
 
 
 def shown_bars(plan: Plan) -> tuple[TaskBar, ...]:
-    """The bars that are shown: all, or of many those that matter."""
+    """Return the bars to draw: all, or the critical path and the earliest of many."""
     bars = timeline(plan)
     if len(bars) > MAX_BARS:
         ranked = sorted(range(len(bars)), key=lambda i: (not bars[i].critical, bars[i].start_h, i))
@@ -47,13 +47,13 @@ def shown_bars(plan: Plan) -> tuple[TaskBar, ...]:
 
 
 def _span(plan: Plan) -> float:
-    """Hours that the axis shows: to the end, or to a deadline that is not far behind it."""
+    """Return the hours of the axis: to the end, or to a deadline shortly after it."""
     near = plan.deadline_h is not None and plan.hours <= plan.deadline_h <= 1.6 * plan.hours
     return (plan.deadline_h or 0.0) if near else plan.hours
 
 
 def summarize(plan: Plan) -> str:
-    """What the chart says, in a sentence."""
+    """Return the chart's content in a sentence."""
     bars = timeline(plan)
     chain = critical_path(bars)
     path = " > ".join(bar.task for bar in chain)
@@ -67,7 +67,7 @@ def summarize(plan: Plan) -> str:
 
 
 def to_text(plan: Plan) -> str:
-    """The chart in letters, for terminals."""
+    """Return the chart as characters, for terminals."""
     bars, span = shown_bars(plan), _span(plan)
     if not bars or span <= 0:
         return ""
@@ -101,7 +101,7 @@ def _bar_text(bar: TaskBar, span: float) -> list[str]:
         if not part.hours:
             continue
         first, last = _column(part.start_h, span), _column(part.end_h, span)
-        if part.kind == "work":  # however short, it is seen: it comes last
+        if part.kind == "work":  # drawn last and at least one column wide, so that it stays visible
             first = min(first, COLUMNS - 1)
             last = max(last, first + 1)
         for column in range(first, last):
@@ -114,7 +114,7 @@ def _column(hours: float, span: float) -> int:
 
 
 def _scale(span: float) -> str:
-    """Marks of the axis, none over another."""
+    """Return the labels of the axis without overlaps."""
     line = [" "] * (COLUMNS + 12)
     free = 0
     for at in ticks(span, 5):
@@ -129,7 +129,7 @@ def _scale(span: float) -> str:
 
 
 def draw_gantt(plan: Plan) -> str:
-    """The chart as SVG in a box that scrolls by itself; empty where nothing takes time."""
+    """Return the chart as SVG in a scrollable box; empty if no task takes time."""
     bars, span = shown_bars(plan), _span(plan)
     if not bars or span <= 0:
         return ""
@@ -163,7 +163,7 @@ def _shows_deadline(plan: Plan) -> bool:
 
 
 def _describe_bar(bar: TaskBar) -> str:
-    """A bar in words."""
+    """Return a bar in words."""
     steps = ", ".join(
         f"{_WORDS[part.kind]} {format_clock(part.hours)}" for part in bar.parts if part.hours
     )
@@ -206,7 +206,7 @@ def _row(bar: TaskBar, y: float, x) -> str:
 
 
 def _shape(part: TaskPhase, middle: float, x) -> str:
-    """A part as it is drawn: by shape first, by colour second."""
+    """Return the SVG of a phase: shape before colour tells kinds apart."""
     start, end = x(part.start_h), x(part.end_h)
     width = max(end - start, 1.5)
     said = f"{_WORDS[part.kind]} {format_clock(part.hours)}" + (
@@ -226,7 +226,7 @@ def _shape(part: TaskPhase, middle: float, x) -> str:
 
 
 def _links(bars: Sequence[TaskBar], x) -> str:
-    """From the end of each task of the critical path to what waits for it."""
+    """Draw lines from the end of each critical task to the tasks that wait for it."""
     row = {bar.task: number for number, bar in enumerate(bars)}
     lines = []
     for bar in bars:
@@ -287,7 +287,7 @@ def _label(x: float, y: float, words: str) -> str:
 
 
 def ticks(span: float, most: int) -> list[float]:
-    """Hours of the marks on an axis from 0, at round times.
+    """Return the hours of an axis' ticks from 0, at round times.
 
     Examples
     --------
@@ -300,12 +300,12 @@ def ticks(span: float, most: int) -> list[float]:
 
 
 def format_time(hours: float) -> str:
-    """A time on the axis, as short as can be.
+    """Format a time on the axis as briefly as possible.
 
     Examples
     --------
-    >>> when(0), when(2), when(1.5), when(0.25), when(0.005), when(48)
-    ('0', '2 h', '1:30 h', '15 min', '18 s', '2 d')
+    >>> [format_time(hours) for hours in (0, 2, 1.5, 0.25, 0.005, 48)]
+    ['0', '2 h', '1:30 h', '15 min', '18 s', '2 d']
     """
     seconds = round(hours * 3600)
     if not seconds:

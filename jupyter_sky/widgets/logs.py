@@ -1,4 +1,4 @@
-"""What a run has printed: text, which a notebook shows as a view with search."""
+"""Log of a run: text that a notebook shows as a view with search."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _NOTE = "opacity: 0.8; font-size: 0.92em; padding: 2px 8px"
 
 
 class Log(str):
-    """Everything that a run had printed when it was asked: a text, as any other.
+    """Text that a run had printed when the log was read.
 
-    As the last value of a cell it is a view that goes on with the run: with search, times, and
-    the nodes side by side.
+    As the last value of a cell it is a view that follows the run, with search, times, and the
+    nodes side by side.
 
     Examples
     --------
@@ -64,11 +64,11 @@ class Log(str):
         from IPython import get_ipython  # type: ignore[attr-defined]
 
         if getattr(get_ipython(), "kernel", None) is None:
-            return {}  # a terminal, which has the text
+            return {}  # a terminal prints the text
         return self.view()._repr_mimebundle_(**kwargs)
 
     def view(self) -> Any:
-        """Return the view of this log as a widget, to be put into others."""
+        """Return this log as a widget, which can be part of other widgets."""
         from .view import View
 
         state = {"run_id": self.run.run_id, "title": self.title}
@@ -78,7 +78,7 @@ class Log(str):
         return self._repr_html_(), str(self)
 
     def _answer(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """What has been printed since a number, with how the run is."""
+        """Return the lines from an entry number on, and the stage of the run."""
         run = self.session.store.run(self.run.run_id) or self.run
         entries, following = self.session.journal(run.run_id, int(payload.get("since", 0)))
         about = {"stage": run.stage or run.status, "started": run.started, "ended": run.ended}
@@ -90,8 +90,8 @@ def format_entries(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     Examples
     --------
-    >>> printed([{"time": 5.0, "rank": 1, "type": "stream", "content": {"name": "stderr",
-    ...           "text": "careful"}}])
+    >>> format_entries([{"time": 5.0, "rank": 1, "type": "stream", "content": {"name": "stderr",
+    ...                  "text": "careful"}}])
     [{'rank': 1, 'stream': 'stderr', 'text': 'careful', 'at': 5.0}]
     """
     found = []
@@ -111,7 +111,7 @@ def format_entries(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def static_html(text: str, title: str, which: str) -> str:
-    """Return the end of a log as HTML that needs nobody to draw it."""
+    """Return the end of a log as static HTML."""
     lines = [line.rpartition("\r")[2] for line in _ANSI.sub("", text).split("\n")]
     while lines and not lines[-1]:
         lines.pop()

@@ -1,4 +1,4 @@
-"""The ES modules of `static`, as JupyterLab bundles them, put into one for anywidget."""
+"""Bundles of the ES modules in `static` for anywidget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXPORTED = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.
 
 @cache
 def bundle_module(name: str) -> str:
-    """One module of ``static/NAME.js`` and of what it imports, each in a scope of its own.
+    """Return ``static/NAME.js`` and its imports as one module, each in its own scope.
 
     Parameters
     ----------
@@ -22,23 +22,23 @@ def bundle_module(name: str) -> str:
 
     Examples
     --------
-    >>> esm("form").count("export default")
+    >>> bundle_module("form").count("export default widget(")
     1
     """
     order: list[str] = []
     _visit(name, order)
     scopes = [_scope(one) for one in order[:-1]]
-    # other exports are for its neighbours: anywidget would take a `render` for its own
+    # other exports go: anywidget would use an exported `render`
     return "\n".join([*scopes, _EXPORT.sub("", _link_imports(name))])
 
 
 @cache
 def bundle_styles(*names: str) -> str:
-    """The style sheets ``static/NAME.css``, after that which all views share.
+    """Return the shared style sheet followed by ``static/NAME.css`` of each name.
 
     Examples
     --------
-    >>> css("form").startswith(css())
+    >>> bundle_styles("form").startswith(bundle_styles())
     True
     """
     return "\n".join(_read(f"{name}.css") for name in ("base", *names))
@@ -53,7 +53,7 @@ def _visit(name: str, order: list[str]) -> None:
 
 
 def _scope(name: str) -> str:
-    """A module as an object of what it exports."""
+    """Return a module as an object with its exports."""
     text = _link_imports(name)
     exported = ", ".join(_EXPORTED.findall(text))
     body = _EXPORT.sub("", re.sub(r"^export default .*?;\n", "", text, flags=re.M | re.S))
@@ -61,7 +61,7 @@ def _scope(name: str) -> str:
 
 
 def _link_imports(name: str) -> str:
-    """The text of a module that takes what it imports from such objects."""
+    """Return a module's text with its imports taken from the objects of `_scope`."""
 
     def taken(match: re.Match[str]) -> str:
         names = match[1].replace(" as ", ": ").strip().rstrip(",")

@@ -1,4 +1,4 @@
-"""Offers as a table that can be sorted, in a notebook, and as text elsewhere."""
+"""Table of offers: sortable in a notebook, text elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLIP = 30  # characters of a source that a line has room for
 
 @dataclass(frozen=True, slots=True)
 class OfferLine:
-    """One line: an offer, and the zones that sell the same at the same price."""
+    """Offer with the zones that sell it at the same price."""
 
     offer: Offer
     zones: tuple[str, ...]
@@ -30,7 +30,7 @@ class OfferLine:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column: its head, its cells, and what they are ordered by where that is a number."""
+    """Column of the table: name, text of a cell, and number to sort by."""
 
     name: str
     text: Any
@@ -39,18 +39,18 @@ class _Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offers:
-    """Offers that were asked for, the cheapest first. Iteration gives each `Offer`.
+    """Offers of a query, cheapest first. Iteration gives each `Offer`.
 
     Attributes
     ----------
     selection : Selection
-        The offers, still as columns.
+        The offers as columns of the catalog.
     asked : str
-        What was asked, as it is written on a command line.
+        The query in the words of the command line.
     limit : int
-        Lines to show.
+        Largest number of lines to show.
     problems : tuple of str
-        What was wrong with files that prices come from.
+        Errors in the files of prices.
 
     Examples
     --------
@@ -83,17 +83,17 @@ class Offers:
         return self.selection[position : position + 1].offers()[0]
 
     def head(self, count: int = 5) -> Offers:
-        """The first offers."""
+        """Return the first offers."""
         return replace(self, selection=self.selection.head(count))
 
     def to_pandas(self) -> DataFrame:
-        """All offers as a DataFrame, with every column of the catalog."""
+        """Return all offers as a DataFrame with every column of the catalog."""
         return self.selection.to_pandas()
 
-    # -- what is shown -----------------------------------------------------------------------
+    # -- display -----------------------------------------------------------------------------
 
     def lines(self) -> list[OfferLine]:
-        """The first lines: an offer that several zones sell alike is one line."""
+        """Return the first lines; zones with the same offer share a line."""
         found: dict[tuple, tuple[Offer, list[str]]] = {}
         for offer in self.selection.offers(self.limit * 12):
             key = (offer.cloud, offer.region, offer.instance_type, offer.spot, offer.price)
@@ -107,7 +107,7 @@ class Offers:
         ]
 
     def notes(self, lines: Sequence[OfferLine]) -> list[str]:
-        """What to know of these prices: how old they are, what is not shown."""
+        """Return remarks on the prices: their age, and offers that are not shown."""
         notes = []
         shown = sum(max(1, len(line.zones)) for line in lines)
         if len(self) > shown:
@@ -125,7 +125,7 @@ class Offers:
         return [*notes, *self.problems]
 
     def table(self) -> Table:
-        """What is shown, as a plain table."""
+        """Return the lines as a plain table."""
         lines = self.lines()
         columns = _columns(lines)
         rows = tuple(tuple(_clipped(c.text(line)) for c in columns) for line in lines)
@@ -157,12 +157,14 @@ class Offers:
         )
         body = "".join(_row(line, columns, styles) for line in lines)
         notes = "".join(
-            f'<div class="{NO_MATHJAX_CLASSES}" style="{TABLE}; padding: 2px 8px">{escape(note)}</div>'
+            f'<div class="{NO_MATHJAX_CLASSES}" '
+            f'style="{TABLE}; padding: 2px 8px">{escape(note)}</div>'
             for note in self.notes(lines)
         )
         return (
             f"<style>{_STYLE}</style>"
-            f'<table class="{NO_MATHJAX_CLASSES} jupyter-sky-offers" data-sortable="no" style="{TABLE}">'
+            f'<table class="{NO_MATHJAX_CLASSES} jupyter-sky-offers" data-sortable="no" '
+            f'style="{TABLE}">'
             f'<caption style="{CAPTION}">{escape(table.title)}</caption>'
             f'<thead><tr style="background: none">{head}</tr></thead><tbody>{body}</tbody></table>'
             f"{notes}<script>{_script()}</script>"
@@ -180,7 +182,7 @@ def _script() -> str:
 
 
 def _columns(lines: Sequence[OfferLine]) -> list[_Column]:
-    """The columns that these lines have anything in."""
+    """Return the columns that are not empty in these lines."""
     columns = [
         _Column("cloud", lambda line: line.offer.cloud),
         _Column("region", lambda line: line.offer.region),

@@ -1,4 +1,4 @@
-"""A plan in a notebook and as text: where, what else, what moves, and when; it asks no network."""
+"""Plan as HTML and as text: places, alternatives, transfers and times, without network access."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from ..optimizer.plan import Plan, PlannedTask, PlannedTransfer
 
 MAX_ROWS = 200
-"""Rows of a table that are shown; `plan.tasks` and `plan.moves` have all."""
-_MAX_TASKS = 12  # tasks of a plan to which other questions are put for a display
-_MAX_SECONDS = 0.3  # of the solver for such a plan
+"""Largest number of rows of a table; `plan.tasks` and `plan.moves` have all."""
+_MAX_TASKS = 12  # largest plan for which a display solves alternatives
+_MAX_SECONDS = 0.3  # largest solver time of such a plan
 _CLIP = 44
 SMALL = "font-size: 0.85em; opacity: 0.85"
 _BLOCK = f"{TABLE}; padding: 2px 8px"
 
 
 def to_text(plan: Plan) -> str:
-    """The plan as plain text."""
+    """Return the plan as plain text."""
     _compute_explanations(plan)
     if len(plan) == 1 and not plan.moves:
         return "\n".join([str(request_table(plan)), *footer(plan)])
@@ -46,7 +46,7 @@ def to_text(plan: Plan) -> str:
 
 
 def to_html(plan: Plan) -> str:
-    """The plan as HTML that is legible in light and in dark, and where styles are stripped."""
+    """Return the plan as HTML for light and dark themes, legible without styles."""
     _compute_explanations(plan)
     notes = "".join(block(line) for line in footer(plan))
     if len(plan) == 1 and not plan.moves:
@@ -70,7 +70,7 @@ def to_html(plan: Plan) -> str:
 
 
 def _compute_explanations(plan: Plan) -> None:
-    """Work out what else could be done, where that is quick: the rest is asked by hand."""
+    """Compute alternatives of a small plan; those of a large one the user asks for."""
     if plan.planner is None or not _is_quick(plan):
         return
     plan.alternatives()
@@ -80,7 +80,7 @@ def _compute_explanations(plan: Plan) -> None:
 
 
 def _is_quick(plan: Plan) -> bool:
-    """Whether a few more plans like this one take no time that anybody would notice."""
+    """Whether a few more plans like this one take a fraction of a second."""
     solving = [spent for stage, spent in plan.certificate.seconds.items() if stage != "tables"]
     return len(plan) <= _MAX_TASKS and sum(solving) <= _MAX_SECONDS
 
@@ -98,14 +98,14 @@ def _reasons_html(plan: Plan) -> list[str]:
 
 
 def block(text: str, style: str = "") -> str:
-    """A line of text; nothing where there is none."""
+    """Return a line of text as HTML; nothing for an empty text."""
     if not text:
         return ""
     return f'<div class="{NO_MATHJAX_CLASSES}" style="{_BLOCK}; {style}">{escape(text)}</div>'
 
 
 def folded(name: str, html: str) -> str:
-    """What is shown on demand."""
+    """Return HTML that the reader can unfold."""
     return (
         f'<details class="{NO_MATHJAX_CLASSES}" style="{_BLOCK}">'
         f'<summary style="cursor: pointer">{escape(name)}</summary>{html}</details>'
@@ -113,12 +113,12 @@ def folded(name: str, html: str) -> str:
 
 
 def scrollable_table(table: Table) -> str:
-    """A table that scrolls by itself where it is too wide."""
+    """Return a table in a box that scrolls if the table is too wide."""
     return make_scrollable(table._repr_html_(), table.title or "tasks")
 
 
 def _arrows(moved: Sequence[PlannedTransfer]) -> str:
-    """What stands at the arrows of the graph."""
+    """Return the legend of the graph's arrows."""
     if not moved:
         return ""
     if len(moved) > MAX_LABELS:
@@ -133,13 +133,13 @@ def _arrows(moved: Sequence[PlannedTransfer]) -> str:
 
 
 def headline(plan: Plan) -> str:
-    """Name, objective and totals in a line."""
+    """Return name, objective and totals in a line."""
     name = f"Plan {plan.name}".rstrip()
     return f"{name}: {plan.objective}: {totals(plan.usd, plan.hours, plan.gco2)} (estimates)"
 
 
 def totals(usd: float, hours: float, gco2: float) -> str:
-    """Cost, time and carbon.
+    """Format cost [USD], time [h] and carbon [g CO2].
 
     Examples
     --------
@@ -151,7 +151,7 @@ def totals(usd: float, hours: float, gco2: float) -> str:
 
 
 def summary_sentence(plan: Plan) -> str:
-    """What several clouds are good for, in a sentence; empty where the plan has one."""
+    """Return the saving over the best single cloud; empty for a plan on one cloud."""
     alone = [
         (one.usd, one.condition.split()[1])
         for one in plan.compared_ or ()
@@ -166,7 +166,7 @@ def summary_sentence(plan: Plan) -> str:
 
 
 def _nearest(plan: Plan) -> str:
-    """What the next best costs more, as a summary says it."""
+    """Return the extra cost of the next best alternative, as the title of a fold."""
     nearest = [one for one in plan.alternatives_ or () if one.kind.startswith("next best")]
     if not nearest:
         return "alternatives"
@@ -181,14 +181,14 @@ def _nearest(plan: Plan) -> str:
 
 
 def footer(plan: Plan) -> Sequence[str]:
-    """Certificate and notes, and how to ask for more where that takes long."""
+    """Return certificate and notes, and the calls that compute alternatives."""
     more = "what else could be done, and what it costs: plan.compared(), plan.alternatives()"
     asked = plan.planner is None or plan.alternatives_ is not None
     return [str(plan.certificate), *plan.notes, *([] if asked else [more])]
 
 
 def prices_from(offers: Iterable[Offer]) -> str:
-    """Date and source of prices, with whose they are; `plan[task].offer.source` has them whole."""
+    """Return date and source of the prices of each cloud, shortened."""
     clouds: dict[str, dict[str, None]] = {}
     for offer in offers:
         read = f"{offer.date} {offer.source}".strip() or "not known"
@@ -199,7 +199,7 @@ def prices_from(offers: Iterable[Offer]) -> str:
 
 
 def machine(offer: Offer) -> str:
-    """Processors, memory and accelerators of one node."""
+    """Return accelerators, processors and memory of one node."""
     parts = [f"{offer.gpu}:{offer.gpu_count:g}"] if offer.gpu else []
     if offer.vcpus:
         parts.append(f"{offer.vcpus:g} vCPUs")
@@ -209,17 +209,17 @@ def machine(offer: Offer) -> str:
 
 
 def place(offer: Offer, nodes: int) -> str:
-    """Where, and how many."""
+    """Return the place with the number of nodes."""
     return f"{nodes} x {offer.place}" if nodes > 1 else offer.place
 
 
 def rate(offer: Offer, nodes: int) -> str:
-    """USD/h of all nodes."""
+    """Return the price of all nodes [USD/h]."""
     return format_rate(None if offer.price is None else offer.price * nodes)
 
 
 def basis(move: PlannedTransfer) -> str:
-    """How price and rate of a transfer are known."""
+    """Return the sources of a transfer's price and rate."""
     price = {"listed": "listed price", "estimate": "estimated price", "free": "free"}
     words = price.get(move.basis, "assumed price")
     return f"{words}, {move.rate_basis} rate" if move.rate_basis else words
@@ -233,7 +233,7 @@ def _time(one: PlannedTask) -> str:
 
 
 def tasks_table(plan: Plan, title: str | None = None) -> Table:
-    """Each task with its place, its machine, its times and its cost."""
+    """Return a table of tasks with place, machine, times and cost."""
     rows = tuple(
         (
             one.task,
@@ -254,7 +254,7 @@ def tasks_table(plan: Plan, title: str | None = None) -> Table:
 
 
 def request_table(plan: Plan, title: str | None = None) -> Table:
-    """A single request: where it goes, and what else there is."""
+    """Return a table of a single task's place and its alternatives."""
     (one,) = plan.tasks
     told = plan.alternatives_ or ()
 
@@ -272,7 +272,7 @@ def request_table(plan: Plan, title: str | None = None) -> Table:
 
 
 def difference(usd: float, whole: float) -> str:
-    """How much dearer, in USD and as a share.
+    """Format a cost difference in USD and as a share of the whole.
 
     Examples
     --------
@@ -284,7 +284,7 @@ def difference(usd: float, whole: float) -> str:
 
 
 def moves_table(plan: Plan) -> Table:
-    """Data that moves, with its price and time."""
+    """Return a table of transfers with price and time."""
     moved = [move for move in plan.moves if move.gb]
     rows = tuple(
         (
@@ -303,7 +303,7 @@ def moves_table(plan: Plan) -> Table:
 
 
 def compared_table(plan: Plan) -> Table:
-    """The plan beside the next best, and beside what it would be under other conditions."""
+    """Return a table of the plan and of plans under other conditions."""
     rows = [("this plan", format_usd(plan.usd), "", format_clock(plan.hours), "", _clouds(plan))]
     for one in plan.compared_ or ():
         if one.usd is None or one.hours is None:
@@ -328,7 +328,7 @@ def _clouds(plan: Plan) -> str:
 
 
 def alternatives_table(plan: Plan) -> Table:
-    """What each task could take instead, and what the plan would come to with it."""
+    """Return a table of each task's alternatives with the cost of the whole plan."""
     told = plan.alternatives_ or ()
     rows = tuple(
         (

@@ -1,4 +1,4 @@
-"""Times and sizes of a plan, as all that shows one writes them."""
+"""Formats of times, sizes and differences of a plan."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from ..quantities import format_duration
 
 
 def format_clock(hours: float) -> str:
-    """Hours as a clock shows them, to the nearest second; what is shorter says so.
+    """Format hours as a clock, to the nearest second; less than half a second as ``<0:01``.
 
     Examples
     --------
-    >>> clock(8.2), clock(0.0099), clock(0.00001), clock(0)
-    ('8:12:00', '0:36', '<0:01', '0:00')
+    >>> [format_clock(hours) for hours in (8.2, 0.0099, 0.00001, 0)]
+    ['8:12:00', '0:36', '<0:01', '0:00']
     """
     if 1e-6 < hours * 3600 < 0.5:
         return "<0:01"
@@ -20,12 +20,12 @@ def format_clock(hours: float) -> str:
 
 
 def format_size(gb: float) -> str:
-    """GB in the unit that fits.
+    """Format GB in the unit that fits.
 
     Examples
     --------
-    >>> size(150), size(0.25), size(20480), size(0)
-    ('150 GB', '256 MB', '20 TB', '0 GB')
+    >>> [format_size(gb) for gb in (150, 0.25, 20480, 0)]
+    ['150 GB', '256 MB', '20 TB', '0 GB']
     """
     if gb >= 1000:
         return f"{gb / 1024:.3g} TB"
@@ -33,7 +33,7 @@ def format_size(gb: float) -> str:
 
 
 def format_usd_difference(usd: float) -> str:
-    """How much dearer or cheaper, with its sign.
+    """Format a cost difference [USD] with its sign.
 
     Examples
     --------
@@ -46,12 +46,14 @@ def format_usd_difference(usd: float) -> str:
 
 
 def format_share(more: float, whole: float) -> str:
-    """A difference as a share of the whole, with its sign; empty where there is no whole.
+    """Format a difference as a share of the whole; empty if the whole is not positive.
 
     Examples
     --------
-    >>> share(1.5, 10), share(-0.25, 10), share(400, 10), share(1, 0), share(0.01, 10)
-    ('+15 %', '-2 %', '+4,000 %', '', '+0.1 %')
+    >>> format_share(1.5, 10), format_share(-0.25, 10), format_share(400, 10)
+    ('+15 %', '-2 %', '+4,000 %')
+    >>> format_share(1, 0), format_share(0.01, 10)
+    ('', '+0.1 %')
     """
     if not whole > 0:
         return ""
@@ -62,7 +64,7 @@ def format_share(more: float, whole: float) -> str:
 
 
 def format_time_difference(hours: float) -> str:
-    """How much longer or shorter, with its sign.
+    """Format a time difference [h] with its sign.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The graph of a plan as one SVG: tasks at their places, and what moves between them.
+"""Graph of a plan as SVG: tasks at their places and the transfers between them.
 
 Tasks stand in columns by how many others come before them; each says its place in words, so that
 nothing rests on colour alone. Colours follow JupyterLab's theme, or the page's.
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from ..optimizer.plan import Plan, PlannedTask, PlannedTransfer
 
 MAX_TASKS = 60
-"""Graphs of more tasks are not drawn: nobody could read them."""
+"""Largest graph that is drawn: larger ones are illegible."""
 MAX_LABELS = 40
-"""Of more arrows the amounts are in the table only."""
-_LINE, _PAD, _GAP, _ROW, _LANE = 16, 10, 30, 28, 14.0
+"""Largest number of arrows with labels; of more, the table has the amounts."""
+_LINE, _PAD, _GAP, _ROW, _PASSAGE = 16, 10, 30, 28, 14.0
 
 
 @dataclass
 class _Box:
-    """A task, a store, or the lane of an arrow that passes a column."""
+    """Box of a task or a store, or the gap that lets an arrow pass a column."""
 
     key: str
     lines: tuple[str, ...]
@@ -48,29 +48,30 @@ class _Box:
     @property
     def height(self) -> float:
         """Height in pixels."""
-        return len(self.lines) * _LINE + 2 * _PAD - 2 if self.lines else _LANE
+        return len(self.lines) * _LINE + 2 * _PAD - 2 if self.lines else _PASSAGE
 
     @property
     def middle(self) -> float:
-        """Where its arrows come and go."""
+        """Vertical position of its arrows."""
         return self.y + self.height / 2
 
 
 @dataclass
 class _Arrow:
-    """What moves, by the boxes that it touches from the left to the right."""
+    """Transfer with its boxes from left to right."""
 
     move: PlannedTransfer
     stops: list[_Box]
 
 
 def draw_graph(plan: Plan) -> str:
-    """The SVG of a plan, or a sentence where there are too many tasks."""
+    """Return the SVG of a plan, or a sentence for too many tasks."""
     if len(plan) > MAX_TASKS:
-        return f'<div class="{NO_MATHJAX_CLASSES}">{len(plan)} tasks: a graph of so many is not drawn</div>'
+        sentence = f"{len(plan)} tasks: a graph of so many is not drawn"
+        return f'<div class="{NO_MATHJAX_CLASSES}">{sentence}</div>'
     boxes, arrows = _parts(plan)
     _level(boxes, arrows)
-    boxes += _lanes(arrows)
+    boxes += _gaps(arrows)
     _layout(boxes, arrows)
     width = max(box.column_end for box in boxes) + 12
     height = max(box.y + box.height for box in boxes) + 12
@@ -84,7 +85,7 @@ def draw_graph(plan: Plan) -> str:
 
 
 def _alt_text(plan: Plan) -> str:
-    """The graph in words, for those who do not see it."""
+    """Return the graph in words, for screen readers."""
     placed = "; ".join(f"{one.task} on {one.offer.place}" for one in plan.tasks)
     moved = "; ".join(
         f"{format_size(move.gb)} from {move.source} to {move.target} "
@@ -96,7 +97,7 @@ def _alt_text(plan: Plan) -> str:
 
 
 def amount(move: PlannedTransfer) -> str:
-    """USD of a transfer; ``~`` where no price of it is listed."""
+    """Format the cost of a transfer; ``~`` marks a price that is not listed."""
     return ("" if move.basis in ("listed", "free") else "~") + format_usd(move.usd)
 
 
@@ -137,11 +138,11 @@ def _short(uri: str) -> str:
     return uri if len(uri) <= 28 else f"{uri[:27]}…"
 
 
-# -- where everything stands ---------------------------------------------------------------------
+# -- layout --------------------------------------------------------------------------------------
 
 
 def _level(boxes: Sequence[_Box], arrows: Sequence[_Arrow]) -> None:
-    """Columns by the longest path; what is read stands right before its reader."""
+    """Assign columns by the longest path; an input stands right before its task."""
     for _ in boxes:
         moved = False
         for a, b in (arrow.stops for arrow in arrows):
@@ -154,21 +155,19 @@ def _level(boxes: Sequence[_Box], arrows: Sequence[_Arrow]) -> None:
             a.level = b.level - 1
 
 
-def _lanes(arrows: Sequence[_Arrow]) -> list[_Box]:
-    """A lane in each column that an arrow passes, so that it does not run through a box."""
+def _gaps(arrows: Sequence[_Arrow]) -> list[_Box]:
+    """Return a gap in each column that an arrow passes, so that it crosses no box."""
     found = []
     for number, arrow in enumerate(arrows):
         a, b = arrow.stops
-        lanes = [
-            _Box(f"{number} {level}", (), level=level) for level in range(a.level + 1, b.level)
-        ]
-        arrow.stops = [a, *lanes, b]
-        found += lanes
+        gaps = [_Box(f"{number} {level}", (), level=level) for level in range(a.level + 1, b.level)]
+        arrow.stops = [a, *gaps, b]
+        found += gaps
     return found
 
 
 def _layout(boxes: Sequence[_Box], arrows: Sequence[_Arrow]) -> None:
-    """Columns from the left to the right, each ordered by where its arrows come from."""
+    """Place columns from left to right, each ordered by the sources of its arrows."""
     columns: dict[int, list[_Box]] = {}
     for box in boxes:
         columns.setdefault(box.level, []).append(box)
@@ -198,7 +197,7 @@ def _layout(boxes: Sequence[_Box], arrows: Sequence[_Arrow]) -> None:
 def _order(
     columns: dict[int, list[_Box]], before: dict[str, list[_Box]], after: dict[str, list[_Box]]
 ) -> None:
-    """Order each column by its neighbours, there and back, so that few lines cross."""
+    """Sort each column by the mean rank of its neighbours, so that few lines cross."""
     rank = {box.key: float(i) for column in columns.values() for i, box in enumerate(column)}
 
     def mean(box: _Box, near: dict[str, list[_Box]]) -> float:
@@ -213,7 +212,7 @@ def _order(
             rank |= {box.key: (i + 0.5) * share for i, box in enumerate(columns[level])}
 
 
-# -- what is drawn -------------------------------------------------------------------------------
+# -- drawing -------------------------------------------------------------------------------------
 
 
 def _label(move: PlannedTransfer) -> str:
@@ -246,7 +245,7 @@ def _line(arrow: _Arrow) -> str:
 
 
 def _labels(arrows: Sequence[_Arrow]) -> Iterator[str]:
-    """What arrows say, on their lines between the first two columns, none over another."""
+    """Yield the labels of arrows, between their first two columns, without overlaps."""
     spots = []
     for arrow in arrows:
         if label := _label(arrow.move):

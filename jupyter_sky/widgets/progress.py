@@ -1,12 +1,12 @@
-"""How far calls are: a card with a bar in a notebook, one line in a terminal."""
+"""Progress of calls as a card with a bar in a notebook."""
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from html import escape
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
+from ..functions.progress_text import progress_parts, to_text
 from ..quantities import format_elapsed
 from ..tables import NO_MATHJAX_CLASSES
 from .status_line import _ACTIVE, _BAD, _COLOURS, _GOOD, _LINE, _QUIET
@@ -23,67 +23,12 @@ _BAR = (
 )
 
 
-def to_text(progress: GatherProgress) -> str:
-    """The progress in a line.
-
-    Examples
-    --------
-    >>> from jupyter_sky.functions.progress import Progress
-    >>> to_text(Progress(3, 2, 1, 4, nodes=2, seconds=8, rate=0.5))
-    '☁ running 0:08 · 3 of 10 calls done, 1 failed · 2 running on 2 nodes · 4 left · 30 calls/min \
-· about 0:12 left (est.)'
-    >>> to_text(Progress(10, 0, 0, 0, nodes=2, seconds=20, rate=0.5, stage="done"))
-    '☁ done 0:20 · 10 calls done · 30 calls/min on 2 nodes'
-    """
-    return " · ".join(
-        [f"☁ {progress.stage} {format_elapsed(progress.seconds)}", *progress_parts(progress)]
-    )
-
-
-def progress_parts(progress: GatherProgress) -> list[str]:
-    """The parts after stage and time."""
-    total, whole = f"{progress.total:,}", progress.done == progress.total
-    failed = f", {progress.failed:,} failed" if progress.failed else ""
-    counted = f"{total} calls" if whole else f"{progress.done:,} of {total} calls"
-    parts = [f"{counted} done{failed}"]
-    if progress.stage != "running":
-        left = progress.running + progress.left
-        parts += [f"{left:,} stopped"] if left else []
-        pace = format_pace(progress.rate)
-        return parts + ([f"{pace}{_on(progress.nodes)}"] if pace and progress.done else [])
-    parts.append(f"{progress.running:,} running{_on(progress.nodes)}")
-    parts += [f"{progress.left:,} left"] if progress.left else []
-    parts += [format_pace(progress.rate)] if progress.rate else []
-    if progress.seconds_left is not None:
-        parts.append(f"about {format_elapsed(max(1.0, progress.seconds_left))} left (est.)")
-    return parts
-
-
-def format_pace(rate: float | None) -> str:
-    """Calls by the second, or by the minute or hour where they are slow.
-
-    Examples
-    --------
-    >>> format_pace(1234.5), format_pace(2.5), format_pace(0.5), format_pace(0.005), format_pace(None)
-    ('1,234 calls/s', '2.5 calls/s', '30 calls/min', '18 calls/h', '')
-    """
-    if not rate:
-        return ""
-    units = (("s", rate), ("min", 60 * rate), ("h", 3600 * rate))
-    unit, pace = next((pair for pair in units if pair[1] >= 1), units[-1])
-    return f"{pace:,.0f} calls/{unit}" if pace >= 10 else f"{pace:.2g} calls/{unit}"
-
-
-def _on(nodes: int) -> str:
-    return f" on {nodes} node{'s' if nodes > 1 else ''}" if nodes else ""
-
-
 def to_html(progress: GatherProgress) -> str:
-    """The progress as a card in the look of the status line; at the end the line alone."""
+    """Return the progress as a card with a bar; at the end the line alone."""
     shown = "".join(f" · {escape(fact)}" for fact in progress_parts(progress))
     colour = _COLOURS.get(progress.stage, _ACTIVE)
     over = progress.stage != "running"
-    # a screen reader hears the end, and the bar's value when it asks
+    # a screen reader announces the end, and the bar's value on demand
     return (
         f'<div class="{NO_MATHJAX_CLASSES}" style="{_LINE}"{" role=status" if over else ""}>'
         f'<span aria-hidden="true" style="color: {colour}">●</span> '
@@ -110,7 +55,7 @@ def _bar(progress: GatherProgress) -> str:
 
 
 class ProgressCard:
-    """Shows progress in the outputs of the cell that runs when this is made."""
+    """Progress card in the outputs of the cell that runs when the object is made."""
 
     def __init__(self, shell: Any) -> None:
         from .cell_display import for_cell
@@ -120,6 +65,7 @@ class ProgressCard:
         self._shown: dict[str, str] = {}
 
     def __call__(self, progress: GatherProgress) -> None:
+        """Show or replace the card."""
         bundle = {"text/html": to_html(progress), "text/plain": to_text(progress)}
         if bundle == self._shown:
             return
@@ -127,17 +73,3 @@ class ProgressCard:
         self._shown = bundle
         transient = {"display_id": self._id}
         self._display.send(kind, {"data": bundle, "metadata": {}, "transient": transient})
-
-
-class ProgressLine:
-    """Shows progress in one line of a terminal that is written over, and ends it at the end."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __call__(self, progress: GatherProgress) -> None:
-        text, width = to_text(progress), shutil.get_terminal_size().columns - 1
-        text = text if len(text) <= width else f"{text[: width - 1]}…"
-        end = "" if progress.stage == "running" else "\n"
-        self._stream.write(f"\r\x1b[K{text}{end}")
-        self._stream.flush()

@@ -1,4 +1,4 @@
-"""The one line above a cell's outputs that says where it runs and what it costs."""
+"""Status line above a cell's outputs: stage, time, place and cost."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _LINE = (
     "border-left: 2px solid rgba(128, 128, 128, 0.35)"
 )
 CARD_MIME = "application/vnd.jupyter-sky.run+json"
-"""The type of a running cell's card, which only our JupyterLab extension draws."""
+"""MIME type of a running cell's card, which only our JupyterLab extension draws."""
 _QUIET = "opacity: 0.72"
 _NOTE = "font-size: 0.92em; opacity: 0.85"
 
 
 def to_text(status: RunStatus) -> str:
-    """The status as plain text, notes on lines of their own.
+    """Return the status as plain text, notes on lines of their own.
 
     Examples
     --------
-    >>> print(to_text(Status("done", 72, "train", "local this-machine", 0.0, 0.0, 0.41)))
+    >>> print(to_text(RunStatus("done", 72, "train", "local this-machine", 0.0, 0.0, 0.41)))
     ☁ done 1:12 · $0.00 this cell · $0.41 this notebook · train on local this-machine $0.00/h
     """
     line = " · ".join([f"☁ {status.stage} {format_elapsed(status.seconds)}", *_facts(status)])
@@ -52,11 +52,11 @@ def to_text(status: RunStatus) -> str:
 
 
 def to_html(status: RunStatus) -> str:
-    """The status as HTML that stays legible where styles are stripped, in light and in dark."""
+    """Return the status as HTML for light and dark themes, legible without styles."""
     colour = _COLOURS.get(status.stage, _WAITING)
     facts = "".join(f" · {escape(fact)}" for fact in _facts(status))
     notes = "".join(f'<div style="{_NOTE}">{escape(note)}</div>' for note in status.notes)
-    # A screen reader hears how the cell ended, not every second of the way there.
+    # A screen reader announces the end of the cell, not every second before.
     live = "polite" if status.is_final else "off"
     source = f' title="price from {escape(status.price_from)}"' if status.price_from else ""
     return (
@@ -68,10 +68,10 @@ def to_html(status: RunStatus) -> str:
 
 
 def mimebundle(status: RunStatus) -> dict[str, Any]:
-    """All forms, for ``display(..., raw=True)``.
+    """Return all formats, for ``display(..., raw=True)``.
 
-    While a run goes on, JupyterLab draws the card of it; what is over is HTML and text alone, so
-    that a saved notebook needs nobody to draw it.
+    JupyterLab draws the card of a live run; a final status is HTML and text alone, so that a saved
+    notebook needs no extension.
     """
     static = {"text/html": to_html(status), "text/plain": to_text(status)}
     return (
@@ -80,7 +80,7 @@ def mimebundle(status: RunStatus) -> dict[str, Any]:
 
 
 def to_card(status: RunStatus) -> dict[str, Any]:
-    """The status as data, for a card that goes on by itself: ``static/card.js`` draws it."""
+    """Return the status as data for ``static/card.js``, which counts on by itself."""
     return {
         "version": 1,
         "run_id": status.run_id,
@@ -99,12 +99,12 @@ def to_card(status: RunStatus) -> dict[str, Any]:
 
 
 def output_metadata(status: RunStatus) -> dict[str, Any]:
-    """Metadata of the output: whose it is, so that the page that opens the notebook knows."""
+    """Return the output's metadata: the run id, which a reopened notebook follows."""
     return {"jupyter_sky": {"run_id": status.run_id}} if status.run_id else {}
 
 
 def _facts(status: RunStatus) -> list[str]:
-    """The parts after stage and time; what is not known yet is left out."""
+    """Return the parts after stage and time; unknown ones are left out."""
     costs = [(status.cell_usd, "this cell"), (status.notebook_usd, "this notebook")]
     spent = [f"{format_usd(usd)} {whose}" for usd, whose in costs if usd is not None]
     where = " on ".join(part for part in (status.cluster, status.place) if part)

@@ -1,4 +1,4 @@
-"""What the pictures of a plan have in common: colours, a frame, words for those who do not see."""
+"""Colours, frame and alternative text of a plan's pictures."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ PAGE = "var(--jp-layout-color0, Canvas)"
 BOX = "var(--jp-layout-color2, rgba(128, 128, 128, 0.12))"
 
 CHAR = 7.2
-"""Width of a letter of 12 px, more or less."""
+"""Mean width of a character at 12 px [px]."""
 
 
 def text_width(text: str) -> float:
-    """Pixels that a text takes, more or less.
+    """Estimate the width of a text [px].
 
     Examples
     --------
-    >>> wide("ten or so.")
+    >>> text_width("ten or so.")
     72.0
     """
     return len(text) * CHAR
 
 
 def make_figure(width: float, height: float, title: str, said: str, body: str, name: str) -> str:
-    """An SVG in a box that scrolls by itself where it is too wide.
+    """Return an SVG in a box that scrolls if the picture is too wide.
 
     Parameters
     ----------
     title, said
-        What it shows in a sentence, and all of it in words.
+        Content in a sentence, and as a whole in words.
     name
-        What the box is called.
+        Accessible name of the box.
     """
     font = "var(--jp-ui-font-family, system-ui, sans-serif)"
-    # much smaller nobody could read it: then it scrolls, by keyboard too
+    # below 80 % it would be illegible: then it scrolls, by keyboard too
     return make_scrollable(
         f'<svg role="img" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'style="width: {width:.0f}px; max-width: 100%; min-width: {0.8 * width:.0f}px; '
@@ -50,7 +50,7 @@ def make_figure(width: float, height: float, title: str, said: str, body: str, n
 
 
 def make_scrollable(html: str, name: str) -> str:
-    """A box that scrolls by itself where what it holds is too wide."""
+    """Return HTML in a box that scrolls if its content is too wide."""
     return (
         f'<div class="{NO_MATHJAX_CLASSES}" role="region" aria-label="{escape(name)}" tabindex="0" '
         f'style="overflow-x: auto; padding: 2px 8px">{html}</div>'

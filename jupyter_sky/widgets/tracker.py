@@ -1,4 +1,4 @@
-"""What the tracker knows, as tables: blocked places, launches, lifetimes, spot prices."""
+"""Tables of the tracker: blocked places, launches, lifetimes, spot prices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..tracker import Place, Tracker
 
 PARTS = ("blocked", "launches", "lifetimes", "prices")
 MAX_PRICES = 40
-"""Newest prices that are shown."""
+"""Largest number of prices, newest first."""
 
 _CAUSES = {
     "capacity": "no capacity",
@@ -32,7 +32,7 @@ class TableGroup:
 
     Examples
     --------
-    >>> print(Tables((Table("a", ("x",), ((1,),)), Table("b", ("x",), (), empty="none"))))
+    >>> print(TableGroup((Table("a", ("x",), ((1,),)), Table("b", ("x",), (), empty="none"))))
     a
     x
     -
@@ -63,14 +63,14 @@ class TableGroup:
 def tracker_tables(
     tracker: Tracker, now: float, parts: Collection[str] = (), clouds: Collection[str] = ()
 ) -> TableGroup:
-    """What a tracker knows at a time.
+    """Return tables of a tracker's knowledge at a time.
 
     Parameters
     ----------
     now
         Unix seconds.
     parts
-        Which of `PARTS`; those that hold something unless given.
+        Names in `PARTS`; all that are not empty unless given.
     clouds
         Only these; all unless given.
     """
@@ -170,7 +170,7 @@ def _prices(tracker: Tracker, now: float, clouds: Collection[str]) -> Table:
 def _last_seen(
     tracker: Tracker, now: float, clouds: Collection[str], kinds: Collection[str]
 ) -> Iterable[tuple[Place, float]]:
-    """Places where something of these kinds was seen, by name, and when it was last."""
+    """Return places with observations of these kinds, by name, and the last time [Unix s]."""
     last: dict[Place, float] = {}
     for seen in tracker.observations():  # oldest first
         wide = not clouds or seen.place.cloud in clouds
@@ -180,7 +180,7 @@ def _last_seen(
 
 
 def format_hours(hours: float) -> str:
-    """A life in the unit that fits.
+    """Format a lifetime [h] in the unit that fits.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def _ago(at: float, now: float) -> str:
 
 
 def _clock(at: float, now: float) -> str:
-    """Local time, with the day when it is not today's."""
+    """Format local time, with the date unless it is today."""
     moment, today = time.localtime(at), time.localtime(now)
     same = (moment.tm_year, moment.tm_yday) == (today.tm_year, today.tm_yday)
     return time.strftime("%H:%M:%S" if same else "%Y-%m-%d %H:%M", moment)

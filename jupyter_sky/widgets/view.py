@@ -1,4 +1,4 @@
-"""A view of `static` as a widget: live in any front end, and still to be read in a saved notebook.
+"""Widget around a module of `static`: live in any front end, static in a saved notebook.
 
 Imported when a view is made, never at the start: anywidget brings ipywidgets.
 """
@@ -17,31 +17,31 @@ from .modules import bundle_module, bundle_styles
 _log = logging.getLogger(__name__)
 
 MIME = "application/vnd.jupyter-sky.view+json"
-"""What JupyterLab's extension shows by the same module, with the server to answer: it needs no
-kernel, so that a view lives on when the notebook is opened again."""
+"""MIME type that JupyterLab's extension shows with the same module and answers of the server: a
+view needs no kernel when the notebook is opened again."""
 
 
 class View(anywidget.AnyWidget):
-    """A module of `static` whose questions this kernel answers.
+    """Widget of a module of `static` whose requests this kernel answers.
 
     Parameters
     ----------
     name : str
         The module ``static/NAME.js``; its style sheet is ``static/NAME.css``.
     answers : dict
-        Question to the function that answers it: ``answers["match"](payload)``. What it returns
-        must fit into JSON; a SkyError is shown with its hint.
+        Handlers by kind of request: ``answers["match"](payload)`` returns what fits into JSON;
+        a SkyError is shown with its hint.
     static : callable
-        Gives the HTML and the plain text of what is to be read where nothing is live.
+        Returns the HTML and the plain text for saved notebooks.
     state : dict, optional
-        What the module finds in ``model.get("state")``, and what `MIME` holds.
+        Value of ``model.get("state")`` in the module and of `MIME`.
 
     Examples
     --------
     >>> View("form", answers, lambda: ("<p>a form</p>", "a form"))  # doctest: +SKIP
     """
 
-    state: Any  # a trait that is added when it is made: its first value is the view's own
+    state: Any  # a trait added by the constructor: its first value differs between views
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class View(anywidget.AnyWidget):
 
 
 def _answer(view: View, message: Any, _buffers: Any) -> None:
-    """Answer one question; what fails is said, and never a traceback."""
+    """Answer one request; a failure becomes a message without traceback."""
     if not isinstance(message, dict) or "id" not in message:
         return
     reply: dict[str, Any] = {"id": message["id"]}
@@ -78,6 +78,6 @@ def _answer(view: View, message: Any, _buffers: Any) -> None:
         words = {"message": error.message, "hint": error.hint, "kind": type(error).__name__}
         reply["error"] = words
     except Exception as error:
-        _log.debug("a view's question failed", exc_info=True)
+        _log.debug("a view's request failed", exc_info=True)
         reply["error"] = {"message": f"{type(error).__name__}: {error}", "hint": None, "kind": ""}
     view.send(reply)

@@ -1,4 +1,4 @@
-/** What can be done to clusters, runs and notebooks; the panel and the commands both ask here. */
+/** Actions on clusters, runs and notebooks, shared by the panel and the commands. */
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, InputDialog, Notification, showDialog } from '@jupyterlab/apputils';
@@ -17,7 +17,7 @@ const MESSAGE_SECONDS = 15;
 
 export const OPEN_LOG = 'jupyter-sky:open-log';
 
-/** What was last done or went wrong, for the line at the top of the panel. */
+/** Result of the last action, for the line at the top of the panel. */
 export interface IMessage {
   text: string;
   hint: string;
@@ -41,7 +41,7 @@ export class Actions {
     return this.changes;
   }
 
-  /** Whether a action is under way: `down train`. */
+  /** Whether an action is under way: `down train`. */
   isBusy(action: string): boolean {
     return this.busy.has(action);
   }
@@ -56,7 +56,7 @@ export class Actions {
     return this.app.commands.hasCommand(OPEN_LOG);
   }
 
-  /** Adds a cell below the active cell, ready to be written on; before it what makes it run. */
+  /** Adds a cell below the active cell, after a cell that loads the extension if there is none. */
   async insert(text: string): Promise<void> {
     const panel = this.tracker?.currentWidget;
     if (!panel) return this.say(this.noCellReason(), '', true);
@@ -131,7 +131,7 @@ export class Actions {
     });
   }
 
-  /** Stops what runs on a cluster, or one run, at once: what is stopped can be run again. */
+  /** Stops runs without a question: a stopped run can be started again. */
   async stop(runs: readonly IRun[]): Promise<void> {
     const _ = this._;
     for (const run of runs) {
@@ -183,13 +183,13 @@ export class Actions {
     this.message = message;
     this.changes.emit();
     if (message && !failed) {
-      // what went well is old news soon; what failed stays until it is read
+      // a success disappears after a while; a failure stays until the next action
       setTimeout(() => this.message === message && this.say(''), MESSAGE_SECONDS * 1000);
     }
     if (failed && !this.isPanelVisible()) Notification.error(hint ? `${text} ${hint}` : text);
   }
 
-  /** Whether somebody sees the line at the top of the panel. */
+  /** Whether the panel, with its line at the top, is visible. */
   isPanelVisible: () => boolean = () => false;
 
   private openNotebook(run: IRun): NotebookPanel | null {

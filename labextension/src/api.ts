@@ -20,7 +20,7 @@ export interface ICluster {
   created: number;
   idle: number;
   idle_left: number | null;
-  users: string[]; // what keeps it up now, beside cells: calls and logins, as its controller said lately
+  users: string[]; // calls and logins that keep it up beside cells, as its controller last reported
   lease_end: number | null;
   running: number;
   usd: number | null;
@@ -93,7 +93,7 @@ export interface IOffer {
   source: string;
   date: string;
   note: string | null;
-  line: string; // what to ask for, as options of %%sky
+  line: string; // the options of %%sky that ask for it
 }
 
 export interface IOffers {
@@ -116,10 +116,10 @@ export interface ILog {
   run: IRun;
 }
 
-/** What went wrong, in words for a person, and what to do about it. */
+/** Error with a message for users and a hint that mends it. */
 export class SkyError extends Error {
   /**
-   * @param kind - the class of the error on the server, or one of ours: `offline` (nobody answers),
+   * @param kind - the class of the error on the server, or one of ours: `offline` (no answer),
    *   `expired` (not let in), `missing` (the server has no jupyter_sky).
    */
   constructor(
@@ -134,13 +134,13 @@ export class SkyError extends Error {
 
 type Query = Record<string, string | number | boolean | null | undefined>;
 
-/** The server of this page. Every call answers what the server says, or throws a SkyError. */
+/** Client of this page's server. Every call returns the server's answer or throws a SkyError. */
 export class Api {
   constructor(readonly settings: ServerConnection.ISettings = ServerConnection.makeSettings()) {}
 
   private etag = '';
 
-  /** What is up, what runs, what it costs; null when nothing has changed since the last call. */
+  /** Clusters, runs and costs; null when nothing has changed since the last call. */
   async state(fresh = false): Promise<IState | null> {
     const headers: Record<string, string> =
       this.etag && !fresh ? { 'If-None-Match': this.etag } : {};
@@ -197,7 +197,7 @@ export class Api {
     return this.get('offers', query);
   }
 
-  /** `GET jupyter-sky/PATH`; for what has no method of its own here. */
+  /** `GET jupyter-sky/PATH`; for resources without a method of their own. */
   async get<T>(path: string, query: Query = {}): Promise<T> {
     const asked = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
     const tail = new URLSearchParams(asked.map(([name, value]) => [name, String(value)])).toString();

@@ -1,11 +1,11 @@
-/** When a budget is worth a word. */
+/** Alerts about the budget of a day. */
 
 import type { IState } from './api';
 import { money, Translate } from './format';
 
 const WARN = 0.8;
 
-/** What there is to say of a day's budget: nothing, that it runs short, or that it is spent. */
+/** Alert for a budget that runs short or is spent; null below 80 %. */
 export function budgetAlert(today: IState['today'], _: Translate): { key: string; text: string } | null {
   const { usd, budget, over } = today;
   if (budget === null || budget === undefined) return null;

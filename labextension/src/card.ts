@@ -12,7 +12,7 @@ import { ISky } from './tokens';
 
 export const card: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-sky:card',
-  description: 'The card of a running %%sky cell, and what it printed while no page listened.',
+  description: 'The card of a running %%sky cell, and its outputs while no page was connected.',
   autoStart: true,
   requires: [ISky, IRenderMimeRegistry],
   optional: [INotebookTracker],

@@ -9,7 +9,7 @@ import type { IState } from './api';
 import { CARD } from './runFollower';
 import type { ISky } from './tokens';
 
-/** Seconds within which what is drawn for the first time counts as new. */
+/** Age up to which a card counts as new when it is first drawn [s]. */
 const FRESH = 10;
 
 /** By how much the server's clock is ahead of the page's, seconds. */
@@ -24,7 +24,7 @@ export class RenderedCard extends Widget implements IRenderMime.IRenderer {
   ) {
     super();
     this.addClass('jsky-RenderedCard');
-    this.told = sky.poller.state;
+    this.lastState = sky.poller.state;
     sky.poller.changed.connect(this.onChanged, this);
   }
 
@@ -40,7 +40,7 @@ export class RenderedCard extends Widget implements IRenderMime.IRenderer {
 
   /**
    * The card, without buttons where the server has none of ours to answer them, and in a notebook
-   * that is not trusted: whoever made that may have written another run's id into it.
+   * that is not trusted: its author may have written another run's id into it.
    */
   private draw(): ReturnType<typeof drawCard> {
     const served = this.trusted && this.sky.poller.problem?.kind !== 'missing';
@@ -57,11 +57,11 @@ export class RenderedCard extends Widget implements IRenderMime.IRenderer {
     super.dispose();
   }
 
-  /** Takes over what the server knows of the run, while it goes on. */
+  /** Takes over the server's state of a live run. */
   private onChanged(): void {
     const { state } = this.sky.poller;
-    if (state && state !== this.told) skew = state.at - Date.now() / 1000;
-    this.told = state;
+    if (state && state !== this.lastState) skew = state.at - Date.now() / 1000;
+    this.lastState = state;
     const { card, drawn } = this;
     if (!card) return;
     if (this.draw() !== drawn) this.drawn?.show(card, card.at);
@@ -76,6 +76,6 @@ export class RenderedCard extends Widget implements IRenderMime.IRenderer {
   private served = true;
   private trusted = false;
   /** The last state that was looked at: the clocks are compared when a new one comes. */
-  private told: IState | null;
+  private lastState: IState | null;
   private drawn: ReturnType<typeof drawCard> | null = null;
 }

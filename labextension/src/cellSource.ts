@@ -1,6 +1,6 @@
-/** Changing a cell's text as somebody would who types: only where it differs. */
+/** Minimal edits of a cell's text. */
 
-/** What of a cell is needed for it. */
+/** Part of a cell that an edit needs. */
 export interface IEditableCell {
   model: {
     sharedModel: {

@@ -1,4 +1,4 @@
-/** The tab of clusters: each with its state and price, opened to its nodes and what can be done. */
+/** Tab of clusters: state and price of each, with nodes and actions when opened. */
 
 import React, { useEffect, useState } from 'react';
 
@@ -173,7 +173,7 @@ function ClusterDetails(props: { cluster: ICluster; view: IView; runs: IState['r
   );
 }
 
-/** What the nodes of a cluster do, asked while it is shown. */
+/** Metrics of a cluster's nodes, polled while it is visible. */
 function useMetrics(view: IView, cluster: ICluster): IMetrics | string {
   const { poller, _ } = view;
   const [metrics, setMetrics] = useState<IMetrics | string>(_('Asking its nodes…'));

@@ -23,11 +23,11 @@ export function addCommands(
   const runs = () => poller.state?.runs ?? [];
   const active = () => runs().filter(run => phase(run) !== 'ended' && run.stoppable);
 
-  /** The attribute of what the pointer was on when the menu was opened. */
+  /** Attribute of the element under the pointer when the menu was opened. */
   const under = (name: string): string | undefined =>
     app.contextMenuHitTest(node => node.hasAttribute(name))?.getAttribute(name) ?? undefined;
 
-  /** What was last clicked on is remembered for good: the palette does not mean it. */
+  /** The element of the last click stays known for good: a command of the palette ignores it. */
   const named = (args: Args): ICluster | undefined => {
     const name = args.name ?? (args.isPalette ? undefined : under('data-jsky-cluster'));
     return clusters().find(one => one.name === name);

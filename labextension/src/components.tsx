@@ -1,4 +1,4 @@
-/** Small things that the tabs share. */
+/** Components shared by the tabs. */
 
 import React, { useEffect, useId, useReducer, useState } from 'react';
 
@@ -6,7 +6,7 @@ import type { SkyError } from './api';
 import type { IMark } from './selectors';
 import type { Translate } from './format';
 
-/** What a tab is drawn with. */
+/** Components shared by the tabs. */
 export interface ISignalLike {
   connect(slot: () => void): unknown;
   disconnect(slot: () => void): unknown;
@@ -44,7 +44,7 @@ export function useSettled<T>(value: T, milliseconds: number): T {
 /** A button that, when it cannot be used, stays reachable and says why. */
 export function Action(props: {
   label: string;
-  about?: string; // whose action it is, for who hears the label without its surroundings
+  about?: string; // the action's object, for screen readers
   why?: string;
   danger?: boolean;
   act: () => void;
@@ -84,7 +84,7 @@ export function Mark({ mark }: { mark: IMark }): JSX.Element {
   );
 }
 
-/** DetailList in a line that breaks between them only. */
+/** Details in a line that breaks only between them. */
 export function DetailList({ details }: { details: string[] }): JSX.Element {
   const known = details.filter(Boolean);
   return (
@@ -96,7 +96,7 @@ export function DetailList({ details }: { details: string[] }): JSX.Element {
   );
 }
 
-/** What went wrong and what to do, with the one thing that can be done here. */
+/** Error message with its hint and a button for the remedy. */
 export function Problem(props: {
   error: SkyError;
   retry: () => void;
@@ -116,7 +116,7 @@ export function Problem(props: {
   );
 }
 
-/** What an empty tab says: what would be here, and one example that works. */
+/** Content of an empty tab: its purpose and an example. */
 export function Empty(props: {
   text: string;
   example: string;

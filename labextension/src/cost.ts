@@ -14,7 +14,7 @@ export const COST = 'cost';
 
 type Ask = (kind: string, payload?: any) => Promise<any>;
 
-/** What the view asks, answered by the server. */
+/** Answers of the server to requests of the view. */
 export function askServer({ api }: Pick<ISky, 'api'>, notebook = ''): Ask {
   return async (kind, payload = {}) => {
     const { by, since } = payload;
@@ -30,8 +30,8 @@ async function csv(settings: ServerConnection.ISettings, query: Record<string, s
   const url = URLExt.join(settings.baseUrl, 'jupyter-sky', 'cost.csv') + tail;
   const response = await ServerConnection.makeRequest(url, { cache: 'no-store' }, settings);
   if (!response.ok) throw new ServerConnection.ResponseError(response);
-  const told = response.headers.get('Content-Disposition') ?? '';
-  return { text: await response.text(), name: /filename="([^"]+)"/.exec(told)?.[1] ?? 'cost.csv' };
+  const disposition = response.headers.get('Content-Disposition') ?? '';
+  return { text: await response.text(), name: /filename="([^"]+)"/.exec(disposition)?.[1] ?? 'cost.csv' };
 }
 
 /** Shows `sky.cost()` and `sky.meter()` where a notebook has them in an output. */
@@ -40,10 +40,10 @@ const shownCost: Show = (state, { host, sky }) => {
   return render({ el: host, ask, _: sky._, model: { get: () => state } });
 };
 
-/** Warns once when a budget runs short and once when it is spent, and takes back what is over. */
+/** Warns once when a budget runs short and once when it is spent; dismisses outdated warnings. */
 function warn(sky: ISky): void {
   const { poller, _ } = sky;
-  let told = '';
+  let lastKey = '';
   let shown = '';
   poller.changed.connect(() => {
     const today = poller.state?.today;
@@ -51,8 +51,8 @@ function warn(sky: ISky): void {
     const found = budgetAlert(today, _);
     const day = new Date(poller.now() * 1000).toDateString();
     const key = found ? `${found.key} ${today.budget} ${day}` : '';
-    if (key === told) return;
-    told = key;
+    if (key === lastKey) return;
+    lastKey = key;
     if (shown) Notification.dismiss(shown);
     shown = '';
     if (found) {
@@ -66,7 +66,7 @@ function warn(sky: ISky): void {
 
 export const cost: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-sky:cost',
-  description: 'What clusters cost, and the budget of a day.',
+  description: 'Costs of clusters, and the budget of a day.',
   autoStart: true,
   requires: [ISky],
   activate: (_app: JupyterFrontEnd, sky: ISky): void => {

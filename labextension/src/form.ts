@@ -14,7 +14,7 @@ import { addView, type Show } from './views';
 
 export const SAY = 'jupyter-sky:say-needs';
 
-/** What a form in a notebook asks, answered by the server. */
+/** Answers of the server to requests of a form. */
 export function askServer(
   { api }: ISky,
   notebook: () => string
@@ -66,7 +66,7 @@ function edit(panel: NotebookPanel, cell: Cell): void {
 
 export const form: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-sky:form',
-  description: 'A form that says what a cell needs, and what that gets and costs.',
+  description: 'A form for what a cell needs, with matching offers and prices.',
   autoStart: true,
   requires: [ISky, INotebookTracker],
   optional: [ICommandPalette],
@@ -90,7 +90,7 @@ export const form: JupyterFrontEndPlugin<void> = {
       return app.commands.execute('notebook:run-cell', { activate: false });
     };
 
-    /** Asks the kernel what the cell would do; the answer stands where its output does. */
+    /** Asks the kernel for a dry run; the answer replaces the cell's output. */
     const dryRun = async (panel: NotebookPanel, cell: Cell, fields: any) => {
       const kernel = panel.sessionContext.session?.kernel;
       const area = (cell as any).outputArea;
@@ -106,8 +106,8 @@ export const form: JupyterFrontEndPlugin<void> = {
       const source = cell.model.sharedModel.getSource();
       const body = h('div');
       const shown = (opened = new FormPanel({ panel, cell, body, _ }));
-      const done = (act: (said: any) => Promise<unknown> | unknown) => async (said: any) => {
-        await act(said);
+      const done = (act: (values: any) => Promise<unknown> | unknown) => async (values: any) => {
+        await act(values);
         shown.dispose();
       };
       const apply = async ({ fields }: any) => write(cell, fields);
@@ -117,8 +117,8 @@ export const form: JupyterFrontEndPlugin<void> = {
           label: _('Apply'),
           hint: _('Write the line into the cell'),
           main: true,
-          act: async (said: any) => {
-            await apply(said);
+          act: async (values: any) => {
+            await apply(values);
             shown.dispose();
             const text = cell.model.sharedModel.getSource();
             if (/^\s*%%sky[^\n]*\n\s*$/.test(text)) edit(panel, cell); // its code is still to come
@@ -128,8 +128,8 @@ export const form: JupyterFrontEndPlugin<void> = {
           id: 'run',
           label: _('Apply and run'),
           hint: _('Write the line into the cell and run it'),
-          act: done(async said => {
-            await apply(said);
+          act: done(async values => {
+            await apply(values);
             void run(panel, cell);
           })
         },

@@ -35,7 +35,7 @@ export class FormPanel extends Widget {
     this.addClass('jsky-View');
     this.node.setAttribute('role', 'dialog');
     this.node.setAttribute('aria-labelledby', title.id);
-    // keys mean what they say here, and nothing to the notebook
+    // keys are for the form, not for shortcuts of the notebook
     this.node.setAttribute('data-lm-suppress-shortcuts', 'true');
     cell.disposed.connect(this.dispose, this);
     panel.disposed.connect(this.dispose, this);

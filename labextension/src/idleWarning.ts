@@ -1,4 +1,4 @@
-/** Notifications that a cluster nobody uses is about to end. */
+/** Notifications that an idle cluster is about to end. */
 
 import { Notification } from '@jupyterlab/apputils';
 

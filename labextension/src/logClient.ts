@@ -3,7 +3,7 @@
 import type { Api, IRun } from './api';
 import type { Translate } from './format';
 
-/** What a view of a log asks, answered by the server. */
+/** Answers of the server to requests of a log view. */
 export function askServer(api: Api): (kind: string, payload?: any) => Promise<any> {
   return async (kind, { run_id, cluster, since } = {}) => {
     if (kind !== 'log') throw new Error(`${kind}: not known`);

@@ -85,7 +85,7 @@ export const logs: JupyterFrontEndPlugin<void> = {
     app.commands.addCommand(OPEN_LOG, {
       label: args =>
         args.cluster ? _('Open the Launch Log of %1', args.cluster) : _('Open the Log of a Run'),
-      caption: _('What a run has printed, with search; it is followed while the run goes on'),
+      caption: _('The output of a run, with search; a live run is followed'),
       icon: cloudIcon,
       describedBy: {
         args: {

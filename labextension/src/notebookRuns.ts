@@ -1,4 +1,4 @@
-/** Open notebooks and their runs: which page puts what into which cell, and when. */
+/** Runs of open notebooks: which page writes which outputs into which cell. */
 
 import { CodeCell, ICodeCellModel } from '@jupyterlab/cells';
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
@@ -35,7 +35,7 @@ class NotebookFollower {
     void this.look();
   }
 
-  /** A kernel that is gone feeds nobody any more; the page notes that a moment later. */
+  /** A dead kernel sends no outputs; the page notices that a moment later. */
   private onStatus(_: unknown, status: string): void {
     if (status === 'busy' || status === 'idle') return;
     void this.look();
@@ -47,7 +47,7 @@ class NotebookFollower {
     clearTimeout(this.timer);
   }
 
-  /** Looks whether a run of this notebook needs somebody. */
+  /** Checks whether a run of this notebook has to be followed. */
   private async look(): Promise<void> {
     const { poller } = this.sky;
     if (this.looking || this.panel.isDisposed || poller.problem) return;
@@ -58,7 +58,7 @@ class NotebookFollower {
       for (const run of runs) this.consider(run);
       this.schedule();
     } catch {
-      // the panel says what is wrong with the server; the next change of its state asks again
+      // the panel shows the server's error; the next change of state asks again
     } finally {
       this.looking = false;
     }

@@ -1,4 +1,4 @@
-/** The tab of offers: what could be rented now, cheapest first. */
+/** Tab of offers that can be rented now, cheapest first. */
 
 import React, { useEffect, useState } from 'react';
 
@@ -9,7 +9,7 @@ import { gib, rate, Translate } from './format';
 
 const LIMIT = 20;
 
-/** What was asked last, kept while the tab is not shown. */
+/** Last query, kept while the tab is hidden. */
 export interface IOfferQuery {
   what: string;
   region: string;

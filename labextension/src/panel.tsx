@@ -25,7 +25,7 @@ export class Panel extends ReactWidget {
   }
 
   protected render(): JSX.Element | null {
-    // Nothing is asked, and no clock ticks, for a panel that nobody sees.
+    // A hidden panel sends no requests and runs no timers.
     if (!this.isVisible) return null;
     return <PanelFrame tabs={this.tabs} view={this.view} memory={this.memory} />;
   }

@@ -1,4 +1,4 @@
-/** What the panel shows: a row of tabs, what was last done, and what the open tab is about. */
+/** Frame of the panel: tabs, result of the last action, and the open tab. */
 
 import React, { useEffect, useRef } from 'react';
 
@@ -10,7 +10,7 @@ import type { Tabs } from './tabs';
 import type { ITab } from './tokens';
 import { VERSION } from './version';
 
-/** What is remembered while a tab, or the panel, is not shown. */
+/** State that is kept while a tab or the panel is hidden. */
 export interface IMemory {
   open: Set<string>;
   asked: IOfferQuery;
@@ -25,7 +25,7 @@ export function PanelFrame(props: { tabs: Tabs; view: IView; memory: IMemory }):
   return (
     <>
       <TabBar tabs={tabs} />
-      <p className={`jsky-Panel-said${actions.message?.failed ? ' jsky-mod-bad' : ''}`} role="status">
+      <p className={`jsky-Panel-message${actions.message?.failed ? ' jsky-mod-bad' : ''}`} role="status">
         {actions.message ? (
           <>
             <b>{actions.message.text}</b> {actions.message.hint}

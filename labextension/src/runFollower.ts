@@ -1,5 +1,5 @@
 /**
- * What a notebook's runs have printed, in the notebook, whatever became of the page and the kernel.
+ * Outputs of a notebook's runs, in the notebook, also after a reload or a kernel restart.
  *
  * JupyterLab drops what a cell prints while its page is reloaded, and all of it once the kernel is
  * gone. The server has it, in the journal of the cluster: it is put into the cell, in the document,
@@ -34,7 +34,7 @@ export interface ICell {
   count: number | null;
 }
 
-/** What the server says of a run to who follows it. */
+/** Server's answer to a follower of a run. */
 export interface IFollowResponse {
   /** Whether this page, of those that show the notebook, is the one to save it. */
   writer: boolean;
@@ -43,7 +43,7 @@ export interface IFollowResponse {
   output: IOutput;
 }
 
-/** What a run has printed since a place in its journal. */
+/** Outputs of a run since a position in its journal. */
 export interface IOutputsResponse {
   outputs: unknown[];
   /** Whether the cell has cleared what it had shown before the first of these. */
@@ -51,7 +51,7 @@ export interface IOutputsResponse {
   next: number;
 }
 
-/** What a follower asks of the server. */
+/** Requests of a follower to the server. */
 export interface IRunClient {
   follow(run: string, fed: boolean): Promise<IFollowResponse>;
   outputs(run: string, since: number): Promise<IOutputsResponse>;
@@ -60,7 +60,7 @@ export interface IRunClient {
 /** Most characters of text put into a cell; the log has everything. */
 export const MAX_TEXT = 4e6;
 
-/** Whose an output is, and whether it is a card that waits for its end. */
+/** Run of an output, and whether the output is a card of a live run. */
 export function mark(output: IOutput): { run: string; live: boolean } | null {
   const metadata = output.metadata as { jupyter_sky?: { run_id?: string } } | undefined;
   const data = output.data as { [mime: string]: any } | undefined;
@@ -77,7 +77,7 @@ export function marked(cell: ICell): { run: string; live: boolean; at: number } 
   return null;
 }
 
-/** Whether a cell still is what ran: its body begins with the code of the run. */
+/** Whether a cell is unchanged: its body begins with the code of the run. */
 export function same(source: string, code: string): boolean {
   const body = source.replace(/\r\n/g, '\n');
   const magic = body.indexOf('%%sky');
@@ -87,7 +87,7 @@ export function same(source: string, code: string): boolean {
 }
 
 /**
- * Whether what a run printed is to be put into its cell.
+ * Whether the outputs of a run are to be written into its cell.
  *
  * @param saved - when the document was written that this page has opened, unix seconds.
  */
@@ -100,7 +100,7 @@ export function lost(run: IRun, cell: ICell, saved: number): boolean {
 
 /**
  * What a page has to do for a run: `claim` it, as it is to save what the kernel feeds it; `follow`
- * it; `wait`, as it may need somebody later; `leave` it for good, whatever the user does with the
+ * it; `wait`, as it may have to be followed later; `leave` it for good, whatever the user does with the
  * outputs from then on.
  */
 export function followerRole(run: IRun, cell: ICell, saved: number): 'claim' | 'follow' | 'wait' | 'leave' {
@@ -122,29 +122,29 @@ export class Follower {
   /**
    * Brings the cell up to date.
    *
-   * @param save - called with what writes into the document, and whether this page is to save it
+   * @param save - called with a function that writes into the document, and whether this page is to save it
    * @returns whether there is more to come
    */
   async turn(save: (write: () => void, writer: boolean) => void): Promise<boolean> {
-    const told = await this.source.follow(this.run.run_id, false);
+    const status = await this.source.follow(this.run.run_id, false);
     const { cell, buffer } = this;
     let trouble = false;
     try {
       // lines say whose they are once several nodes print: known only of the whole
-      if (told.over && (this.run.nodes ?? 1) > 1) this.restart();
+      if (status.over && (this.run.nodes ?? 1) > 1) this.restart();
       await this.read();
     } catch (error) {
-      if (!told.over) throw error;
-      trouble = true; // nobody has it any more: what is there stays
+      if (!status.over) throw error;
+      trouble = true; // the journal is gone: present outputs stay
     }
     const stays = !this.begun || marked(cell)?.run === this.run.run_id;
     if (cell.gone || cell.fed || !stays) return false; // deleted, run again or cleared meanwhile
     save(() => {
-      if (trouble && !buffer.length) this.settle(told.output);
-      else this.write([told.output, ...buffer.seen()]);
-    }, told.writer);
+      if (trouble && !buffer.length) this.settle(status.output);
+      else this.write([status.output, ...buffer.seen()]);
+    }, status.writer);
     this.begun = true;
-    return !told.over;
+    return !status.over;
   }
 
   private restart(): void {
@@ -152,7 +152,7 @@ export class Follower {
     this.next = 0;
   }
 
-  /** Reads what the journal has got since the last time. */
+  /** Reads new entries of the journal. */
   private async read(): Promise<void> {
     for (;;) {
       const answer = await this.source.outputs(this.run.run_id, this.next);
@@ -163,7 +163,7 @@ export class Follower {
     }
   }
 
-  /** Makes the cell's outputs these, touching only what is not so yet. */
+  /** Replaces the cell's outputs that differ. */
   private write(wanted: IOutput[]): void {
     const { outputs } = this.cell;
     if (!this.begun) this.cell.count = this.run.cell || this.cell.count;
@@ -194,7 +194,7 @@ export class Follower {
   private buffer = new OutputBuffer();
 }
 
-/** Outputs as a notebook keeps them, put together of what comes. */
+/** Outputs in the notebook format, assembled from messages. */
 class OutputBuffer {
   private outputs: IOutput[] = [];
 
@@ -260,7 +260,7 @@ function alike(one: IOutput, other: IOutput): boolean {
   return one.output_type === other.output_type && one.name === other.name;
 }
 
-/** What a stream has more than another one that it begins with; null if it does not. */
+/** Rest of a stream after a prefix; null if it begins otherwise. */
 function longer(one: IOutput, other: IOutput): string | null {
   if (one.output_type !== 'stream') return null;
   const [before, after] = [joined(one.text), joined(other.text)];

@@ -1,4 +1,4 @@
-/** The tab of runs: what waits, what runs, what has run, each with its cell, time and cost. */
+/** Tab of waiting, running and past runs with cell, time and cost. */
 
 import React from 'react';
 

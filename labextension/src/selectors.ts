@@ -1,4 +1,4 @@
-/** What is said about clusters and runs, decided without a page to show it on. */
+/** Texts and decisions about clusters and runs, independent of the page. */
 
 import type { ICluster, IRun, IState } from './api';
 import { clock, money, rate, span, Translate } from './format';
@@ -7,7 +7,7 @@ import { clock, money, rate, span, Translate } from './format';
 const WARN_SECONDS = 120;
 const WARN_PART = 0.2;
 
-/** How a state is said and marked; the mark differs in shape, not in colour alone. */
+/** Text and mark of a state; marks differ in shape, not in colour alone. */
 export interface IMark {
   word: string;
   sign: string;
@@ -56,7 +56,7 @@ export function runMark(run: IRun, _: Translate): IMark {
   }
 }
 
-/** What a cluster has cost by now: the server's figure and its price since; null is unknown. */
+/** Cost of a cluster by now: the server's figure plus its price since then; null if unknown. */
 export function spentBy(cluster: ICluster, at: number, now: number): number | null {
   if (cluster.usd === null) return null;
   const running = cluster.state === 'up' || cluster.state === 'ending';
@@ -86,20 +86,20 @@ export function ending(cluster: ICluster, at: number, now: number, _: Translate)
   return words.join(' · ');
 }
 
-/** Whether a cluster that nobody uses ends so soon that its users are to be warned. */
+/** Whether an idle cluster ends so soon that its users are to be warned. */
 export function endsSoon(cluster: ICluster, at: number, now: number): boolean {
   if (cluster.state !== 'up' || cluster.running || cluster.users.length) return false;
   const warn = Math.min(WARN_SECONDS, cluster.idle * WARN_PART);
   return cluster.idle_left !== null && cluster.idle_left - (now - at) < warn;
 }
 
-/** The clusters whose end is worth a warning: what is free can be had again. */
+/** Clusters whose end is worth a warning: free ones are not. */
 export function endingSoon(state: IState | null, now: number): ICluster[] {
   if (!state) return [];
   return state.clusters.filter(one => one.price !== 0 && endsSoon(one, state.at, now));
 }
 
-/** Why a action cannot be done to a cluster now; empty when it can. */
+/** Reason why an action is disabled for a cluster; empty if it is enabled. */
 export function disabledReason(
   action: 'stop' | 'down' | 'extend' | 'ssh' | 'insert' | 'log',
   cluster: ICluster,
@@ -124,7 +124,7 @@ export function cellLine(cluster: ICluster): string {
   return `%%sky -c ${cluster.name}`;
 }
 
-/** What is up and what it costs by the hour, for the status bar. */
+/** Clusters that are up and their price, for the status bar. */
 export function summary(state: IState, _: Translate): string {
   const up = state.clusters.filter(one => one.state === 'up').length;
   const starting = state.clusters.filter(one => one.state === 'starting').length;
@@ -144,7 +144,7 @@ export function ratePlus(state: IState, _: Translate): string {
   return _('%1 + %2 of unknown price', rate(usd_h, _), unknown);
 }
 
-/** What today has cost so far, and of how much. */
+/** Cost of today so far, and the budget. */
 export function todayLine(state: IState, _: Translate): string {
   const { usd, unknown, budget, over } = state.today;
   const words = [_('Today %1', usd || !unknown ? money(usd, _) : _('unknown'))];
@@ -164,12 +164,12 @@ export function serverPath(notebook: string, root: string): string | null {
   return path.startsWith(base + '/') ? path.slice(base.length + 1) : null;
 }
 
-/** The last part of a path, which is what people call a notebook. */
+/** Last part of a path: the usual name of a notebook. */
 export function fileName(path: string): string {
   return path.replace(/\\/g, '/').split('/').pop() || path;
 }
 
-/** The first line of a cell that says what it does: neither blank, nor a magic or a comment. */
+/** First line of a cell that is neither blank nor a magic nor a comment. */
 export function codeSummary(code: string): string {
   const lines = code.split('\n').map(line => line.trim());
   const telling = lines.find(line => line && !line.startsWith('%') && !line.startsWith('#'));

@@ -1,4 +1,4 @@
-/** A small chart of the last minutes, with the same said in words. */
+/** Small chart of the last minutes, with a text alternative. */
 
 import React from 'react';
 
@@ -29,7 +29,7 @@ export function last(values: readonly (number | null)[]): number | null {
   return values.length ? values[values.length - 1] : null;
 }
 
-/** What the chart shows, for who does not see it. */
+/** Text alternative of the chart. */
 export function describeSeries(
   what: string,
   values: readonly (number | null)[],

@@ -1,4 +1,4 @@
-/** What the server says, asked again and again, and at once when something has changed. */
+/** State of the server, polled periodically and after every change. */
 
 import type { Event, ServiceManager } from '@jupyterlab/services';
 import { Poll } from '@lumino/polling';
@@ -33,7 +33,7 @@ export class StatePoller {
   /** Why the last question was not answered; null when it was. */
   problem: SkyError | null = null;
 
-  /** When the server was last heard of, in unix seconds of this computer. */
+  /** Time of the last answer of the server [Unix s of this computer]. */
   receivedAt = 0;
 
   /** Emits after every answer that brought news, and when a problem comes or goes. */

@@ -1,4 +1,4 @@
-/** What is said in the status bar: clusters up, their price, and whether it is too much. */
+/** Item of the status bar: clusters up, their price, and a warning about the budget. */
 
 import React from 'react';
 

@@ -1,4 +1,4 @@
-/** What the parts of this extension, and other extensions, get from the panel. */
+/** Services of the panel for this and other extensions. */
 
 import { Token } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';

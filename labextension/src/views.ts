@@ -7,7 +7,7 @@ import { Widget } from '@lumino/widgets';
 
 import { ISky } from './tokens';
 
-/** Beside HTML and text for other front ends: which view, and what it showed last. */
+/** MIME data of a view: its name and last state. */
 export const VIEW = 'application/vnd.jupyter-sky.view+json';
 
 export interface IShown {
@@ -16,11 +16,11 @@ export interface IShown {
   state: Record<string, any>;
 }
 
-/** What a view may do with its place in the notebook. */
+/** Access of a view to its output in the notebook. */
 export interface IPlace {
   host: HTMLElement;
   sky: ISky;
-  /** Writes into the notebook what is to be seen when it is opened again. */
+  /** Saves the view's static HTML and text in the notebook. */
   keep(state: Record<string, any>, html: string, text: string): void;
 }
 

@@ -31,7 +31,7 @@ describe('the client', () => {
     expect(asked[0].url).toContain('http://lab.test/hub/user/ada/jupyter-sky/state');
   });
 
-  it('leaves out what is not asked for and escapes names', async () => {
+  it('omits empty parameters and escapes names', async () => {
     const { api, asked } = answering([200, { offers: [] }], [200, { command: 'ssh' }]);
     await api.offers({ what: 'A100:8', region: '', limit: 20 });
     await api.ssh('my cluster/1');
@@ -43,7 +43,7 @@ describe('the client', () => {
     expect(ssh.pathname).toContain('clusters/my%20cluster%2F1/ssh');
   });
 
-  it('passes on what the server says is wrong', async () => {
+  it('throws the error of the server with its hint', async () => {
     const { api } = answering([
       409,
       { message: 'train ends already', hint: 'wait', kind: 'SkyUsageError' }

@@ -10,14 +10,14 @@ afterEach(() => {
 const settle = () => new Promise(done => setTimeout(done, 0));
 
 describe('words', () => {
-  it('writes money as the status line does, and unknown is never nothing', () => {
+  it('formats money like the status line, unknown amounts as unknown', () => {
     expect([1.239, 0.00042, 0, null, undefined, 1234.5, -2, 1e-8].map(usd => base.money(usd))).toEqual(
       ['$1.24', '$0.00042', '$0.00', 'unknown', 'unknown', '$1,234.50', '-$2.00', '<$0.000001']
     );
     expect([base.rate(0.306), base.rate(null)]).toEqual(['$0.31/h', 'unknown']);
   });
 
-  it('writes times', () => {
+  it('formats times', () => {
     expect([41, 725, 3753].map(base.clock)).toEqual(['0:41', '12:05', '1:02:33']);
     expect([41, 725, 3753, 7200, 3600 * 76].map(base.span)).toEqual(
       ['41 s', '12 min', '1 h 2 min', '2 h', '3 d 4 h']
@@ -25,18 +25,18 @@ describe('words', () => {
     expect([512, 1500, 3e9].map(base.bytes)).toEqual(['512 B', '1.5 kB', '3 GB']);
   });
 
-  it('fills in words, also twice', () => {
+  it('replaces placeholders, also repeated ones', () => {
     expect(base.english('%1 of %2, %1', 3, 4)).toBe('3 of 4, 3');
   });
 });
 
 describe('elements', () => {
-  it('leaves out what is not, and takes text as text', () => {
+  it('omits null children and escapes text', () => {
     const made = base.h('p', { title: null, hidden: false, id: 'x' }, '<b>', null, base.h('i'));
     expect(made.outerHTML).toBe('<p id="x">&lt;b&gt;<i></i></p>');
   });
 
-  it('says why something cannot be done, and keeps it reachable', () => {
+  it('gives the reason of a disabled control and keeps it focusable', () => {
     const button = base.h('button');
     base.disable(button, 'no kernel');
     expect([button.getAttribute('aria-disabled'), button.title, button.disabled]).toEqual(
@@ -48,7 +48,7 @@ describe('elements', () => {
 });
 
 describe('time', () => {
-  it('waits for the last call', () => {
+  it('debounces to the last call', () => {
     vi.useFakeTimers();
     const act = vi.fn();
     const later = base.debounce(act, 100);
@@ -61,7 +61,7 @@ describe('time', () => {
     expect(act.mock.calls).toEqual([[2]]);
   });
 
-  it('drops answers that came late, errors too', async () => {
+  it('drops outdated answers and errors', async () => {
     const ends: ((value: any) => void)[] = [];
     const ask = base.latest((n: number) =>
       new Promise((done, fail) => ends.push(n === 1 ? fail : done))
@@ -79,7 +79,7 @@ describe('time', () => {
 });
 
 describe('a widget', () => {
-  it('asks by messages and knows its own answers', async () => {
+  it('matches answers to its own requests', async () => {
     const heard: any[] = [];
     const listeners = new Set<(message: any) => void>();
     const model = {
@@ -137,7 +137,7 @@ describe('a combobox', () => {
     return { input, list, type, press, active, taken, dispose };
   }
 
-  it('is one for those who hear it', async () => {
+  it('has the roles of an accessible combobox', async () => {
     const { input, list, type } = made();
     expect(input.getAttribute('role')).toBe('combobox');
     expect(input.getAttribute('aria-controls')).toBe(list.id);
@@ -149,7 +149,7 @@ describe('a combobox', () => {
     expect(input.getAttribute('aria-activedescendant')).toBeNull();
   });
 
-  it('is used with keys alone, around the ends too', async () => {
+  it('is operated by keyboard and wraps around', async () => {
     const { input, list, type, press, active, taken } = made();
     await type('a');
     await press('ArrowDown');
@@ -181,7 +181,7 @@ describe('a combobox', () => {
     document.body.removeEventListener('keydown', outer);
   });
 
-  it('lets anything be typed: Enter without a choice is not its own', async () => {
+  it('accepts any text: Enter without a choice is passed on', async () => {
     const { input, type, press } = made();
     await type('a');
     expect((await press('Enter')).defaultPrevented).toBe(false);
@@ -196,7 +196,7 @@ describe('a combobox', () => {
     expect(input.value).toBe('V100, A10');
   });
 
-  it('has nothing to say of what is complete already, and goes when told', async () => {
+  it('is hidden for a complete text and on disposal', async () => {
     const { input, list, type, dispose } = made();
     await type('V100');
     expect(list.hidden).toBe(true);
@@ -205,7 +205,7 @@ describe('a combobox', () => {
     expect([list.isConnected, input.getAttribute('aria-expanded')]).toEqual([false, 'false']);
   });
 
-  it('takes what is clicked before the field loses the focus', async () => {
+  it('accepts a click before the field loses the focus', async () => {
     const { input, list, type } = made();
     await type('v');
     const down = new MouseEvent('mousedown', { bubbles: true, cancelable: true });

@@ -18,8 +18,8 @@ const CARD = {
   notes: [] as string[]
 };
 
-describe('what a card says', () => {
-  it('is what the line of text says', () => {
+describe('the text of a card', () => {
+  it('equals the line of text', () => {
     expect(facts({ ...CARD, detail: '12 MB' })).toEqual([
       '12 MB',
       '$0.06 this cell',
@@ -31,7 +31,7 @@ describe('what a card says', () => {
     ]);
   });
 
-  it('leaves out what is not known, and never makes an unknown price nothing', () => {
+  it('omits unknown parts and names an unknown price', () => {
     const nothing = { ...CARD, cluster: null, place: null, cell_usd: null, notebook_usd: null };
     expect(facts(nothing)).toEqual([]);
     const unknown = grown({ ...CARD, price: null, cell_usd: 0.06 }, 60);
@@ -40,7 +40,7 @@ describe('what a card says', () => {
     expect(facts(unknown).join()).not.toContain('$0');
   });
 
-  it('grows by the price: the cell while it runs, the notebook as soon as there is a cluster', () => {
+  it('adds the price: to the cell while it runs, to the notebook once a cluster is up', () => {
     const hour = grown(CARD, 3600);
     expect([hour.seconds, hour.cell_usd, hour.notebook_usd]).toEqual([3641, 3.66, 4.01]);
     const booting = grown({ ...CARD, stage: 'booting', cell_usd: 0 }, 3600);
@@ -85,7 +85,7 @@ describe('a card', () => {
     expect(el.childElementCount).toBe(0);
   });
 
-  it('stops ticking and says so when nothing is heard', () => {
+  it('stops ticking and says so without messages', () => {
     const drawn = drawCard({ el, ask: null, now });
     drawn.show(CARD);
     pass(19);
@@ -98,12 +98,12 @@ describe('a card', () => {
     expect(text()).not.toContain('not live');
   });
 
-  it('has no buttons where nobody answers', () => {
+  it('has no buttons without a server', () => {
     drawCard({ el, ask: null, now }).show(CARD);
     expect(el.querySelectorAll('button').length).toBe(0);
   });
 
-  it('stops the cell once, says that it is stopping, and goes on ticking', async () => {
+  it('stops the cell once, shows that it is stopping, and keeps ticking', async () => {
     const ask = vi.fn(async () => ({ message: 'asked to stop' }));
     const drawn = drawCard({ el, ask, now });
     drawn.show(CARD);
@@ -119,7 +119,7 @@ describe('a card', () => {
     expect(text()).toContain('stopping… 0:43');
   });
 
-  it('says why it could not be stopped, and may be asked again', async () => {
+  it('shows why the cell could not be stopped, and allows another try', async () => {
     const trouble = Object.assign(new Error('the server does not answer'), { hint: 'start it' });
     const ask = vi.fn().mockRejectedValueOnce(trouble).mockResolvedValueOnce({});
     drawCard({ el, ask, now }).show(CARD);
@@ -141,7 +141,7 @@ describe('a card', () => {
     expect(ask.mock.calls).toEqual([['log', { run_id: '17-ab' }]]);
   });
 
-  it('takes what it is told as text', () => {
+  it('escapes the text of messages', () => {
     const evil = '<img src=x onerror=alert(1)>';
     const card = { ...CARD, cluster: evil, detail: evil, notes: [evil, 'second'] };
     drawCard({ el, ask: null, now }).show(card);

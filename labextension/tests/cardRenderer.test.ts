@@ -50,7 +50,7 @@ describe('a card in a notebook', () => {
     vi.useRealTimers();
   });
 
-  it('goes on by what the server says while the kernel says nothing', async () => {
+  it('follows the server while the kernel is silent', async () => {
     await rendered.renderModel(model());
     for (let n = 0; n < 12; n += 1) {
       pass(5);
@@ -73,13 +73,13 @@ describe('a card in a notebook', () => {
     expect(text()).toContain('not live, as of');
   });
 
-  it('of a document that was saved long ago is not live', async () => {
+  it('is not live in a document saved long ago', async () => {
     await rendered.renderModel(model({ at: Date.now() / 1000 - 3600 }));
     expect(text()).toContain('running 0:41');
     expect(text()).toContain('not live, as of');
   });
 
-  it('has no buttons once the server turns out to have none of ours', async () => {
+  it('has no buttons without our server extension', async () => {
     await rendered.renderModel(model());
     expect(rendered.node.querySelectorAll('button').length).toBe(2);
     poller.tell({ missing: true });

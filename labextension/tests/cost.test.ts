@@ -84,22 +84,22 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-describe('words', () => {
-  it('names what is not known, and never writes it as nothing', () => {
+describe('formats', () => {
+  it('names unknown amounts', () => {
     expect(amountText(amount(0, ['rack']), english)).toBe('unknown (rack)');
     expect(amountText(amount(2, ['rack'], true), english)).toBe('$2.00 est. + unknown (rack)');
     expect(amountText(amount(0), english)).toBe('$0.00');
   });
-  it('counts on, and says that this is an estimate', () => {
+  it('marks extrapolated amounts as estimates', () => {
     expect(grown(amount(1), 3600, 2)).toEqual(amount(3, [], true));
     expect(grown(amount(1), 0, 2)).toEqual(amount(1));
     expect(grown(amount(1), 3600, -5)).toEqual(amount(1));
   });
-  it('takes amounts and nothing else for a budget', () => {
+  it('accepts only amounts as a budget', () => {
     expect(['20', ' $1,000.50 ', '0'].map(parseBudget)).toEqual([20, 1000.5, 0]);
     expect(['', 'much', '-1', '1e99', 'NaN'].map(parseBudget)).toEqual([null, null, null, null, null]);
   });
-  it('says how a budget stands', () => {
+  it('describes the state of a budget', () => {
     const { budget } = bill();
     expect(budgetText(budget, amount(7.99), english)).toContain('79 %');
     expect(budgetText(budget, amount(10), english)).toContain('is spent: $10.00 of $10.00');
@@ -107,8 +107,8 @@ describe('words', () => {
   });
 });
 
-describe('the bill', () => {
-  it('asks, and shows what it is told', async () => {
+describe('the report', () => {
+  it('shows the answer to its request', async () => {
     show(bill());
     await vi.advanceTimersByTimeAsync(10);
     expect(ask).toHaveBeenCalledWith('bill', { by: 'cell', since: 'all' });
@@ -124,7 +124,7 @@ describe('the bill', () => {
     expect(el.querySelectorAll('table th[scope="row"]').length).toBe(4);
   });
 
-  it('counts on every second at the rate that it was told', async () => {
+  it('extrapolates every second at the current rate', async () => {
     show(bill());
     await vi.advanceTimersByTimeAsync(10);
     ask.mockImplementation(() => new Promise(() => undefined)); // the kernel is busy
@@ -136,7 +136,7 @@ describe('the bill', () => {
     expect(text('.jsky-Cost-facts')).toContain('Spent today$7.00'); // too old to count on
   });
 
-  it('shows figures of a saved notebook as they were, and then those of now', async () => {
+  it('shows saved figures first, then current ones', async () => {
     const old = bill({ at: NOW - 86_400, today: amount(1) });
     show(bill(), { get: () => ({ bill: old }) });
     expect(text('.jsky-Cost-facts')).toContain('Spent today$1.00');
@@ -145,7 +145,7 @@ describe('the bill', () => {
     expect(text('.jsky-Cost-facts')).toContain('Spent today$7.00');
   });
 
-  it('keeps its figures when nobody answers, and says why', async () => {
+  it('keeps its figures without a server, and says why', async () => {
     show(bill());
     await vi.advanceTimersByTimeAsync(10);
     ask.mockRejectedValue(new RequestError({ message: 'no answer', hint: 'wait' }));
@@ -157,7 +157,7 @@ describe('the bill', () => {
     expect(el.querySelector<HTMLElement>('.jsky-Cost-problem')!.hidden).toBe(true);
   });
 
-  it('asks for what is chosen', async () => {
+  it('requests the chosen grouping and time', async () => {
     show(bill());
     await vi.advanceTimersByTimeAsync(10);
     const by = el.querySelector('select')!;
@@ -175,7 +175,7 @@ describe('the bill', () => {
     expect(chose).toHaveBeenCalledWith({ by: 'cloud', since: '30d' });
   });
 
-  it('follows the kernel that pushes, and asks it nothing in vain', async () => {
+  it('follows updates of the kernel without polling', async () => {
     let heard: () => void = () => undefined;
     let state = { bill: bill() };
     const model = { get: () => state, on: (_: string, call: () => void) => (heard = call), off: vi.fn() };
@@ -192,7 +192,7 @@ describe('the bill', () => {
 });
 
 describe('the budget', () => {
-  it('has a bar that says its share', async () => {
+  it('has a bar with its share', async () => {
     show(bill());
     await vi.advanceTimersByTimeAsync(10);
     const bar = el.querySelector('[role=meter]')!;
@@ -200,7 +200,7 @@ describe('the budget', () => {
     expect(text('.jsky-Cost-budgetText')).toContain('It cannot see rack');
   });
 
-  it('is set after it was said what that stops', async () => {
+  it('is set after a confirmation of its consequences', async () => {
     show(bill());
     await vi.advanceTimersByTimeAsync(10);
     button('Change…').click();
@@ -222,7 +222,7 @@ describe('the budget', () => {
     expect(el.querySelector<HTMLElement>('form')!.hidden).toBe(true);
   });
 
-  it('is taken away', async () => {
+  it('is removed', async () => {
     show(bill());
     await vi.advanceTimersByTimeAsync(10);
     button('Change…').click();
@@ -231,7 +231,7 @@ describe('the budget', () => {
     expect(ask).toHaveBeenCalledWith('budget', { by: 'cell', since: 'all', usd: null });
   });
 
-  it('says in shape, words and colour that it is spent', async () => {
+  it('shows by shape, text and colour that it is spent', async () => {
     const { budget } = bill();
     show(bill({ today: amount(12), budget: { ...budget, state: 'over', ends: NOW + 30 } }));
     await vi.advanceTimersByTimeAsync(10);
@@ -247,7 +247,7 @@ describe('the budget', () => {
     expect(words({ budget: { ...budget, state: 'over', running: [] } })).toContain('until midnight');
   });
 
-  it('is warned of at 80 % and when it is spent', () => {
+  it('has alerts at 80 % and when it is spent', () => {
     expect(budgetAlert({ usd: 7.9, unknown: 0, budget: 10, over: false }, english)).toBeNull();
     expect(budgetAlert({ usd: 7.9, unknown: 0, budget: null, over: false }, english)).toBeNull();
     expect(budgetAlert({ usd: null, unknown: 1, budget: 10, over: false }, english)).toBeNull();

@@ -68,7 +68,7 @@ async function drawn(told: any = {}, actions: any[] = [], source = 'x') {
 }
 
 describe('the form', () => {
-  it('shows what was read, of every kind, and says the same back', async () => {
+  it('shows parsed options of every kind and writes the same line', async () => {
     const values = { gpus: 'V100:1', spot: true, input: 'x, y', bg: 'train', yes: true };
     const read = { ...READ, fields: { values, alias: 'big' }, line: 'as it stands' };
     const { input, el, last } = await drawn({ read });
@@ -80,7 +80,7 @@ describe('the form', () => {
     expect(last('match').fields).toEqual({ values, alias: 'big' });
   });
 
-  it('asks once for many keys, with what stands there last', async () => {
+  it('sends one request for many keys, with the last values', async () => {
     const { set, asked, input, last } = await drawn();
     const before = asked.length;
     for (const text of ['1', '16', '16+']) {
@@ -108,7 +108,7 @@ describe('the form', () => {
     expect(el.querySelector('.jsky-Needs-where')?.textContent).toBe('Here');
   });
 
-  it('names the field to loosen, and loosens it', async () => {
+  it('names the field to relax, and relaxes it', async () => {
     const suggestions = [
       { keys: ['gpus'], words: 'the nearest has V100:8', values: { gpus: 'V100:8' } },
       { keys: ['on_demand'], words: 'only spot', values: { on_demand: false, spot: true } },
@@ -131,7 +131,7 @@ describe('the form', () => {
     expect(last('match').fields.values).toEqual({ gpus: 'V100:8', spot: true });
   });
 
-  it('says what is not understood at its field, and does nothing then but what may be done', async () => {
+  it('shows an error at its field and disables actions that need a valid line', async () => {
     const errors = { cpus: { message: '--cpus many: not an amount', hint: 'such as 4' } };
     const match = { ...MATCH, errors, count: 0, summary: 'not an amount' };
     const [apply, remove] = [vi.fn(), vi.fn()];
@@ -152,7 +152,7 @@ describe('the form', () => {
     expect([apply.mock.calls.length, remove.mock.calls.length]).toEqual([0, 1]);
   });
 
-  it('applies by Enter what was typed a moment ago', async () => {
+  it('applies the latest values on Enter', async () => {
     const act = vi.fn();
     const told = { match: ({ fields }: any) => ({ ...MATCH, line: `--cpus ${fields.values.cpus}` }) };
     const { input } = await drawn(told, [{ id: 'apply', label: 'Apply', main: true, act }]);
@@ -163,7 +163,7 @@ describe('the form', () => {
     expect(act.mock.calls[0][0]).toEqual({ fields: { values: { cpus: '64' }, alias: '' }, line: '--cpus 64' });
   });
 
-  it('writes nothing while nobody answers, and says so once', async () => {
+  it('writes nothing without a server, and says so once', async () => {
     const act = vi.fn();
     const match = vi.fn().mockReturnValueOnce(MATCH).mockRejectedValue(
       new RequestError({ message: 'the token has expired', hint: 'log in again' })
@@ -177,7 +177,7 @@ describe('the form', () => {
     );
   });
 
-  it('keeps a line that cannot be read, and lets it be mended', async () => {
+  it('keeps an invalid line and lets it be corrected', async () => {
     const error = { message: 'no closing quotation', hint: 'close it' };
     const read = vi
       .fn()
@@ -196,7 +196,7 @@ describe('the form', () => {
     expect(el.querySelector('[role=alert]')).toBeNull();
   });
 
-  it('says what to do where nobody answers', async () => {
+  it('shows a hint without a server', async () => {
     const missing = new RequestError({ message: 'not known here', hint: 'enable it' });
     const { el } = await drawn({ schema: missing });
     expect(el.querySelector('[role=alert]')?.textContent).toBe('not known hereenable it');
@@ -214,7 +214,7 @@ describe('the form', () => {
 });
 
 describe('writing into a cell', () => {
-  it('changes what differs, and nothing else', () => {
+  it('replaces only the part that differs', () => {
     const updates: any[] = [];
     let text = '%%sky --cpus 4\nbody';
     const sharedModel = {

@@ -19,8 +19,8 @@ class Server {
   }
 }
 
-describe('what a log asks', () => {
-  it('is the log of a run from a place on', async () => {
+describe('requests of a log', () => {
+  it('reads the log of a run from a position on', async () => {
     const ask = askServer(new Server() as unknown as Api);
     expect(await ask('log', { run_id: 'r', since: 7 })).toEqual({
       lines: [],
@@ -30,7 +30,7 @@ describe('what a log asks', () => {
     await expect(ask('else')).rejects.toThrow('not known');
   });
 
-  it('is the launch of a cluster, as it grows, until it is up', async () => {
+  it('reads the log of a launch until the cluster is up', async () => {
     const server = new Server();
     const ask = askServer(server as unknown as Api);
     server.text = '0.0 s slot\n';
@@ -45,7 +45,7 @@ describe('what a log asks', () => {
     expect((await ask('log', { cluster: 'train', since: second.next })).lines).toEqual([]);
   });
 
-  it('is called by the name of the run, or by its cell', () => {
+  it('are titled by the name of the run, or by its cell', () => {
     const run = { name: null, cell: 7, notebook: '/home/ada/train.ipynb' };
     expect(label(run as IRun, plain)).toBe('Log of cell 7 of train.ipynb');
     expect(label({ ...run, name: 'forest' } as unknown as IRun, plain)).toBe('Log of forest');

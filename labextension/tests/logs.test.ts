@@ -54,7 +54,7 @@ describe('the view of a log', () => {
     vi.useRealTimers();
   });
 
-  it('shows what comes until the run has ended, and then asks no more', async () => {
+  it('polls until the run has ended', async () => {
     source.print('one\ntw');
     await pass();
     expect(rows()).toEqual(['one', 'tw']);
@@ -69,7 +69,7 @@ describe('the view of a log', () => {
     expect(source.asked).toBe(asked);
   });
 
-  it('marks errors in words, colours text, and says when', async () => {
+  it('marks errors in words, colours text, and shows times', async () => {
     source.print('\x1b[31mred\x1b[0m\n');
     source.print('careful\n', 0, 'stderr');
     source.print('ValueError\n', 0, 'error');
@@ -82,7 +82,7 @@ describe('the view of a log', () => {
     expect(all('.jsky-Log-time')[0].textContent).toMatch(/^\d\d:\d\d:\d\d$/);
   });
 
-  it('finds text, counts it, and goes round by keyboard', async () => {
+  it('finds and counts matches, and cycles through them by keyboard', async () => {
     source.print('loss 3\nnothing\nLoss \x1b[1m2\x1b[0m\n');
     await pass();
     await search('loss');
@@ -144,7 +144,7 @@ describe('the view of a log', () => {
     expect(rows()).toEqual(['a', 'b', 'c', 'd', 'e']);
   });
 
-  it('draws a window of a long log, and finds what is not drawn', { timeout: 60_000 }, async () => {
+  it('draws a window of a long log, and searches all of it', { timeout: 60_000 }, async () => {
     const text = Array.from({ length: 30_000 }, (_, n) => `line ${n}\n`).join('');
     source.print(text);
     source.ended = 1;
@@ -164,7 +164,7 @@ describe('the view of a log', () => {
     expect(rows().at(-1)).toBe('line 29999');
   });
 
-  it('says why it cannot be read, and tries again', async () => {
+  it('shows why the log cannot be read, and tries again', async () => {
     source.print('one\n');
     source.broken = true;
     await pass();
@@ -175,7 +175,7 @@ describe('the view of a log', () => {
     expect(rows()).toEqual(['one']);
   });
 
-  it('takes what is printed as text, and is gone when it is closed', async () => {
+  it('escapes output, and stops when it is closed', async () => {
     source.print('<img src=x onerror=alert(1)>\n');
     await pass();
     expect(el.querySelector('img')).toBeNull();

@@ -81,7 +81,7 @@ describe('the panel', () => {
     expect(document.activeElement).toBe(chosen());
   });
 
-  it('leaves out what is hidden, and has room for what others add', () => {
+  it('omits hidden tabs and mounts tabs of other extensions', () => {
     const { tabs } = panel(state());
     const gone = vi.fn();
     const mount = (host: HTMLElement) => {
@@ -104,7 +104,7 @@ describe('the panel', () => {
     });
   });
 
-  it('says what is wrong and what to do', () => {
+  it('shows an error with its hint', () => {
     panel(new SkyError('The store is of a newer version.', 'Upgrade.', 'SkyStoreError', 503));
     const said = screen.getByRole('alert');
     expect(said.textContent).toContain('newer version');
@@ -112,12 +112,12 @@ describe('the panel', () => {
     within(said).getByRole('button', { name: 'Try again' });
   });
 
-  it('says when page and server are of two versions', () => {
+  it('warns when page and server have different versions', () => {
     panel(state({ version: '9.9.9' }));
     expect(screen.getByText(/the server 9\.9\.9/).textContent).toContain('Reload the page');
   });
 
-  it('shows an example where nothing is up, and why it cannot be inserted', () => {
+  it('shows an example without clusters, and why it cannot be inserted', () => {
     const { actions } = panel(state({ clusters: [] }), 'No notebook is open.');
     const insert = button('Insert this cell');
     expect(insert.getAttribute('aria-disabled')).toBe('true');
@@ -128,7 +128,7 @@ describe('the panel', () => {
 });
 
 describe('clusters', () => {
-  it('say state, place, price, cost and end', () => {
+  it('show state, place, price, cost and end', () => {
     panel(state());
     const one = screen.getByRole('listitem').textContent!;
     for (const fact of ['train', 'up', 'p3.2xlarge', '$1.80/h', '$2.03 so far', 'ends in 10:40']) {
@@ -136,7 +136,7 @@ describe('clusters', () => {
     }
   });
 
-  it('never show an unknown price as nothing', () => {
+  it('name an unknown price', () => {
     const rate = { usd_h: null, unknown: 1 };
     const today = { usd: null, unknown: 1, budget: null, over: false };
     panel(state({ clusters: [cluster({ price: null, usd: null })], rate, today }));
@@ -146,7 +146,7 @@ describe('clusters', () => {
     expect(shown).not.toContain('$0.00');
   });
 
-  it('open to what can be done, and say why the rest cannot', async () => {
+  it('open to their actions, with reasons of disabled ones', async () => {
     const { actions } = panel(state({ runs: [] }));
     fireEvent.click(button(/train/));
     const stop = button('Stop cell: train');
@@ -160,7 +160,7 @@ describe('clusters', () => {
 });
 
 describe('runs', () => {
-  it('stand by what they do now, with time and cost', () => {
+  it('are grouped by phase, with time and cost', () => {
     const runs = [
       run({ run_id: 'w', stage: 'placing', cluster: null, usd: null, code: 'wait()' }),
       run(),
@@ -209,7 +209,7 @@ describe('the item in the status bar', () => {
     return screen.getByRole('button');
   };
 
-  it('is red, and says so, past the budget', () => {
+  it('is red past the budget', () => {
     const over = { usd: 6, unknown: 0, budget: 5, over: true };
     expect(item(state({ today: over })).className).toContain('jsky-mod-over');
     expect(screen.getByRole('button').textContent).toContain('over budget');
@@ -220,7 +220,7 @@ describe('the item in the status bar', () => {
     expect(screen.getByRole('button').textContent).toContain('1 up · $1.80/h');
   });
 
-  it('says when nobody answers', () => {
+  it('shows that the server does not answer', () => {
     const shown = item(new SkyError('The server does not answer.', 'Start it.', 'offline', 0));
     expect(shown.textContent).toContain('no answer');
     expect(shown.title).toContain('Start it.');

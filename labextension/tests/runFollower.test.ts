@@ -97,15 +97,15 @@ class Server {
 
 const save = (write: () => void) => write();
 
-describe('whether outputs are lost', () => {
-  it('not while the kernel feeds the cell', () => {
+describe('the recovery of outputs', () => {
+  it('is not needed while the kernel sends outputs', () => {
     const cell = new Cell([live()]);
     expect(lost(RUN, cell, 0)).toBe(true);
     cell.fed = true;
     expect(lost(RUN, cell, 0)).toBe(false);
   });
 
-  it('not when the cell is edited, deleted or another one', () => {
+  it('is refused for a cell that was edited or deleted', () => {
     expect(lost(RUN, new Cell([], '%%sky\nprint(3)'), 0)).toBe(false);
     expect(lost(RUN, new Cell([], 'print(1)\nprint(2)'), 0)).toBe(false);
     expect(lost(RUN, Object.assign(new Cell(), { gone: true }), 0)).toBe(false);
@@ -113,13 +113,13 @@ describe('whether outputs are lost', () => {
     expect(same('%%sky', '')).toBe(false);
   });
 
-  it('when a card waits for its end, however old the run is', () => {
+  it('is needed for a live card, however old the run is', () => {
     const ended = { ...RUN, ended: 120 };
     expect(lost(ended, new Cell([live()]), 500)).toBe(true);
     expect(lost(ended, new Cell([static_()]), 0)).toBe(false);
   });
 
-  it('when it has ended after the document was saved, not when before', () => {
+  it('is needed if the run ended after the last save', () => {
     const ended = { ...RUN, ended: 120 };
     for (const outputs of [[], [static_('older'), stream('old')]]) {
       expect(lost(ended, new Cell(outputs), 110)).toBe(true);
@@ -127,7 +127,7 @@ describe('whether outputs are lost', () => {
     }
   });
 
-  it('is for nobody once the kernel has shown the end of it here', () => {
+  it('is not needed once the kernel has shown the end', () => {
     const ended = { ...RUN, ended: 120 };
     const cell = Object.assign(new Cell([live()]), { fed: true });
     expect([followerRole(RUN, cell, 0), followerRole(ended, cell, 0)]).toEqual(['claim', 'leave']);
@@ -137,7 +137,7 @@ describe('whether outputs are lost', () => {
     expect([followerRole(RUN, cell, 0), followerRole(ended, cell, 0)]).toEqual(['wait', 'leave']);
   });
 
-  it('tells whose an output is', () => {
+  it('knows the run of an output', () => {
     expect(mark(live('x'))).toEqual({ run: 'x', live: true });
     expect(mark(static_('x'))).toEqual({ run: 'x', live: false });
     expect(mark(stream('x'))).toBeNull();
@@ -149,7 +149,7 @@ describe('whether outputs are lost', () => {
 });
 
 describe('a run that is followed', () => {
-  it('comes back whole into its cell, goes on, and ends as plain HTML', async () => {
+  it('is restored in its cell, continues, and ends as plain HTML', async () => {
     const cell = new Cell([static_('older'), stream('old')]);
     const server = new Server();
     server.journal = [stream('one\n')];
@@ -166,7 +166,7 @@ describe('a run that is followed', () => {
     expect(cell.list).toEqual([static_(), stream('one\ntwo\nthree\n')]);
   });
 
-  it('has nothing twice: what the document has of it is written again, not added to', async () => {
+  it('duplicates no output that the document already has', async () => {
     const cell = new Cell([live(), stream('one\n')]);
     const server = new Server();
     server.journal = [stream('one\n'), stream('two\n')];
@@ -177,7 +177,7 @@ describe('a run that is followed', () => {
     expect(cell.written).toBe(2); // the card, and the text that has grown
   });
 
-  it('leaves the cell alone once the user has taken it', async () => {
+  it('stops writing once the user has run or edited the cell', async () => {
     for (const act of [
       (cell: Cell) => (cell.list = []), // cleared
       (cell: Cell) => (cell.fed = true), // run again
@@ -195,7 +195,7 @@ describe('a run that is followed', () => {
     }
   });
 
-  it('settles what is there when the journal is gone', async () => {
+  it('keeps present outputs when the journal is gone', async () => {
     const cell = new Cell([live(), stream('one\n')]);
     const server = Object.assign(new Server(), { broken: true });
     await expect(new Follower(RUN, cell, server).turn(save)).rejects.toThrow('no longer kept');
@@ -205,7 +205,7 @@ describe('a run that is followed', () => {
     expect(cell.list).toEqual([static_(), stream('one\n')]);
   });
 
-  it('changes what bears a name, clears what is cleared, and keeps no names', async () => {
+  it('updates displays by id, clears outputs, and saves no ids', async () => {
     const picture = (text: string, type = 'display_data'): IOutput => ({
       output_type: type,
       data: { 'text/plain': text },
@@ -227,7 +227,7 @@ describe('a run that is followed', () => {
     expect(cell.list).toEqual([live(), stream('anew\n')]);
   });
 
-  it('draws a bar over itself, as a terminal does', async () => {
+  it('overwrites a progress bar, as a terminal does', async () => {
     const cell = new Cell();
     const server = new Server();
     server.journal = [stream('a\n10%\r')];
@@ -239,7 +239,7 @@ describe('a run that is followed', () => {
     expect(cell.list[1]).toEqual(stream('a\n30%\nb\n'));
   });
 
-  it('is read as a whole at the end where several nodes print', async () => {
+  it('is read again at the end if several nodes print', async () => {
     const cell = new Cell();
     const server = new Server();
     server.journal = [stream('a\n')];
@@ -251,7 +251,7 @@ describe('a run that is followed', () => {
     expect(cell.list).toEqual([static_(), stream('[0] a\n[1] b\n')]);
   });
 
-  it('stops at more text than a page can hold, and says so', async () => {
+  it('truncates very long output, and says so', async () => {
     const cell = new Cell();
     const server = new Server();
     server.journal = [stream('x'.repeat(3e6)), stream('y'.repeat(3e6)), stream('z')];
@@ -263,7 +263,7 @@ describe('a run that is followed', () => {
     ]);
   });
 
-  it('tells who is to save', async () => {
+  it('knows which page is to save', async () => {
     const server = Object.assign(new Server(), { writer: false });
     const said: boolean[] = [];
     await new Follower(RUN, new Cell(), server).turn((_, writer) => said.push(writer));

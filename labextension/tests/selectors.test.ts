@@ -18,14 +18,14 @@ import { describeSeries, polylines } from '../src/sparkline';
 import { plain as _ } from '../src/format';
 import { AT, cluster, run, state } from './fixtures';
 
-describe('what a cluster costs', () => {
-  it('goes on with its price from what the server said', () => {
+describe('the cost of a cluster', () => {
+  it('extrapolates the server’s figure at its price', () => {
     expect(spentBy(cluster(), AT, AT + 1800)).toBeCloseTo(2.9);
     expect(spentBy(cluster({ state: 'down' }), AT, AT + 1800)).toBe(2);
     expect(spentBy(cluster({ usd: null }), AT, AT + 1800)).toBeNull();
     expect(spentBy(cluster({ price: null }), AT, AT + 1800)).toBeNull();
   });
-  it('is unknown in the sum where a price is', () => {
+  it('makes the sum unknown if a price is', () => {
     const of = (usd_h: number | null, unknown: number) =>
       ratePlus(state({ rate: { usd_h, unknown } }), _);
     expect(of(1.8, 0)).toBe('$1.80/h');
@@ -33,7 +33,7 @@ describe('what a cluster costs', () => {
     expect(of(null, 1)).toBe('price unknown');
     expect(of(0, 2)).toBe('price unknown');
   });
-  it('is said for today with the budget, and with words when that is passed', () => {
+  it('is shown for today with the budget, in words once that is passed', () => {
     const today = (usd: number | null, unknown: number, budget: number | null, over = false) =>
       todayLine(state({ today: { usd, unknown, budget, over } }), _);
     expect(today(2.5, 0, null)).toBe('Today $2.50');
@@ -44,7 +44,7 @@ describe('what a cluster costs', () => {
 });
 
 describe('the status bar', () => {
-  it('says what is up, at which price, and when it is too much', () => {
+  it('shows clusters, price, and a warning past the budget', () => {
     const clusters = [cluster(), cluster({ name: 'b', state: 'starting' })];
     const over = { usd: 6, unknown: 0, budget: 5, over: true };
     expect(summary(state({ clusters }), _)).toBe('1 up · 1 starting · $1.80/h');
@@ -64,12 +64,12 @@ describe('the end of a cluster', () => {
     expect(ending(cluster({ state: 'starting' }), AT, AT, _)).toBe('');
   });
 
-  it('names who keeps it up', () => {
+  it('names its users', () => {
     const used = cluster({ users: ['2 calls of a.ipynb', 'login of ada (vim)'] });
     expect(ending(used, AT, AT + 10, _)).toBe('used by 2 calls of a.ipynb, login of ada (vim)');
   });
 
-  it('is warned of in the last fifth of the idle limit, two minutes at most', () => {
+  it('has a warning in the last fifth of the idle limit, at most two minutes', () => {
     expect(endsSoon(cluster(), AT, AT + 579)).toBe(false);
     expect(endsSoon(cluster(), AT, AT + 581)).toBe(true);
     const short = cluster({ idle: 100, idle_left: 50 });
@@ -81,7 +81,7 @@ describe('the end of a cluster', () => {
   });
 });
 
-describe('a action that cannot be done', () => {
+describe('a disabled action', () => {
   it('has its reason', () => {
     expect(disabledReason('stop', cluster(), _)).toBe('No cell runs on train.');
     expect(disabledReason('stop', cluster({ running: 1 }), _)).toBe('');
@@ -94,14 +94,14 @@ describe('a action that cannot be done', () => {
 });
 
 describe('a run', () => {
-  it('waits, runs or has ended', () => {
+  it('is waiting, running or ended', () => {
     expect(phase(run({ stage: 'placing' }))).toBe('waiting');
     expect(phase(run())).toBe('running');
     expect(phase(run({ status: 'ok', ended: AT }))).toBe('ended');
     expect(runMark(run({ stage: 'placing' }), _).word).toBe('placing');
     expect(runMark(run({ status: 'error', ended: AT }), _).word).toBe('failed');
   });
-  it('is told by its first line that does something', () => {
+  it('is labelled by its first line of code', () => {
     expect(codeSummary(run().code)).toBe('model.fit(X, y)');
     expect(codeSummary('%%sky -n x\n# nothing')).toBe('%%sky -n x');
   });
@@ -122,11 +122,11 @@ describe('the path of a notebook on this server', () => {
 });
 
 describe('a chart', () => {
-  it('breaks where nothing was measured', () => {
+  it('has gaps at missing values', () => {
     expect(polylines([0, 50, null, 100], 100)).toEqual(['0.0,15.0 20.0,8.0', '60.0,1.0']);
     expect(polylines([], 100)).toEqual([]);
   });
-  it('is also said in words', () => {
+  it('has a text alternative', () => {
     const say = (value: number) => `${value} %`;
     expect(describeSeries('CPU', [10, null, 90], say, 120)).toBe(
       'CPU: 90 % now, 10 % to 90 % in the last 2 min'
@@ -136,7 +136,7 @@ describe('a chart', () => {
 });
 
 describe('the warning of an idle cluster', () => {
-  it('is for what costs, ends soon and is not used', () => {
+  it('is for idle clusters that cost and end soon', () => {
     const clusters = [
       cluster({ name: 'soon', idle_left: 100 }),
       cluster({ name: 'later', idle_left: 700 }),

@@ -5,8 +5,8 @@ import { AT, server, state } from './fixtures';
 
 afterEach(() => vi.useRealTimers());
 
-describe('the watch', () => {
-  it('keeps the last state, and goes by the clock of the server', async () => {
+describe('the state poller', () => {
+  it('keeps the last state and uses the clock of the server', async () => {
     const { api } = server(() => [200, state({ at: Date.now() / 1000 + 3600 }), { ETag: '"1"' }]);
     const poller = new StatePoller(api);
     await poller.start();
@@ -16,7 +16,7 @@ describe('the watch', () => {
     poller.dispose();
   });
 
-  it('asks for all again after a while, and after a problem, not only for news', async () => {
+  it('requests the whole state after a while and after a problem', async () => {
     vi.useFakeTimers({ toFake: ['Date'], now: AT * 1000 });
     let down = false;
     const { api, asked } = server(() =>
@@ -39,7 +39,7 @@ describe('the watch', () => {
     poller.dispose();
   });
 
-  it('tells of news and of problems that come and go, and of nothing else', async () => {
+  it('emits for changes and problems only', async () => {
     const answers: [number, unknown, Record<string, string>?][] = [
       [200, state({ at: Date.now() / 1000 }), { ETag: '"1"' }],
       [304, ''],

@@ -24,7 +24,7 @@ describe('a view in a notebook', () => {
     expect(registry.preferredMimeType(bundle, 'any')).toBe(VIEW);
   });
 
-  it('is what was saved of it where the notebook is not trusted', () => {
+  it('is static where the notebook is not trusted', () => {
     expect(registry.preferredMimeType(bundle, 'ensure')).toBe('text/html');
     expect(registry.preferredMimeType({ [VIEW]: bundle[VIEW] }, 'ensure')).toBe(undefined);
   });

@@ -61,7 +61,7 @@ SHARED = 0.3
 CLOCK = Path(__file__).with_name("clock_jump")
 SETTINGS = {
     "SKY_LEASE": f"{LEASE_SECONDS:g}s",
-    "SKY_SILENCE": "15s",
+    "SKY_HEARTBEAT_TIMEOUT": "15s",
     "SKY_IDLE": "15s",
     "SKY_GCP_SERVICE_ACCOUNT": "default",  # else what powers itself off keeps its disk
     "PYTHONPATH": os.pathsep.join([str(CLOCK), str(ROOT)]),

@@ -18,7 +18,7 @@ MORE_SECONDS = 40.0
 TOLD_SECONDS = 10.0
 """Within this time the controller knows how long the money lasts."""
 UP_SECONDS, END_SECONDS = 120.0, 240.0
-LEASE = {"SKY_LEASE": "400s", "SKY_IDLE": "10m", "SKY_SILENCE": "10m"}
+LEASE = {"SKY_LEASE": "400s", "SKY_IDLE": "10m", "SKY_HEARTBEAT_TIMEOUT": "10m"}
 """Nothing but the budget ends their clusters in time."""
 
 

@@ -99,7 +99,8 @@ class Ledgers:
     Attributes
     ----------
     seconds : dict
-        Of each machine that was billed, for how long; only bills that are over count.
+        Of each machine that was billed, for how long; only bills that are over count. Where nobody
+        could learn an order's machines, as with credentials that were revoked, of the order.
     bounded : set
         Machines of which nobody saw the end: the ledger says so, and has the latest time.
     known : dict
@@ -132,6 +133,10 @@ class Ledgers:
                 lasted[key] += one.ended - one.started
                 bounded |= {key} if one.bounded else set()
         for row in store.clusters(live_only=False):
+            token = row.connection.get("token", "")
+            if token and not row.machines and row.id in lasted and row.id in bounded:
+                self.seconds[token] = lasted[row.id]
+                self.bounded.add(token)
             for machine in row.machines:
                 self.known[machine["id"]] = f"its cluster is {row.state} ({row.note})"
                 if row.id in lasted:
@@ -149,8 +154,12 @@ class Ledgers:
         return [
             f"{bill.id} ({bill.token}): {self.known.get(bill.id, 'not noted')}"
             for bill in bills
-            if bill.id not in self.seconds
+            if self._entry(bill) not in self.seconds
         ]
+
+    def _entry(self, bill: Bill) -> str:
+        """Return under which name a machine stands in the ledger, if it does."""
+        return bill.id if bill.id in self.seconds else bill.token
 
     def differences(self, bills: Sequence[Bill]) -> list[tuple[float, str]]:
         """Return by how many billing units each machine's two bills differ, the worst first.
@@ -159,13 +168,14 @@ class Ledgers:
         """
         found = []
         for bill in bills:
-            if bill.id not in self.seconds:
+            entry = self._entry(bill)
+            if entry not in self.seconds:
                 continue
-            units = (self.seconds[bill.id] - bill.seconds) / UNIT_SECONDS
-            if bill.id in self.bounded:
+            units = (self.seconds[entry] - bill.seconds) / UNIT_SECONDS
+            if entry in self.bounded:
                 units = min(units, 0.0)
             words = f"{bill.id} ({bill.token}): {bill.seconds:.1f} s, billed "
-            found.append((abs(units), f"{words}{self.seconds[bill.id]:.1f} s"))
+            found.append((abs(units), f"{words}{self.seconds[entry]:.1f} s"))
         return sorted(found, reverse=True)
 
 

@@ -52,8 +52,10 @@ def pool(nodes: int = 2) -> Iterator:
 
 @contextlib.contextmanager
 def raw() -> Iterator:
+    import cloudpickle
     import ipyparallel as ipp
 
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # engines cannot import this module
     with ipp.Cluster(n=2, log_level=40) as client:
         client[:].use_cloudpickle().get()
         yield client
@@ -202,7 +204,9 @@ def streams(compute, quick: bool) -> dict:
     count = 5000 if quick else 100_000
     seconds = timed(lambda: [item for item in numbers(count) >> compute])
     say(f"stream of {count} items: {count / seconds:.0f}/s")
-    processes = [p for p in family() if p.pid == os.getpid() or ".engine" in " ".join(p.cmdline())]
+    processes = [
+        p for p in family() if p.pid == os.getpid() or ".node.engine" in " ".join(p.cmdline())
+    ]
     before = [process.memory_info().rss for process in processes]
     peak, over = 0.0, threading.Event()
 

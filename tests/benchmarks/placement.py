@@ -3,6 +3,8 @@
 CPU seconds, because machines are shared: reading, reducing, modelling, compiling, solving and
 checking, with cvxpy imported. `worst_gap` is the largest relative distance from the optimum that
 the folder states (`optimal.json` or the instance itself) and from the certified bound.
+`--without PART` leaves a reduction, bound or heuristic out, to measure what it is worth: see
+`ablation.PARTS`.
 """
 
 import importlib.util
@@ -11,6 +13,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+import ablation
 import generate
 import numpy as np
 from instances import Instance, read
@@ -24,11 +27,14 @@ SHORT = {"cost": "", "time": "time_", "time_then_cost": "ttc_"}
 
 
 def say(text: str) -> None:
+    """Print progress at once."""
     print(text, flush=True)
 
 
-def main(quick: bool = False, instances: str | None = None) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as made:
+def main(
+    quick: bool = False, instances: str | None = None, without: str | None = None
+) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as made, ablation.without(without):
         folder = Path(instances or made)
         if instances is None:
             generate.small(folder)

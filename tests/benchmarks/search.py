@@ -21,10 +21,11 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices: threads only get in the way
 
+import mocca
 import numpy as np
+from expected_regret import bandit_regret
 
-from jupyter_sky.search import CloudBandit, FlatGP, Transfer, method, mocca
-from jupyter_sky.search.expected_regret import bandit_regret
+from jupyter_sky.search import CloudBandit, FlatGP, Transfer, method
 
 SHIPPED = Path(__file__).parents[2] / "notebooks" / "data" / "mocca"
 BUDGETS = (11, 22, 33, 44)

@@ -44,7 +44,7 @@ UNIT_SECONDS = 2.0
 """How far the ledger may be from the cloud: a unit, and how often machines are looked at."""
 SETTINGS = {
     "SKY_LEASE": "60m",  # of a second each
-    "SKY_SILENCE": "12s",
+    "SKY_HEARTBEAT_TIMEOUT": "12s",
     "SKY_IDLE": "12s",
     "PYTHONPATH": str(ROOT),
 }

@@ -18,8 +18,8 @@ root_only = pytest.mark.skipif(
     not hasattr(os, "getuid") or os.getuid() != 0, reason="only root can give files away"
 )
 OF_A_PROJECT = {
-    *("idle", "auto", "cloud", "cluster", "max_hourly_cost", "aliases"),
-    *("announce_mb", "refuse_gb", "browser_mb"),
+    *("idle", "auto_inputs", "cloud", "cluster", "max_hourly_cost", "aliases"),
+    *("announce_mb", "refuse_gb", "max_output_mb"),
 }
 
 
@@ -89,7 +89,7 @@ def test_every_setting_is_either_of_a_project_or_not() -> None:
     assert {name for name, trait in traits.items() if trait.metadata.get("project")} == OF_A_PROJECT
 
 
-@pytest.mark.parametrize("line", ["announce_mb = 51", "refuse_gb = 1.5", "browser-mb = 1e9"])
+@pytest.mark.parametrize("line", ["announce_mb = 51", "refuse_gb = 1.5", "max-output-mb = 1e9"])
 def test_project_may_only_lower_sizes(line: str) -> None:
     write(Path.cwd(), line)
     with pytest.raises(SkyUsageError, match="may only lower it"):
@@ -181,7 +181,7 @@ def test_link_of_another_user_is_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("writable", ["file", "folder"])
-def test_what_everybody_may_write_is_ignored(writable: str) -> None:
+def test_world_writable_file_is_ignored(writable: str) -> None:
     path = write(Path.cwd())
     (path if writable == "file" else path.parent).chmod(0o777)
     assert Sky.load().idle == "10m" and "everybody may write" in Sky.load().notice
@@ -205,7 +205,7 @@ def test_file_without_settings_of_ours_is_ignored_silently() -> None:
 
 
 @pytest.mark.parametrize("text", ["[tool.other\n", "x = " + "[" * 100_000, "\xff\xfe"])
-def test_broken_file_that_says_nothing_of_us_is_left_alone(text: str) -> None:
+def test_broken_file_without_our_table_is_ignored(text: str) -> None:
     (Path.cwd() / "pyproject.toml").write_bytes(text.encode("latin-1"))
     assert Sky.load().idle == "10m"
 
@@ -240,15 +240,17 @@ def test_settings_show_their_origin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKY_CLOUD", "gcp")
     monkeypatch.setenv("SKY_LEASE", "1d")
     sky = Sky.load(Configurable(config=Config({"Sky": {"login": "ada"}})))
-    config("browser_mb", 2)
-    sky.update_config(Config({"Sky": {"silence": "5m"}}))  # as %config does; it is what it was
+    config("max_output_mb", 2)
+    sky.update_config(
+        Config({"Sky": {"heartbeat_timeout": "5m"}})
+    )  # as %config does; it is what it was
     rows = {row[0]: row[1:4] for row in config().rows}
     assert rows["idle"] == ("'7m'", str(path), "yes")
     assert rows["cloud"] == ("'gcp'", "environment variable SKY_CLOUD", "yes")
     assert rows["lease"] == ("'1d'", "environment variable SKY_LEASE", "no")
     assert rows["login"] == ("'ada'", "Jupyter or IPython configuration", "no")
-    assert rows["browser_mb"] == ("2.0", "%config", "lower it")
-    assert rows["silence"] == ("'5m'", "%config", "no")
+    assert rows["max_output_mb"] == ("2.0", "%config", "lower it")
+    assert rows["heartbeat_timeout"] == ("'5m'", "%config", "no")
     assert rows["hosts"] == ("''", "default", "no")
     assert len(rows) == len(Sky.class_own_traits(config=True))
 

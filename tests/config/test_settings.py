@@ -32,8 +32,19 @@ def _application(**settings) -> Configurable:
 def test_defaults(monkeypatch, tmp_path):
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     sky = Sky.load()
-    assert (sky.idle, sky.auto, sky.cloud, sky.cluster, sky.keep) == ("10m", False, "", "", False)
-    assert (sky.max_hourly_cost, sky.announce_mb, sky.refuse_gb, sky.browser_mb) == (None, 50, 1, 5)
+    assert (sky.idle, sky.auto_inputs, sky.cloud, sky.cluster, sky.keep_clusters) == (
+        "10m",
+        False,
+        "",
+        "",
+        False,
+    )
+    assert (sky.max_hourly_cost, sky.announce_mb, sky.refuse_gb, sky.max_output_mb) == (
+        None,
+        50,
+        1,
+        5,
+    )
     assert sky.aliases == {}
     assert sky.data_dir == str(tmp_path / "data" / "sky")
     assert Sky.load() is sky
@@ -48,11 +59,11 @@ def test_layers_from_the_weakest_on(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path / "deep" / "er")
     monkeypatch.setenv("SKY_IDLE", "2m")
     monkeypatch.setenv("SKY_CLOUD", "gcp")
-    monkeypatch.setenv("SKY_KEEP", "1")
+    monkeypatch.setenv("SKY_KEEP_CLUSTERS", "1")
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path / "elsewhere"))
     sky = Sky.load(_application(idle="3m"))
     assert (sky.idle, sky.cloud, sky.max_hourly_cost, sky.refuse_gb) == ("3m", "gcp", 2, 0.5)
-    assert (sky.keep, sky.aliases) == (True, {"big": "--cpus 16+"})
+    assert (sky.keep_clusters, sky.aliases) == (True, {"big": "--cpus 16+"})
     assert sky.data_dir == str(tmp_path / "elsewhere")
 
 
@@ -120,7 +131,7 @@ def test_pyproject_without_a_table_of_ours_is_left_alone(tmp_path, text):
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("SKY_IDLE", "soon"), ("SKY_KEEP", "maybe"), ("SKY_MAX_HOURLY_COST", "x")],
+    [("SKY_IDLE", "soon"), ("SKY_KEEP_CLUSTERS", "maybe"), ("SKY_MAX_HOURLY_COST", "x")],
 )
 def test_bad_environment_variable_is_named(monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
@@ -141,7 +152,7 @@ def test_every_setting_explains_itself():
     assert all(trait.help.endswith(".") for trait in traits.values())
 
 
-def test_a_budget_that_is_set_by_hand_is_told_even_when_it_is_what_it_was(monkeypatch, caplog):
+def test_setting_the_same_budget_by_hand_is_reported(monkeypatch, caplog):
     monkeypatch.setenv("SKY_BUDGET_USD_DAY", "20")
     sky = Sky.load()
     assert (sky.budget_usd_day, sky.requested_budget) == (20, ()), (

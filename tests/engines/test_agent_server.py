@@ -67,7 +67,7 @@ def hear(it: AgentServer, nodes: list[Node]) -> None:
     wait_until(there, 5)
 
 
-def test_silent_node_is_lost_and_one_that_is_back_is_taken_in(
+def test_silent_node_is_lost_and_may_return(
     made: tuple[AgentServer, list[Node]],
 ) -> None:
     it, nodes = made
@@ -81,7 +81,7 @@ def test_silent_node_is_lost_and_one_that_is_back_is_taken_in(
     assert it.newly_lost() == [] and it.newly_given_up() == []
 
 
-def test_node_that_stays_away_is_given_up_and_sent_home(
+def test_absent_node_is_given_up_and_stopped(
     made: tuple[AgentServer, list[Node]],
 ) -> None:
     it, nodes = made
@@ -96,7 +96,7 @@ def test_node_that_stays_away_is_given_up_and_sent_home(
     assert it.newly_returned() == [] and it.newly_lost() == [] and it.newly_given_up() == []
 
 
-def test_node_that_never_came_is_missing(
+def test_node_that_never_connects_is_missing(
     made: tuple[AgentServer, list[Node]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it, nodes = made

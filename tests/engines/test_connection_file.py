@@ -17,7 +17,7 @@ def connection(**more: Any) -> dict[str, Any]:
     return {**ports, "key": "secret", "interface": LOOPBACK, **more}
 
 
-def test_clusters_of_several_nodes_have_a_curve_key_alone() -> None:
+def test_only_multi_node_clusters_have_curve_key() -> None:
     found = validate(connection(key="", curve_serverkey=CURVE), "train")
     assert found["key"] == "" and found["curve_serverkey"] == CURVE
 

@@ -148,8 +148,8 @@ def test_the_lease_begins_when_the_last_cell_ends(lab) -> None:
     assert it.head.engines[0].process.wait(5) == -signal.SIGKILL
 
 
-def test_a_cell_is_known_that_says_nothing_and_that_came_another_way(lab) -> None:
-    """C code that keeps the interpreter lets no message out, and requests may go past the controller."""
+def test_silent_cell_on_direct_route_is_recorded(lab) -> None:
+    """C code that holds the GIL sends no message, and direct requests bypass the controller."""
     it = lab(idle=0.3)
     wait_until(lambda: "ready" in it.log.read_text())
     it.cell_file.write("m", json.dumps({"run": "r", "rank": 0, "ranks": [0], "limit": None}))
@@ -171,7 +171,7 @@ def test_a_cell_is_known_that_says_nothing_and_that_came_another_way(lab) -> Non
     assert it.tick_until(lambda: it.ended) < 3
 
 
-def test_a_docket_in_the_middle_of_a_write_is_not_believed(tmp_path: Path) -> None:
+def test_partially_written_current_cell_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "engine-0.cell"
     assert read_current_cell(path) is None
     cell_file = CurrentCellFile(path)
@@ -215,14 +215,14 @@ def test_a_run_has_ended_only_when_all_its_output_has_passed(lab) -> None:
     wait_until(lambda: it.status("s") == "interrupted", 3, "its idle message may be lost")
 
 
-def test_a_cell_that_went_to_a_dead_engine_is_lost_at_once(lab) -> None:
+def test_cell_sent_to_dead_engine_is_lost_immediately(lab) -> None:
     it = lab(idle=0.2)
     it.send("r", lives=False)
     assert it.status("r") == "lost"
     it.tick_until(lambda: it.ended)
 
 
-def test_an_engine_takes_what_its_cells_have_started_with_it(lab) -> None:
+def test_killed_engine_takes_child_processes(lab) -> None:
     it = lab()
     it.script = (
         "import subprocess, sys; p = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
@@ -239,7 +239,7 @@ def _zombie(pid: int) -> bool:
     return " Z " in Path(f"/proc/{pid}/stat").read_text()
 
 
-def test_an_engine_that_cannot_start_ends_the_cluster_with_its_own_words(lab) -> None:
+def test_cluster_ends_with_log_of_engine_that_cannot_start(lab) -> None:
     it = lab()
     it.up = False
     it.script = "import sys; sys.exit('ImportError: libbroken.so.3')"
@@ -248,7 +248,7 @@ def test_an_engine_that_cannot_start_ends_the_cluster_with_its_own_words(lab) ->
     assert "does not start" in it.reason() and "libbroken.so.3" in it.reason()
 
 
-def test_cells_that_leave_do_not_end_the_cluster(lab) -> None:
+def test_exiting_cells_do_not_end_cluster(lab) -> None:
     it = lab()
     for _ in range(5):
         before = it.head.engines[0].process
@@ -258,7 +258,7 @@ def test_cells_that_leave_do_not_end_the_cluster(lab) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory that is shared is told on Linux only")
-def test_memory_is_that_of_the_family_and_what_they_share_counts_once(lab) -> None:
+def test_memory_of_process_tree_counts_shared_pages_once(lab) -> None:
     it = lab(memory=0.25)
     hog = "import os, time\nblock = b'x' * {}\nfor _ in range(4):\n  if not os.fork(): {}\n{}"
     end = "print('up', flush=True); time.sleep(600)"

@@ -69,7 +69,7 @@ def test_arrays_and_tables_come_back_as_they_were() -> None:
         (np.ma.array([1]), "x is a numpy.*MaskedArray"),
     ],
 )
-def test_what_is_more_than_data_is_named(value: Any, words: str) -> None:
+def test_non_data_part_is_named(value: Any, words: str) -> None:
     with pytest.raises(SkyTransferError, match=words):
         encode(value, "x")
 

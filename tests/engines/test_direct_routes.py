@@ -18,14 +18,14 @@ pytestmark = pytest.mark.slow
 CLIENT = """
 from jupyter_sky.executor import session as sessions
 (live,) = sessions.current().clusters.connected.values()
-client = live.link.client
+client = live.connection.client
 """
 
 
 def test_engines_of_this_machine_are_reached_directly(notebook: Notebook) -> None:
     assert notebook.run("%%sky --nodes 2\n1;").status == "ok"
     notebook.run(CLIENT)
-    assert notebook.run("len(client.ways), len(client._short)").result == "(2, 2)"
+    assert notebook.run("len(client.routes), len(client._direct_topics)").result == "(2, 2)"
     notebook.run("from collections import Counter; seen = Counter(); send = client.session.send")
     notebook.run(
         "def counting(socket, *a, **k):\n"
@@ -38,23 +38,25 @@ def test_engines_of_this_machine_are_reached_directly(notebook: Notebook) -> Non
     assert notebook.run("seen['mux'], seen['other'] > 0").result == "(0, True)"
 
 
-def test_a_message_that_comes_both_ways_is_shown_once(notebook: Notebook) -> None:
+def test_message_on_both_routes_is_shown_once(notebook: Notebook) -> None:
     """While one way takes over from the other, both bring what is printed."""
     notebook.run(CLIENT)
     notebook.run("client.run_in_loop(lambda: client._iopub_socket.subscribe(b''))")
-    notebook.run("short = client._short; client._short = ()")
+    notebook.run("topics = client._direct_topics; client._direct_topics = ()")
     ran = notebook.run("%%sky --on 0\nimport time\nprint('both'); time.sleep(0.3); print('ways')")
     assert ran.stdout == "both\nways\n" and ran.stderr == ""
     notebook.run(
-        "client._short = short; client.run_in_loop(lambda: client._iopub_socket.unsubscribe(b''))"
+        "client._direct_topics = topics\n"
+        "client.run_in_loop(lambda: client._iopub_socket.unsubscribe(b''))"
     )
 
 
-def test_the_controllers_way_is_as_good(notebook: Notebook) -> None:
+def test_controller_route_is_equivalent(notebook: Notebook) -> None:
     notebook.run(CLIENT)
     notebook.run(
-        "for uuid in list(client.ways):\n"
-        "    way = client.ways.pop(uuid); client.run_in_loop(lambda: client._leave(way))"
+        "for uuid in list(client.routes):\n"
+        "    route = client.routes.pop(uuid)\n"
+        "    client.run_in_loop(lambda: client._close_route(route))"
     )
     ran = notebook.run("%%sky --on 0\nprint('far')\nimport time; time.sleep(0.1)\nprint('end'); 1")
     assert ran.stdout == "far\nend\n" and ran.result == "1"
@@ -63,35 +65,36 @@ def test_the_controllers_way_is_as_good(notebook: Notebook) -> None:
     assert notebook.run("y").result == "10000000"
 
 
-def test_a_port_that_is_not_the_engines_is_not_used(notebook: Notebook) -> None:
+def test_port_of_another_process_is_not_used(notebook: Notebook) -> None:
     notebook.run(CLIENT)
     notebook.run("import zmq; other = zmq.Context.instance().socket(zmq.ROUTER)")
     notebook.run("port = other.bind_to_random_port('tcp://127.0.0.1')")
-    notebook.run("client.shorten(0, client._engines[0], [port, port])")
-    assert notebook.run("len(client.ways)").result == "0"
+    notebook.run("client.connect_directly(0, client._engines[0], [port, port])")
+    assert notebook.run("len(client.routes)").result == "0"
     assert notebook.run("%%sky --on 0\n'still'").result == "'still'"
     notebook.run("other.close()")
 
 
-def test_a_new_engine_gets_a_way_of_its_own(notebook: Notebook) -> None:
+def test_new_engine_gets_direct_route(notebook: Notebook) -> None:
     assert notebook.run("%%sky --on 0\nimport os; os._exit(3)").ename == "SkyEngineLost"
     assert notebook.run("%%sky --on 0\nprint('healed')").stdout == "healed\n"
     notebook.run(CLIENT)
-    assert notebook.run("len(client.ways) >= 1 and b'engine.0.' in client._short").result == "True"
+    routed = "len(client.routes) >= 1 and b'engine.0.' in client._direct_topics"
+    assert notebook.run(routed).result == "True"
     assert notebook.run("%sky down").status == "ok"
 
 
-def test_an_engine_whose_coming_was_not_heard_of_is_found(notebook: Notebook) -> None:
+def test_missed_engine_registration_is_found(notebook: Notebook) -> None:
     """One that registers while a client connects is announced before the client listens."""
     assert notebook.run("%%sky --nodes 2\n1;").status == "ok"
     assert notebook.run(CLIENT).status == "ok"
     notebook.run("client.run_in_loop(lambda: (client._ids.clear(), client._engines.clear()))")
-    assert notebook.run("live.link.ranks()").result == "[]"
-    assert notebook.run("live.link.wait_ranks([0, 1], 10, lambda: None)").status == "ok"
+    assert notebook.run("live.connection.ranks()").result == "[]"
+    assert notebook.run("live.connection.wait_ranks([0, 1], 10, lambda: None)").status == "ok"
     assert notebook.run("%%sky --nodes 2 --on 1\n6 * 7").result == "42"
 
 
-def test_hearts_beat_quickly_while_an_engine_is_awaited(fresh: Any) -> None:
+def test_heartbeats_are_faster_while_engine_starts(fresh: Any) -> None:
     book: Notebook = fresh()
     assert book.run("%%sky --nodes 2\nkept = 41").status == "ok"
     (path,) = fresh.data.glob("**/security/engine.json")
@@ -122,12 +125,12 @@ def test_hearts_beat_quickly_while_an_engine_is_awaited(fresh: Any) -> None:
     assert frozen.is_running() and book.run("%%sky --on 0\nkept + 1").result == "42"
 
 
-def test_a_connection_that_nobody_watches_holds_up_no_other(notebook: Notebook) -> None:
+def test_unmonitored_connection_does_not_block_others(notebook: Notebook) -> None:
     """ZeroMQ's own thread waits for whoever should hear of a cut, and with it all of a notebook."""
     assert notebook.run("%%sky -c first\n1;").status == "ok"
     notebook.run(
         "live = sessions.current().clusters.connected['first']\n"
-        "live._closed.set(); live.link.stop_monitor()\n"
+        "live._closed.set(); live.connection.stop_monitor()\n"
         "import time, psutil; time.sleep(0.5)\n"
         "from pathlib import Path; folder = str(Path(live.row.connection['file']).parents[1])\n"
         "for process in psutil.process_iter():\n"
@@ -136,7 +139,7 @@ def test_a_connection_that_nobody_watches_holds_up_no_other(notebook: Notebook) 
     )
     ran = notebook.run("%%sky -c second\n6 * 7", 60)
     assert ran.result == "42", ran.traceback
-    assert notebook.run("live.link._monitor.closed").result == "True"
+    assert notebook.run("live.connection._monitor.closed").result == "True"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere outputs go by loopback ports")

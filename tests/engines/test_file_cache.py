@@ -49,7 +49,7 @@ def test_contents_arrive_in_pieces(home: Path, tree: FileTree, limit: int) -> No
         assert (made / name).read_bytes() == file.read_bytes()
 
 
-def test_what_a_sender_gave_up_is_dropped(home: Path, tree: FileTree) -> None:
+def test_abandoned_contents_are_dropped(home: Path, tree: FileTree) -> None:
     receiver = FileReceiver()
     wanted = [*tree.by_digest()]
     receiver.add_piece(wanted[0], 0, b"the first piece of it")

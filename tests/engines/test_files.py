@@ -129,7 +129,7 @@ def test_links_out_of_the_folder_are_not_followed(root: Path, tmp_path: Path) ->
     assert "src/creds, src/innocent.txt, src/more: symbolic links" in found.notes[1]
 
 
-def test_only_what_differs_is_sent(root: Path, there: Workspace) -> None:
+def test_only_changed_files_are_sent(root: Path, there: Workspace) -> None:
     assert sorted(sync(root, there, "src")[0]) == ["src/.hidden", "src/a.py", "src/sub/b.py"]
     assert sync(root, there, "src")[0] == []
     (root / "src/a.py").write_text("changed")
@@ -165,7 +165,7 @@ def test_changed_modules_are_forgotten_with_their_package(root: Path, there: Wor
     assert sync(root, there, "pack", "single.py") == ([], [])
 
 
-def test_what_is_deleted_here_is_deleted_there(root: Path, there: Workspace) -> None:
+def test_deletions_are_synced(root: Path, there: Workspace) -> None:
     sync(root, there, "src", "data.csv")
     (there.root / "src/made.txt").write_text("by a cell")
     (there.root / "src/sub/b.py").write_text("changed by a cell")

@@ -63,7 +63,7 @@ def test_running_cell_is_named_as_the_user(lab: Callable[..., Lab]) -> None:  # 
     assert told["idle_left"] == pytest.approx(0.3, abs=0.05)
 
 
-def test_heartbeat_changes_the_idle_limit_and_hears_what_is_left(
+def test_heartbeat_sets_idle_limit_and_returns_time_left(
     lab: Callable[..., Lab],  # noqa: F811
 ) -> None:
     it = lab(idle=60)

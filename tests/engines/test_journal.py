@@ -35,7 +35,7 @@ def test_entries_come_back_in_order_from_any_number(journal: Journal) -> None:
     assert journal.count("r") == 10
 
 
-def test_what_is_appended_while_another_reads_follows(journal: Journal) -> None:
+def test_reader_follows_appended_entries(journal: Journal) -> None:
     journal.append("r", 0, stream("a"))
     _, following = journal.read("r", 0)
     journal.append("r", 0, stream("b"))
@@ -47,7 +47,7 @@ def test_a_run_that_printed_nothing_has_no_file(journal: Journal) -> None:
     assert list(journal.directory.iterdir()) == []
 
 
-def test_only_what_can_be_shown_again_is_kept(journal: Journal) -> None:
+def test_only_output_messages_are_recorded(journal: Journal) -> None:
     for kind in [*sorted(RECORDED_TYPES), "comm_msg", "status", "execute_input"]:
         journal.append("r", 0, stream("x", kind))
     assert {entry["type"] for entry in journal.read("r", 0)[0]} == RECORDED_TYPES
@@ -74,7 +74,7 @@ def test_an_answer_is_bounded_but_never_empty(journal: Journal) -> None:
     assert sizes == [[10], [3_000_000], [10, 10]]
 
 
-def test_the_end_of_a_flood_is_read_without_its_beginning(journal: Journal) -> None:
+def test_journal_tail_is_read_by_index(journal: Journal) -> None:
     for _ in range(60_000):
         journal.append("r", 0, stream("x" * 1000))
     journal.flush()
@@ -112,7 +112,7 @@ def test_files_are_private_and_closed_after_the_end(journal: Journal) -> None:
     assert journal.open_runs() == {"b"}
 
 
-def test_a_disk_that_is_full_does_not_break_the_head(journal: Journal) -> None:
+def test_full_disk_does_not_break_controller(journal: Journal) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
     try:

@@ -32,7 +32,7 @@ def said(package: Path, code: str) -> list[str]:
     return subprocess.check_output(command, cwd=package, text=True).split()
 
 
-def test_its_modules_are_there_without_it(package: Path) -> None:
+def test_submodules_import_without_package_init(package: Path) -> None:
     code = "import big.inner.leaf; from big import other; print(big.inner.leaf.leaf, other.number)"
     assert said(package, code) == ["7", "7"]
 
@@ -46,11 +46,11 @@ def test_its_modules_are_there_without_it(package: Path) -> None:
         "import big.inner.leaf; from big import answer; print(answer, big.leaf)",
     ],
 )
-def test_what_it_defines_is_there_when_it_is_asked_for(package: Path, code: str) -> None:
+def test_attribute_access_runs_package_init(package: Path, code: str) -> None:
     assert said(package, f"{code}\n{code}") == ["loaded", "42", "7", "42", "7"]
 
 
-def test_what_it_does_not_define_is_missing_as_ever(package: Path) -> None:
+def test_undefined_attributes_are_missing(package: Path) -> None:
     code = """
         import big
         print(hasattr(big, "nothing"), hasattr(big, "__path__"), hasattr(big, "__wrapped__"))
@@ -58,7 +58,7 @@ def test_what_it_does_not_define_is_missing_as_ever(package: Path) -> None:
     assert said(package, code) == ["loaded", "False", "True", "False"]
 
 
-def test_what_is_imported_already_stays(package: Path) -> None:
+def test_imported_package_stays_loaded(package: Path) -> None:
     code = "import big; make_lazy('big'); print(big.answer)"
     code = f"import sys; del sys.modules['big']; {code}"
     assert said(package, code) == ["loaded", "42"]
@@ -79,7 +79,7 @@ def test_an_engine_starts_without_clients_and_launchers() -> None:
     assert told.split() == ["False", "False", "Client", "True"]
 
 
-def test_a_package_is_missing_for_a_while(package: Path) -> None:
+def test_blocked_import(package: Path) -> None:
     code = """
         from jupyter_sky.engines.node.lazy_imports import blocked_import
         del sys.modules["big"]

@@ -31,7 +31,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield path
 
 
-def test_a_table_of_gpus_with_what_is_not_known() -> None:
+def test_gpu_table_with_unknown_values() -> None:
     assert parse_gpu_table(TABLE) == [
         {"name": "NVIDIA A100-SXM4-40GB", "use": 61.0, "memory": 20.0, "memory_total": 40.0},
         {"name": "NVIDIA T4", "use": None, "memory": 0.0, "memory_total": 15.0},
@@ -57,7 +57,7 @@ def wait_for_sample(looking: NodeMetrics) -> list[dict]:
     return found[:1]
 
 
-def test_a_tool_that_fails_is_not_asked_for_ever(tool: Path) -> None:
+def test_failing_gpu_tool_is_not_queried_again(tool: Path) -> None:
     tool.write_text(f"#!/bin/sh\necho asked >> {tool.parent}/asked\nexit 9\n")
     looking = NodeMetrics([None], wait=0.0)
     wait_until(lambda: bool(looking.tick()) and looking._tool is None, 10)
@@ -78,7 +78,7 @@ def test_nodes_that_share_a_machine_are_slices_of_it(monkeypatch: pytest.MonkeyP
     assert [sample["cpu"] for sample in found[:4]] == [100.0, 25.0, 50.0, None]
 
 
-def test_the_last_minutes_are_kept_as_columns() -> None:
+def test_metrics_history_is_bounded_columns() -> None:
     history = MetricsHistory()
     for number in range(MAX_SAMPLES + 5):
         gpu = {"name": "T4", "use": float(number), "memory": 1.0, "memory_total": 15.0}

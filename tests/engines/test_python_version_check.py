@@ -16,7 +16,7 @@ def test_the_same_minor_version_is_taken() -> None:
 
 
 @pytest.mark.parametrize("there", ["3.10.13", "3.9.0", "2.7.18", "4.0.0"])
-def test_another_is_refused_in_one_plain_line(there: str) -> None:
+def test_other_python_version_is_refused(there: str) -> None:
     with pytest.raises(SkyVersionError) as raised:
         _check_python("train", there)
     here = ".".join(platform.python_version_tuple()[:2])

@@ -111,7 +111,7 @@ def test_sigterm_as_the_command_ends_does_not_hang(guard: Start, tmp_path: Path)
     assert processes_of(tmp_path) == []
 
 
-def test_what_the_head_said_is_kept_and_a_crash_shows_its_log(guard: Start, tmp_path: Path) -> None:
+def test_end_reason_is_kept_and_crash_shows_log(guard: Start, tmp_path: Path) -> None:
     (tmp_path / "controller.log").write_text("early\nImportError: no module named zmq\n")
     guard("raise SystemExit(3)").wait(10)
     reason = ended(tmp_path)["reason"]
@@ -121,7 +121,7 @@ def test_what_the_head_said_is_kept_and_a_crash_shows_its_log(guard: Start, tmp_
     assert ended(tmp_path)["reason"] == "idle"
 
 
-def test_interrupts_and_hangups_are_not_for_it(guard: Start, tmp_path: Path) -> None:
+def test_supervisor_ignores_sigint_and_sighup(guard: Start, tmp_path: Path) -> None:
     process = guard("import time; time.sleep(600)")
     wait_until(lambda: len(processes_of(tmp_path)) == 2)
     for signum in (signal.SIGINT, signal.SIGHUP):

@@ -143,7 +143,7 @@ def closed_over() -> Any:
         (closed_over(), "x.<guard> is a lock"),
     ],
 )
-def test_the_culprit_is_named(value: Any, words: str) -> None:
+def test_unpicklable_part_is_named(value: Any, words: str) -> None:
     with pytest.raises(SkyTransferError) as caught:
         Parcel.of(value, "x")
     assert str(caught.value).startswith(f"x cannot be sent: {words}")
@@ -161,13 +161,13 @@ def test_a_global_of_a_function_is_named() -> None:
         Parcel.of(names["f"], "f")
 
 
-def test_what_knows_better_says_so_itself() -> None:
+def test_error_raised_while_pickling_is_kept() -> None:
     with pytest.raises(SkyTransferError, match="it is a handle") as caught:
         Parcel.of([Handle()], "x")
     assert caught.value.hint == "fetch it"
 
 
-def test_a_value_that_contains_itself() -> None:
+def test_self_referencing_value() -> None:
     loop: dict[str, Any] = {"lock": threading.Lock()}
     loop["self"] = loop
     with pytest.raises(SkyTransferError, match=r"x\['lock'\] is a lock"):

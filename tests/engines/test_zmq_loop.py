@@ -64,7 +64,7 @@ def test_a_handler_that_fails_does_not_end_the_loop(loop: ZmqLoop, caplog) -> No
     assert "could not be handled" in caplog.text
 
 
-def test_a_forgotten_socket_is_closed_and_heard_no_more(loop: ZmqLoop) -> None:
+def test_removed_socket_is_closed_and_not_polled(loop: ZmqLoop) -> None:
     here, there = pair()
     heard: Queue = Queue()
     loop.add_callback(lambda: loop.on_recv(here, lambda f: heard.put(f[0].bytes)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from jupyter_sky import clouds
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyBudget, SkyClusterLost
 from jupyter_sky.executor import cluster_launch
+from jupyter_sky.executor.budget_monitor import LEAD_SECONDS
 from jupyter_sky.executor.clusters import ClusterRegistry
 from jupyter_sky.ledger import budget
 from jupyter_sky.ledger.ledger import Ledger
@@ -78,8 +80,6 @@ def dead() -> dict[str, Any]:
         "import json, sys; from jupyter_sky.remote import processes;"
         "json.dump(processes.identity(), sys.stdout)"
     )
-    import json
-
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True)
     return json.loads(done.stdout)
 
@@ -133,6 +133,19 @@ def test_one_cluster_that_cannot_be_ended_saves_no_other(
     assert [row.name for row in known.store.clusters()] == ["aaa"]
     known.store.save_cluster(replace(broken, machines=[]))
     assert known.budget_monitor.end_all(passed(known)) == ["aaa"], "it is tried again"
+
+
+def test_clusters_have_ended_when_the_grace_is_over(
+    known: ClusterRegistry, compute: Compute
+) -> None:
+    put(known, "big")
+    assert known.budget_monitor.enforce() > 0 and len(compute.machines()) == 1, (
+        "the grace has begun"
+    )
+    day, ends = budget.assess(known.store).day, time.time() + LEAD_SECONDS - 1
+    known.store.set_setting("budget_stop", json.dumps({"day": day, "at": ends}))
+    known.budget_monitor.enforce()
+    assert compute.machines() == [] and time.time() < ends
 
 
 def test_clusters_end_side_by_side(known: ClusterRegistry, compute: Compute) -> None:

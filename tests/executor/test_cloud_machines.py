@@ -224,7 +224,7 @@ def test_a_machine_whose_head_is_killed_ends_by_itself(
     start: Callable[..., Notebook], cloud: Loopback
 ) -> None:
     """Supervisor, controller and engine are killed at once: nobody renews the lease."""
-    book = start(SKY_SILENCE="8s")
+    book = start(SKY_HEARTBEAT_TIMEOUT="8s")
     assert book.run(SKY + "1", LAUNCH_SECONDS).status == "ok"
     book.kill()
     supervisors = [each for host in cloud.fleet.hosts() for each in host.part("supervisor")]

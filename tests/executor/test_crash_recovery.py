@@ -255,7 +255,7 @@ def test_a_headless_run_takes_its_clusters_with_it(fresh: Any) -> None:
 
 
 def test_a_headless_run_keeps_its_clusters_when_told_to(fresh: Any) -> None:
-    book: Notebook = fresh(None, SKY_KEEP="1")
+    book: Notebook = fresh(None, SKY_KEEP_CLUSTERS="1")
     assert book.run("%%sky\n1").status == "ok"
     book.stop()
     assert statuses(fresh.data) == ["ok"]

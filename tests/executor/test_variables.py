@@ -133,11 +133,11 @@ def test_auto_sends_what_is_read_and_says_so(notebook: Notebook) -> None:
     ran = notebook.run("%%sky --auto\nresult = half(8)\nresult")
     assert ran.result == "4.0"
     assert "sent by --auto: half" in ran.status_line and "unread" not in ran.status_line
-    ok(notebook, "%config Sky.auto = True")
+    ok(notebook, "%config Sky.auto_inputs = True")
     ok(notebook, "rate = 0.25")
     assert ok(notebook, "%%sky\nhalf(8)") == "2.0"
     assert notebook.run("%%sky --no-auto -c other\nhalf(8)").ename == "NameError"
-    ok(notebook, "%config Sky.auto = False")
+    ok(notebook, "%config Sky.auto_inputs = False")
 
 
 def test_put_get_and_vars(notebook: Notebook) -> None:

@@ -11,6 +11,7 @@ import pytest
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.engines.node import instance
 from jupyter_sky.executor import session as sessions
+from jupyter_sky.functions import active_pools
 from jupyter_sky.functions.compute import Compute
 from jupyter_sky.functions.pool import Pool
 from jupyter_sky.functions.specs import Worker
@@ -54,6 +55,7 @@ def executors(request: pytest.FixtureRequest, data: Path) -> Iterator[Pool]:
 def unspoilt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A process that has run no task yet."""
     monkeypatch.setattr(instance, "_PROCESS", instance._Process())
+    monkeypatch.setattr(active_pools, "_had_pool", False)
     kept = dict(os.environ)
     yield
     os.environ.clear()

@@ -70,7 +70,7 @@ def test_one_call(compute: Pool) -> None:
     assert add(1, b=2) >> compute == 3
 
 
-def test_calls_go_round(compute: Pool) -> None:
+def test_calls_are_distributed_round_robin(compute: Pool) -> None:
     ranks = [node() >> compute for _ in range(8)]
     assert ranks in ([0, 1] * 4, [1, 0] * 4)
 
@@ -142,7 +142,7 @@ def test_asyncio_on_the_node(compute: Pool) -> None:
 # -- errors ----------------------------------------------------------------------------------------
 
 
-def test_an_exception_is_what_it_was(compute: Pool) -> None:
+def test_exception_keeps_its_type(compute: Pool) -> None:
     with pytest.raises(Refused) as caught:
         fail(7) >> compute
     error: Any = caught.value
@@ -193,7 +193,7 @@ def test_results_of_a_stream_before_its_failure(compute: Pool) -> None:
     assert got == [2, 3]
 
 
-def test_an_error_among_quick_calls_is_its_own(compute: Pool) -> None:
+def test_error_in_batch_belongs_to_its_call(compute: Pool) -> None:
     @sky.function
     def odd(i: int) -> int:
         if i == 700:
@@ -224,7 +224,7 @@ def test_retries(compute: Pool, tmp_path: Path) -> None:
     assert len(list((tmp_path / "c").iterdir())) == 1
 
 
-def test_a_result_that_cannot_be_sent(compute: Pool) -> None:
+def test_unpicklable_result(compute: Pool) -> None:
     @sky.function
     def lock() -> Any:
         return {"inside": threading.Lock()}
@@ -233,7 +233,7 @@ def test_a_result_that_cannot_be_sent(compute: Pool) -> None:
         lock() >> compute
 
 
-def test_an_argument_that_cannot_be_sent(compute: Pool) -> None:
+def test_unpicklable_argument(compute: Pool) -> None:
     @sky.function
     def take(config: Any, other: int = 0) -> None: ...
 
@@ -267,26 +267,26 @@ def test_a_call_that_exits(compute: Pool) -> None:
 # -- values ----------------------------------------------------------------------------------------
 
 
-def test_large_arguments_travel_once_and_are_not_shared(compute: Pool) -> None:
+def test_large_arguments_travel_once_and_are_not_shared(
+    compute: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     array = np.arange(400_000.0)
     sent: list[int] = []
-    blob_transfer, post = compute._blobs, compute._blobs._broadcast
+    client = compute.connection.client
+    broadcast = client.broadcast
 
-    def counted(link: Any, engines: Any, content: Any, buffers: Any) -> Any:
+    def counted(engines: Any, kind: str, content: Any, buffers: Any) -> Any:
         sent.append(sum(memoryview(b).nbytes for b in buffers or ()))
-        return post(link, engines, content, buffers)
+        return broadcast(engines, kind, content, buffers)
 
-    blob_transfer._broadcast = counted  # type: ignore[method-assign]
-    try:
-        assert measure(array) @ compute == [("ndarray", 400_000)] * 2
-        assert sum(sent) == array.nbytes, "once for both nodes"
-        assert measure(array) @ compute == [("ndarray", 400_000)] * 2
-        assert sum(sent) == array.nbytes, "and not again"
-        array[1] = 5
-        assert measure(array) >> compute == ("ndarray", 400_000)
-        assert sum(sent) == 2 * array.nbytes, "a changed one is another one"
-    finally:
-        blob_transfer._broadcast = post  # type: ignore[method-assign]
+    monkeypatch.setattr(client, "broadcast", counted)
+    assert measure(array) @ compute == [("ndarray", 400_000)] * 2
+    assert sum(sent) == array.nbytes, "once for both nodes"
+    assert measure(array) @ compute == [("ndarray", 400_000)] * 2
+    assert sum(sent) == array.nbytes, "and not again"
+    array[1] = 5
+    assert measure(array) >> compute == ("ndarray", 400_000)
+    assert sum(sent) == 2 * array.nbytes, "a changed one is another one"
     assert array[0] == 0
 
     @sky.function
@@ -306,7 +306,7 @@ def test_large_results_are_writable(compute: Pool) -> None:
     assert found.sum() == 300_001
 
 
-def test_a_blob_that_a_node_has_lost_is_brought_again(compute: Pool, data: Path) -> None:
+def test_evicted_blob_is_uploaded_again(compute: Pool, data: Path) -> None:
     array = np.random.default_rng(0).random(200_000)
     assert measure(array) >> compute == ("ndarray", 200_000)
     for blob in data.glob("local/*/blobs/*"):
@@ -314,7 +314,7 @@ def test_a_blob_that_a_node_has_lost_is_brought_again(compute: Pool, data: Path)
     assert measure(array) >> compute == ("ndarray", 200_000)
 
 
-def test_what_is_dispatched_does_not_change_any_more(compute: Pool) -> None:
+def test_arguments_are_copied_at_dispatch(compute: Pool) -> None:
     @sky.function
     def total(values: np.ndarray) -> float:
         return float(values.sum())

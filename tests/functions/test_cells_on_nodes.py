@@ -26,7 +26,7 @@ def told(text: str) -> dict[str, list[str]]:
     return {words[1]: words[2:] for words in lines}
 
 
-def test_here(fresh: Any) -> None:
+def test_cells_on_local_nodes(fresh: Any) -> None:
     book = fresh()
     ran = book.run(WHERE.format(""))
     found = told(ran.stdout)

@@ -220,7 +220,7 @@ def test_another_thread_waits_for_a_lock(where: str) -> None:
     assert got == [False, False, True] and context == {**instance.pool_facts()}
 
 
-def test_a_lock_with_a_time_limit_is_taken_away(where: str) -> None:
+def test_lock_lease_expires(where: str) -> None:
     held = collections.lock(f"ttl-{where}", ttl=0.2)
     held.acquire()
     taken: list[int] = []
@@ -260,7 +260,7 @@ def test_barrier(where: str) -> None:
     assert collections.barrier("one").wait() == 0, "all nodes of a pool of one"
 
 
-def test_who_meets_may_bring_something(
+def test_barrier_exchanges_values(
     shared_state_process: SharedStateProcess, task: Callable[..., Any]
 ) -> None:
     code = """
@@ -271,7 +271,7 @@ def test_who_meets_may_bring_something(
     assert [said(process) for process in met] == ["[0, 10, 20]"] * 3
 
 
-def test_kinds_have_names_of_their_own(where: str) -> None:
+def test_object_kinds_have_separate_names(where: str) -> None:
     assert collections.counter(f"m-{where}").add() == 1
     with collections.lock(f"m-{where}"):
         collections.dict(f"m-{where}")["a"] = 1
@@ -317,14 +317,14 @@ def test_misuse(where: str) -> None:
         (0.1, 0.1, True),
     ],
 )
-def test_keys_are_compared_by_worth(one: Any, other: Any, same: bool) -> None:
+def test_equal_keys_are_the_same_key(one: Any, other: Any, same: bool) -> None:
     assert (encode_key(one) == encode_key(other)) is same
 
 
 # -- many at once --------------------------------------------------------------------------------
 
 
-def test_processes_at_once_lose_nothing(
+def test_concurrent_processes_lose_no_updates(
     shared_state_process: SharedStateProcess, task: Callable[..., Any]
 ) -> None:
     code = """
@@ -350,7 +350,7 @@ def test_processes_at_once_lose_nothing(
         assert collections.queue("items").empty()
 
 
-def test_who_dies_holds_nothing(
+def test_killed_process_releases_its_locks(
     shared_state_process: SharedStateProcess, task: Callable[..., Any]
 ) -> None:
     holder = task("""
@@ -401,7 +401,7 @@ def test_an_interrupted_wait_takes_nothing(
     assert said(process) == "yours"
 
 
-def test_a_stranger_is_not_heard(shared_state_process: SharedStateProcess) -> None:
+def test_client_without_key_is_refused(shared_state_process: SharedStateProcess) -> None:
     import zmq
 
     with instance.running_task(topology(shared_state_process)):
@@ -415,7 +415,7 @@ def test_a_stranger_is_not_heard(shared_state_process: SharedStateProcess) -> No
     socket.close()
 
 
-def test_a_request_that_is_sent_again_counts_once(shared_state_process: SharedStateProcess) -> None:
+def test_resent_request_counts_once(shared_state_process: SharedStateProcess) -> None:
     with instance.running_task(topology(shared_state_process)):
         wire = shared_client.current_client()
         assert isinstance(wire, shared_client.RemoteClient)
@@ -440,7 +440,7 @@ def test_processes_that_a_task_forks_share_too(
     assert said(task(code)) == "[2, 3, 4, 5, 6, 7] 8"
 
 
-def test_what_was_lost_is_said(shared_state_process: SharedStateProcess) -> None:
+def test_loss_of_shared_state_is_reported(shared_state_process: SharedStateProcess) -> None:
     from jupyter_sky.errors import SkyClusterLost
 
     with instance.running_task(topology(shared_state_process)):

@@ -13,7 +13,7 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky.errors import SkyNoOffer, SkyUsageError
-from jupyter_sky.functions.pool import active
+from jupyter_sky.functions.active_pools import active
 from tests.conftest import processes_of, wait_until
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ def test_up_and_down_in_a_notebook(data: Path) -> None:
     assert active() is not pool
 
 
-def test_up_by_the_words_of_compute(data: Path) -> None:
+def test_up_with_compute_arguments(data: Path) -> None:
     pool = sky.up("words", vcpus=1, memory_gb=0.5, worker=sky.Worker(2), idle="5m")
     try:
         assert (pool.worker.concurrency, pool.row.idle) == (2, 300)
@@ -100,7 +100,7 @@ def test_the_first_spec_that_can_be_had(data: Path) -> None:
 
 
 @pytest.mark.parametrize("allocation", ["spot-if-available", "on-demand", "cheapest"])
-def test_allocations_that_this_machine_has(data: Path, allocation: Any) -> None:
+def test_allocations_that_accept_on_demand(data: Path, allocation: Any) -> None:
     with sky.Compute(allocation=allocation) as pool:
         assert process() >> pool > 0
 
@@ -110,7 +110,7 @@ def test_spot_machines_only(data: Path) -> None:
         sky.Compute(provider="local", allocation="spot").up()
 
 
-def test_a_description_is_no_pool(data: Path) -> None:
+def test_compute_that_is_not_up_takes_no_calls(data: Path) -> None:
     compute = sky.Compute()
     with pytest.raises(SkyUsageError, match="is not up"):
         process() >> compute

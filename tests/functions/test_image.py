@@ -40,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # -- the value -----------------------------------------------------------------------------------
 
 
-def test_it_is_a_value() -> None:
+def test_image_is_a_value() -> None:
     one = Image(pip=["torch"], env={"A": "1"}, includes=[Path("lib")])
     other = Image(pip=("torch",), env={"A": "1"}, includes=["lib"])
     assert one == other and hash(one) == hash(other) and one.digest == other.digest
@@ -85,7 +85,7 @@ def test_it_is_a_value() -> None:
         ({"includes": "lib"}, ["not a list"]),
     ],
 )
-def test_what_is_no_image(given: dict[str, Any], pieces: list[str]) -> None:
+def test_invalid_image(given: dict[str, Any], pieces: list[str]) -> None:
     with pytest.raises(SkyUsageError) as caught:
         Image(**given)
     for piece in pieces:
@@ -100,7 +100,7 @@ def test_another_python_is_refused_before_anything_is_launched() -> None:
 
 
 @pytest.mark.slow
-def test_a_package_that_does_not_exist_is_found_out_here() -> None:
+def test_nonexistent_package_is_detected_locally() -> None:
     pytest.importorskip("uv")
     with pytest.raises(SkyBootstrapError) as caught:
         Image(pip=["surely-no-such-package-9"]).check()
@@ -112,7 +112,7 @@ def test_a_package_that_does_not_exist_is_found_out_here() -> None:
     assert time.monotonic() - begun < 0.1, "asked once"
 
 
-def test_a_folder_that_is_not_there() -> None:
+def test_missing_folder() -> None:
     with pytest.raises(SkyUsageError, match="no such file or folder"):
         Image(includes=["nowhere"]).check()
 
@@ -156,7 +156,7 @@ def test_secrets_and_links_that_lead_elsewhere_are_not_included(project: Path) -
     assert ".env" in included_files(project, ["mine/.env"], []).files, "whoever names it means it"
 
 
-def test_only_what_has_changed_is_sent(project: Path) -> None:
+def test_only_changed_contents_are_sent(project: Path) -> None:
     first = included_files(project, ["mine", "tool.py"], [])
     old = laid_out(first)
     assert file_cache.missing_digests(first.entries) == []
@@ -175,14 +175,14 @@ def test_only_what_has_changed_is_sent(project: Path) -> None:
     ).read_text() == "TOOL = 2\n"
 
 
-def test_what_was_damaged_on_its_way_is_not_kept(project: Path) -> None:
+def test_damaged_contents_are_not_stored(project: Path) -> None:
     layout = included_files(project, ["tool.py"], [])
     with pytest.raises(SkyBootstrapError, match="changed while it was sent"):
         file_cache.store_contents({layout.entries["tool.py"][0]: b"something else"})
     assert file_cache.missing_digests(layout.entries)
 
 
-def test_two_things_of_one_name(project: Path, tmp_path: Path) -> None:
+def test_conflicting_included_names(project: Path, tmp_path: Path) -> None:
     other = tmp_path / "other" / "tool.py"
     other.parent.mkdir()
     other.write_text("")
@@ -266,7 +266,7 @@ DEBIAN = pytest.mark.skipif(not Path("/usr/bin/apt-get").exists(), reason="needs
 
 
 @DEBIAN
-def test_what_the_system_has_is_not_installed_again() -> None:
+def test_installed_system_packages_are_skipped() -> None:
     begun = time.monotonic()
     image_install.install_image(["coreutils", "dpkg"], image_install.PackageRequest())
     assert time.monotonic() - begun < 1
@@ -274,7 +274,7 @@ def test_what_the_system_has_is_not_installed_again() -> None:
 
 @DEBIAN
 @pytest.mark.slow
-def test_a_package_that_the_system_has_not() -> None:
+def test_missing_system_package() -> None:
     with pytest.raises(SkyBootstrapError) as caught:
         image_install.install_image(["surely-no-such-package-9"], image_install.PackageRequest())
     if os.geteuid() == 0:

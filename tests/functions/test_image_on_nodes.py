@@ -65,7 +65,7 @@ def kept(host: SshHost, what: str) -> dict[str, int]:
     return {path.name: path.stat().st_ctime_ns for path in folder.glob(what)}
 
 
-def test_an_image_is_made_once(
+def test_image_is_installed_once(
     hosts: list[SshHost], project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project)
@@ -104,7 +104,7 @@ def info_of(pool: Pool, hosts: list[SshHost], node: int) -> InstanceInfo:
     )
 
 
-def test_what_cannot_be_installed_costs_one_machine(hosts: list[SshHost]) -> None:
+def test_failing_installation_uses_one_machine(hosts: list[SshHost]) -> None:
     def tried(host: SshHost) -> set[str]:
         return {*kept(host, "env-*.lock")}
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_installed_costs_one_machine(hosts: list[SshHost]) -> Non
     assert [len(tried(host) - old) for host, old in zip(hosts, before, strict=True)] == [1, 0]
 
 
-def test_it_is_known_before_a_machine_is_taken(hosts: list[SshHost]) -> None:
+def test_error_is_raised_before_launch(hosts: list[SshHost]) -> None:
     with pytest.raises(SkyBootstrapError, match="surely-no-such-package-9") as caught:
         pool_of(Image(pip=["surely-no-such-package-9"])).up()
     assert "no machine was asked for" in str(caught.value)

@@ -70,7 +70,7 @@ def test_an_error_shows_the_lines_of_the_node(lab: Notebook) -> None:
     assert lab.run(caught).stdout.startswith("caught")
 
 
-def test_refusals_have_no_traceback_of_ours(lab: Notebook) -> None:
+def test_errors_hide_internal_traceback(lab: Notebook) -> None:
     ran = lab.run("speak(open('/etc/hostname')) >> pool")
     assert ran.ename == "SkyTransferError" and "argument n of speak" in ran.traceback
     assert "File" not in ran.traceback

@@ -22,7 +22,7 @@ TOPOLOGY: dict[str, Any] = {"instance": asdict(INFO), "facts": {"a": 1}}
 pytestmark = pytest.mark.usefixtures("unspoilt")
 
 
-def test_off_a_node_it_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instance_info_off_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COMPUTE_POOL", raising=False)
     info = instance_info()
     assert (info.node, info.total_nodes, info.is_head, instance.is_head()) == (0, 1, True, True)
@@ -59,7 +59,7 @@ def test_variables_of_torchrun_and_skypilot() -> None:
     ], told.stderr
 
 
-def test_a_users_own_variables_are_left_alone() -> None:
+def test_user_environment_variables_are_kept() -> None:
     with instance.running_task(TOPOLOGY):
         os.environ["MASTER_PORT"] = "1"
     with instance.running_task(dict(TOPOLOGY)):
@@ -97,7 +97,7 @@ def test_a_thread_of_a_task_knows_its_node() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"nodes": 3}'])
-def test_a_variable_that_says_something_else(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_pool_variable(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMPUTE_POOL", text)
     with pytest.raises(SkyError, match="COMPUTE_POOL does not describe a pool"):
         instance_info()

@@ -26,7 +26,7 @@ def note(value: int, scale: int = 1) -> int:
     return value * scale
 
 
-def test_a_call_is_a_value() -> None:
+def test_call_is_immutable_value() -> None:
     RAN.clear()
     call = note(3, scale=2)
     assert isinstance(call, PendingFunction) and not RAN
@@ -69,13 +69,13 @@ def test_copies_with_a_timeout_and_retries() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1, True, "soon", float("nan")])
-def test_what_is_no_timeout(seconds: Any) -> None:
+def test_invalid_timeout(seconds: Any) -> None:
     with pytest.raises(SkyUsageError):
         note(1).with_timeout(seconds)
 
 
 @pytest.mark.parametrize("times", [-1, 1.5, True, None])
-def test_what_is_no_number_of_retries(times: Any) -> None:
+def test_invalid_retry_count(times: Any) -> None:
     with pytest.raises(SkyUsageError):
         note(1).with_retry(times)
 
@@ -111,12 +111,12 @@ def test_groups() -> None:
         lambda: 0 < note(1) < 5,  # type: ignore[operator]
     ],
 )
-def test_refusals(wrong: Any) -> None:
+def test_invalid_operands_of_calls(wrong: Any) -> None:
     with pytest.raises(TypeError):
         wrong()
 
 
-def test_forgotten_parentheses_are_explained() -> None:
+def test_missing_parentheses_are_explained() -> None:
     result_of_the_right_hand_side = 2
     with pytest.raises(TypeError, match=r"\(a\(\) & b\(\)\) >> pool"):
         note(1) & result_of_the_right_hand_side  # type: ignore[operator]
@@ -129,7 +129,7 @@ def test_no_pool_is_up() -> None:
         note(1) >> sky
 
 
-def test_what_cannot_be_a_function() -> None:
+def test_invalid_functions() -> None:
     with pytest.raises(SkyUsageError, match="not for a int"):
         sky.function(3)  # type: ignore[call-overload]
     with pytest.raises(SkyUsageError, match="async generator"):

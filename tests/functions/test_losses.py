@@ -55,7 +55,7 @@ def add(a: int, log: Path | None = None) -> int:
     return a + 1
 
 
-def test_a_call_of_a_dead_node_is_sent_again(compute: Pool, tmp_path: Path) -> None:
+def test_call_of_dead_node_is_requeued(compute: Pool, tmp_path: Path) -> None:
     assert die_once(tmp_path / "mark") >> compute == "survived"
     assert len(process() @ compute) == 2
 
@@ -69,7 +69,7 @@ def test_a_call_that_kills_its_nodes(compute: Pool) -> None:
     assert len(process() @ compute) == 2, "the nodes are there again"
 
 
-def test_the_others_of_a_gather_are_not_lost_with_it(compute: Pool) -> None:
+def test_loss_of_one_call_spares_the_gather(compute: Pool) -> None:
     futures = [add(i) > compute for i in range(20)]
     poison = die() > compute
     futures += [add(i) > compute for i in range(20, 40)]
@@ -77,7 +77,7 @@ def test_the_others_of_a_gather_are_not_lost_with_it(compute: Pool) -> None:
     assert [future.result(60) for future in futures] == list(range(1, 41))
 
 
-def test_quick_calls_that_travel_with_a_poisonous_one(compute: Pool) -> None:
+def test_quick_calls_batched_with_a_crashing_one(compute: Pool) -> None:
     @sky.function
     def quick(i: int) -> int:
         if i == 250:
@@ -91,7 +91,7 @@ def test_quick_calls_that_travel_with_a_poisonous_one(compute: Pool) -> None:
     assert good == [i for i in range(200, 300) if i != 250]
 
 
-def test_what_cannot_begin_again_is_lost_at_once(compute: Pool, tmp_path: Path) -> None:
+def test_non_replayable_call_is_lost_immediately(compute: Pool, tmp_path: Path) -> None:
     @sky.function
     def stream() -> Iterator[int]:
         yield 1

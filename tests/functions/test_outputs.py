@@ -25,7 +25,7 @@ def speak(lines: int = 2, wait: float = 0.0) -> None:
     print("to stderr", file=sys.stderr)
 
 
-def test_lines_say_which_node(executors: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_prefixed_by_node(executors: Pool, capsys: pytest.CaptureFixture[str]) -> None:
     speak() @ executors
     shown = capsys.readouterr()
     assert sorted(shown.out.splitlines()) == sorted(
@@ -57,7 +57,7 @@ def test_lines_come_while_the_call_runs(executors: Pool, monkeypatch: pytest.Mon
     assert time.monotonic() - seen[0] > 0.5
 
 
-def test_what_a_generator_prints(executors: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_of_a_generator(executors: Pool, capsys: pytest.CaptureFixture[str]) -> None:
     @sky.function
     def steps() -> Iterator[int]:
         for i in range(3):
@@ -86,7 +86,7 @@ def test_some_nodes_only(
     assert len(shown.err.splitlines()) == 2
 
 
-def test_silence_does_not_last(executors: Pool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_silenced_output_returns(executors: Pool, capsys: pytest.CaptureFixture[str]) -> None:
     sky.silent(speak)() @ executors
     assert capsys.readouterr() == ("", "")
     speak(1) @ executors

@@ -113,7 +113,7 @@ def test_gradients_are_averaged_as_ddp_does(grouped: Pool) -> None:
     assert loss < 1e-3 and first == second and first == pytest.approx([3, 1], abs=0.05)
 
 
-def test_a_backend_that_there_is_not() -> None:
+def test_unknown_backend() -> None:
     with pytest.raises(SkyUsageError, match="not a backend"):
         plugins.torch(backend="fast")
 
@@ -136,7 +136,7 @@ def test_joblib_runs_on_the_pool(compute: Pool) -> None:
     assert pids == {*(function(os.getpid)() @ compute)} and len(pids) == 2
 
 
-def test_an_error_in_a_batch_is_what_it_is(compute: Pool) -> None:
+def test_error_in_batch_keeps_its_type(compute: Pool) -> None:
     from joblib import Parallel, delayed, parallel_backend
 
     with parallel_backend("sky"), pytest.raises(ZeroDivisionError):
@@ -145,7 +145,7 @@ def test_an_error_in_a_batch_is_what_it_is(compute: Pool) -> None:
         assert Parallel()(delayed(abs)(-1) for _ in range(3)) == [1, 1, 1], "the pool goes on"
 
 
-def test_a_grid_search_of_scikit_learn(data: Any) -> None:
+def test_scikit_learn_grid_search(data: Any) -> None:
     from sklearn.datasets import load_iris
     from sklearn.model_selection import GridSearchCV
     from sklearn.svm import SVC
@@ -167,9 +167,9 @@ def test_a_grid_search_of_scikit_learn(data: Any) -> None:
 def test_joblib_without_a_pool(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from joblib import Parallel, delayed, parallel_backend
 
-    from jupyter_sky.functions import pool
+    from jupyter_sky.functions import active_pools
 
-    monkeypatch.setattr(pool, "_active", [])
+    monkeypatch.setattr(active_pools, "_active", [])
     plugins.joblib()
     with pytest.raises(SkyUsageError, match="no pool is up"), parallel_backend("sky"):
         Parallel()(delayed(abs)(1) for _ in range(3))
@@ -220,7 +220,7 @@ def test_dask_on_the_same_nodes(data: Any) -> None:
     assert client.status in ("closed", "closing")
 
 
-def test_dashboard_wants_the_link_with_its_token(data: Any) -> None:
+def test_dashboard_requires_token(data: Any) -> None:
     pytest.importorskip("distributed")
     pytest.importorskip("cryptography")
     with Compute(nodes=1) as pool:
@@ -239,7 +239,7 @@ def test_dashboard_wants_the_link_with_its_token(data: Any) -> None:
             assert page.read() == b"ok", "the cookie is enough from now on"
 
 
-def test_a_stranger_cannot_use_the_scheduler(data: Any) -> None:
+def test_client_without_key_cannot_use_scheduler(data: Any) -> None:
     pytest.importorskip("distributed")
     from distributed import Client
 
@@ -306,7 +306,7 @@ def test_one_mpi_world_of_all_nodes(data: Any) -> None:
             added_up(1.0) @ pool
 
 
-def test_what_an_mpi_library_asks() -> None:
+def test_pmi_requests() -> None:
     from jupyter_sky.functions.plugins.mpi_world import PmiServer
 
     manager = PmiServer("alone", 1)
@@ -326,7 +326,7 @@ def test_what_an_mpi_library_asks() -> None:
 # -- what the nodes lack ---------------------------------------------------------------------------
 
 
-def test_torch_that_is_not_there(data: Any) -> None:
+def test_missing_torch(data: Any) -> None:
     def hide() -> None:
         import sys
 
@@ -341,7 +341,7 @@ def test_torch_that_is_not_there(data: Any) -> None:
 
 
 @pytest.mark.parametrize("plugin", [plugins.torch(), plugins.jax(), plugins.mpi()])
-def test_several_calls_at_once_are_refused(data: Any, plugin: Any) -> None:
+def test_concurrent_calls_are_refused(data: Any, plugin: Any) -> None:
     with pytest.raises(SkyUsageError, match=r"one call at a time, and Worker\(concurrency=2\)"):
         Compute(nodes=1, plugins=[plugin], worker=Worker(concurrency=2)).up()
 

@@ -80,7 +80,7 @@ def test_nodes_that_join_later_keep_their_share_of_the_limit(
     assert start.price == 4.0
 
 
-def test_what_has_ended_or_is_lost_no_longer_counts(priced: Callable[..., ClusterLauncher]) -> None:
+def test_ended_and_lost_clusters_do_not_count(priced: Callable[..., ClusterLauncher]) -> None:
     start = priced(limit=2.0, nodes=1)
     first, second = start("p", 1), start("p-2", 1)
     assert start.affordable(1) == 1
@@ -92,7 +92,7 @@ def test_what_has_ended_or_is_lost_no_longer_counts(priced: Callable[..., Cluste
     start("p-4", 1)
 
 
-def test_without_a_limit_all_are_asked_for(priced: Callable[..., ClusterLauncher]) -> None:
+def test_unlimited_pool_requests_all_nodes(priced: Callable[..., ClusterLauncher]) -> None:
     start = priced(limit=None, nodes=1)
     start("p", 1)
     assert start.affordable(10) == 10
@@ -113,7 +113,7 @@ def test_free_machines_grow_under_a_limit(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.slow
-def test_nodes_that_cannot_be_made_ready_are_ended_and_not_asked_for_without_end(
+def test_failing_nodes_are_ended_and_retries_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))

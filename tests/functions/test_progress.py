@@ -14,8 +14,9 @@ from bs4 import BeautifulSoup
 
 from jupyter_sky.functions import progress as module
 from jupyter_sky.functions.progress import CallCounter, GatherProgress, show_progress
+from jupyter_sky.functions.progress_text import ProgressLine, ProgressOutput, to_text
 from jupyter_sky.functions.tasks import RemoteFuture
-from jupyter_sky.widgets.progress import ProgressLine, to_html, to_text
+from jupyter_sky.widgets.progress import to_html
 
 
 def futures_of(count: int) -> list[RemoteFuture[int]]:
@@ -50,7 +51,7 @@ def test_calls_are_counted_as_they_end() -> None:
     assert (last.done, last.running, last.left) == (4, 0, 0), "nodes have not told yet"
 
 
-def test_looking_does_not_walk_all_calls(monkeypatch) -> None:
+def test_snapshot_takes_constant_time(monkeypatch) -> None:
     futures = futures_of(10_000)
     tally = CallCounter(futures, lambda: (0, 1), time.monotonic())
     for future in futures[:9_000]:
@@ -61,7 +62,7 @@ def test_looking_does_not_walk_all_calls(monkeypatch) -> None:
     assert tally.snapshot().done == 9_000 and asked == []
 
 
-def test_the_rate_is_that_of_late() -> None:
+def test_rate_uses_recent_window() -> None:
     futures = futures_of(100)
     tally = CallCounter(futures, lambda: (0, 1), time.monotonic() - 1000)
     futures[0].resolve(0)
@@ -74,7 +75,7 @@ def test_the_rate_is_that_of_late() -> None:
     assert tally.snapshot("failed").rate == pytest.approx(51 / 1000, rel=0.1), "of the whole"
 
 
-def test_a_card_has_a_bar_with_values_and_settles_into_a_line() -> None:
+def test_progress_card_has_bar_then_final_line() -> None:
     now = GatherProgress(3, 2, 1, 4, nodes=2, seconds=8, rate=0.5)
     soup = BeautifulSoup(to_html(now), "html.parser")
     bar = soup.find(role="progressbar")
@@ -95,7 +96,7 @@ def test_a_card_has_a_bar_with_values_and_settles_into_a_line() -> None:
     assert "<script" not in to_html(now) + to_html(over)
 
 
-def test_without_a_rate_nothing_is_promised() -> None:
+def test_unknown_rate_gives_no_estimate() -> None:
     text = to_text(GatherProgress(0, 2, 0, 8, nodes=2, seconds=3))
     assert "est." not in text and "calls/" not in text
 
@@ -116,7 +117,7 @@ def wait_for(show: list[GatherProgress], done: int) -> None:
     assert show and show[-1].done >= done
 
 
-def test_it_is_shown_from_time_to_time_and_at_the_end(monkeypatch) -> None:
+def test_progress_is_shown_periodically_and_at_the_end(monkeypatch) -> None:
     def work(futures: list[RemoteFuture[int]], show: list[GatherProgress]) -> None:
         for number, future in enumerate(futures):
             future.resolve(number)
@@ -135,7 +136,7 @@ def test_it_is_shown_from_time_to_time_and_at_the_end(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("error", "stage"), [(ValueError, "failed"), (KeyboardInterrupt, "interrupted")]
 )
-def test_how_it_ended_is_said(monkeypatch, error: type[BaseException], stage: str) -> None:
+def test_final_progress_names_outcome(monkeypatch, error: type[BaseException], stage: str) -> None:
     def work(futures: list[RemoteFuture[int]], show: list[GatherProgress]) -> None:
         futures[0].resolve(0)
         wait_for(show, 1)
@@ -148,7 +149,7 @@ def test_how_it_ended_is_said(monkeypatch, error: type[BaseException], stage: st
     assert "3 stopped" in to_text(show[-1])
 
 
-def test_what_is_quick_shows_nothing(monkeypatch) -> None:
+def test_quick_gather_shows_no_progress(monkeypatch) -> None:
     show: list[GatherProgress] = []
     monkeypatch.setattr(module, "_find_display", lambda: show.append)
     with show_progress(futures_of(3), Nodes()):  # type: ignore[arg-type]
@@ -156,7 +157,7 @@ def test_what_is_quick_shows_nothing(monkeypatch) -> None:
     assert show == []
 
 
-def test_a_terminal_has_one_line_that_is_written_over(monkeypatch) -> None:
+def test_terminal_progress_overwrites_one_line(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     out = io.StringIO()
     line = ProgressLine(out)
@@ -173,3 +174,21 @@ def test_without_a_terminal_or_a_notebook_nothing_is_shown(monkeypatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
     assert module._find_display() is None
+
+
+def test_a_kernel_without_the_extension_updates_one_text(monkeypatch) -> None:
+    sent: list[tuple[Any, Any, bool]] = []
+
+    def display(data: Any, raw: bool, display_id: str, update: bool) -> None:
+        sent.append((data, display_id, update))
+
+    monkeypatch.setattr("IPython.display.display", display)
+    output = ProgressOutput()
+    running, done = (
+        GatherProgress(1, 1, 0, 1, nodes=1, seconds=1),
+        GatherProgress(3, 0, 0, 0, nodes=1, seconds=2, stage="done"),
+    )
+    for progress in (running, running, done):
+        output(progress)
+    assert [update for _, _, update in sent] == [False, True], "the same text is sent once"
+    assert sent[1][0]["text/plain"] == to_text(done) and sent[0][1] == sent[1][1]

@@ -16,7 +16,7 @@ from jupyter_sky.geography import CLOUDS
 from jupyter_sky.offers import InstanceType, Offer
 
 
-def test_every_cloud_that_is_known_has_one() -> None:
+def test_every_cloud_has_provider() -> None:
     made = {name: getattr(sky, name)() for name in sky._PROVIDERS}
     assert {each.name for each in made.values()} == {*CLOUDS}
     assert made["VastAI"].name == "vast" and made["Container"] == made["Local"]
@@ -32,7 +32,7 @@ def test_a_region_goes_into_the_request() -> None:
     assert spec.resources(2).command_line() == asked
 
 
-def test_a_kind_of_machine_is_the_same_at_every_price() -> None:
+def test_instance_type_is_independent_of_price() -> None:
     spot = Offer("aws", "us-east-1", "p4d.24xlarge", 96, 1152, None, "A100", 8, True, 12.0)
     dear = Offer("aws", "eu-west-1", "p4d.24xlarge", 96, 1152, None, "A100", 8, False, 40.0)
     wanted = InstanceType("p4d.24xlarge", accelerator("A100", 8), 96, 1152)

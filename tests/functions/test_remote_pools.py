@@ -90,7 +90,7 @@ def use(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(process() @ pool) == count
 
 
-def test_by_the_controller(
+def test_calls_through_the_controller(
     data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(DirectClient, "connect_directly", lambda *_: None)
@@ -100,7 +100,7 @@ def test_by_the_controller(
 
 
 @pytest.mark.skipif(not USABLE, reason="needs OpenSSH's client and server")
-def test_over_ssh(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_calls_over_ssh(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hosts = [SshHost(71), SshHost(72)]
     try:
         tables = [host.toml(f"box{number}") for number, host in enumerate(hosts)]

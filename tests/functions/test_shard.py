@@ -50,7 +50,7 @@ def test_blocks_of_equal_size() -> None:
     drop_last=st.booleans(),
     seed=st.one_of(st.none(), st.integers()),
 )
-def test_all_is_taken_once_and_stays_aligned(
+def test_shards_partition_and_stay_aligned(
     length: int, nodes: int, shuffle: bool, drop_last: bool, seed: int | None
 ) -> None:
     numbers = [*range(length)]
@@ -67,7 +67,7 @@ def test_all_is_taken_once_and_stays_aligned(
     assert len(taken) == (length // nodes * nodes if drop_last else length)
 
 
-def test_an_order_by_chance() -> None:
+def test_shuffled_shards() -> None:
     def share(seed: int | None) -> Callable[[], Any]:
         return lambda: shard([*range(100)], shuffle=True, seed=seed)
 
@@ -116,7 +116,7 @@ def test_arrays_of_jax(shuffle: bool) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_tables_of_others(shuffle: bool) -> None:
+def test_tables_of_other_libraries(shuffle: bool) -> None:
     polars = pytest.importorskip("polars")
     import pyarrow
 
@@ -128,7 +128,7 @@ def test_tables_of_others(shuffle: bool) -> None:
     assert one["a"].to_pylist() == other["a"].to_list() == numbers
 
 
-def test_off_a_node_the_share_is_everything() -> None:
+def test_shard_off_a_pool_is_everything() -> None:
     assert shard([1, 2, 3]) == [1, 2, 3]
     assert shard([1, 2], (3, 4)) == ([1, 2], (3, 4))
 
@@ -144,7 +144,7 @@ def test_off_a_node_the_share_is_everything() -> None:
         ((3,), ["int"]),
     ],
 )
-def test_what_cannot_be_shared_out(arrays: tuple[Any, ...], pieces: list[str]) -> None:
+def test_unsupported_shard_arguments(arrays: tuple[Any, ...], pieces: list[str]) -> None:
     with pytest.raises(SkyUsageError) as caught:
         shard(*arrays)
     for piece in pieces:

@@ -54,12 +54,12 @@ def test_an_interrupted_wait_leaves_the_node_free(compute: Pool) -> None:
     assert sky.barrier("never", 5).n_waiting == 0
 
 
-def test_what_was_shared_goes_with_its_pool(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jupyter_sky.functions import pool as pools
+def test_shared_state_ends_with_its_pool(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jupyter_sky.functions import active_pools
 
     with Compute(nodes=1):
         assert sky.counter("gone").add(3) == 3
-    monkeypatch.setattr(pools, "_active", [])
+    monkeypatch.setattr(active_pools, "_active", [])
     with pytest.warns(UserWarning, match="no pool is up") as caught:
         assert sky.counter("gone").value == 0
     assert caught[0].filename == __file__
@@ -76,7 +76,7 @@ def test_processes_share_as_threads_do(data: Path) -> None:
             assert sorted(pool.run_all([count() for _ in range(8)])) == [*range(1, 9)]
 
 
-def test_nodes_that_do_not_speak_to_each_other(data: Path) -> None:
+def test_pool_without_cluster_network(data: Path) -> None:
     @sky.function
     def shared() -> int:
         return sky.counter("n").add()

@@ -31,12 +31,12 @@ def test_numbers_of_nodes(given: Any, ready: int, started: int, most: int) -> No
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "two", (4, 2), (1, 2, 3), (0, 2), (1,)])
-def test_what_is_no_number_of_nodes(wrong: Any) -> None:
+def test_invalid_node_count(wrong: Any) -> None:
     with pytest.raises(SkyUsageError, match="nodes"):
         sky.Compute(nodes=wrong)
 
 
-def test_a_pair_the_wrong_way_round_is_explained() -> None:
+def test_reversed_pair_is_explained() -> None:
     with pytest.raises(SkyUsageError, match=r"nodes=\(2, 4\)"):
         sky.Compute(nodes=(4, 2))
 
@@ -57,7 +57,7 @@ def test_a_pair_the_wrong_way_round_is_explained() -> None:
         {"ttl": "soon"},
     ],
 )
-def test_bad_words(wrong: dict[str, Any]) -> None:
+def test_invalid_arguments(wrong: dict[str, Any]) -> None:
     with pytest.raises(SkyUsageError):
         sky.Compute(**wrong)
 
@@ -69,18 +69,18 @@ def test_an_unknown_accelerator_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"concurrency": 0}, {"concurrency": 1.5}, {"executor": "fork"}])
-def test_bad_workers(wrong: dict[str, Any]) -> None:
+def test_invalid_workers(wrong: dict[str, Any]) -> None:
     with pytest.raises(SkyUsageError):
         sky.Worker(**wrong)
 
 
-def test_lanes() -> None:
+def test_executor_kinds() -> None:
     assert sky.Worker().executor_kind == "main"
     assert sky.Worker(4).executor_kind == sky.Worker(4, "thread").executor_kind == "thread"
     assert sky.Worker(1, "process").executor_kind == "process"
 
 
-def test_a_spec_is_a_request() -> None:
+def test_spec_converts_to_request() -> None:
     spec = sky.Spec(
         provider="aws",
         accelerator=sky.accelerators.A100(count=4),

@@ -69,7 +69,7 @@ def test_a_timeout_stops_the_call(compute: Pool, tmp_path: Path) -> None:
     assert process() >> compute > 0
 
 
-def test_it_is_a_timeout_error(compute: Pool) -> None:
+def test_timeout_is_a_timeout_error(compute: Pool) -> None:
     with pytest.raises(TimeoutError):
         sleep(20).with_timeout(0.2) >> compute
     assert sleep(0.3).with_timeout(20) >> compute == 0.3
@@ -92,7 +92,7 @@ def test_a_busy_loop_is_stopped(compute: Pool) -> None:
     assert process() >> compute > 0
 
 
-def test_a_call_that_will_not_stop(compute: Pool) -> None:
+def test_unstoppable_call_is_abandoned(compute: Pool) -> None:
     @sky.function
     def stubborn() -> None:
         while True:
@@ -108,7 +108,7 @@ def test_a_call_that_will_not_stop(compute: Pool) -> None:
     assert process() >> compute > 0, "its place is free"
 
 
-def test_c_code_that_keeps_the_interpreter(compute: Pool) -> None:
+def test_call_that_holds_the_gil(compute: Pool) -> None:
     @sky.function
     def match() -> object:
         return re.match(r"(a+)+$", "a" * 34 + "b")  # for minutes, deaf to signals

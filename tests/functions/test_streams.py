@@ -89,7 +89,7 @@ def test_the_producer_waits_for_the_consumer(executors: Pool, tmp_path: Path) ->
     assert list(stream) == []
 
 
-def test_large_items_are_few_at_a_time(executors: Pool) -> None:
+def test_large_items_are_bounded_in_flight(executors: Pool) -> None:
     @sky.function
     def blocks(n: int) -> Iterator[bytes]:
         for _ in range(n):
@@ -157,7 +157,7 @@ def test_into_every_node(executors: Pool) -> None:
     assert total(iter(range(2000))) @ executors == [2000 * 1999 // 2] * 2
 
 
-def test_the_source_is_not_run_ahead_of(executors: Pool) -> None:
+def test_source_iterator_is_consumed_on_demand(executors: Pool) -> None:
     drawn = 0
 
     def source() -> Iterator[int]:
@@ -214,7 +214,7 @@ def test_an_error_of_the_source_reaches_the_call_and_comes_back(executors: Pool)
     assert careful(source()) >> executors == [1, "the source broke"]
 
 
-def test_both_ways(executors: Pool) -> None:
+def test_stream_in_and_out(executors: Pool) -> None:
     numbers = iter(range(5000))
     out = doubled(numbers, factor=3) >> executors
     assert [next(out) for _ in range(3)] == [0, 3, 6]
@@ -240,12 +240,12 @@ def test_annotations_as_text(executors: Pool) -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, "text", b"bytes", object()])
-def test_what_is_no_iterator(executors: Pool, wrong: Any) -> None:
+def test_invalid_iterator_arguments(executors: Pool, wrong: Any) -> None:
     with pytest.raises(TypeError, match="argument data of total is annotated as an Iterator"):
         total(wrong) >> executors
 
 
-def test_an_item_that_cannot_be_sent(executors: Pool) -> None:
+def test_unpicklable_item(executors: Pool) -> None:
     import threading
 
     @sky.function

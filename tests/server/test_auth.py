@@ -122,7 +122,8 @@ import sys
 import jupyter_server.serverapp
 before = set(sys.modules)
 from jupyter_sky.server import {names}
-heavy = ["IPython", "ipykernel", "ipyparallel", "numpy", "psutil", "sqlite3", "jupyter_sky.store.store"]
+heavy = ["IPython", "ipykernel", "ipyparallel", "numpy", "psutil", "sqlite3"]
+heavy.append("jupyter_sky.store.store")
 print([name for name in heavy if name in set(sys.modules) - before])
 """
 

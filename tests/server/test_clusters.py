@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -319,7 +320,7 @@ async def test_what_is_not_known_is_said_with_what_is(ask: Any, store: Store) ->
 
 
 async def test_a_cluster_that_comes_up_is_not_asked_yet(ask: Any, store: Store) -> None:
-    launcher = {"launcher": processes.identity()}
+    launcher = {"launcher": processes.identity(os.getppid())}
     store.save_cluster(replace(CLUSTER, state="starting", connection=launcher, cloud="local"))
     assert "coming up" in await refused(ask("clusters", "train", "metrics"), 409)
     assert "being launched" in await refused(ask("clusters", "train", "down", body={}), 409)

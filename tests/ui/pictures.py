@@ -7,6 +7,7 @@ picture exists in the light and in the dark theme of JupyterLab, in ``.github/im
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ COLORS = 128
 LOAD = "%load_ext jupyter_sky\nimport jupyter_sky as sky"
 
 DIGITS = "from sklearn.datasets import load_digits\n\nX, y = load_digits(return_X_y=True)"
-SCORE = """%%sky --cloud aws --cpus 2 -i X,y -o score
+SCORE = """%%sky --cloud aws --cpus 4 --memory 16+ -i X,y -o score
 from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
 
@@ -61,13 +62,13 @@ PLAN = """from jupyter_sky.optimizer.estimators import table
 with sky.Dag("vision") as vision:
     train = sky.Task("train").set_input("s3://imagenet", size="150GB", region="us-east-1")
     train.set_output("?:/model", size="100MB")  # ?: is the cloud on which the task will run
-    train.set_resources({"gpus": "V100"}, {"gpus": "tpu-v3-8"})  # either of them
+    train.set_resources({"gpus": "V100"}, {"gpus": "tpu-v3-8"})  # either
     train.set_time_estimator(table({"V100": 28, "tpu-v3-8": 5.4}))  # hours
     infer = sky.Task("infer").set_input(train.output(0)).set_resources(gpus="T4")
     infer.set_time_estimator(15)
     train >> infer
 
-%sky plan vision --on-demand"""
+%sky plan vision"""
 
 
 class Book:
@@ -89,7 +90,9 @@ class Book:
         """Run a cell until its output has a text, or until the kernel is idle."""
         output = self.start(cell)
         if until:
-            output.get_by_text(until).first.wait_for(timeout=180_000)
+            failed = output.locator(".jp-RenderedText[data-mime-type$=error]")
+            output.get_by_text(until).first.or_(failed.first).first.wait_for(timeout=180_000)
+            assert not failed.count(), failed.first.inner_text()
             return
         self.page.wait_for_function(
             f"window.panel.content.widgets[{cell}].model.executionCount", timeout=60_000
@@ -115,21 +118,23 @@ def take(page: Any, name: str, clip: Callable[[], dict[str, float] | None]) -> N
         with Image.open(path) as picture:
             small = picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
         small.save(path, optimize=True)
-        print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1024:.0f} KiB")
+        print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB")
     change_theme(page, "Light")
 
 
 def draw_cell(lab: Lab, page: Any) -> None:
     """Draw a cell that has run on AWS, one that runs, and the panel."""
-    page.set_viewport_size({"width": 1200, "height": 800})
+    page.set_viewport_size({"width": 1320, "height": 760})
     book = Book(lab, page, "digits", (f"{LOAD.splitlines()[0]}\n{DIGITS}", SCORE, TRAIN))
     book.run(0)
     book.run(1, "accuracy")
-    book.page.wait_for_timeout(1000)
+    page.wait_for_function("window.panel.sessionContext.session.kernel.status === 'idle'")
+    page.evaluate(f"{COMMANDS}.execute('notebook:clear-cell-output').then(() => true)")
+    book.run(1, "accuracy")  # again: the first run tells of the packages that it brought
     page.evaluate(f"{COMMANDS}.execute('jupyter-sky:open').then(() => true)")
     page.get_by_role("tab", name="Clusters", exact=True).click()
     page.locator(".jsky-Cluster").get_by_role("button", expanded=False).first.click()
-    book.run(2, "epoch 45")
+    book.run(2, "epoch 30")
     take(page, "cell", lambda: None)
     page.evaluate(f"{COMMANDS}.execute('notebook:interrupt-kernel').then(() => true)")
 
@@ -141,31 +146,42 @@ def draw_function(lab: Lab, page: Any) -> None:
     book.run(0)
     book.run(1)
     book.start(2)
-    page.get_by_role("progressbar", name="calls").wait_for(timeout=180_000)
-    page.wait_for_timeout(8000)
+    page.get_by_text(re.compile("1[0-9] of 40 calls done")).first.wait_for(timeout=180_000)
     take(page, "function", lambda: book.box(1, 2))
 
 
 def draw_plan(lab: Lab, page: Any) -> None:
     """Draw the plan of a graph of two tasks."""
-    page.set_viewport_size({"width": 1000, "height": 1700})
+    page.set_viewport_size({"width": 1000, "height": 1300})
     book = Book(lab, page, "plan", (LOAD, PLAN))
     book.run(0)
-    book.run(1, "critical path")
-    page.wait_for_timeout(1000)
-    take(page, "plan", lambda: book.box(1, 1))
+    output = book.start(1)
+    alternatives = output.locator("details").first
+    alternatives.wait_for(timeout=120_000)
+
+    def clip() -> dict[str, float]:
+        bottom = alternatives.bounding_box()
+        cell = book.box(1, 1)
+        return cell | {"height": bottom["y"] + bottom["height"] - cell["y"]}
+
+    take(page, "plan", clip)
 
 
 def draw_form(lab: Lab, page: Any) -> None:
     """Draw the form of a cell, with offers that match."""
-    page.set_viewport_size({"width": 1100, "height": 760})
+    page.set_viewport_size({"width": 1000, "height": 960})
     book = Book(lab, page, "form", (LOAD, "%%sky --gpus A100:8 --spot --timeout 4h\nfit(model)"))
     book.run(0)
     page.evaluate("window.panel.content.activeCellIndex = 1; window.panel.content.activate(); 0")
     page.keyboard.press("Alt+Shift+S")
     page.locator(".jsky-NeedsPanel .jsky-Needs-offers tbody tr").first.wait_for()
     page.wait_for_timeout(1500)
-    take(page, "form", lambda: None)
+
+    def clip() -> dict[str, float]:
+        form = page.locator(".jsky-NeedsPanel").bounding_box()
+        return {"x": 0, "y": 0, "width": 1000, "height": form["y"] + form["height"] + 20}
+
+    take(page, "form", clip)
     page.keyboard.press("Escape")
 
 

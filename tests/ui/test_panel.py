@@ -74,7 +74,7 @@ def test_what_is_up_is_seen_and_stopped_while_the_kernel_is_busy(notebook):
 
     assert busy(notebook)
     cluster.get_by_role("button", name="Stop cell: ui").click()
-    page.locator(".jsky-Panel-said", has_text="being stopped").wait_for()
+    page.locator(".jsky-Panel-message", has_text="being stopped").wait_for()
     cluster.get_by_text("idle, ends in").wait_for()
     said = cluster.get_by_text("idle, ends in").inner_text()
     page.wait_for_function(

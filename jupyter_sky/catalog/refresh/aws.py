@@ -16,8 +16,9 @@ from ...errors import SkyError, SkyRefreshError
 from . import aws_prices as read
 from . import http
 from .entries import make_offer, make_table, read_entries
-from .fetcher import Fetcher, today
-from .source import TRY_LATER_HINT, KnownOffers, Page, Recovery, SourceData, missing_sdk
+from .fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
+from .page_cache import Page
+from .source import KnownOffers, SourceData, missing_sdk
 
 _ADVISOR = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
 _PRICES = "us-east-1"  # one of the few regions that have an endpoint of the price list
@@ -75,7 +76,7 @@ class AwsPrices:
 
     Examples
     --------
-    >>> Aws().cloud
+    >>> AwsPrices().cloud
     'aws'
     """
 
@@ -162,7 +163,7 @@ class AwsPrices:
         return fetch.pages("advisor", get)
 
     def _clients(self) -> Callable[[str, str], Any]:
-        """Makes clients that wait when they are throttled."""
+        """Return a factory of clients that wait when they are throttled."""
         from boto3.session import Session
         from botocore.config import Config
 
@@ -178,7 +179,7 @@ class AwsPrices:
         )
 
     def explain(self, error: Exception) -> Recovery | SkyError:
-        """What an exception of botocore, or of the advisor's download, means."""
+        """Classify an exception of botocore or of the advisor's download."""
         from botocore import exceptions as boto
         from botocore.parsers import ResponseParserError
 
@@ -207,7 +208,7 @@ class _Pair(tuple):
 
 
 def _make_page_reader(call: Callable[..., Any], member: str, reader: Any, **asked: Any) -> Any:
-    """A function that gets one page of a list of AWS."""
+    """Return a function that gets one page of a list of AWS."""
 
     def get(token: str | None) -> Page:
         answer = call(**asked, **({"NextToken": token} if token else {}))
@@ -326,14 +327,14 @@ def _zones(region: _RegionData, machine: str, known: KnownOffers) -> list[tuple[
 
 
 def _local_price(nearby: Mapping[Any, Any], zone: str, machine: str) -> Any:
-    """A price of the group of zones that a local zone is in: us-west-2-lax-1 for ...-1a."""
+    """Return the price of a local zone's group of zones: us-west-2-lax-1 for ...-1a."""
     return nearby.get((zone, machine)) or nearby.get((zone[:-1], machine))
 
 
 def _facts(
     machine: str, described: Mapping[str, Any], price: Mapping[str, Any] | None, known: KnownOffers
 ) -> dict[str, Any]:
-    """What a machine is: as EC2 describes it anywhere, else as known, else as in its price."""
+    """Return a machine's facts as EC2 describes it, else as known, else as in its price."""
     if machine in described:
         return {name: value for name, value in described[machine].items() if name != "type"}
     if machine in known.machines:

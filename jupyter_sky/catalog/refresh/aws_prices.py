@@ -21,7 +21,7 @@ _MAKERS = {"Intel": "Intel", "AMD": "AMD", "AWS": "AWS", "Apple": "Apple"}
 
 
 def machine_price(text: str) -> dict[str, Any] | None:
-    """The on-demand price of a machine from an item of ``GetProducts``; None for other products."""
+    """Return a machine's on-demand price from an item of ``GetProducts``; None for others."""
     item = json.loads(text)
     facts = item["product"]["attributes"]
     if not _BOX.search(facts["usagetype"]):
@@ -132,7 +132,7 @@ def _devices(described: Mapping[str, Any]) -> tuple[str, float | None, float | N
 
 
 def spot_price(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A spot price from ``DescribeSpotPriceHistory``."""
+    """Return a spot price from ``DescribeSpotPriceHistory``."""
     stamp = entry["Timestamp"]
     return {
         "type": entry["InstanceType"],

@@ -24,8 +24,9 @@ from .entries import (
     read_entries,
     usd,
 )
-from .fetcher import Fetcher, today
-from .source import TRY_LATER_HINT, KnownOffers, Page, Recovery, SourceData, missing_sdk
+from .fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
+from .page_cache import Page
+from .source import KnownOffers, SourceData, missing_sdk
 
 _PRICES = "https://prices.azure.com/api/retail/prices"
 _VERSION = "2023-01-01-preview"
@@ -66,7 +67,7 @@ class AzurePrices:
 
     Examples
     --------
-    >>> Azure().cloud
+    >>> AzurePrices().cloud
     'azure'
     """
 
@@ -151,7 +152,7 @@ class AzurePrices:
         return ComputeManagementClient(credential, subscription, **where)  # type: ignore[arg-type]
 
     def explain(self, error: Exception) -> Recovery | SkyError:
-        """What an exception of azure-core, or of a download, means."""
+        """Classify an exception of azure-core or of a download."""
         try:
             from azure.core import exceptions as azure
         except ImportError:
@@ -198,7 +199,7 @@ def _price(item: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _sizes_of(sku: Any) -> list[dict[str, Any]] | None:
-    """A size in each of its regions; None for disks and the like."""
+    """Return a size in each of its regions; None for disks and the like."""
     if sku.resource_type != "virtualMachines":
         return None
     able = {each.name: each.value for each in sku.capabilities or ()}
@@ -281,7 +282,7 @@ def _zones(
 
 
 def _facts(machine: str, size: Mapping[str, Any] | None, known: KnownOffers) -> dict[str, Any]:
-    """What a size is. Of its accelerators the API gives no name, so what is known goes first."""
+    """Return the facts of a size; the API names no accelerators, so known facts go first."""
     before = known.machines.get(machine, {})
     if size is None:
         return dict(before)

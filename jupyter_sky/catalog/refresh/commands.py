@@ -27,7 +27,7 @@ class RefreshReport:
 
     Examples
     --------
-    >>> print(Report([]))
+    >>> print(RefreshReport([]))
     Refresh of the catalog
     nothing to do
     """

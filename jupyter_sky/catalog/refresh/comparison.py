@@ -1,4 +1,4 @@
-"""What a refresh changes: what is new, what is gone, what costs more or less."""
+"""Changes by a refresh: new offers, removed offers and changed prices."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _weight(change: PriceChange) -> tuple[float, str, str]:
 
 
 def _prices(rows: pa.Table, column: str) -> dict[Key, float]:
-    """The lowest price of each instance type in each region; local zones cost extra."""
+    """Return the lowest price of each instance type in each region, without local zones."""
     found: dict[Key, float] = {}
     columns = [rows.column(name).to_pylist() for name in ("region", "instance_type", column)]
     for region, machine, price in zip(*columns, strict=True):

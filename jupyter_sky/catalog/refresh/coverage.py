@@ -1,4 +1,4 @@
-"""What the catalog holds of each cloud, from where, and how old it is."""
+"""Coverage of each cloud by the catalog: counts, sources and ages."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def read_refreshed(folder: Path) -> Iterator[PartMetadata]:
 
 
 def read_if_valid(folder: Path, meta: PartMetadata, table: str) -> pa.Table | None:
-    """A table of a part of what was refreshed; None also when it is damaged."""
+    """Return a table of a refreshed part; None also when it is damaged."""
     from .. import files
 
     try:
@@ -100,7 +100,7 @@ def read_current(folder: Path, base: Path | None, cloud: str, table: str) -> pa.
 
 
 def find_coverage(catalog: Catalog, folder: Path) -> list[Coverage]:
-    """What a catalog holds, cloud by cloud.
+    """Summarize the contents of a catalog, cloud by cloud.
 
     Parameters
     ----------
@@ -109,7 +109,6 @@ def find_coverage(catalog: Catalog, folder: Path) -> list[Coverage]:
     folder
         The directory of what was refreshed.
     """
-
     rows = catalog.table("offers")
     fresh = {cloud for meta in read_refreshed(folder) for cloud in meta.clouds}
     counts: dict[str, dict[str, int]] = {}

@@ -21,7 +21,7 @@ class InvalidEntry(ValueError):
 def read_entries(
     entries: Iterable[Any], read: Callable[[Any], Any]
 ) -> tuple[list[Any], dict[str, int]]:
-    """Records of the entries that make sense, and how many do not, by reason.
+    """Return the records of valid entries, and counts of the invalid ones by reason.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def read_entries(
 
 
 def usd(value: Any, *, free: bool = False) -> float:
-    """A price. Nothing is sold for nothing, except where `free` allows it.
+    """Parse a price: positive, or 0 where `free` allows it.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def canonical_accelerator(name: str, memory_gib: float | None = None) -> str:
 
     Examples
     --------
-    >>> accelerator("Tesla V100", 32), accelerator("Marvel 9000")
+    >>> canonical_accelerator("Tesla V100", 32), canonical_accelerator("Marvel 9000")
     ('V100-32GB', 'Marvel 9000')
     """
     name = name.strip()
@@ -110,7 +110,7 @@ def nominal_memory(name: str, otherwise: float | None = None) -> float | None:
 
     Examples
     --------
-    >>> memory("A10G", 22.35), memory("Marvel 9000", 7.5)
+    >>> nominal_memory("A10G", 22.35), nominal_memory("Marvel 9000", 7.5)
     (24.0, 7.5)
     """
     try:

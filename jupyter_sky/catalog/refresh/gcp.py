@@ -16,8 +16,9 @@ from ...errors import SkyError, SkyRefreshError
 from . import gcp_skus as skus
 from . import http
 from .entries import canonical_accelerator, make_offer, make_table, nominal_memory, read_entries
-from .fetcher import Fetcher, today
-from .source import TRY_LATER_HINT, KnownOffers, Page, Recovery, SourceData, missing_sdk
+from .fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
+from .page_cache import Page
+from .source import KnownOffers, SourceData, missing_sdk
 
 _COMPUTE_ENGINE = "services/6F81-5844-456A"
 _TIMEOUT_SECONDS = 300.0  # seconds that one page may take with its retries
@@ -46,7 +47,7 @@ class GcpPrices:
 
     Examples
     --------
-    >>> Gcp().cloud
+    >>> GcpPrices().cloud
     'gcp'
     """
 
@@ -130,7 +131,7 @@ class GcpPrices:
         return lambda name: fetch.pages(name, _make_page_reader(*calls[name]))
 
     def explain(self, error: Exception) -> Recovery | SkyError:
-        """What an exception of google-api-core or google-auth means."""
+        """Classify an exception of google-api-core or google-auth."""
         from google.api_core import exceptions as api
         from google.auth.exceptions import GoogleAuthError
         from google.protobuf.json_format import ParseError
@@ -152,7 +153,7 @@ class GcpPrices:
 
 
 def _make_page_reader(call: Any, asked: Mapping[str, Any], reader: Any) -> Any:
-    """A function that gets one page of a list of Google's."""
+    """Return a function that gets one page of a list of Google's."""
     from google.api_core.retry import Retry, if_transient_error
 
     patience = Retry(if_transient_error, initial=1.0, maximum=60.0, timeout=_TIMEOUT_SECONDS)
@@ -281,7 +282,7 @@ def _make_gpu_row(prices: skus.Prices, gpu: Mapping[str, Any]) -> dict[str, Any]
 def _make_hosted_gpu_row(
     gpu: Mapping[str, Any], host: Mapping[str, Any], count: int
 ) -> dict[str, Any]:
-    """An N1 machine with GPUs, under the name that the catalog gives it."""
+    """Return an N1 machine with GPUs, under the name that the catalog gives it."""
 
     def both(column: str) -> float | None:
         if gpu[column] is None or host[column] is None:

@@ -67,7 +67,7 @@ Prices = Mapping[tuple[str, str, str], float]
 
 
 def price(sku: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a SKU prices, where; None for what no machine is made of.
+    """Return the part and regions that a SKU prices; None if no machine contains it.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def machine_price(
 
 
 def _parts(machine: Mapping[str, Any], sold: Callable[[str], bool]) -> Iterator[tuple[float, str]]:
-    """What a machine is made of: amounts, each with the name of the part."""
+    """Return the parts of a machine: amounts, each with the name of the part."""
     name, series = machine["name"], machine["name"].partition("-")[0]
     # m4-ultramem-224 has SKUs of its own, and so may have the machines of one kind
     own = (name.replace("-", ""), _SERIES.get("-".join(name.split("-")[:2]), series))

@@ -7,7 +7,7 @@ from json import JSONDecodeError
 from typing import Any
 
 from ...errors import SkyError, SkyRefreshError
-from .source import TRY_LATER_HINT, Recovery
+from .fetcher import TRY_LATER_HINT, Recovery
 
 _TIMEOUT = (10, 120)  # seconds to connect, and between two pieces of an answer
 _RETRIES = 8  # of a busy server; of one that cannot be reached fewer:
@@ -61,14 +61,14 @@ class HttpSession:
         self._session.headers.update(headers or {})
 
     def json(self, url: str, params: Mapping[str, str] | None = None) -> Any:
-        """The answer to a GET, decoded."""
+        """Return the answer to a GET, decoded."""
         answer = self._session.get(url, params=params, timeout=_TIMEOUT)
         answer.raise_for_status()
         return answer.json()
 
 
 def explain_failure(error: Exception, cloud: str) -> Recovery | SkyError:
-    """What a failed request of `HttpSession` means."""
+    """Classify a failed request of `HttpSession`."""
     import requests
 
     if isinstance(error, requests.HTTPError) and error.response is not None:
@@ -92,11 +92,11 @@ def explain_failure(error: Exception, cloud: str) -> Recovery | SkyError:
 
 
 def get_member(answer: Any, name: str, kind: type) -> Any:
-    """A member of an answer; `InvalidResponse` when it is not there or something else.
+    """Return a member of a response; raise `InvalidResponse` when missing or of another type.
 
     Examples
     --------
-    >>> member({"Items": [1]}, "Items", list)
+    >>> get_member({"Items": [1]}, "Items", list)
     [1]
     """
     if not isinstance(answer, dict) or not isinstance(answer.get(name), kind):

@@ -1,4 +1,4 @@
-"""Pages that were fetched already, kept on disk so that an interrupted refresh can go on."""
+"""Cache of fetched pages on disk, so that an interrupted refresh can go on."""
 
 from __future__ import annotations
 
@@ -9,19 +9,38 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
-
-from .source import Page
 
 _FORMAT = 1  # raised when what the sources keep changes its meaning
 KEEP_HOURS = 6.0
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list.
+
+    Attributes
+    ----------
+    records : list
+        What was read from it: plain values, small, so that a page can be kept as JSON.
+    next : str or None
+        Where the next page begins; None after the last.
+    skipped : dict of str to int
+        Entries that make no sense, by what is wrong with them.
+    """
+
+    records: list[Any]
+    next: str | None = None
+    skipped: dict[str, int] = field(default_factory=dict)
+
+
 class PageCache:
     """Pages by the name of their list.
 
-    Two processes may use one shelf: each page is put in place in one step, and both would write
+    Two processes may share a cache: each page is written in one step, and both would write
     the same.
 
     Parameters
@@ -35,9 +54,9 @@ class PageCache:
 
     Examples
     --------
-    >>> shelf = Shelf(folder)  # doctest: +SKIP
-    >>> shelf.put("eastus/prices", 0, Page([{"usd": 1.0}], "token"))  # doctest: +SKIP
-    >>> shelf.pages("eastus/prices")[0].next  # doctest: +SKIP
+    >>> cache = PageCache(folder)  # doctest: +SKIP
+    >>> cache.put("eastus/prices", 0, Page([{"usd": 1.0}], "token"))  # doctest: +SKIP
+    >>> cache.pages("eastus/prices")[0].next  # doctest: +SKIP
     'token'
     """
 

@@ -1,4 +1,4 @@
-"""How far a refresh is: tqdm's bar where tqdm is installed, else a line now and then."""
+"""Progress of a refresh: tqdm's bar where tqdm is installed, else a line now and then."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Files of the notebook's process: the connection to a cluster, and the tunnel client below it."""

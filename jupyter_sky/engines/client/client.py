@@ -8,7 +8,7 @@ still hears all that is printed and keeps it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ DIRECT_TIMEOUT_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DirectRoute:
-    """The sockets of a direct connection to an engine."""
+    """Sockets of a direct connection to an engine."""
 
     requests: zmq.Socket
     commands: zmq.Socket
@@ -44,7 +44,7 @@ class DirectRoute:
 
 
 class DirectClient(Client):
-    """An ipyparallel client that hands each message on instead of collecting it."""
+    """ipyparallel client that hands each message on instead of collecting it."""
 
     def __init__(self, *args: Any, folder: Path | None = None, **kwargs: Any) -> None:
         self._private = PrivateSockets(folder) if folder is not None else None
@@ -81,7 +81,7 @@ class DirectClient(Client):
             self._private.close()
 
     def activate(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        """Leave ``%px`` alone: it belongs to those who ask for it."""
+        """Leave ``%px`` as it is: ipyparallel registers it on request."""
 
     def _make_io_loop(self) -> Any:
         return ZmqLoop()
@@ -100,6 +100,45 @@ class DirectClient(Client):
             setattr(self, f"_{name}_stream", source)
             self._io_loop.on_recv(source, handler)
 
+    # -- private attributes of ipyparallel, which other files reach by these names alone --------
+
+    @property
+    def engines_by_rank(self) -> Mapping[int, str]:
+        """Identities of the connected engines; `ids` would first process the queue of the hub."""
+        return self._engines
+
+    @property
+    def connected_ranks(self) -> set[int]:
+        """Ranks of the connected engines; `ids` would first process the queue of the hub."""
+        return set(self._ids)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the sockets are closed: `close` has no public counterpart that tells."""
+        return self._closed
+
+    @property
+    def query_socket(self) -> zmq.Socket:
+        """Socket to the hub, whose disconnections stand for those of all sockets."""
+        assert self._query_socket is not None
+        return self._query_socket
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call `callback` in the thread of the sockets, which no other thread may touch."""
+        self._io_loop.add_callback(callback)
+
+    def fail_pending(self, error: Exception) -> None:
+        """Set `error` on all pending replies; no public method ends them without their engines."""
+        for handler in list(self.reply_handlers.values()):
+            handler(error)
+        self.reply_handlers.clear()
+        for future in list(self._futures.values()):
+            if not future.done():
+                future.set_exception(error)
+        for future in list(self._output_futures.values()):
+            if not future.done():
+                future.set_result(None)  # one error is enough: ipyparallel would log a second one
+
     # -- what comes ------------------------------------------------------------------------
 
     def _dispatch_iopub(self, parts: list[zmq.Frame]) -> None:
@@ -107,8 +146,8 @@ class DirectClient(Client):
             self._dispatch_output(parts)
 
     def _dispatch_output(self, parts: list[zmq.Frame]) -> None:
-        # that an engine is busy is the controller's to know, and that it is idle matters to cells only
-        # whose reply does not count what they have printed: not worth unpacking here
+        # skip messages that an engine is busy (only the controller needs them) or idle (only cells
+        # whose reply does not count their outputs need them): unpacking costs time
         wanted = self.is_verifying_outputs or (
             self._output_futures and b'"idle"' in parts[-1].bytes
         )
@@ -116,7 +155,7 @@ class DirectClient(Client):
             self._handle_output(parts)
 
     def _dispatch_command_reply(self, parts: list[zmq.Frame]) -> None:
-        """Hand an answer to a command to its handler; others have one answer and a future."""
+        """Pass a reply to the handler of its command, or to the future of its request."""
         msg = self._deserialize(parts)
         if msg is None:
             return
@@ -214,7 +253,7 @@ class DirectClient(Client):
         Parameters
         ----------
         handler
-            Called with each answer until the one that is final, in the thread of this client.
+            Called with each reply up to the final one, in the thread of this client.
         sink
             Called with what is printed because of it.
 
@@ -239,8 +278,47 @@ class DirectClient(Client):
             self._io_loop.add_callback(lambda: self._handle_stranded_msgs(-1, engine))
         return msg_id
 
+    def send_query(self, kind: str, content: dict[str, Any] | None = None) -> Future:
+        """Send a request to the hub; return the future of its reply."""
+        return self._send(self._query_stream, kind, content=content or {})  # type: ignore[attr-defined]
+
+    def send_abort(self, rank: int, msg_ids: list[str]) -> Future:
+        """Request that an engine aborts cells that have not begun; ipyparallel's `abort` waits."""
+        return self._send(
+            self._control_stream,  # type: ignore[attr-defined]
+            "abort_request",
+            content={"msg_ids": msg_ids},
+            ident=self._engines[rank].encode(),
+        )
+
+    def broadcast(
+        self, engines: Collection[str], kind: str, content: dict[str, Any], buffers: Any
+    ) -> dict[str, Future]:
+        """Send one message to several engines; return the future of each engine's reply.
+
+        ipyparallel's `BroadcastView` sends pickled functions only, so its wire format is used here.
+        """
+        ranks = {engine: rank for rank, engine in self._engines.items()}
+        targets = [(engine, ranks[engine]) for engine in engines if engine in ranks]
+        header = self.session.msg_header(kind)
+        metadata = {
+            "targets": targets,
+            "is_broadcast": True,
+            "is_coalescing": False,
+            "original_msg_id": header["msg_id"],
+        }
+        futures: dict[str, Future] = {}
+        for engine, _ in targets:
+            name = f"{header['msg_id']}_{engine}"
+            (future, *_) = self.create_message_futures(name, {**header, "msg_id": name})
+            self._outstanding_dict[engine].add(name)
+            futures[engine] = future
+        message = self.session.msg(kind, content, header=header, metadata=metadata)
+        self.call_soon(lambda: self.session.send(self._broadcast_socket, message, buffers=buffers))
+        return futures
+
     def forget_command(self, msg_id: str, engine: str) -> None:
-        """Hear no more of a command."""
+        """Ignore further replies to a command."""
         self.reply_handlers.pop(msg_id, None)
         self._outstanding_dict[engine].discard(msg_id)
 
@@ -259,7 +337,7 @@ class DirectClient(Client):
     # -- the direct route ---------------------------------------------------------------------
 
     def connect_directly(self, rank: int, engine: str, ports: list[int | str]) -> None:
-        """Open a way to an engine on this machine, if what answers there is that engine.
+        """Open a direct connection to an engine on this machine, after verifying its identity.
 
         The ports may be those of another machine, behind a tunnel; then the controller's way
         stays.
@@ -277,7 +355,7 @@ class DirectClient(Client):
             self._io_loop.add_callback(lambda: self._close_route(route))
 
     def run_in_loop(self, function: Callable[[], Any]) -> Any:
-        """Call in the thread that the sockets belong to; return what it returns."""
+        """Call a function in the thread of the sockets; return its result."""
         made: Future = Future()
         self._io_loop.add_callback(lambda: made.set_result(function()))
         return made.result(REPLY_TIMEOUT_SECONDS)
@@ -300,21 +378,21 @@ class DirectClient(Client):
         return f"tcp://127.0.0.1:{port}"
 
     def _activate_route(self, route: DirectRoute) -> None:
-        """Hear the engine by the direct route from now on, and by the other no more."""
+        """Receive messages of the engine by the direct route only."""
         self._io_loop.on_recv(route.outputs, self._dispatch_output)
         self._direct_topics = tuple({*self._direct_topics, route.topic})
         self._update_subscription()
 
     def _close_route(self, route: DirectRoute) -> None:
         self._direct_topics = tuple({*self._direct_topics} - {route.topic})
-        self._io_loop.forget(route.requests)
-        self._io_loop.forget(route.commands)
-        self._io_loop.forget(route.outputs)
+        self._io_loop.remove(route.requests)
+        self._io_loop.remove(route.commands)
+        self._io_loop.remove(route.outputs)
         route.outputs.close(linger=0)
         self._update_subscription()
 
     def _update_subscription(self) -> None:
-        """Take the controller's feed while some engine has no other way: a flood comes once."""
+        """Subscribe to the controller's outputs only while some engine lacks a direct route."""
         wanted = any(engine not in self.routes for engine in self._engines.values())
         if wanted != self._is_subscribed:
             self._is_subscribed = wanted
@@ -322,7 +400,7 @@ class DirectClient(Client):
             (feed.subscribe if wanted else feed.unsubscribe)(b"")
 
     def update_engines(self, engines: dict[str, str]) -> None:
-        """Note engines whose coming was not heard of; in the loop's thread."""
+        """Add engines whose registration was missed; in the loop's thread."""
         self._update_engines(engines)
         self._update_subscription()
 

@@ -39,7 +39,7 @@ WAIT_CALLBACK_SECONDS = 0.25
 
 
 class ClusterConnection:
-    """A live connection to the controller and the engines of one cluster.
+    """Live connection to the controller and the engines of one cluster.
 
     Parameters
     ----------
@@ -126,8 +126,7 @@ class ClusterConnection:
         """
         if self._lost.is_set():
             raise SkyClusterLost(self.lost_reason)
-        client: Any = self.client
-        future = client._send(client._query_stream, "sky_request", content={"op": op, **content})
+        future = self.client.send_query("sky_request", {"op": op, **content})
         while True:
             try:
                 answer = self.wait(future, timeout)["content"]
@@ -149,7 +148,7 @@ class ClusterConnection:
         self.used_at, self.used_for = time.monotonic(), what
 
     def describe_use(self) -> dict[str, Any]:
-        """Return what this notebook does with the cluster, for its next heartbeat."""
+        """Return the use that this notebook makes of the cluster, for its next heartbeat."""
         going_on = [uses for pool in list(self.pools) if (uses := pool())]
         if self._requests:
             going_on.append("variables")
@@ -160,7 +159,7 @@ class ClusterConnection:
 
     def ranks(self) -> list[int]:
         """Return the ranks whose engines are connected now."""
-        return sorted(self.client._ids)
+        return sorted(self.client.connected_ranks)
 
     def wait_ranks(self, ranks: Iterable[int], timeout: float, alive: Callable[[], None]) -> None:
         """Wait until the engines of `ranks` are connected.
@@ -168,11 +167,11 @@ class ClusterConnection:
         `alive` is called again and again while waiting; it raises when there is no hope.
         """
         wanted, deadline, asked = set(ranks), time.monotonic() + timeout, 0.0
-        while not wanted <= set(self.client._ids):
+        while not wanted <= self.client.connected_ranks:
             now = time.monotonic()
             if now > deadline:
                 raise SkyEngineLost(
-                    f"engine {min(wanted - set(self.client._ids))} of cluster {self.cluster} "
+                    f"engine {min(wanted - self.client.connected_ranks)} of cluster {self.cluster} "
                     f"has not come up within {timeout:g} s"
                 )
             if now - asked > 0.25:
@@ -193,16 +192,15 @@ class ClusterConnection:
     def _refresh_engines(self) -> None:
         """Ask which engines are connected.
 
-        One that comes just while this client connects is told to nobody: the client is answered
-        before it listens to what is told.
+        The registration of an engine during the connection of this client is missed: the hub
+        replies before the client subscribes to notifications.
         """
-        client: Any = self.client
-        future = client._send(client._query_stream, "connection_request")
+        future = self.client.send_query("connection_request")
         try:
             known = self.wait(future, REPLY_TIMEOUT_SECONDS)["content"]["engines"]
         except FutureTimeout:
             return
-        client.run_in_loop(lambda: client.update_engines(known))
+        self.client.run_in_loop(lambda: self.client.update_engines(known))
 
     def _verify_output(self, rank: int, busy: bool) -> None:
         """Wait until what an engine prints arrives here.
@@ -293,7 +291,7 @@ class ClusterConnection:
         return self.reply_content(self.wait(self.send_value_request(rank, op, **content)))
 
     def reply_content(self, reply: Any) -> dict[str, Any]:
-        """Return the content of a reply, or raise what it says."""
+        """Return the content of a reply, or raise the error in it."""
         if isinstance(reply, ipp_error.EngineError):
             raise SkyEngineLost(f"engine {reply} of cluster {self.cluster} was lost")
         content = reply["content"]
@@ -307,21 +305,15 @@ class ClusterConnection:
         return content
 
     def abort_cells(self, cells: Iterable[CellExecution]) -> None:
-        """Take back cells that have not begun: they end now, not when their turn comes."""
-        client: Any = self.client
+        """Abort cells that have not begun; they end at once."""
         for cell in cells:
-            if not cell.reply.done() and cell.rank in client._engines:
-                answer: Future = client._send(
-                    client._control_stream,
-                    "abort_request",
-                    content={"msg_ids": [cell.msg_id]},
-                    ident=self._ident(cell.rank),
-                )
+            if not cell.reply.done() and cell.rank in self.client.engines_by_rank:
+                answer = self.client.send_abort(cell.rank, [cell.msg_id])
                 answer.add_done_callback(cell.on_aborted)
 
     def _ident(self, rank: int) -> bytes:
         try:
-            return self.client._engines[rank].encode()
+            return self.client.engines_by_rank[rank].encode()
         except KeyError:
             raise SkyEngineLost(
                 f"engine {rank} of cluster {self.cluster} is not connected"
@@ -357,19 +349,14 @@ class ClusterConnection:
     def mark_lost(
         self, reason: str, hint: str | None = None, kind: type[SkyError] = SkyClusterLost
     ) -> None:
-        """Declare the cluster lost: whoever waits for it is told, by an error of a kind."""
+        """Declare the cluster lost: pending waits raise an error."""
         self.lost_reason = f"cluster {self.cluster} is gone: {reason}"
         self._lost.set()
         error = kind(self.lost_reason, hint=hint)
-        for handler in list(self.client.reply_handlers.values()):
-            handler(error)
-        self.client.reply_handlers.clear()
-        for future in {*self._waiting, *self.client._futures.values()}:
+        self.client.fail_pending(error)
+        for future in list(self._waiting):
             if not future.done():
                 future.set_exception(error)
-        for future in list(self.client._output_futures.values()):
-            if not future.done():
-                future.set_result(None)  # one error is enough: ipyparallel would log a second one
 
     @property
     def is_lost(self) -> bool:
@@ -379,12 +366,12 @@ class ClusterConnection:
     # -- the connection ------------------------------------------------------------------------
 
     def _open_monitor(self) -> Any:
-        """Return a socket that tells of disconnections."""
-        watched = self.client._query_socket
+        """Return a monitor socket for disconnections."""
+        watched = self.client.query_socket
         return self.client.run_in_loop(lambda: watched.get_monitor_socket(zmq.EVENT_DISCONNECTED))
 
     def was_cut(self) -> bool:
-        """Whether the connection was cut since this was last asked, by always the same thread."""
+        """Return whether the connection was cut since the last call; for one thread only."""
         found = False
         while self._monitor.poll(0):
             self._monitor.recv_multipart()
@@ -392,8 +379,8 @@ class ClusterConnection:
         return found
 
     def stop_monitor(self) -> None:
-        """Ask no more whether the connection was cut."""
-        watched, monitor = self.client._query_socket, self._monitor
+        """Close the monitor of disconnections."""
+        watched, monitor = self.client.query_socket, self._monitor
 
         def end() -> None:
             # first: ZeroMQ's own thread, which all connections of this process share, would wait
@@ -402,10 +389,10 @@ class ClusterConnection:
                 watched.disable_monitor()
             monitor.close(linger=0)
 
-        if self.client._closed:
+        if self.client.is_closed:
             end()
         else:
-            self.client._io_loop.add_callback(end)
+            self.client.call_soon(end)
 
     def close(self) -> None:
         """Close the sockets; the cluster goes on."""
@@ -431,12 +418,12 @@ class CellExecution:
         self._sink, self._received = sink, 0
 
     def set_futures(self, reply: Future) -> None:
-        """Take the futures of the cell, before it is sent: it may end before `execute` returns."""
+        """Set the futures of the cell, before it is sent: it may end before `execute` returns."""
         self.reply, self.output = reply, reply.output  # type: ignore[attr-defined]
         reply.add_done_callback(lambda _: self._check_complete())
 
     def receive(self, message: Message) -> None:
-        """Show one message of the cell."""
+        """Process one message of the cell."""
         self._sink(message)
         if message["header"]["msg_type"] in RECORDED_TYPES:
             self._received += 1
@@ -451,7 +438,7 @@ class CellExecution:
                 self.output.set_result(None)
 
     def on_aborted(self, answer: Future) -> None:
-        """Note the engine's answer to a request to take it back."""
+        """Record the engine's reply to an abort request."""
         message = answer.result()
         waiting = message["content"].get("waiting", ()) if isinstance(message, dict) else ()
         if self.msg_id in waiting:
@@ -464,7 +451,7 @@ class CellExecution:
 
 
 def _wait_interruptibly(future: Future, timeout: float | None) -> Any:
-    """Wait for a result, calling whoever wants to be called meanwhile."""
+    """Wait for a result, running the wait callback now and then."""
     callback = wait_callback.get()
     if callback is None:
         return future.result(timeout)

@@ -1,7 +1,7 @@
 """Observer of a cluster: asks its controller without keeping it up.
 
-One socket and one request at a time; a notebook's `ClusterConnection` has seven sockets and hears what cells
-print.
+It has one socket and sends one request at a time; a notebook's `ClusterConnection` has seven
+sockets and receives the outputs of cells.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REPLY_TIMEOUT_SECONDS = 5.0
 
 
 class Observer:
-    """A connection to the controller of one cluster, for as many threads as like.
+    """Connection to the controller of one cluster, shared by any number of threads.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Observer:
         return answer
 
     def _answer(self, asked: str, deadline: float) -> dict[str, Any] | None:
-        """Wait for one answer; such as come too late to an earlier question are passed over."""
+        """Wait for the reply to one request; discard late replies to earlier requests."""
         while (left := deadline - time.monotonic()) > 0 and self._socket.poll(int(left * 1000) + 1):
             try:
                 _, frames = self._session.feed_identities(self._socket.recv_multipart())

@@ -24,7 +24,7 @@ CONNECT_SECONDS = 30.0
 
 
 class Tunnel:
-    """A connection that heals itself. It is begun at once, and leads somewhere after `connect_to`.
+    """SSH connection that reconnects by itself; opened at once, usable after `connect_to`.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Tunnel:
         self._listener.start()
 
     def connect_to(self, controller: dict[str, Any], explain: Callable[[str], SkyError]) -> None:
-        """Lead to a controller, and wait until it does.
+        """Connect to a controller, and wait until the connection is up.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class Tunnel:
 
     def _send_command(self, *words: object) -> None:
         assert self._process.stdin is not None
-        with suppress(OSError):  # it has ended, and whoever waits for it finds that out
+        with suppress(OSError):  # it has ended, which waiting callers notice
             self._process.stdin.write(" ".join(map(str, words)).encode() + b"\n")
             self._process.stdin.flush()
 
@@ -137,9 +137,9 @@ class Tunnel:
         return self._up.is_set()
 
     def forward(self, port: int) -> int:
-        """Return the port of this machine that leads to one of the head node.
+        """Return the local port that is forwarded to a port of the head node.
 
-        Anybody on this machine can connect to it: what listens there must know its own.
+        Any user of this machine can connect to it: the server there must authenticate clients.
         """
         if port not in self._ports:
             self._ports[port] = Future()
@@ -151,7 +151,7 @@ class Tunnel:
         return self._up.wait(timeout)
 
     def close(self) -> None:
-        """End it; the cluster goes on."""
+        """End the connection; the cluster goes on."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

@@ -1,4 +1,4 @@
-"""Tunnel client: local sockets that lead over SSH to the controller's ports.
+"""Tunnel client (``python -m``): forwards local sockets over SSH to the controller's ports.
 
     python -m jupyter_sky.engines.client.tunnel_client FOLDER < COMMANDS
 
@@ -37,7 +37,7 @@ MAX_ERROR_BYTES = 4000
 
 
 class TunnelClient:
-    """The sockets and the connection behind them."""
+    """Local sockets and the SSH connection behind them."""
 
     def __init__(self, folder: Path, command: list[str]) -> None:
         self.folder, self.command = folder, command
@@ -53,7 +53,7 @@ class TunnelClient:
         self._heard = time.monotonic()
 
     async def run(self) -> None:
-        """Connect, connect again, and listen where told, until told to end."""
+        """Keep connected and serve local sockets until a command ends this process."""
         os.chdir(self.folder)  # the path of a socket must be short
         carrying = asyncio.ensure_future(self._keep_connected())
         await self._read_commands()
@@ -67,7 +67,7 @@ class TunnelClient:
         if self._process is not None:
             await self._process.wait()
             self._process._transport.close()  # type: ignore[attr-defined]
-        shutil.rmtree(self.folder, ignore_errors=True)  # nobody else may be there to do it
+        shutil.rmtree(self.folder, ignore_errors=True)  # the notebook may be gone
 
     def _open_stream(
         self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -76,7 +76,7 @@ class TunnelClient:
         self.multiplexer.open(next(self._numbers), port, reader, writer)
 
     async def _read_commands(self) -> None:
-        """Do as told, until nobody is there any more who could want this process."""
+        """Carry out commands until the notebook closes the pipe."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         protocol = asyncio.StreamReaderProtocol(reader)
@@ -111,7 +111,7 @@ class TunnelClient:
             await asyncio.sleep(BACKOFF[min(failures, len(BACKOFF) - 1)])
 
     async def _connect(self) -> str | None:
-        """Connect, and carry until it is cut; return why, or None when there is no way back."""
+        """Carry streams until the connection is cut; return why, or None if it is final."""
         pipe = asyncio.subprocess.PIPE
         process = self._process = await asyncio.create_subprocess_exec(
             *self.command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
@@ -143,7 +143,7 @@ class TunnelClient:
         return said.replace("\n", " | ") or "the connection was cut"
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        """End a connection over which nothing comes."""
+        """End a connection that has been silent for too long."""
         while time.monotonic() - self._heard < SILENCE_SECONDS:
             self.multiplexer.send_ping()
             await asyncio.sleep(PING_SECONDS)
@@ -157,7 +157,7 @@ class TunnelClient:
 
 
 def report(line: str) -> None:
-    """Tell the notebook."""
+    """Send a report to the notebook."""
     with contextlib.suppress(OSError):
         print(line, flush=True)
 

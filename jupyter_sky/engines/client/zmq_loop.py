@@ -22,7 +22,7 @@ MAX_MESSAGES_PER_TURN = 200
 
 
 class ZmqLoop:
-    """A loop over sockets that only its own thread touches.
+    """Event loop over sockets that only its own thread touches.
 
     It has as much of tornado's IOLoop as an ipyparallel client uses.
     """
@@ -44,7 +44,7 @@ class ZmqLoop:
         self._poller.register(source, zmq.POLLIN)
 
     def remove(self, source: Any) -> None:
-        """Close a socket and hear of it no more."""
+        """Close a socket and stop polling it."""
         if self._handlers.pop(source, None) is not None:
             self._poller.unregister(source)
             source.close(linger=0)
@@ -56,7 +56,7 @@ class ZmqLoop:
             self._wakeup_send.send(b"\0")
 
     def stop(self) -> None:
-        """End `start` after this turn."""
+        """Let `start` return after this iteration."""
         self._stopped = True
 
     def start(self) -> None:
@@ -97,7 +97,7 @@ class ZmqLoop:
 
 
 def _call_safely(function: Callable[..., None], *arguments: Any) -> None:
-    """Call; a message that cannot be handled must not end the connection."""
+    """Call a handler; log its error, which must not end the connection."""
     try:
         function(*arguments)
     except Exception:

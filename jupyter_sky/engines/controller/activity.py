@@ -1,4 +1,4 @@
-"""Use of a cluster: the last one, those that go on, and how long it stays up without another.
+"""Use of a cluster: last use, current uses and idle time left.
 
 A cluster is used by cells, by calls of functions, by values that are sent or fetched, by widgets
 and by logins on its controller node. A notebook that is merely connected does not use it.
@@ -28,7 +28,7 @@ def warn_seconds(idle: float) -> float:
 
 
 def notebook_name(path: str) -> str:
-    """Return the name of a notebook, as people call it, from its path.
+    """Return the display name of a notebook from its path.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def notebook_name(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedNotebook:
-    """A notebook that is connected, as of its last heartbeat.
+    """Connected notebook, as of its last heartbeat.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class ConnectedNotebook:
 
 
 class Activity:
-    """The uses of one cluster. Times are seconds of the monotonic clock.
+    """Uses of one cluster. Times are seconds of the monotonic clock.
 
     Parameters
     ----------
@@ -72,14 +72,14 @@ class Activity:
         self._notebooks: dict[str, ConnectedNotebook] = {}
 
     def record_use(self, what: str, at: float) -> None:
-        """Note a use; an earlier one than the last known changes nothing."""
+        """Record a use; one that is earlier than the last use changes nothing."""
         if at >= self.last_use:
             self.last_use, self.last_use_label = at, what
 
     def record_heartbeat(
         self, notebook: str, now: float, ago: float | None, what: str, uses: str
     ) -> None:
-        """Note the heartbeat of a notebook.
+        """Record the heartbeat of a notebook.
 
         Parameters
         ----------
@@ -97,15 +97,15 @@ class Activity:
             self.record_use(f"{what} of {notebook_name(notebook)}", now - max(0.0, ago))
 
     def keep_until(self, until: float) -> None:
-        """Let the cluster not end for idleness before a time."""
+        """Keep the cluster up until a time, even if idle."""
         self.kept_until = until
 
     def seconds_left(self, now: float) -> float:
-        """Return the seconds after which the cluster ends without another use."""
+        """Return the seconds until an idle cluster ends."""
         return max(self.last_use + self.idle, self.kept_until) - now
 
     def report(self, now: float, cells: list[str], logins: list[str]) -> dict[str, Any]:
-        """Return what keeps the cluster up, what used it last, and how long it stays without."""
+        """Return current uses, last use and idle time left."""
         connected = self.connected_notebooks(now)
         calls = [f"{uses} of {notebook_name(key)}" for key, uses in connected.items() if uses]
         return {
@@ -117,7 +117,7 @@ class Activity:
         }
 
     def connected_notebooks(self, now: float) -> dict[str, str]:
-        """Return the connected notebooks, each with the use that goes on, and forget the others."""
+        """Return the connected notebooks with their current uses; drop those that timed out."""
         self._notebooks = {
             name: one
             for name, one in self._notebooks.items()

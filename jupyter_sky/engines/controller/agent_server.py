@@ -1,8 +1,8 @@
 """Server for node agents: the controller's side of the engines on other nodes.
 
-A node agent starts the engine of its node, signals it, reads its current-cell file and says how it is. What the
-controller knows of such an engine it keeps in a `RemoteEngine`, which stands where a process of its own would.
-Everything between machines is encrypted, and who does not hold the server's key is not heard.
+A node agent starts the engine of its node, signals it, reads its current-cell file and reports its
+state. The controller keeps that state in a `RemoteEngine`, with the interface of a local process.
+Traffic between machines is encrypted; clients without the server's key are refused.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 from ..node.current_cell import CurrentCell
 
 SILENCE_SECONDS = 10.0
-"""A node whose node agent says nothing for so long is lost: its cells fail."""
+"""Silence of a node agent after which its node is lost and its cells fail."""
 REJOIN_SECONDS = 300.0
-"""A lost node that is heard of within so long is taken in again, with a new engine."""
+"""Time within which a lost node may return; it gets a new engine."""
 GIVEN_UP = "given up"
-"""In the reason why a node is lost for good."""
+"""Part of the reason of nodes that are lost for good."""
 HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 2000, 8000
-"""Of the connections themselves: one that was cut unseen is made anew soon after it can be."""
+"""ZeroMQ heartbeats of the connections: a dead one is made anew."""
 ARRIVAL_SECONDS = 90.0
-"""How long a node agent may take to come the first time."""
+"""Time that a node agent may take to connect the first time."""
 
 
 class RemoteEngine:
-    """An engine on another node, as far as is known here.
+    """Engine on another node, as last reported.
 
     Attributes
     ----------
@@ -50,19 +50,19 @@ class RemoteEngine:
         server.send_command(rank, op="spawn", serial=serial)
 
     def poll(self) -> int | None:
-        """Return how it ended, or None while it lives."""
+        """Return its exit code, or None while it runs."""
         return self.returncode
 
     def signal(self, signum: int) -> None:
-        """Send a signal to it and to what its cells have started."""
+        """Send a signal to the engine and to the processes of its cells."""
         self._server.send_command(self.rank, op="signal", serial=self.serial, signum=int(signum))
 
     def kill(self) -> None:
-        """Kill it, with everything that its cells have started."""
+        """Kill the engine and the processes of its cells."""
         self._server.send_command(self.rank, op="end", serial=self.serial)
 
     def update(self, told: dict[str, Any]) -> None:
-        """Take in what its node agent says of it."""
+        """Apply a report of its node agent."""
         self.pid = told["pid"]
         cell = told["cell"]
         self.cell = CurrentCell(cell[0], cell[1]) if cell else None
@@ -71,7 +71,7 @@ class RemoteEngine:
 
 
 class AgentServer:
-    """The socket that node agents speak to.
+    """Socket that node agents connect to.
 
     Parameters
     ----------
@@ -101,18 +101,18 @@ class AgentServer:
         self._given_up: set[int] = set()
 
     def spawn(self, rank: int, serial: int) -> RemoteEngine:
-        """Let an engine be started on its node."""
+        """Request that an engine is started on its node."""
         self._engines[rank] = RemoteEngine(self, rank, serial)
         return self._engines[rank]
 
     def set_controller(self, engine: dict[str, Any]) -> None:
-        """Let engines know where their controller is: those on nodes that are there or will be."""
+        """Send the address of the controller to connected and future node agents."""
         self._controller_message = json.dumps({"op": "set_controller", "engine": engine}).encode()
         for identity in self._identities.values():
             self._send(identity, self._controller_message)
 
     def send_command(self, rank: int, **command: Any) -> None:
-        """Tell a node agent something, now or when it comes."""
+        """Send a command to a node agent, now or once it connects."""
         data = json.dumps(command).encode()
         if rank in self._identities:
             self._send(self._identities[rank], data)
@@ -128,7 +128,7 @@ class AgentServer:
             pass
 
     def receive_reports(self, add: Callable[[int, dict[str, Any]], None]) -> None:
-        """Take in what node agents have said; `add` takes how busy their nodes are."""
+        """Process reports of node agents; `add` takes the metrics of their nodes."""
         import zmq
 
         while True:
@@ -160,7 +160,7 @@ class AgentServer:
                 engine.update(told)
 
     def missing_node(self) -> str:
-        """Say which node has never come, if its time is over."""
+        """Return a node that has not connected within `ARRIVAL_SECONDS`, if any."""
         for rank, begun in self._heard.items():
             if rank not in self._identities and time.monotonic() - begun > ARRIVAL_SECONDS:
                 return f"node {rank} has not come up within {ARRIVAL_SECONDS:g} s"
@@ -178,7 +178,7 @@ class AgentServer:
         return found
 
     def newly_returned(self) -> list[int]:
-        """Return lost nodes that have been heard of again since the last call."""
+        """Return lost nodes that have returned since the last call."""
         now = time.monotonic()
         found = [
             rank
@@ -189,7 +189,7 @@ class AgentServer:
         return found
 
     def newly_given_up(self) -> list[int]:
-        """Return lost nodes that have stayed away for too long since the last call."""
+        """Return lost nodes whose time to return has passed since the last call."""
         now = time.monotonic()
         found = [
             rank for rank in self._lost - self._given_up if now - self._heard[rank] > REJOIN_SECONDS
@@ -198,19 +198,19 @@ class AgentServer:
         return found
 
     def stop_agents(self) -> None:
-        """Send the node agents home."""
+        """Stop all node agents."""
         for rank in self._heard:
             self.send_command(rank, op="stop")
 
 
 def enable_heartbeats(socket: Any) -> None:
-    """Let a socket notice within seconds that its connections are dead, and make them anew."""
+    """Set ZeroMQ heartbeats, so that dead connections are noticed within seconds."""
     socket.heartbeat_ivl = HEARTBEAT_MS
     socket.heartbeat_timeout = HEARTBEAT_TIMEOUT_MS
 
 
 def listen_address(address: str) -> str:
-    """Return what to listen on so that others reach it at `address`.
+    """Return the interface to listen on for clients that connect to `address`.
 
     An address that this machine does not have itself leads to it by way of others.
     """

@@ -1,4 +1,4 @@
-"""Cluster controller: runs ipyparallel's hub and schedulers, supervises engines, records outputs.
+"""Cluster controller (``python -m``): hub, schedulers, supervision of engines, record of outputs.
 
     python -m jupyter_sky.engines.controller.controller CONFIG.json
 
@@ -47,7 +47,7 @@ MAX_RAPID_DEATHS = 3
 
 @dataclass(slots=True)
 class EngineRecord:
-    """One engine's process and what is known of it."""
+    """Process of an engine and its state."""
 
     rank: int
     process: Process | RemoteEngine
@@ -67,7 +67,7 @@ class EngineRecord:
 
 
 class ClusterController:
-    """The state of one cluster, and the answers to what its notebooks ask.
+    """State of one cluster, and handlers for the requests of its notebooks.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class ClusterController:
         self.stop_loop: Callable[[], None] = lambda: None
 
     def _start_tunnel_server(self) -> subprocess.Popen:
-        """Start what notebooks elsewhere come in by."""
+        """Start the tunnel server, for notebooks on other machines."""
         command = [
             sys.executable,
             "-m",
@@ -128,26 +128,25 @@ class ClusterController:
         return EngineRecord(rank, *started)
 
     def _start_agent_server(self) -> AgentServer:
-        """Write down where node agents on other nodes find this one; somebody brings it there."""
+        """Write the address of the agent server to a file that is copied to other nodes."""
         agent_server = AgentServer(self.config["private"], self._remote_ranks)
         write(self.directory / "security" / "agents.json", agent_server.endpoint)
         return agent_server
 
     def publish_controller(self) -> None:
-        """Let engines on other nodes know where the controller is."""
+        """Send the address of the controller to engines on other nodes."""
         if self.agent_server is not None:
             address = self.config["private"]
             engine = json.loads((self.directory / "security" / "engine.json").read_text())
             engine |= {"interface": f"tcp://{address}", "location": address}
-            self.agent_server.receive_reports(
-                self._history.add
-            )  # those who have come hear it at once
+            # first: node agents that have connected meanwhile get the address at once
+            self.agent_server.receive_reports(self._history.add)
             self.agent_server.set_controller(engine)
 
     # -- every tick ------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Look after the engines, the limits of runs and the lease."""
+        """Check engines, limits of runs, idle time and keep-alive."""
         if self.stopping:
             return
         self.keepalive.renew()
@@ -191,13 +190,13 @@ class ClusterController:
             self.stop("idle")
 
     def _describe_use(self) -> dict[str, Any]:
-        """Say what keeps the cluster up, what used it last, and how long it stays without."""
+        """Return current uses, last use and idle time left."""
         cells = [_cell_label(run.facts) for _, run in self.runs.running()]
         shells = [str(login) for login in self._logins.found if login.idle <= LOGIN_POLL_SECONDS]
         return self.activity.report(time.monotonic(), cells, shells)
 
     def _check_nodes(self, agent_server: AgentServer) -> None:
-        """Fail what ran on nodes that are lost, and take in those that are back."""
+        """Fail cells on lost nodes, and start engines on nodes that are back."""
         for rank in agent_server.newly_lost():
             engine = self.engines[rank]
             engine.lost_reason = f"it has not answered for {SILENCE_SECONDS:g} s"
@@ -214,7 +213,7 @@ class ClusterController:
             self.engines[rank].exit_reason = words
 
     def _read_current_cells(self) -> None:
-        """Read off the current-cell files what the engines execute."""
+        """Read the current-cell files of the engines."""
         for engine in self.engines.values():
             before = engine.cell
             if isinstance(engine.process, RemoteEngine):
@@ -230,7 +229,7 @@ class ClusterController:
                 self._record_cell(now, engine_lives=True).mark_started()
 
     def _record_cell(self, cell: CurrentCell, engine_lives: bool) -> Run:
-        """Return the run of a cell; requests that go straight to an engine are not seen here."""
+        """Return the run of a cell; requests on direct routes do not pass the controller."""
         run = self.runs.get(cell.facts["run"])
         if run is None or cell.msg_id not in run.ranks:
             for old in self.runs.record_sent(cell.facts, cell.msg_id, engine_lives):
@@ -240,7 +239,7 @@ class ClusterController:
         return run
 
     def _replace_engine(self, engine: EngineRecord) -> None:
-        """Say why an engine ended, fail its cells, start another in its place."""
+        """Handle the end of an engine: record why, fail its cells, start another."""
         code, up = engine.process.returncode or 0, self.is_registered(engine.rank)
         remote = engine.process if isinstance(engine.process, RemoteEngine) else None
         engine.kill_reason = engine.kill_reason or (remote.kill_reason if remote else "")
@@ -261,7 +260,7 @@ class ClusterController:
         self.on_death(engine.rank)  # clients learn of it at once, not by missed heartbeats
 
     def _kill_processes(self, engine: EngineRecord) -> None:
-        """Kill an engine and everything that its cells have started."""
+        """Kill an engine and the processes of its cells."""
         if isinstance(engine.process, RemoteEngine):
             engine.process.kill()
         else:
@@ -282,14 +281,14 @@ class ClusterController:
                 self.killpg(engine, signal.SIGKILL)
 
     def kill_engine(self, rank: int, why: str) -> None:
-        """Kill an engine that lives and does not answer; another takes its place."""
+        """Kill an engine that does not respond; it is replaced."""
         engine = self.engines.get(rank)
         if engine is not None:
             engine.kill_reason = engine.kill_reason or why
             self.killpg(engine, signal.SIGKILL)
 
     def stop(self, reason: str) -> None:
-        """End the cluster and everything below it; the supervisor looks after what escapes."""
+        """End the cluster and its processes; the supervisor kills any that remain."""
         if self.stopping:
             return
         self.stopping = reason
@@ -305,12 +304,12 @@ class ClusterController:
         self.stop_loop()
 
     def on_signal(self) -> None:
-        """End because of a signal: somebody's, or the kernel's because the supervisor is gone."""
+        """End because of a signal: a user's, or the system's when the supervisor is gone."""
         self.stop("stopped" if os.getppid() == self.parent else "its supervisor was killed")
 
     @staticmethod
     def killpg(engine: EngineRecord, signum: int) -> None:
-        """Send a signal to an engine and to the processes that its cells have started."""
+        """Send a signal to an engine and to the processes of its cells."""
         if isinstance(engine.process, RemoteEngine):
             engine.process.signal(signum)
             return
@@ -320,20 +319,20 @@ class ClusterController:
     # -- what passes through the controller --------------------------------------------------
 
     def on_request(self, message: dict[str, Any], engine_lives: bool) -> None:
-        """Note a cell on its way to an engine."""
+        """Record a cell on its way to an engine."""
         facts, header = _facts(message["header"]), message["header"]
         if facts and header["msg_type"] == "execute_request":
             self._record_cell(CurrentCell(header["msg_id"], facts), engine_lives)
 
     def on_reply(self, message: dict[str, Any]) -> None:
-        """Note the end of a cell on one engine."""
+        """Record the end of a cell on one engine."""
         facts = _facts(message["parent_header"])
         run = self.runs.get(facts["run"]) if facts else None
         if run is not None:
             self.runs.record_reply(run, message["parent_header"]["msg_id"], message["content"])
 
     def on_output(self, message: dict[str, Any]) -> None:
-        """Keep what a cell prints, and note when that was all."""
+        """Record an output of a cell, and the last one as such."""
         facts = _facts(message["parent_header"])
         if not facts:
             return
@@ -352,7 +351,7 @@ class ClusterController:
     # -- what notebooks ask -------------------------------------------------------------------
 
     def handle_request(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Answer one request of a notebook, or of a server that only looks."""
+        """Handle one request of a notebook or of an observer."""
         self._read_current_cells()
         return getattr(self, f"_op_{content['op']}")(content) or {}
 
@@ -368,7 +367,7 @@ class ClusterController:
         }
 
     def _op_beat(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Note that a notebook is there, and what it does with the cluster."""
+        """Record the heartbeat of a notebook."""
         if content.get("idle"):
             self.activity.idle = float(content["idle"])
         if "left" in content:
@@ -380,7 +379,7 @@ class ClusterController:
         return {"stopping": self.stopping, **self._describe_use()}
 
     def _op_deadline(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Move the time at which it ends whatever runs: the day's money lasts until then."""
+        """Set the deadline of the cluster: the time until which the day's budget lasts."""
         self.deadline.set(content["left"])
         return {"left": self.deadline.seconds_left}
 
@@ -388,7 +387,7 @@ class ClusterController:
         return self._describe_use()
 
     def _op_extend(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Let it not end for idleness before some seconds have passed."""
+        """Keep an idle cluster up for some seconds."""
         self.activity.keep_until(time.monotonic() + float(content["seconds"]))
         return self._describe_use()
 
@@ -414,21 +413,21 @@ class ClusterController:
         }
 
     def _op_interrupt(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Interrupt a run on the engines that execute it, and name those."""
+        """Interrupt a run; return the ranks that execute it."""
         told = self._running_engines(content)
         for engine in told:
             self.killpg(engine, signal.SIGINT)
         return {"interrupted": [engine.rank for engine in told]}
 
     def _op_kill(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Kill the engines that execute a run; new ones take their places."""
+        """Kill the engines that execute a run; they are replaced."""
         killed = self._running_engines(content)
         for engine in killed:
             self.kill_engine(engine.rank, content.get("why", "it was told to"))
         return {"killed": [engine.rank for engine in killed]}
 
     def _running_engines(self, content: dict[str, Any]) -> list[EngineRecord]:
-        """Return the engines of some ranks that execute a run now; without a run, in any case."""
+        """Return the live engines of `ranks`; with a run, those that execute it."""
         return [
             engine
             for engine in self.engines.values()
@@ -440,7 +439,7 @@ class ClusterController:
         ]
 
     def _op_shared_state(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Say where tasks find what they share, and where nodes can meet."""
+        """Return the endpoint of the shared state and the ports for rendezvous."""
         if self._shared_state is None:
             from ...functions.shared.shared_state_server import SharedStateProcess
 
@@ -463,14 +462,14 @@ class ClusterController:
 
 
 def _cell_label(facts: dict[str, Any]) -> str:
-    """Name a cell and its notebook, by what the notebook says of it."""
+    """Return a label of a cell and its notebook."""
     what = facts.get("name") or f"cell {facts.get('cell', '?')}"
     notebook = facts.get("notebook")
     return f"{what} of {notebook_name(notebook)}" if notebook else what
 
 
 def _facts(header: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what a notebook wrote into the header of a cell's messages."""
+    """Return the metadata that a notebook put into the header of a cell's messages."""
     text = header.get("sky") if header else None
     return json.loads(text) if text else None
 
@@ -483,9 +482,9 @@ def main(argv: list[str]) -> None:
     if several:
         import_dependencies()
     controller = ClusterController(config, path, loaded=several)
-    from .hub import run_controller
-
     try:
+        from .hub import run_controller  # takes long: engines start meanwhile
+
         run_controller(controller)
     finally:
         controller.stop("ended")

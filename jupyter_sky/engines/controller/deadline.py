@@ -1,7 +1,7 @@
-"""The time at which a cluster ends because the day's money is spent, in use or not.
+"""Deadline at which a cluster ends because the day's budget is spent, in use or not.
 
 Notebooks and servers say how much longer it lasts, again and again, while any of them lives. The
-controller counts on its own clock, which goes on while a machine sleeps and is not set by anybody.
+controller counts on its own clock, which includes suspension and cannot be set.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ BUDGET_SPENT_REASON = "the day's budget is spent"
 
 
 class Deadline:
-    """A time of this machine's clock, or none.
+    """Optional time of this machine's clock.
 
     Examples
     --------
@@ -29,12 +29,12 @@ class Deadline:
         self._at: float | None = None
 
     def set(self, seconds: float | None) -> None:
-        """Move it to so many seconds from now; None takes it away."""
+        """Set the deadline to `seconds` from now; None removes it."""
         self._at = None if seconds is None else _clock() + float(seconds)
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until then; None without a deadline."""
+        """Seconds until the deadline; None without a deadline."""
         return None if self._at is None else self._at - _clock()
 
     def is_over(self) -> bool:
@@ -43,6 +43,6 @@ class Deadline:
 
 
 def _clock() -> float:
-    """Seconds since some moment, sleep of the machine included where it can be known."""
+    """Return seconds since boot, including suspension where the platform reports it."""
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boottime is None else time.clock_gettime(boottime)

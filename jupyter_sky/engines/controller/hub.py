@@ -1,4 +1,7 @@
-"""ipyparallel's hub in one process with the cluster controller, with private connection files."""
+"""ipyparallel's hub in one process with the cluster controller, with private connection files.
+
+The controller imports this module when its engines are starting: the imports take long.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,18 @@ import signal
 import threading
 import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..node.lazy_imports import gc_disabled
 from ..wire.private_sockets import PrivateSockets, output_socket_name
 from .agent_server import listen_address
+
+with gc_disabled():  # half of what is imported in this process
+    import zmq
+    from ipyparallel.controller import app as controller_app
+    from ipyparallel.controller import heartmonitor
+    from ipyparallel.controller.hub import Hub
+    from tornado.ioloop import PeriodicCallback
 
 if TYPE_CHECKING:
     from .controller import ClusterController
@@ -28,158 +38,174 @@ TICK_SECONDS = 0.05
 DRAIN_PERIOD_MS = 50
 _QUEUE_TOPICS = {b"in", b"out", b"incontrol", b"outcontrol"}
 DRAIN_LIMIT_SECONDS = 0.1  # at most, before it looks after other things
+_Hub: Any = Hub  # its traits have no types that a checker could follow
+
+
+class SkyHub(_Hub):
+    """Hub that passes requests and messages to the cluster controller."""
+
+    controller: ClassVar[ClusterController]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.controller.is_registered = lambda rank: rank in self.engines
+        self.controller.on_death = lambda rank: self.unregister_engine(
+            b"head", {"content": {"id": rank}}
+        )
+        self.controller.drain_outputs = self.drain
+        self.query_handlers["sky_request"] = self.sky_request
+        self.monitor_handlers[b"iopub"] = self.sky_output
+        self.monitor.stop_on_recv()
+        PeriodicCallback(self.drain, DRAIN_PERIOD_MS).start()
+
+    def drain(self) -> None:
+        """Process messages that have passed the schedulers.
+
+        In batches: a wake-up for each message would compete with the engine for the CPU just
+        while it runs the cell.
+        """
+        socket, deadline = self.monitor.socket, time.monotonic() + DRAIN_LIMIT_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            # of the chunks of values, which pass here too, only the headers are read
+            kept = frames[:9] if frames[0].bytes in _QUEUE_TOPICS else frames
+            self.dispatch_monitor_traffic([frame.bytes for frame in kept])
+
+    def sky_request(self, idents: list[bytes], message: dict[str, Any]) -> None:
+        """Reply to a request of a notebook or of an observer."""
+        try:
+            self.drain()
+            content = self.controller.handle_request(message["content"])
+        except Exception as error:
+            self.log.error("bad request", exc_info=True)
+            content = {"failed": f"{type(error).__name__}: {error}"}
+        self.session.send(self.query, "sky_reply", content, ident=idents[0], parent=message)
+
+    def sky_output(self, topics: list[bytes], frames: list) -> None:
+        """Pass an output message to the controller."""
+        self._note(self.controller.on_output, frames)
+
+    def save_queue_request(self, idents: list[bytes], msg: list) -> None:
+        """Pass a cell on its way to an engine to the controller."""
+        self._note(self.controller.on_request, msg[:5], idents[0] in self.by_ident)
+
+    def save_queue_result(self, idents: list[bytes], msg: list) -> None:
+        """Pass the reply of an engine to the controller."""
+        self._note(self.controller.on_reply, msg[:5])
+
+    def _note(self, handler: Any, frames: list, *more: Any) -> None:
+        try:
+            handler(self.session.deserialize(frames, content=True), *more)
+        except Exception:
+            self.log.error("invalid message", exc_info=True)
+
+    def handle_stopped_heart(self, heart: bytes) -> None:
+        """Replace the engine: one that is merely unregistered would never come back."""
+        rank = self.hearts.get(heart)
+        if rank is not None:
+            self.controller.kill_engine(
+                rank, f"it has not answered for {HEARTBEAT_TIMEOUT_SECONDS:g} s"
+            )
+
+    def _handle_stranded_msgs(self, eid: int, uuid: str) -> None:
+        """Do nothing: the controller has already ended the runs of a dead engine."""
+
+    def _save_engine_state(self) -> None:
+        """Do nothing: engines are children of the controller, with no state to restore."""
+
+
+class SkyController(controller_app.IPController):
+    """Application of ipyparallel's controller, with private connection files and sockets."""
+
+    controller: ClassVar[ClusterController]
+    private: ClassVar[PrivateSockets]
+
+    def save_connection_dict(self, fname: str, cdict: dict[str, Any]) -> None:
+        """Write a connection file whole and private from its first byte: it has the key."""
+        name = "engine.json" if "engine" in fname else "client.json"
+        path = self.controller.directory / "security" / name
+        partial = path.with_suffix(".partial")
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            json.dump(cdict, file)
+        partial.replace(path)
+        if name == "engine.json":
+            self.controller.publish_controller()
+
+    def client_url(self, channel: str, index: Any = None) -> str:
+        """Return the URL of a channel for clients; outputs use a private socket."""
+        if channel == "iopub" and self.private.is_usable:
+            return self.private.url(output_socket_name(self.client_info["iopub"]))
+        return super().client_url(channel, index)
+
+    def cleanup_connection_files(self) -> None:
+        """Remove the connection files."""
+        for name in ("engine.json", "client.json"):
+            (self.controller.directory / "security" / name).unlink(missing_ok=True)
+
+    def init_hub(self) -> None:
+        """Skip the fixed delay in `Hub.init_hub`: it waits for an unused database back end."""
+        controller_app.time = SimpleNamespace(sleep=lambda seconds: None)
+        try:
+            super().init_hub()
+        finally:
+            controller_app.time = time
+
+    def init_signal(self) -> None:
+        """Handle signals in the controller."""
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(
+                signum, lambda *_: self.loop.add_callback_from_signal(self.controller.on_signal)
+            )
+
+    def start(self) -> None:
+        """Start the periodic checks of the controller, and the loop."""
+        self.controller.stop_loop = self.loop.stop
+        PeriodicCallback(self.controller.tick, TICK_SECONDS * 1000).start()
+        super().start()
+
+
+class FastHeartMonitor(heartmonitor.HeartMonitor):
+    """Heart monitor that beats faster while engines start, and reports a new one at once."""
+
+    controller: ClassVar[ClusterController]
+    complete = time.monotonic()
+
+    def beat(self) -> None:
+        """Choose the period of heartbeats, and send one."""
+        now = time.monotonic()
+        if len(self.responses) >= self.controller.config["nodes"]:
+            self.complete = now
+        is_starting = 0 < now - self.complete < STARTUP_SECONDS
+        period = STARTUP_HEARTBEAT_MS if is_starting else HEARTBEAT_MS
+        if period != self.caller.callback_time:
+            self.caller.callback_time = period
+            self.max_heartmonitor_misses = _allowed_misses(period)
+            self.on_probation = {}
+        super().beat()
+
+    def handle_pong(self, msg: list[bytes]) -> None:
+        """Record the reply to a heartbeat, even a late one."""
+        heart, beat = msg
+        if self.lifetime - float(beat) < HEARTBEAT_TIMEOUT_SECONDS:  # a late one is one, too
+            self.responses.add(heart)
+            if heart not in self.hearts:
+                self.handle_new_hearts({heart})
+
+
+class HeartMonitorThread(threading.Thread):
+    """Thread in place of the process that ipyparallel would fork for its heart monitor."""
+
+    def __init__(self, target: Any, kwargs: dict[str, Any], daemon: bool) -> None:
+        super().__init__(target=target, kwargs=kwargs, daemon=True, name="heartmonitor")
 
 
 def run_controller(controller: ClusterController) -> None:
     """Run ipyparallel's controller around `controller` until it stops."""
-    with gc_disabled():
-        import zmq
-        from ipyparallel.controller import app as controller_app
-        from ipyparallel.controller import heartmonitor
-        from ipyparallel.controller.hub import Hub
-        from tornado.ioloop import PeriodicCallback
-
-    private = PrivateSockets(controller.directory / "security")
-    base: Any = Hub  # its traits have no types that a checker could follow
-
-    class SkyHub(base):
-        def __init__(self, **kwargs: Any) -> None:
-            super().__init__(**kwargs)
-            controller.is_registered = lambda rank: rank in self.engines
-            controller.on_death = lambda rank: self.unregister_engine(
-                b"head", {"content": {"id": rank}}
-            )
-            controller.drain_outputs = self.drain
-            self.query_handlers["sky_request"] = self.sky_request
-            self.monitor_handlers[b"iopub"] = self.sky_output
-            self.monitor.stop_on_recv()
-            PeriodicCallback(self.drain, DRAIN_PERIOD_MS).start()
-
-        def drain(self) -> None:
-            """Take in what has passed the schedulers.
-
-            In batches: a wake-up for each message would compete with the engine for the CPU just
-            while it runs the cell.
-            """
-            socket, deadline = self.monitor.socket, time.monotonic() + DRAIN_LIMIT_SECONDS
-            while time.monotonic() < deadline:
-                try:
-                    frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
-                except zmq.Again:
-                    return
-                # of the chunks of values, which pass here too, only the headers are read
-                kept = frames[:9] if frames[0].bytes in _QUEUE_TOPICS else frames
-                self.dispatch_monitor_traffic([frame.bytes for frame in kept])
-
-        def sky_request(self, idents: list[bytes], message: dict[str, Any]) -> None:
-            try:
-                self.drain()
-                content = controller.handle_request(message["content"])
-            except Exception as error:
-                self.log.error("bad request", exc_info=True)
-                content = {"failed": f"{type(error).__name__}: {error}"}
-            self.session.send(self.query, "sky_reply", content, ident=idents[0], parent=message)
-
-        def sky_output(self, topics: list[bytes], frames: list) -> None:
-            self._note(controller.on_output, frames)
-
-        def save_queue_request(self, idents: list[bytes], msg: list) -> None:
-            self._note(controller.on_request, msg[:5], idents[0] in self.by_ident)
-
-        def save_queue_result(self, idents: list[bytes], msg: list) -> None:
-            self._note(controller.on_reply, msg[:5])
-
-        def _note(self, handler: Any, frames: list, *more: Any) -> None:
-            try:
-                handler(self.session.deserialize(frames, content=True), *more)
-            except Exception:
-                self.log.error("invalid message", exc_info=True)
-
-        def handle_stopped_heart(self, heart: bytes) -> None:
-            """Replace the engine: one that is merely unregistered would never come back."""
-            rank = self.hearts.get(heart)
-            if rank is not None:
-                controller.kill_engine(
-                    rank, f"it has not answered for {HEARTBEAT_TIMEOUT_SECONDS:g} s"
-                )
-
-        def _handle_stranded_msgs(self, eid: int, uuid: str) -> None:
-            """The controller has ended the runs of a dead engine already."""
-
-        def _save_engine_state(self) -> None:
-            """Engines are the controller's own children: there is no state to restore."""
-
-    class SkyController(controller_app.IPController):
-        def save_connection_dict(self, fname: str, cdict: dict[str, Any]) -> None:
-            """Write a connection file whole and private from its first byte: it has the key."""
-            name = "engine.json" if "engine" in fname else "client.json"
-            path = controller.directory / "security" / name
-            partial = path.with_suffix(".partial")
-            with open(os.open(partial, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-                json.dump(cdict, file)
-            partial.replace(path)
-            if name == "engine.json":
-                controller.publish_controller()
-
-        def client_url(self, channel: str, index: Any = None) -> str:
-            """Return where clients come in: for outputs, which have no key, in our own folder."""
-            if channel == "iopub" and private.is_usable:
-                return private.url(output_socket_name(self.client_info["iopub"]))
-            return super().client_url(channel, index)
-
-        def cleanup_connection_files(self) -> None:
-            for name in ("engine.json", "client.json"):
-                (controller.directory / "security" / name).unlink(missing_ok=True)
-
-        def init_hub(self) -> None:
-            """Do not sleep for the sake of databases, which may need to be waited for."""
-            controller_app.time = SimpleNamespace(sleep=lambda seconds: None)
-            try:
-                super().init_hub()
-            finally:
-                controller_app.time = time
-
-        def init_signal(self) -> None:
-            for signum in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(
-                    signum, lambda *_: self.loop.add_callback_from_signal(controller.on_signal)
-                )
-
-        def start(self) -> None:
-            controller.stop_loop = self.loop.stop
-            PeriodicCallback(controller.tick, TICK_SECONDS * 1000).start()
-            super().start()
-
-    class FastHeartMonitor(heartmonitor.HeartMonitor):
-        """Beats quickly until every engine answers, and lets the hub know of a new one at once."""
-
-        complete = time.monotonic()
-
-        def beat(self) -> None:
-            now = time.monotonic()
-            if len(self.responses) >= controller.config["nodes"]:
-                self.complete = now
-            is_starting = 0 < now - self.complete < STARTUP_SECONDS
-            period = STARTUP_HEARTBEAT_MS if is_starting else HEARTBEAT_MS
-            if period != self.caller.callback_time:
-                self.caller.callback_time = period
-                self.max_heartmonitor_misses = _allowed_misses(period)
-                self.on_probation = {}
-            super().beat()
-
-        def handle_pong(self, msg: list[bytes]) -> None:
-            heart, beat = msg
-            if self.lifetime - float(beat) < HEARTBEAT_TIMEOUT_SECONDS:  # a late one is one, too
-                self.responses.add(heart)
-                if heart not in self.hearts:
-                    self.handle_new_hearts({heart})
-
-    class HeartMonitorThread(threading.Thread):
-        """Stands for the Process that the controller would fork for its heart monitor."""
-
-        def __init__(self, target: Any, kwargs: dict[str, Any], daemon: bool) -> None:
-            super().__init__(target=target, kwargs=kwargs, daemon=True, name="heartmonitor")
-
+    SkyHub.controller = SkyController.controller = FastHeartMonitor.controller = controller
+    SkyController.private = PrivateSockets(controller.directory / "security")
     # ipyparallel names these classes in this module only; there are no traits for them.
     controller_app.Hub = SkyHub  # type: ignore[misc]
     controller_app.Process = HeartMonitorThread  # type: ignore[misc]
@@ -209,7 +235,7 @@ def _allowed_misses(period: int) -> int:
 
 
 def _curve_options(controller: ClusterController) -> list[str]:
-    """Return settings for engines on other nodes: where they come in, encrypted."""
+    """Return settings of encrypted sockets for engines on other nodes."""
     if controller.agent_server is None:
         return []
     address = listen_address(controller.config["private"])

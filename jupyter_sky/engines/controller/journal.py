@@ -1,4 +1,4 @@
-"""The journal: every message that running cells print, kept on the head node, never capped."""
+"""Journal: every output message of cells, kept on the head node without a limit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INDEX_STEP_BYTES = 2**18
 
 @dataclass(slots=True)
 class _Index:
-    """Where some of the entries of one file begin: numbers and byte offsets, ascending."""
+    """Sparse index of one file: ascending entry numbers and their byte offsets."""
 
     count: int = 0
     size: int = 0
@@ -42,7 +42,7 @@ class _Index:
 
 
 class Journal:
-    """One file of JSON lines a run, in the order of arrival.
+    """Output messages in one file of JSON lines a run, in the order of arrival.
 
     What the disk refuses is lost, not an error: cells and the lease matter more than their log.
 
@@ -119,7 +119,7 @@ class Journal:
             _attempt(file.close)
 
     def flush(self, running: Iterable[str] | None = None) -> None:
-        """Write out what is buffered; close the files of runs that are not among `running`."""
+        """Write buffers to disk; close the files of runs that are not among `running`."""
         for run, file in list(self._open.items()):
             if running is None or run in running:
                 _attempt(file.flush)
@@ -127,12 +127,12 @@ class Journal:
                 self.close(run)
 
     def forget(self, run: str) -> None:
-        """Keep no more than the file of a run."""
+        """Drop the state of a run except its file."""
         self.close(run)
         self._indices.pop(run, None)
 
     def _index(self, run: str) -> _Index:
-        """Return the index of a run's file; one that was forgotten is made again from the file."""
+        """Return the index of a run's file, rebuilt from the file if needed."""
         index = self._indices.get(run)
         if index is None:
             index = self._indices[run] = _Index()

@@ -19,7 +19,7 @@ _PTS_MAJORS = range(136, 144)  # of Unix98 pseudo terminals, see the kernel's de
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A shell that somebody has opened through SSH.
+    """Interactive shell opened through SSH.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Login:
 
 
 class LoginMonitor:
-    """A look now and then at the logins that use one cluster.
+    """Periodic check for logins that use one cluster.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class LoginMonitor:
         The cluster's folder. On a machine of one's own only logins that are for this cluster
         count; on a rented machine, which is there for the cluster alone, all do.
     enabled
-        Whether anybody logs in to this machine for the sake of a cluster.
+        Whether users log in to this machine because of a cluster.
     """
 
     def __init__(self, directory: Path, enabled: bool) -> None:
@@ -56,7 +56,7 @@ class LoginMonitor:
         self._directory, self._looked = str(directory), 0.0
 
     def poll(self, now: float) -> list[Login]:
-        """Return the logins that a look has found just now; none where none was due."""
+        """Return the current logins; an empty list if no check is due."""
         if not self.enabled or now - self._looked < LOGIN_POLL_SECONDS:
             return []
         self._looked = now
@@ -88,7 +88,7 @@ def _read_names(folder: Path) -> list[str]:
 
 
 def _login(pid: int, directory: str) -> Login | None:
-    """Return the login whose shell a process is, if it is one."""
+    """Return the login of a shell process, or None for other processes."""
     process = Path("/proc") / str(pid)
     try:
         fields = (process / "stat").read_text().rpartition(")")[2].split()
@@ -102,7 +102,7 @@ def _login(pid: int, directory: str) -> Login | None:
         info = (_TERMINALS / str(number)).stat()
         idle = 0.0 if command else max(0.0, time.time() - max(info.st_atime, info.st_mtime))
         return Login(_user(process.stat().st_uid), f"pts/{number}", idle, command)
-    except (OSError, ValueError):  # it has ended meanwhile, or belongs to somebody else
+    except (OSError, ValueError):  # it has ended meanwhile, or belongs to another user
         return None
 
 

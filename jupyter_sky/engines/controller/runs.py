@@ -1,4 +1,4 @@
-"""Runs of a cluster, as its controller sees their messages pass."""
+"""Runs of a cluster and their states, derived from passing messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATUS_BY_REPLY = {"ok": "ok", "aborted": "cancelled", "abort": "cancelled"}
 
 @dataclass(slots=True)
 class RankState:
-    """A cell on one engine."""
+    """State of a cell on one engine."""
 
     rank: int
     replied: float | None = None
@@ -29,7 +29,7 @@ class RankState:
     """Whether everything that it prints has passed."""
 
     def is_open(self) -> bool:
-        """Whether more is to come of it."""
+        """Whether more messages may follow."""
         if self.replied is None:
             return True
         return not self.is_drained and time.monotonic() - self.replied < SETTLE_SECONDS
@@ -37,7 +37,7 @@ class RankState:
 
 @dataclass(slots=True)
 class Run:
-    """A cell on all of its engines.
+    """Cell on all of its engines.
 
     Attributes
     ----------
@@ -58,15 +58,15 @@ class Run:
 
     @property
     def status(self) -> str:
-        """``running`` until all has come of it, then its outcome."""
+        """``running`` until all messages have arrived, then its outcome."""
         return "running" if any(part.is_open() for part in self.ranks.values()) else self.outcome
 
     def mark_started(self) -> None:
-        """Note that an engine has taken up this cell."""
+        """Record that an engine has started this cell."""
         self.began = self.began or time.monotonic()
 
     def mark_finished(self, msg_id: str, quiet: bool = False) -> None:
-        """Note that an engine has done with this cell; `quiet`: all it prints has passed, too."""
+        """Record the end of this cell on an engine; `quiet`: all outputs have passed, too."""
         part = self.ranks.get(msg_id)
         if part is not None:
             part.is_drained = part.is_drained or quiet
@@ -74,12 +74,12 @@ class Run:
                 part.replied, self.ended = time.monotonic(), time.time()
 
     def mark_failed(self, ename: str) -> None:
-        """Note that an engine has shown an error."""
+        """Record an error of an engine."""
         if self.outcome == "ok":
             self.outcome = "interrupted" if ename == "KeyboardInterrupt" else "error"
 
     def mark_rank_lost(self, part: RankState) -> None:
-        """Note that nothing more comes of a part."""
+        """Record that a rank is lost."""
         part.replied, part.is_drained = time.monotonic(), True
         self.outcome, self.ended = "lost", time.time()
 
@@ -92,11 +92,11 @@ class Runs:
         self._open: dict[str, Run] = {}
 
     def get(self, run: str) -> Run | None:
-        """Return a run, if it is remembered."""
+        """Return a run, or None if unknown."""
         return self._runs.get(run)
 
     def running(self) -> Iterator[tuple[str, Run]]:
-        """Iterate over the runs of which more is to come."""
+        """Iterate over unfinished runs."""
         for name, run in list(self._open.items()):
             if run.status == "running":
                 yield name, run
@@ -104,7 +104,7 @@ class Runs:
                 self._open.pop(name, None)
 
     def record_sent(self, facts: dict[str, Any], msg_id: str, engine_lives: bool) -> list[str]:
-        """Note a cell on its way to an engine; return runs that are forgotten for it."""
+        """Record a cell on its way to an engine; return runs that were dropped for it."""
         run = self._open[facts["run"]] = self._runs.setdefault(facts["run"], Run(facts))
         part = run.ranks.setdefault(msg_id, RankState(facts["rank"]))
         if not engine_lives:
@@ -118,7 +118,7 @@ class Runs:
         return old
 
     def record_reply(self, run: Run, msg_id: str, content: dict[str, Any]) -> None:
-        """Note the end of a cell on one engine."""
+        """Record the end of a cell on one engine."""
         part = run.ranks.get(msg_id)
         if part is None:
             return
@@ -130,7 +130,7 @@ class Runs:
             run.outcome = outcome
 
     def mark_rank_lost(self, rank: int) -> None:
-        """Note that an engine is gone, with all that was sent to it."""
+        """Record the loss of an engine and of all cells sent to it."""
         for _, run in self.running():
             for part in run.ranks.values():
                 if part.rank == rank and part.replied is None:

@@ -1,11 +1,11 @@
-"""Tunnel server: connects streams of an SSH session to the controller's ports.
+"""Tunnel server (``python -m``): connects streams of SSH sessions to the controller's ports.
 
     python -m jupyter_sky.engines.controller.tunnel_server serve DIRECTORY
     python -m jupyter_sky.engines.controller.tunnel_server attach DIRECTORY
 
-``serve`` runs below the controller for as long as the cluster lives. ``attach`` is what an SSH session
-runs: it hands its own input and output to the former and waits for their end. A notebook that
-comes back after its connection was cut finds its streams as they were.
+``serve`` is a child of the controller and lives as long as the cluster. An SSH session runs
+``attach``, which passes its standard input and output to the server and waits for their end. The
+streams of a notebook that reconnects after a cut are resumed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SOCKET_NAME = "tunnel"
 
 
 class TunnelServer:
-    """Everyone who is attached to a cluster, or will be again.
+    """Sessions that are attached to a cluster, or may return.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class TunnelServer:
         self.sessions: dict[bytes, tuple[Multiplexer, float]] = {}
 
     async def serve(self) -> None:
-        """Take in sessions until this process is ended."""
+        """Accept sessions until this process is ended."""
         path = self.directory / SOCKET_NAME
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
@@ -59,7 +59,7 @@ class TunnelServer:
             task.add_done_callback(tasks.discard)
 
     async def _serve_session(self, conn: socket.socket) -> None:
-        """Carry the streams of one session over the ends that it hands us."""
+        """Carry the streams of one session over the pipes that it passes."""
         with conn, contextlib.suppress(OSError, asyncio.IncompleteReadError):
             reader, writer = await _receive_pipes(conn)
             magic, name, received, _ = HELLO.unpack(await reader.readexactly(HELLO.size))
@@ -111,7 +111,7 @@ class TunnelServer:
 
 
 async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a port of this machine, or to the socket in the cluster's folder for it."""
+    """Connect to a local port, or to the Unix socket that stands for it."""
     path = (
         f"security/{output_socket_name(port)}"  # from the cluster's folder, where this process is
     )
@@ -121,7 +121,7 @@ async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 async def _receive_pipes(conn: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Take the two ends of an SSH session from a process that it has started."""
+    """Receive the pipes of an SSH session from its ``attach`` process."""
     loop = asyncio.get_running_loop()
     conn.setblocking(False)
     ready: asyncio.Future[None] = loop.create_future()
@@ -143,11 +143,11 @@ async def _receive_pipes(conn: socket.socket) -> tuple[asyncio.StreamReader, asy
 
 
 def attach(directory: Path) -> int:
-    """Hand this process's input and output to the tunnel server; wait until it has done with them."""
+    """Pass standard input and output to the tunnel server; wait until it closes them."""
     os.chdir(directory)
     with socket.socket(socket.AF_UNIX) as conn:
         deadline, gone = time.monotonic() + 10, select.poll()
-        gone.register(0, 0)  # tells when there is nobody any more at the other end
+        gone.register(0, 0)  # reports when the other end has closed
         while True:
             try:
                 conn.connect(SOCKET_NAME)
@@ -172,7 +172,7 @@ def attach(directory: Path) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Serve or attach."""
+    """Run ``serve`` or ``attach``."""
     what, directory = argv[0], Path(argv[1])
     if what == "attach":
         return attach(directory)

@@ -1,0 +1,1 @@
+"""Files of the processes on every node: engine, kernel and node agent."""

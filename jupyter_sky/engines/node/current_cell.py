@@ -17,7 +17,7 @@ _END = b"\0"
 
 @dataclass(frozen=True, slots=True)
 class CurrentCell:
-    """The cell that an engine executes.
+    """Cell that an engine executes.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class CurrentCell:
 
 
 class CurrentCellFile:
-    """The engine's end of the file.
+    """Writer of the current-cell file, in the engine.
 
     Examples
     --------
@@ -47,17 +47,17 @@ class CurrentCellFile:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def write(self, msg_id: str, facts: str) -> None:
-        """Say that a cell begins; `pool_facts` is JSON."""
+        """Write that a cell begins; `pool_facts` is JSON."""
         # the id at both ends: a reader that comes in the middle of a write can tell
         _write_ignoring_errors(self._file, f"{msg_id}\n{facts}\n{msg_id}".encode() + _END)
 
     def clear(self) -> None:
-        """Say that it has ended."""
+        """Write that the cell has ended."""
         _write_ignoring_errors(self._file, _END)
 
 
 def cell_file_path(directory: Path, rank: int) -> Path:
-    """The file of an engine, in the directory of its cluster."""
+    """Return the path of the current-cell file of an engine."""
     return directory / f"engine-{rank}.cell"
 
 
@@ -69,7 +69,7 @@ def _write_ignoring_errors(file: int, data: bytes) -> None:
 
 
 def read_current_cell(path: Path) -> CurrentCell | None:
-    """Return what an engine executes now, if anything."""
+    """Return the cell that an engine executes, or None."""
     for _ in range(3):
         try:
             text = path.read_bytes().partition(_END)[0].decode()

@@ -1,4 +1,4 @@
-"""The process that runs cells: an ipyparallel engine with our kernel, within its limits.
+"""Engine process (``python -m``): an ipyparallel engine with `SkyKernel`, within its limits.
 
 python -m jupyter_sky.engines.node.engine CONFIG.json RANK
 """
@@ -53,10 +53,10 @@ def exit_with_parent(parent: int) -> None:
 
 
 def import_dependencies() -> None:
-    """Import what an engine needs: in its own process, or in the one that it is forked from."""
+    """Import the dependencies of an engine, in its own process or in the one it is forked from."""
     make_lazy("ipyparallel")
     with gc_disabled():
-        with blocked_import("debugpy"):  # nobody sets breakpoints in an engine
+        with blocked_import("debugpy"):  # engines have no breakpoints
             import ipykernel.debugger  # noqa: F401 (looks now, and the kernel would later)
         import ipyparallel.engine.app  # noqa: F401 (see `main`)
 

@@ -28,14 +28,14 @@ def load_config(path: Path) -> dict[str, Any]:
 
 
 class ForkedProcess:
-    """A process that was forked here, with the face of `subprocess.Popen`."""
+    """Forked process with the interface of `subprocess.Popen`."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return how it ended, or None while it lives."""
+        """Return its exit code, or None while it runs."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -89,7 +89,7 @@ def start_engine(
 
 
 def _fork(command: list[str], log: int, folder: Path, more: dict[str, str]) -> ForkedProcess:
-    """Begin an engine in a copy of this process, as if `command` had been started."""
+    """Fork an engine from this process, as if `command` had been started."""
     from . import engine
 
     if pid := os.fork():
@@ -121,12 +121,12 @@ def _fork(command: list[str], log: int, folder: Path, more: dict[str, str]) -> F
 
 
 def _process_title(command: list[str]) -> list[str]:
-    """Shorten a command, so that it has room where the one of its parent was."""
+    """Shorten a command, so that it fits in place of the parent's."""
     return [Path(command[0]).name, *command[1:]]
 
 
 def _set_process_title(command: list[str]) -> None:
-    """Show in lists of processes what this copy of another has become.
+    """Set the title of this forked process, as shown by ps.
 
     Its arguments are written over. The library for it, setproctitle, writes over the environment
     as well, by which processes are told here.
@@ -140,7 +140,7 @@ def _set_process_title(command: list[str]) -> None:
 
 
 def memory_usage(pid: int, bound: float) -> float:
-    """Return the bytes that a process and those below it hold.
+    """Return the memory of a process and its descendants in bytes.
 
     What they share counts once, as long as it matters: to find that out is slow.
     """

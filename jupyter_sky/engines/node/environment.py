@@ -1,4 +1,4 @@
-"""Packages that cells and images ask for: an environment over the engine's own.
+"""Packages requested by cells and images, installed above the engine's own.
 
 They go into a virtual environment of their own, which sees the engine's packages through a
 ``.pth`` file: only what is missing is installed, the user's environment is never changed, and
@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ...errors import SkyError
-from ...package_sync.package_names import without_credentials
+from ...remote.package_names import without_credentials
 
 SHOWN_LINES = 12
 
@@ -81,7 +81,7 @@ def _package_identity(package: str) -> str:
 
 @contextlib.contextmanager
 def exclusive_lock(path: Path) -> Iterator[None]:
-    """Keep out other engines of this machine that want to make the same."""
+    """Hold a lock against other engines of this machine that install the same."""
     import fcntl
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def dependency_overrides(names: Sequence[str]) -> str:
 
 
 def _uv() -> str | None:
-    """Return the path of uv, which takes a tenth of the time, where there is one."""
+    """Return the path of uv, ten times faster than pip, or None."""
     try:
         from uv import find_uv_bin
 

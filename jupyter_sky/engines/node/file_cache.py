@@ -1,8 +1,8 @@
-"""Files of a notebook on machines, kept by their content, and folders made of them.
+"""Content-addressed cache of files on a machine, and folders built from it.
 
-Below ``~/.cache/jupyter_sky`` of a machine: ``files/DIGEST`` are contents of files,
-``trees/DIGEST`` folders of them to import from. Nothing that is there already travels again, and a
-tree never changes: a process that imports from one keeps it.
+Below ``~/.cache/jupyter_sky`` of a machine, ``files/DIGEST`` hold contents of files and
+``trees/DIGEST`` folders of them to import from. Cached contents are not sent again, and a tree
+never changes: a process that imports from one keeps it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FileEntries = Mapping[str, Sequence]
 
 
 def digest(parts: Iterable[str | bytes]) -> str:
-    """Return sixteen digits that tell these parts from others."""
+    """Return a hash of `parts` as 16 hexadecimal digits."""
     state = hashlib.blake2b(digest_size=8)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -32,20 +32,20 @@ def digest(parts: Iterable[str | bytes]) -> str:
 
 
 def tree_digest(known: FileEntries) -> str:
-    """Tell a tree of files from every other."""
+    """Return the hash of a tree of files."""
     return digest(f"{name}\n{found}\n{mode:o}" for name, (found, mode) in sorted(known.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class FileTree:
-    """Files of this machine, by the path that each is to have on another one."""
+    """Files of this machine by the path that each gets on another one."""
 
     files: Mapping[str, Path]
     entries: FileEntries
 
     @classmethod
     def of(cls, files: Mapping[str, Path]) -> FileTree:
-        """Make a tree of files, reading those that have changed since they were last read."""
+        """Build a tree of files, reading those that have changed since they were last read."""
         known: dict[str, tuple[str, int]] = {}
         for name, file in files.items():
             status = file.stat()
@@ -55,20 +55,20 @@ class FileTree:
 
     @property
     def digest(self) -> str:
-        """Tells this tree from every other."""
+        """Hash of this tree."""
         return tree_digest(self.entries)
 
     def by_digest(self) -> dict[str, Path]:
-        """Return a file for each content."""
+        """Return one file for each digest."""
         return {facts[0]: self.files[name] for name, facts in self.entries.items()}
 
     def size(self, digests: Iterable[str] | None = None) -> int:
-        """Return how many bytes contents have together; without `digests`, all of them."""
+        """Return the total bytes of `digests`; by default of all contents."""
         paths = self.by_digest()
         return sum(paths[each].stat().st_size for each in (paths if digests is None else digests))
 
     def parts(self, digests: Iterable[str], limit: int) -> Iterator[list[tuple[str, int, bytes]]]:
-        """Yield messages' worth of contents, at most `limit` bytes each: digest, start, piece."""
+        """Yield batches of pieces of at most `limit` bytes: digest, start, piece."""
         batch: list[tuple[str, int, bytes]] = []
         paths, size = self.by_digest(), 0
         for each in digests:
@@ -101,12 +101,12 @@ def _hash(data: bytes = b"") -> hashlib.blake2b:
 
 
 def cache_folder() -> Path:
-    """Return where things are kept on this machine."""
+    """Return the folder of caches on this machine."""
     return Path.home() / ".cache" / "jupyter_sky"
 
 
 def missing_digests(known: FileEntries) -> list[str]:
-    """Return the digests of files whose content is not here."""
+    """Return the digests of files that are not cached."""
     if (cache_folder() / "trees" / tree_digest(known)).exists():
         return []
     wanted = dict.fromkeys(found for found, _ in known.values())
@@ -114,7 +114,7 @@ def missing_digests(known: FileEntries) -> list[str]:
 
 
 def store_contents(contents: Mapping[str, bytes]) -> None:
-    """Keep contents of files under their digests.
+    """Store contents of files under their digests.
 
     Raises
     ------
@@ -132,13 +132,13 @@ def store_contents(contents: Mapping[str, bytes]) -> None:
 
 
 class FileReceiver:
-    """Contents of files that arrive in pieces, in order."""
+    """Receiver of files whose pieces arrive in order."""
 
     def __init__(self) -> None:
         self._partial: dict[str, tuple[Path, hashlib.blake2b]] = {}
 
     def add_piece(self, name: str, start: int, piece: bytes | memoryview) -> None:
-        """Add a piece; the first one begins the content anew."""
+        """Add a piece; one at offset 0 restarts the content."""
         if start == 0:
             folder = cache_folder() / "files"
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ class FileReceiver:
             file.write(piece)
 
     def finish(self, wanted: Iterable[str]) -> None:
-        """Keep what has arrived of some contents; drop the rest, whose sender has given up.
+        """Store the contents of `digests`; drop incomplete others.
 
         Raises
         ------
@@ -179,7 +179,7 @@ def _changed() -> SkyBootstrapError:
 
 
 def build_folder(known: FileEntries) -> str:
-    """Make a folder of files that are here, unless there is one; return its path."""
+    """Build a folder of cached files unless it exists; return its path."""
     target = cache_folder() / "trees" / tree_digest(known)
     if not target.exists():
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Files of a notebook on a cluster: what ``--sync`` sends, and what it skips."""
+"""Files of a notebook on a cluster: selection for ``--sync``, and the working folder."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def is_secret(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Files of the notebook's folder that are to be synced, and those that are left out.
+    """Files of the notebook's folder to be synced, and those left out.
 
     Attributes
     ----------
@@ -70,23 +70,23 @@ class Manifest:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences for the user about what is left out."""
+        """Sentences for the user about files left out."""
         notes: list[str] = []
         if secrets := self.secrets:
             notes.append(
-                f"--sync left out {_join_names(secrets)}: keys or passwords by the name; one that is "
-                f"named is sent: --sync {secrets[0]}"
+                f"--sync left out {_join_names(secrets)}: keys or passwords by the name; one "
+                f"that is named is sent: --sync {secrets[0]}"
             )
         if self.links:
             notes.append(
-                f"--sync left out {_join_names(self.links)}: symbolic links to folders, or to what lies "
-                "outside the notebook's folder"
+                f"--sync left out {_join_names(self.links)}: symbolic links to folders, or to what "
+                "lies outside the notebook's folder"
             )
         return notes
 
 
 def build_manifest(root: Path, paths: Iterable[str]) -> Manifest:
-    """List the files below a notebook's folder that are to be synced.
+    """Return the files below a notebook's folder that are to be synced.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def build_manifest(root: Path, paths: Iterable[str]) -> Manifest:
 
 
 def _files(root: Path, path: Path, found: Manifest) -> Iterator[Path]:
-    """Yield the files of a path; note in `found` those that are left out."""
+    """Yield the files of a path; add those left out to `found`."""
     if path.is_file():
         yield path
         return
@@ -165,14 +165,14 @@ def _join_names(names: list[str], shown: int = 3) -> str:
 
 
 class Workspace:
-    """The working folder of an engine, as seen by the engine itself."""
+    """Working folder of an engine, in the engine itself."""
 
     def __init__(self) -> None:
         self.root = Path.cwd()
         self.seen: dict[str, list] = {}
 
     def missing(self, wanted: dict[str, list]) -> list[str]:
-        """Return the files of `wanted` that are not here with that size and that time."""
+        """Return the files of `wanted` that are missing or differ in size or time."""
         return [name for name, facts in wanted.items() if not self._is_current(name, facts)]
 
     def _is_current(self, name: str, facts: list) -> bool:
@@ -198,7 +198,7 @@ class Workspace:
     def apply_sync(
         self, wanted: dict[str, list], written: Iterable[str], paths: Iterable[str] = ()
     ) -> list[str]:
-        """Make the folder agree with what was synced, and forget modules that have changed.
+        """Remove files that are no longer synced, and forget changed modules.
 
         Parameters
         ----------

@@ -13,27 +13,22 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import Any
 from zlib import crc32
 
 from ...errors import SkyError
 
-if TYPE_CHECKING:
-    from ...executor.cluster import ClusterHandle
-    from ...functions.pool import Pool
-
 POOL_VARIABLE = "COMPUTE_POOL"
 """Environment variable that holds an `InstanceInfo` as JSON."""
 DEFAULT_PORT = 29500
-"""Where a process group meets when nobody has said where; that of torchrun."""
+"""Default port of process groups; that of torchrun."""
 RENDEZVOUS_PORTS = (20000, 32000)
-"""Where they meet otherwise: below what outgoing connections are given."""
+"""Range of other ports: below those of outgoing connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A node of the pool.
+    """Node of the pool.
 
     Attributes
     ----------
@@ -49,7 +44,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class InstanceInfo:
-    """The pool as one of its nodes sees it.
+    """Pool as seen from one of its nodes.
 
     Attributes
     ----------
@@ -90,7 +85,7 @@ class InstanceInfo:
 
     @classmethod
     def of_engine(cls, config: Mapping[str, Any], rank: int) -> InstanceInfo:
-        """Make it from what an engine is started with: cells see it, and calls until told more."""
+        """Make it from the configuration of an engine, for cells."""
         addresses = config.get("peers") or ["127.0.0.1"] * config["nodes"]
         kind, count = config.get("gpus", ("", 0))
         # agreed on by all nodes without a word
@@ -123,12 +118,12 @@ class InstanceInfo:
 
     @property
     def global_worker_index(self) -> int:
-        """Which of all task slots this is."""
+        """Index of this task slot among those of all nodes."""
         return self.node * self.workers_per_node + self.worker
 
     @property
     def hostname(self) -> str:
-        """What this machine calls itself."""
+        """Host name of this machine."""
         return socket.gethostname()
 
     def variables(self) -> dict[str, str]:
@@ -149,12 +144,12 @@ class InstanceInfo:
         }
 
     def dumps(self) -> str:
-        """Return it as JSON, for `loads`."""
+        """Serialize to JSON, for `loads`."""
         return json.dumps(asdict(self))
 
     @classmethod
     def loads(cls, text: str) -> InstanceInfo:
-        """Make it again from what `dumps` has returned.
+        """Deserialize the output of `dumps`.
 
         Raises
         ------
@@ -184,24 +179,22 @@ _CURRENT_TASK: ContextVar[tuple[InstanceInfo, Mapping[str, Any]] | None] = Conte
 
 @dataclass(slots=True)
 class _Process:
-    """What the last task of this process was told; threads that a task starts see it, too.
-
-    Attributes
-    ----------
-    had_pool : bool
-        Whether this is a notebook that has brought up a pool.
-    """
+    """State of the last task of this process, also visible to threads that it starts."""
 
     told: Mapping[str, Any] | None = None
     info: InstanceInfo | None = None
-    had_pool: bool = False
 
 
 _PROCESS = _Process()
 
 
 def instance_info() -> InstanceInfo:
-    """Return which node this is; off a node, the only one of a pool of one.
+    """Return the information of this node; off a pool, that of a pool of one node.
+
+    Returns
+    -------
+    InstanceInfo
+        Rank, number and addresses of the nodes.
 
     Examples
     --------
@@ -214,30 +207,36 @@ def instance_info() -> InstanceInfo:
 
 
 def is_head() -> bool:
-    """Whether this is node 0; true off a node."""
+    """Return whether this is node 0.
+
+    Returns
+    -------
+    bool
+        True off a pool, too.
+
+    Examples
+    --------
+    >>> is_head()
+    True
+    """
     return instance_info().is_head
 
 
 def pool_facts() -> Mapping[str, Any]:
-    """Return what else the pool has told this task; empty off a node."""
+    """Return further facts of the pool of this task; empty off a pool."""
     entered = _CURRENT_TASK.get()
     return entered[1] if entered else _PROCESS.told or {}
 
 
-def had_pool() -> bool:
-    """Say whether this process has brought up a pool, which may be gone."""
-    return _PROCESS.had_pool
-
-
 @cache
 def _started(text: str) -> InstanceInfo:
-    """Return what a process that a task has started finds in its environment."""
+    """Return the information in the environment of a process that a task has started."""
     return InstanceInfo.loads(text) if text else InstanceInfo()
 
 
 @contextlib.contextmanager
 def running_task(topology: Mapping[str, Any]) -> Iterator[None]:
-    """Let a task see where it runs, also in the environment of what it starts.
+    """Set the instance information of a task, also in the environment of its processes.
 
     The environment is the whole process's: tasks side by side in threads share it. They belong to
     one node, so they agree in all that is there. It is left as it is afterwards, and written
@@ -262,54 +261,3 @@ def running_task(topology: Mapping[str, Any]) -> Iterator[None]:
         yield
     finally:
         _CURRENT_TASK.reset(before)
-
-
-# -- on the client ---------------------------------------------------------------------------
-
-
-def topology(pool: Pool, rank: int) -> dict[str, Any]:
-    """Return what the engine of a rank is told of its pool before each call."""
-    ranks, shared = sorted({*pool.ranks, rank}), shared_state_endpoint(pool.cluster)
-    offer = pool.cluster.row.offer
-    addresses = _addresses(pool, shared["head_addr"])
-    info = InstanceInfo(
-        node=ranks.index(rank),
-        total_nodes=len(ranks),
-        head_addr=shared["head_addr"],
-        head_port=shared["head_port"],
-        job_id=pool.id,
-        accelerator=offer.get("gpu") or "",
-        accelerators=offer.get("gpu_count") or 0,
-        peers=tuple(Peer(node, addresses[each]) for node, each in enumerate(ranks)),
-        workers_per_node=pool.worker.concurrency,
-    )
-    near = addresses[rank] == shared["head_addr"]
-    return {
-        "node": info.node,
-        "instance": asdict(info),
-        "shared_state": {"url": shared["near" if near else "far"], "key": shared["key"]},
-        "facts": {**pool.facts},
-    }
-
-
-_ENDPOINTS: WeakKeyDictionary[ClusterHandle, dict[str, Any]] = WeakKeyDictionary()
-
-
-def shared_state_endpoint(cluster: ClusterHandle) -> dict[str, Any]:
-    """Return where a cluster's tasks share things, and where its nodes can meet; asked once."""
-    _PROCESS.had_pool = True
-    if cluster not in _ENDPOINTS:
-        _ENDPOINTS[cluster] = cluster.connection.ask_controller("shared_state")
-    return _ENDPOINTS[cluster]
-
-
-def _addresses(pool: Pool, head: str) -> dict[int, str]:
-    """Return where the nodes of a pool reach each other, by rank."""
-    from ...clouds.base import SshAccessibleCloud
-
-    private: dict[tuple[Any, int], str] = {}
-    for cluster in pool.clusters:
-        if isinstance(cluster.cloud, SshAccessibleCloud):
-            for node in cluster.cloud.recorded_slots(cluster.machines):
-                private[cluster.connection, node.rank] = node.private or node.address.host
-    return {rank: private.get(place, head) for rank, place in pool.locations.items()}

@@ -1,6 +1,6 @@
-"""Machine keep-alive: a timestamp; once it is stale, a script of root powers the machine off.
+"""Machine keep-alive: a timestamp that is renewed every 2 s.
 
-A script that belongs to root ends the machine when nobody does: see `jupyter_sky.clouds.cloud_init`.
+A root-owned script powers the machine off once it is stale: see `jupyter_sky.clouds.cloud_init`.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ RENEW_SECONDS = 2.0
 
 
 def keepalive_folder() -> Path:
-    """Return the folder of the machine's lease; machines of one's own have none."""
+    """Return the folder of the machine's keep-alive; on-premises machines have none."""
     return Path(os.environ.get("JUPYTER_SKY_KEEPALIVE", "/run/jupyter-sky"))
 
 
 class KeepAlive:
-    """The lease of the machine that this process is on.
+    """Keep-alive of the machine that this process runs on.
 
     Parameters
     ----------
-    sign : Path, optional
-        A file whose time is a sign of life for other machines that share its folder.
+    heartbeat_file : Path, optional
+        A file whose time tells other machines that share its folder that this one is alive.
     """
 
     def __init__(self, heartbeat_file: Path | None = None) -> None:
         self._folder, self._renewed, self._heartbeat_file = keepalive_folder(), 0.0, heartbeat_file
 
     def renew(self) -> None:
-        """Say that this machine is needed; at most every few seconds it is written down."""
+        """Renew the timestamp, at most once in `RENEW_SECONDS`."""
         now = time.monotonic()
         if self._renewed and now - self._renewed < RENEW_SECONDS:
             return

@@ -1,4 +1,4 @@
-"""The kernel inside an engine: cells with the notebook's own numbers, values by chunks."""
+"""Kernel inside an engine: execution of cells, transfer of values, commands of pools."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from ...functions.node.node_worker import NodeWorker
 
 STATUS_MIN_SECONDS = 0.05
-"""Of cells longer than this the controller is told that all they print has passed."""
+"""Longer cells publish their end, so that the controller knows that all output has passed."""
 
 
 class _NoChannelThread:
-    """Stands for ipykernel's shell channel thread, which an engine does not have.
+    """Stand-in for ipykernel's shell channel thread, which an engine does not have.
 
     ipykernel 7.1 and later read ``shell_channel_thread.parent_thread`` in every cell with a
     top-level await, and never answer when it is None. This is false, as None was, and names the
@@ -54,7 +54,7 @@ Base: Any = IPythonParallelKernel
 
 
 class SkyKernel(Base):
-    """An ipyparallel kernel that knows which notebook cell it runs."""
+    """ipyparallel kernel that knows which notebook cell it runs."""
 
     cell_file: CurrentCellFile
 
@@ -89,9 +89,9 @@ class SkyKernel(Base):
         return False
 
     def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
-        """Put the cell into the current-cell file; tell its end only of one that lasts.
+        """Write the cell to the current-cell file; publish only the end of one that lasts.
 
-        Nobody waits for these messages of a quick cell: its reply says how much it has printed.
+        The messages of a quick cell are not needed: its reply has the number of its outputs.
         """
         if channel != "shell":
             super()._publish_status(status, channel, parent)
@@ -107,10 +107,10 @@ class SkyKernel(Base):
                 super()._publish_status(status, channel, parent)
 
     def _publish_execute_input(self, *args: Any) -> None:
-        """Say nothing: the notebook knows its own cell."""
+        """Publish nothing: the notebook knows its own cell."""
 
     def set_parent(self, ident: Any, parent: dict[str, Any], channel: str = "shell") -> None:
-        """Note whose message is being handled; what is printed still belongs to the last cell."""
+        """Set the message being handled; outputs still belong to the last cell."""
         if parent["header"]["msg_type"] == "sky_value":
             Kernel.set_parent(self, ident, parent, channel)
         else:
@@ -119,7 +119,7 @@ class SkyKernel(Base):
     # -- cells -----------------------------------------------------------------------------
 
     def should_handle(self, stream: Any, msg: dict[str, Any], idents: Any) -> bool:
-        """Say whether a message was not taken back, and note that it has begun."""
+        """Return whether a message was not aborted, and record that it has begun."""
         with self._abort_lock:
             begins = super().should_handle(stream, msg, idents)
             if begins:
@@ -127,7 +127,7 @@ class SkyKernel(Base):
         return begins
 
     def abort_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """Take back cells that have not begun, and say at once which those are."""
+        """Abort cells that have not begun, and reply at once with their ids."""
         with self._abort_lock:
             waiting = [
                 each for each in parent["content"]["msg_ids"] if each not in self._started_ids
@@ -137,7 +137,7 @@ class SkyKernel(Base):
         self.session.send(stream, "abort_reply", content=content, parent=parent, ident=ident)
 
     async def do_execute(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Run a cell; with ``metadata['sky']`` also take its inputs and give its outcome."""
+        """Run a cell; with ``metadata['sky']`` also receive its inputs and return its outputs."""
         request = self.get_parent("shell").get("metadata", {}).get("sky")
         if request is None:
             return await super().do_execute(*args, **kwargs)
@@ -162,7 +162,7 @@ class SkyKernel(Base):
         return reply
 
     def _count_printed(self) -> None:
-        """Count what each cell prints, so that its notebook knows when it has it all."""
+        """Count the outputs of each cell, so that its notebook knows when all have arrived."""
         send = self.session.send
 
         def counted(stream: Any, msg_or_type: Any, *args: Any, **kwargs: Any) -> Any:
@@ -253,7 +253,7 @@ class SkyKernel(Base):
 
     @property
     def node_worker(self) -> NodeWorker:
-        """What this engine does for pools."""
+        """Worker that runs the calls of pools in this engine."""
         with self._abort_lock:
             if self._node_worker is None:
                 from ...functions.node.node_worker import NodeWorker
@@ -262,7 +262,7 @@ class SkyKernel(Base):
         return self._node_worker
 
     def dispatch_control(self, msg: list[Any]) -> Any:
-        """Hand commands to the node worker; what else comes is the kernel's."""
+        """Pass commands to the node worker, other messages to the kernel."""
         idents, frames = self.session.feed_identities(msg, copy=False)
         if b'"sky_commands"' not in frames[1].bytes:
             return super().dispatch_control(msg)
@@ -275,7 +275,7 @@ class SkyKernel(Base):
 
 
 def _is_muted(message: dict[str, Any]) -> bool:
-    """Whether this is text that a function does not show on this node."""
+    """Return whether this is text that a function does not show on this node."""
     muted = message["parent_header"].get("sky_mute")
     return bool(muted) and message["content"].get("name") in muted.split()
 
@@ -285,7 +285,7 @@ def _bind(source: Any) -> int:
 
 
 def _child_usage() -> Any:
-    """Return what changes when a process that a cell has started ends."""
+    """Return resource usage that changes when a child process ends."""
     try:
         import resource
     except ImportError:  # not everywhere

@@ -1,7 +1,11 @@
 """Metrics of a node: CPU, memory and GPUs, sampled every few seconds, with a short history.
 
-A look takes a fraction of a millisecond. NVIDIA's tool takes longer: it runs beside, and is read
-when it has ended.
+A sample takes a fraction of a millisecond. ``nvidia-smi`` takes longer: it runs as a child process
+and is read when it has ended.
+
+``nvidia-ml-py`` would replace the child process and 25 lines here. It is not used: its calls block
+the controller's loop, for good where a driver hangs, while a child process can be killed; and it
+would be one more package (58 kB) to install on every machine and on hosts of one's own.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ Sample = dict[str, Any]
 
 
 class NodeMetrics:
-    """What a machine says of the nodes that it is, or that share it.
+    """Sampler of the metrics of the nodes on this machine.
 
     Parameters
     ----------
@@ -55,7 +59,7 @@ class NodeMetrics:
         self._gpus: list[dict[str, Any]] = []
 
     def tick(self) -> list[Sample]:
-        """Look, if it is time; call it often.
+        """Take a sample if one is due; call it often.
 
         Returns
         -------
@@ -87,7 +91,7 @@ class NodeMetrics:
         return [machine | {"cpu": _mean(each, node) if counted else None} for node in self.nodes]
 
     def _sample_gpus(self, now: float) -> None:
-        """Read what was asked before, and ask anew."""
+        """Read the output of the last query of the GPU tool, and start the next."""
         if self._asked is not None:
             if self._asked.poll() is None:
                 if now - self._since > GPU_SECONDS:
@@ -120,11 +124,11 @@ def _mean(each: list[float], cpus: list[int] | None) -> float | None:
 
 
 def parse_gpu_table(table: str) -> list[dict[str, Any]]:
-    """Read a table of GPUs; what the tool does not know of one is None.
+    r"""Parse a table of GPUs; unknown values are None.
 
     Examples
     --------
-    >>> parse_gpu_table("NVIDIA A10G, 37, 2048, 23028\\n")
+    >>> parse_gpu_table("NVIDIA A10G, 37, 2048, 23028\n")
     [{'name': 'NVIDIA A10G', 'use': 37.0, 'memory': 2.0, 'memory_total': 22.49}]
     """
     found = []
@@ -150,13 +154,13 @@ def _number(cell: str) -> float | None:
 
 
 class MetricsHistory:
-    """The last samples of each node, by rank."""
+    """Last samples of each node, by rank."""
 
     def __init__(self) -> None:
         self._kept: dict[int, deque[Sample]] = {}
 
     def add(self, rank: int, sample: Sample) -> None:
-        """Keep one more sample of a node."""
+        """Add a sample of a node."""
         self._kept.setdefault(rank, deque(maxlen=MAX_SAMPLES)).append(sample)
 
     def nodes(self) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ handle until fetched.
 
 
 class EngineNamespace:
-    """Values behind references, parcels on their way, and the engine's namespace.
+    """Namespace of an engine, values behind references, and parcels in transfer.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class EngineNamespace:
     # -- with a cell ------------------------------------------------------------------------
 
     def describe_output(self, name: str, keep: bool, as_data: bool = False) -> dict[str, Any]:
-        """Describe a variable for a cell's ``-o``; a small one goes along.
+        """Describe a variable for a cell's ``-o``; a small one is included.
 
         It is packed as `data_values` for a notebook that opens no pickles.
         """
@@ -79,7 +79,7 @@ class EngineNamespace:
         return self._keep_reference(value) if keep else self._pack(value, name, as_data)
 
     def describe_result(self, value: Any, as_data: bool = False) -> dict[str, Any]:
-        """Describe a cell's result; a small and plain one goes along."""
+        """Describe a cell's result; a small and plain one is included."""
         if as_data:
             return self._data_result(value)
         root = type(value).__module__.partition(".")[0]
@@ -100,7 +100,7 @@ class EngineNamespace:
         return self._keep_reference(value)
 
     def _keep_reference(self, value: Any) -> dict[str, Any]:
-        """Keep `value` here under a number, and describe it."""
+        """Store `value` under a number, and describe it."""
         ref = f"{self._engine_id}-{next(self._numbers)}"
         self.refs[ref] = value
         text = _short_repr(value)
@@ -126,7 +126,7 @@ class EngineNamespace:
         return held | {"sizes": parcel.sizes}
 
     def unpack(self, name: str, value: dict[str, Any]) -> Any:
-        """Open a small value that came with a cell."""
+        """Unpickle a small value that came with a cell."""
         return self._load(Parcel.from_inline(value), name)
 
     def _load(self, parcel: Parcel, name: str) -> Any:
@@ -147,11 +147,11 @@ class EngineNamespace:
     def handle_request(
         self, content: dict[str, Any], received: list, buffers: list
     ) -> dict[str, Any]:
-        """Carry out a request; buffers to send along are put into `buffers`."""
+        """Handle a request; append buffers of the reply to `buffers`."""
         return getattr(self, f"_op_{content['op']}")(content, received, buffers) or {}
 
     def _op_same(self, content: dict, *_: Any) -> dict:
-        """Is the content sent before under this name still what the name holds?"""
+        """Return whether the name still holds the content that was last sent under it."""
         value = self.namespace.get(content["name"])
         digest, identity, here = self.sent.get(content["name"], ("", 0, ""))
         if (digest, identity) != (content["digest"], id(value)):
@@ -189,7 +189,7 @@ class EngineNamespace:
         return {}
 
     def _op_packed(self, content: dict, *_: Any) -> None:
-        """Drop a parcel that has been fetched (the value itself stays)."""
+        """Drop a parcel that has been fetched; the value stays."""
         self.parcels.pop(content["ref"], None)
         if content.get("release", True):
             self.refs.pop(content["ref"], None)
@@ -198,7 +198,7 @@ class EngineNamespace:
         self.namespace[content["name"]] = self._dereference(content["ref"], content["name"])
 
     def _op_result(self, content: dict, *_: Any) -> dict:
-        """Hold the result of a cell that could not be opened by the notebook."""
+        """Store the result of a cell that the notebook could not unpickle."""
         return self._keep_reference(self.namespace["_oh"][content["cell"]])
 
     def _op_names(self, *_: Any) -> dict:
@@ -243,7 +243,7 @@ class EngineNamespace:
             self.packages.receiver.add_piece(name, start, piece)
 
     def _op_sent(self, content: dict, *_: Any) -> None:
-        """Import packages from their files, which are all here now."""
+        """Import packages from their files, which have all arrived."""
         self.packages.activate(content["packages"])
 
     def _op_files(self, content: dict, *_: Any) -> dict:

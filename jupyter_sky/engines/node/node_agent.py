@@ -1,10 +1,10 @@
-"""Node agent: supervises the engine of a node on which the controller does not run.
+"""Node agent (``python -m``): supervises the engine of a node on which the controller does not run.
 
     python -m jupyter_sky.engines.node.node_agent CONFIG.json
 
-It starts the engine when the controller says so, signals it, reads its current-cell file and tells the controller how it
-is. When the controller has not been heard of for a while it ends, and the supervisor above it leaves
-nothing behind.
+It starts the engine on the controller's command, signals it, reads its current-cell file and
+reports its state. It ends once the controller has been silent for a while, and its supervisor then
+kills the remaining processes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MEMORY_SECONDS = 1.0
 
 
 class NodeAgent:
-    """The engine of one node and the line to the controller.
+    """Engine of one node and the connection to the controller.
 
     Parameters
     ----------
@@ -58,14 +58,16 @@ class NodeAgent:
         self._start(self.rank + 1)
 
     def connect(self) -> bool:
-        """Open the line to the controller, once somebody has brought word of where it is."""
+        """Connect to the controller, once the file with its address has arrived."""
         import zmq
 
         path = self.directory / "security" / "agents.json"
         deadline = time.monotonic() + ADDRESS_TIMEOUT_SECONDS
         while not path.exists():
             if self.stop_reason or time.monotonic() > deadline:
-                self.stop_reason = self.stop_reason or "nobody has said where its controller is"
+                self.stop_reason = (
+                    self.stop_reason or "the address of its controller has not arrived"
+                )
                 self._kill_processes()
                 return False
             time.sleep(0.02)
@@ -80,7 +82,7 @@ class NodeAgent:
         return True
 
     def run(self) -> str:
-        """Work until told to leave; return why it ends."""
+        """Run until stopped; return the reason."""
         while not self.stop_reason:
             self.keepalive.renew()
             if self._socket.poll(TICK_MS):
@@ -115,7 +117,7 @@ class NodeAgent:
         self.process, self.process_marker, self.log_start = started
 
     def _report(self) -> None:
-        """Tell the controller how the engine is, when that changes and now and then."""
+        """Report the state of the engine on changes and once in `REPORT_SECONDS`."""
         import zmq
 
         process = self.process
@@ -163,14 +165,14 @@ class NodeAgent:
                 os.killpg(self.process.pid, signum)
 
     def _kill_processes(self) -> None:
-        """Kill the engine and everything that its cells have started."""
+        """Kill the engine and the processes of its cells."""
         if self.process is not None:
             self._killpg(signal.SIGKILL)
             kill_all(processes_with_env(*self.process_marker))
 
 
 def main(argv: list[str]) -> None:
-    """Look after an engine until the controller is gone."""
+    """Run a node agent until the controller is gone."""
     path = Path(argv[0])
     config = load_config(path)
     agent = NodeAgent(config, path)

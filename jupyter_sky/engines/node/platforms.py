@@ -1,4 +1,4 @@
-"""Which compiled packages a Python can import."""
+"""Platforms: the compiled packages that a Python can import."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Platform(NamedTuple):
-    """A Python and its machine.
+    """Python interpreter and its machine.
 
     Attributes
     ----------

@@ -11,7 +11,7 @@ from .files import Workspace
 
 
 class SentPackages:
-    """Folders of an engine's import path that packages were sent to, each by the package's name.
+    """Folders of sent packages on the import path of an engine, by package.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class SentPackages:
         self._folders: dict[str, str] = {}
 
     def activate(self, packages: Mapping[str, FileEntries]) -> None:
-        """Import packages from their files, in place of what they were before."""
+        """Put the files of packages on the import path, in place of earlier ones."""
         self.receiver.finish(digest for known in packages.values() for digest, _ in known.values())
         for name, known in packages.items():
             folder, old = file_cache.build_folder(known), self._folders.get(name)

@@ -1,4 +1,4 @@
-"""What a cell prints, leaving the engine: in order, in pieces, without needless waiting."""
+"""Output streams of an engine: ordered, in bounded pieces, without needless waiting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SETTLE_SECONDS = 1.0
 
 
 class OutputPublisher(IOPubThread):
-    """The thread that sends what cells print, also for processes that they fork.
+    """Thread that sends the outputs of cells and of processes that they fork.
 
     It takes no session, and so gets a plain publisher's socket from ipyparallel: one that welcomes
     its subscribers would send the controller messages that it cannot read.
@@ -25,7 +25,7 @@ class OutputPublisher(IOPubThread):
         super().__init__(socket, pipe=True)
 
     def schedule(self, f: Any) -> None:
-        """Call `f` in this thread: there and then, where this is it.
+        """Call `f` in this thread; at once if called from it.
 
         ipykernel puts it at the end of the thread's own queue, behind the word that a flush is
         over. C code that keeps the interpreter would hold up what was flushed just before it.
@@ -37,16 +37,14 @@ class OutputPublisher(IOPubThread):
 
 
 class BoundedOutStream(OutStream):
-    """An output stream in pieces of bounded size, whose flush is free when nothing is buffered.
+    """Output stream in pieces of bounded size, whose flush is free when nothing is buffered.
 
     ipykernel flushes both streams twice a cell, each time waiting for another thread; and it sends
     whatever was written within its interval as one message, of a size that every process on the
     way must hold several times.
     """
 
-    flush_interval = (
-        0.02  # a line is seen before anybody wonders; ipykernel waits ten times as long
-    )
+    flush_interval = 0.02  # short enough to look immediate; ipykernel waits ten times as long
     _waiting = 0
     _all: ClassVar[list[BoundedOutStream]] = []
 
@@ -64,7 +62,7 @@ class BoundedOutStream(OutStream):
             super()._flush()
 
     def write(self, string: str) -> int | None:
-        """Write, after what the other stream has taken; send at once what has grown to a piece."""
+        """Write text, in order with the other stream; send full pieces at once."""
         if not self._is_master_process():
             return self._write_lines(string)
         for other in self._all:
@@ -81,7 +79,7 @@ class BoundedOutStream(OutStream):
         return written
 
     def _write_lines(self, string: str) -> int:
-        """Write whole lines: what processes print side by side would be mixed within them.
+        """Write whole lines, so that outputs of concurrent processes do not mix within them.
 
         A forked process also has copies of its parent's buffers, which are the parent's to send.
         """
@@ -92,7 +90,7 @@ class BoundedOutStream(OutStream):
 
     @classmethod
     def wait_for_processes(cls) -> None:
-        """Wait for what processes have written to the streams' files, which other threads read."""
+        """Wait until outputs of child processes have been read by their threads."""
         quiet, deadline = 0, time.monotonic() + SETTLE_SECONDS
         while quiet < 2 and time.monotonic() < deadline:
             time.sleep(0.004)  # also lets those threads run
@@ -102,7 +100,7 @@ class BoundedOutStream(OutStream):
             quiet = 0 if select.select(files, [], [], 0)[0] else quiet + 1
 
     def flush(self) -> None:
-        """Send what is buffered, if anything is."""
+        """Send buffered text, if any."""
         self._waiting = 0
         if self._line:
             super().write(self._line)

@@ -1,4 +1,4 @@
-"""Threads keep the cell that started them: what they print later lands in its output area.
+"""Attribution of output from threads to the cell that started them.
 
 ipykernel remembers the parent of a message in context variables, which threads do not inherit
 before Python 3.14. Only those variables are handed on: a whole context would also carry the

@@ -1,0 +1,1 @@
+"""Formats that both ends of a connection read and write."""

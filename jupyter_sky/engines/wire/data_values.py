@@ -48,7 +48,7 @@ def encode(value: Any, name: str = "value") -> Parcel:
 
 
 def decode(parcel: Parcel) -> Any:
-    """Rebuild a value from data that anybody may have made.
+    """Rebuild a value from untrusted data.
 
     Raises
     ------
@@ -113,7 +113,7 @@ _SCALARS: dict[type, Callable[[Any], Any]] = {
 
 
 def _encode_segment(value: Any, path: str, segments: list[bytes]) -> dict[str, int]:
-    """Put an array or a table behind the tree, and return where it is."""
+    """Append an array or a table to `segments`, and return its index."""
     kind = type(value)
     root, name = kind.__module__.partition(".")[0], kind.__name__
     tag, data = "", b""

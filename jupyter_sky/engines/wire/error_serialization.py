@@ -20,12 +20,12 @@ _EXTRA_ATTRIBUTES = (
 
 
 def describe_error(error: BaseException, depth: int = 0) -> dict[str, Any]:
-    """Return what a client needs to raise `error` under its own class, as plain JSON.
+    """Return a description of `error` as plain JSON, from which a client raises its class.
 
     ``classes`` names the class and its bases as (module, qualified name), nearest first; ``args``,
     ``dict`` and ``more`` are what the exception carries as far as that is data, each value as
     `data_values` has it. Of anything else there is the text: the exception itself does not travel,
-    since opening a pickle lets whoever made it run code.
+    since opening a pickle runs code of its author.
     """
     classes = [
         [base.__module__, base.__qualname__]
@@ -52,7 +52,7 @@ def describe_error(error: BaseException, depth: int = 0) -> dict[str, Any]:
 
 
 def decode_attributes(described: Mapping[str, Any], build: Any) -> dict[str, Any]:
-    """Return ``args``, ``dict`` and ``more`` of a described exception, as far as they are sound.
+    """Return the valid ones among ``args``, ``dict`` and ``more`` of a described exception.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def _mapping(values: Mapping[Any, Any], depth: int) -> dict[str, Any]:
 
 
 def _data(value: Any, depth: int, instead: Any) -> Any:
-    """Return a value as data; what is none as text, or None."""
+    """Return a value as data, as text where it is not plain data, or None."""
     if isinstance(value, BaseException):
         return {"error": describe_error(value, depth + 1)} if depth < MAX_NESTED else None
     if isinstance(value, list | tuple) and any(isinstance(v, BaseException) for v in value):

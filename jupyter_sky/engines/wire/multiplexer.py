@@ -1,10 +1,10 @@
-"""Resumable multiplexer: byte streams over a connection that may be cut and made again.
+"""Resumable multiplexer: byte streams over a connection that may be cut and reopened.
 
 Both ends number what they send and say what they have received. When the connection is made anew,
 each sends what the other lacks, and those who hold the streams never notice. ZeroMQ, which drops
 what is on its way when a connection breaks, so keeps its connections for as long as both ends live.
 
-Each stream has a window of its own: one that nobody reads does not hold up the others.
+Each stream has its own window: one that is not read does not block the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ACK_SECONDS = 0.05
 
 @dataclass(slots=True)
 class Stream:
-    """One end of one stream."""
+    """Local end of one stream."""
 
     writer: asyncio.StreamWriter | None = None
     credit: int = WINDOW_BYTES
@@ -43,7 +43,7 @@ class Stream:
 
 
 class Multiplexer:
-    """One end of the streams between two processes.
+    """Local end of the streams between two processes.
 
     Parameters
     ----------
@@ -99,17 +99,17 @@ class Multiplexer:
             writer.close()
 
     def detach(self) -> None:
-        """Leave the connection, if there is one: another takes over."""
+        """Leave the current connection: another replaces it."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def send_ping(self) -> None:
-        """Make the other end say something."""
+        """Request a reply from the other end."""
         self._write(_FRAME_HEADER.pack(PING, 0, 0))
 
     def send_goodbye(self) -> None:
-        """Say that this end will not come back."""
+        """Tell the other end that this one will not reconnect."""
         self._write(_FRAME_HEADER.pack(GOODBYE, 0, 0))
 
     def _write(self, frame: bytes) -> None:
@@ -122,7 +122,7 @@ class Multiplexer:
         self._write(frame)
 
     def _forget(self, count: int) -> None:
-        """Forget what the other end has received."""
+        """Drop frames that the other end has acknowledged."""
         while self._acked < count and self._unacked:
             self._unacked.popleft()
             self._acked += 1
@@ -169,19 +169,19 @@ class Multiplexer:
     def open(
         self, number: int, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Begin a stream here, to a target over there."""
+        """Open a stream to a target at the other end."""
         self.streams[number] = Stream()
         self._send(OPEN, number, _NUMBER.pack(target))
         self.attach_stream(number, reader, writer)
 
     def expect_stream(self, number: int) -> None:
-        """Keep what comes for a stream until it is joined."""
+        """Buffer data of a stream until a socket is attached."""
         self.streams[number] = Stream()
 
     def attach_stream(
         self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Connect the end of a stream to a socket."""
+        """Attach a socket to a stream."""
         stream = self.streams[number]
         stream.writer = writer
         for work in (self._read_socket(number, stream, reader), self._write_socket(number, stream)):
@@ -190,7 +190,7 @@ class Multiplexer:
             task.add_done_callback(self._tasks.discard)
 
     def close(self, number: int) -> None:
-        """End a stream, and say so."""
+        """Close a stream at both ends."""
         stream = self.streams.pop(number, None)
         if stream is None:
             return
@@ -203,12 +203,12 @@ class Multiplexer:
             stream.writer.close()
 
     def close_all(self) -> None:
-        """End every stream."""
+        """Close every stream."""
         for number in list(self.streams):
             self.close(number)
 
     async def _read_socket(self, number: int, stream: Stream, reader: asyncio.StreamReader) -> None:
-        """Send what comes out of the socket, as far as the window allows."""
+        """Send data from the socket, as far as the window allows."""
         with contextlib.suppress(OSError):
             while not stream.ended:
                 if stream.credit <= 0:
@@ -223,7 +223,7 @@ class Multiplexer:
         self.close(number)
 
     async def _write_socket(self, number: int, stream: Stream) -> None:
-        """Put into the socket what has arrived, and make room for more."""
+        """Write arrived data to the socket, and grant more window."""
         writer = stream.writer
         assert writer is not None
         with contextlib.suppress(OSError):
@@ -242,7 +242,7 @@ class Multiplexer:
 
 
 def set_nodelay(writer: asyncio.StreamWriter) -> None:
-    """Send small messages at once."""
+    """Disable Nagle's algorithm, so that small messages are sent at once."""
     import socket
 
     raw = writer.get_extra_info("socket")

@@ -1,4 +1,4 @@
-"""Unix sockets for outputs: what cells print is published to whoever connects, without a key.
+"""Private Unix sockets for outputs, which are published without a key.
 
 A port of the loopback interface is open to every user of the machine. A socket in the cluster's own
 folder, which is its user's alone, is not.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class PrivateSockets:
-    """The Unix sockets in one private folder, for as long as this object is open.
+    """Unix sockets in one private folder, for as long as this object is open.
 
     The path of a Unix socket may have 107 bytes, fewer than the paths of many folders; by way of an
     open descriptor it is short.
@@ -33,7 +33,7 @@ class PrivateSockets:
 
     @property
     def is_usable(self) -> bool:
-        """Whether this machine can have them."""
+        """Whether this machine supports them."""
         return self._descriptor >= 0
 
     def url(self, name: str) -> str:
@@ -41,7 +41,7 @@ class PrivateSockets:
         return f"ipc:///proc/self/fd/{self._descriptor}/{name}"
 
     def close(self) -> None:
-        """Forget the folder; what is connected stays so."""
+        """Close the folder; connected sockets stay connected."""
         if self.is_usable:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -29,7 +29,7 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A pickled value: the pickle stream and its out-of-band buffers.
+    """Pickled value: the pickle stream and its out-of-band buffers.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Parcel:
 
     @classmethod
     def small(cls, value: Any, limit: int) -> Parcel | None:
-        """Pickle `value` if that takes no more than about `limit` bytes; None where it does not."""
+        """Pickle `value` if that takes at most about `limit` bytes; else return None."""
         try:
             parcel = cls._pickle(value, _BoundedBuffer(limit))
         except Exception:
@@ -86,7 +86,7 @@ class Parcel:
         return sum(self.sizes)
 
     def digest(self) -> str:
-        """Return a 128-bit content hash (xxh3: it guards against change, not malice)."""
+        """Return a 128-bit content hash (xxh3, against accidental change only)."""
         from xxhash import xxh3_128
 
         state = xxh3_128()
@@ -140,7 +140,7 @@ class Parcel:
         return cls(tuple(segments))
 
     def inline(self) -> dict[str, Any]:
-        """Return the parcel as part of a message, for one that is small."""
+        """Return a small parcel as part of a message."""
         return {"inline": base64.b64encode(self.to_bytes()).decode(), "sizes": self.sizes}
 
     @classmethod
@@ -157,14 +157,14 @@ class Parcel:
 
 
 class _BoundedBuffer(io.BytesIO):
-    """A stream that ends a pickle which grows past a limit."""
+    """Stream that aborts a pickle which grows past a limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit
 
     def write(self, data: Any) -> int:
-        """Add `data` unless it would be too much."""
+        """Add `data`, or raise if the limit would be passed."""
         if self.tell() + memoryview(data).nbytes > self.limit:
             raise pickle.PicklingError("too large")
         return super().write(data)
@@ -177,7 +177,7 @@ def chunks(nbytes: int) -> Iterator[tuple[int, int]]:
 
 
 def _allocate(size: int) -> memoryview:
-    """Return memory that is touched when it is filled, not before: a bytearray would be zeroed."""
+    """Return memory that is not zeroed in advance, unlike a bytearray."""
     try:
         return memoryview(mmap.mmap(-1, size, **_PRIVATE))
     except OSError as error:
@@ -242,7 +242,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _captured_values(function: FunctionType) -> dict[str, Any]:
-    """Return what a function takes from around it."""
+    """Return the globals and closure values that a function uses."""
     code, found = function.__code__, {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:

@@ -1,4 +1,4 @@
-"""A process that runs calls of an engine, one at a time, with an interpreter to itself.
+"""Call process (``python -m``): runs calls of an engine one at a time, in its own interpreter.
 
 python -m jupyter_sky.functions.node.call_process DESCRIPTOR BLOBS NUMBER
 """
@@ -22,26 +22,26 @@ from .stream_inputs import Stopped
 
 
 class EnginePipe:
-    """The pipe to the engine: what calls say, and what they print."""
+    """Pipe to the engine for results and outputs of calls."""
 
     def __init__(self, pipe: Connection) -> None:
         self.pipe = pipe
         self._sending = threading.Lock()
 
     def send_result(self, said: tuple) -> None:
-        """Send what a call says; what it has printed goes first."""
+        """Send a result of a call, after its outputs."""
         sys.stdout.flush()
         sys.stderr.flush()
         self.send(said)
 
     def send(self, said: tuple) -> None:
-        """Send as it is."""
+        """Send a message unchanged."""
         with self._sending:
             self.pipe.send(said)
 
 
 class ForwardedStream(io.TextIOBase):
-    """A stream that is shown in the notebook, line by line."""
+    """Output stream that is shown in the notebook, line by line."""
 
     def __init__(self, engine_pipe: EnginePipe, name: str) -> None:
         self.engine_pipe, self.name = engine_pipe, name
@@ -50,16 +50,16 @@ class ForwardedStream(io.TextIOBase):
         self._lock = threading.Lock()
 
     def writable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     @property
     def encoding(self) -> str:
-        """Of text as it is shown."""
+        """Encoding of the text."""
         return "utf-8"
 
     def write(self, text: str) -> int:
-        """Take text; whole lines go at once."""
+        """Write text; whole lines are sent at once."""
         with self._lock:
             self._text.append(text)
         if "\n" in text or "\r" in text:
@@ -67,7 +67,7 @@ class ForwardedStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Send what there is."""
+        """Send buffered text."""
         with self._lock:
             text, self._text = "".join(self._text), []
         if text and not self.is_muted:
@@ -75,7 +75,7 @@ class ForwardedStream(io.TextIOBase):
 
 
 class CallProcess:
-    """The process: one thread hears the engine, the main thread runs calls."""
+    """Process of calls: one thread reads commands of the engine, the main thread runs calls."""
 
     def __init__(self, pipe: Connection, blob_cache: BlobCache, number: int) -> None:
         self.pipe, self.blob_cache, self.number = pipe, blob_cache, number

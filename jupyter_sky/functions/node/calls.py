@@ -1,4 +1,4 @@
-"""One call on a node: its arguments opened, its function run, its result or its stream sent."""
+"""Calls on a node: unpickling of arguments, execution, results and streams."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Emit = Callable[[tuple], None]
 
 
 class MissingBlob(Exception):
-    """A piece of a call's arguments is not on this node."""
+    """Missing piece of a call's arguments on this node."""
 
 
 class PoolContext:
-    """What a pool has told a node: who it is, what to do first, what to do around every call.
+    """Context of a pool on a node: instance information, setups and wrappers of calls.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class PoolContext:
         self._wrappers: list[Callable] | None = None
 
     def function(self, payload: Payload) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """Return a function and its options, opened once."""
+        """Return a function and its options, unpickled once."""
         key = tuple(
             bytes(s) if not isinstance(s, (bytes, Blob)) else s  # type: ignore[arg-type]
             for s in payload
@@ -64,13 +64,13 @@ class PoolContext:
         return found
 
     def reuse(self, before: PoolContext) -> None:
-        """Take over what was opened and set up for the same pool before it said something new."""
+        """Take over functions and setups of an earlier context of the same pool."""
         self._functions = before._functions
         if before.description["setups"] == self.description["setups"]:
             self._wrappers = before._wrappers
 
     def run_setups(self) -> None:
-        """Do what is to be done once in a fresh process, before its first call."""
+        """Run the setups of a fresh process, before its first call."""
         with self._lock:
             if self._wrappers is None:
                 setups, around = join(self.description["setups"], self.open_blob)
@@ -79,22 +79,22 @@ class PoolContext:
                 self._wrappers = around
 
     def call_wrapped(self, call: Callable[[], Any]) -> Any:
-        """Call, with what plug-ins put around it."""
+        """Call a function inside the wrappers of the plug-ins."""
         for wrapper in reversed(self._wrappers or ()):
             call = partial(wrapper, call)
         return call()
 
 
 class Call:
-    """One call, from its order to the last thing that it says.
+    """Call on a node, from its command to its last message.
 
     Parameters
     ----------
     order
-        ``key, function, arguments, timeout, stream_inputs, broadcast``: a number for the caller, two
-        payloads, seconds, the streamed arguments, and what the calls of one ``@`` have in common.
+        ``key, function, arguments, timeout, stream_inputs, broadcast``: the caller's number, two
+        payloads, seconds, the streamed arguments, and the id that calls of one ``@`` share.
     emit
-        Takes what it says: ``value``, ``error``, ``stream``, ``item``, ``end``, ``input_consumed``.
+        Takes its messages: ``value``, ``error``, ``stream``, ``item``, ``end``, ``input_consumed``.
     """
 
     def __init__(self, context: PoolContext, command: tuple, emit: Emit) -> None:
@@ -105,7 +105,7 @@ class Call:
         self.arguments: Payload = command[2]
         self.timeout: float | None = command[3]
         self.on_mute: Callable[[list[str]], None] = lambda names: None
-        """Tells whoever shows what it prints which streams are not to be shown."""
+        """Called with the names of the streams whose output is not shown."""
         self.is_assigned = False
         """Whether an executor has it."""
         self.started_at = 0.0
@@ -126,7 +126,7 @@ class Call:
     # -- in the thread that runs it ----------------------------------------------------------
 
     def run(self, worker: int) -> None:
-        """Run it to its end, in the thread of an executor."""
+        """Run the call to its end, in the thread of an executor."""
         self.started_at = time.monotonic()
         self._thread = threading.get_ident()
         try:
@@ -145,7 +145,7 @@ class Call:
         self.emit(said)
 
     def failed(self, error: BaseException, **more: Any) -> tuple:
-        """Return what to say of an error."""
+        """Return the message of an error."""
         return ("error", self.key, {**self._describe(error), **more}, self._seconds())
 
     def _seconds(self) -> float:
@@ -183,7 +183,7 @@ class Call:
             _current.call = None
 
     def _stream(self, source: Any) -> tuple:
-        """Send what a generator yields, as far as the other side has room for it."""
+        """Send the items of a generator, as far as the receiver has room."""
         self.emit(("stream", self.key))
         try:
             for item in source:
@@ -196,7 +196,7 @@ class Call:
         return ("end", self.key, self._seconds())
 
     def _make_room(self, size: int) -> bool:
-        """Wait until an item may go; say whether anybody wants it still."""
+        """Wait until an item may be sent; return False once the receiver has closed."""
         with self._room:
             while not self.stop_reason and (
                 len(self._ahead) >= WINDOW_ITEMS
@@ -210,7 +210,7 @@ class Call:
             return not self.stop_reason
 
     def _describe(self, error: BaseException) -> dict[str, Any]:
-        """Return what the caller needs to raise this error as what it is."""
+        """Return a description of this error, from which the caller raises it."""
         trace = error.__traceback__
         while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
             trace = trace.tb_next
@@ -234,14 +234,14 @@ class Call:
     # -- from other threads ------------------------------------------------------------------
 
     def acknowledge(self, count: int) -> None:
-        """Note that the caller has taken items of the stream."""
+        """Record that the caller has consumed items of the stream."""
         with self._room:
             for _ in range(min(count, len(self._ahead))):
                 self._ahead_bytes -= self._ahead.popleft()
             self._room.notify_all()
 
     def stop(self, why: str, raise_in: Callable[[int], None] | None) -> None:
-        """End it: wake it up where it waits for the other side; else raise `Stopped` inside it."""
+        """Stop the call: wake it if it waits for the caller, else raise `Stopped` inside it."""
         with self._room:
             self.stop_reason = self.stop_reason or why
             self.stopped_at = self.stopped_at or time.monotonic()
@@ -252,7 +252,7 @@ class Call:
             raise_in(self._thread)
 
     def forward(self, command: tuple) -> None:
-        """Hand a command on to the process that runs this call, as soon as one does."""
+        """Forward a command to the process that runs this call, once it does."""
         with self._room:
             if self._forwarder is None:
                 self._early_commands.append(command)
@@ -260,7 +260,7 @@ class Call:
                 self._forwarder(command)
 
     def set_forwarder(self, forwarder: Callable[[tuple], None]) -> None:
-        """Note what takes commands to the process that runs this call from now on."""
+        """Set the function that forwards commands to the process of this call."""
         with self._room:
             for command in self._early_commands:
                 forwarder(command)
@@ -268,7 +268,7 @@ class Call:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether its time is over."""
+        """Return whether its time limit has passed."""
         return bool(
             self.timeout is not None
             and self.started_at
@@ -285,13 +285,13 @@ _current = _Current()
 
 
 def stream_input(number: int) -> StreamInput:
-    """Return the node's end of a streamed argument, while the arguments of its call are opened."""
+    """Return the receiver of a streamed argument, while its call is unpickled."""
     assert _current.call is not None
     return _current.call.stream_inputs[number]
 
 
 def is_shown(only: Any, topology: dict[str, Any]) -> bool:
-    """Say whether this node shows a stream: ``"head"``, ranks, or a function of the info."""
+    """Return whether this node shows a stream: ``"head"``, ranks, or a function of the info."""
     rank = topology.get("node", 0)
     if only == "head":
         return rank == 0
@@ -306,13 +306,13 @@ def raise_in_thread(thread: int) -> None:
 
 
 def clear_stopped(thread: int) -> None:
-    """Forget a `Stopped` that has not arrived yet."""
+    """Clear a pending `Stopped` of a thread."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 
 
 @contextmanager
 def _no_loop() -> Iterator[None]:
-    """Let a function that runs inside the engine's event loop run loops of its own."""
+    """Hide the engine's running event loop, so that a function can run its own."""
     running = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:

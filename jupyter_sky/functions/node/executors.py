@@ -25,29 +25,29 @@ MAIN_THREAD_SECONDS = 0.05
 
 
 class CallExecutor(Protocol):
-    """A place for one call at a time."""
+    """Executor of one call at a time."""
 
     call: Call | None
 
     def wake(self) -> None:
-        """Take up what waits."""
+        """Run waiting calls."""
         ...
 
     def interrupt(self, call: Call) -> Callable[[int], None] | None:
-        """Return what raises `Stopped` in the thread of a call, where that is a way."""
+        """Interrupt a call, if this executor can."""
         ...
 
     def abandon(self, call: Call) -> bool:
-        """Go on without a call that does not stop; say whether that was possible."""
+        """Abandon a call that does not stop; return whether that was possible."""
         ...
 
     def close(self) -> None:
-        """End."""
+        """End the executor."""
         ...
 
 
 class MainThreadExecutor:
-    """The engine's main thread: signals end what waits, and libraries find what they expect."""
+    """Main thread of the engine, where signals arrive and libraries expect to run."""
 
     def __init__(self, pool_executors: PoolExecutors, number: int) -> None:
         self.pool_executors, self.number = pool_executors, number
@@ -56,7 +56,7 @@ class MainThreadExecutor:
         self._thread = threading.main_thread().ident or 0
 
     def wake(self) -> None:
-        """Take up what waits, as soon as the engine's loop comes to it."""
+        """Schedule waiting calls in the engine's loop."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self.pool_executors.site.main_loop.add_callback(self._run_calls)
@@ -87,19 +87,19 @@ class MainThreadExecutor:
             raise Stopped
 
     def interrupt(self, call: Call) -> Callable[[int], None]:
-        """Signal the main thread: that also wakes it from a sleep."""
+        """Signal the main thread, which also wakes it from a sleep."""
         return lambda _: signal.pthread_kill(self._thread, signal.SIGINT)
 
     def abandon(self, call: Call) -> bool:
-        """There is one main thread only."""
+        """Return False: there is only one main thread."""
         return False
 
     def close(self) -> None:
-        """The engine goes on."""
+        """Do nothing: the main thread belongs to the engine."""
 
 
 class ThreadExecutor:
-    """A thread of the engine."""
+    """Thread of the engine."""
 
     def __init__(self, pool_executors: PoolExecutors, number: int) -> None:
         self.pool_executors, self.number = pool_executors, number
@@ -115,7 +115,7 @@ class ThreadExecutor:
         self._thread.start()
 
     def wake(self) -> None:
-        """Take up what waits."""
+        """Run waiting calls."""
         self._wake.set()
 
     def _run(self) -> None:
@@ -138,24 +138,24 @@ class ThreadExecutor:
         return not self._closed and self._thread is threading.current_thread()
 
     def interrupt(self, call: Call) -> Callable[[int], None]:
-        """Raise it at the thread's next step in Python."""
+        """Raise `Stopped` at the thread's next bytecode."""
         return raise_in_thread
 
     def abandon(self, call: Call) -> bool:
-        """Leave the thread to itself, and start another."""
+        """Leave the thread running, and start another."""
         self.call = None
         self._start()
         self._wake.set()
         return True
 
     def close(self) -> None:
-        """End the thread when it has nothing to do."""
+        """End the thread once it is idle."""
         self._closed = True
         self._wake.set()
 
 
 class ProcessExecutor:
-    """A process of its own below the engine, and the thread that speaks with it."""
+    """Child process of the engine, and the thread that talks to it."""
 
     def __init__(self, pool_executors: PoolExecutors, number: int) -> None:
         self.pool_executors, self.number = pool_executors, number
@@ -169,7 +169,7 @@ class ProcessExecutor:
         threading.Thread(target=self._run, name=f"sky-call-{number}", daemon=True).start()
 
     def wake(self) -> None:
-        """Take up what waits."""
+        """Run waiting calls."""
         self._wake.set()
 
     def _run(self) -> None:
@@ -244,7 +244,7 @@ class ProcessExecutor:
             self._pipe = None
 
     def interrupt(self, call: Call) -> None:
-        """Tell the process, which does it there."""
+        """Send the interrupt to the process."""
         call.forward(("stop", call.key, call.stop_reason))
         return None
 
@@ -256,7 +256,7 @@ class ProcessExecutor:
         return True
 
     def close(self) -> None:
-        """End the process."""
+        """End the process and its thread."""
         self._closed = True
         self._wake.set()
         self._end()

@@ -33,7 +33,7 @@ SHOWN_LINES = 12
 
 
 def included_files(root: Path, paths: Sequence[str], excludes: Sequence[str]) -> FileTree:
-    """Find the files that an image includes: each folder under its own name, with all below it.
+    """Return the files that an image includes: each folder under its own name, with its contents.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def _files_below(path: Path, excludes: Sequence[str]) -> Iterator[tuple[Path, st
 
 @cache
 def resolution_error(packages: tuple[str, ...], without: tuple[str, ...] = ()) -> str:
-    """Say why packages cannot be had, as far as that is known here; empty where it is not known.
+    """Return why packages cannot be resolved; empty if they can, or if unknown.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def resolution_error(packages: tuple[str, ...], without: tuple[str, ...] = ()) -
 
 @contextlib.contextmanager
 def install_for_platform(node: Slot, packages: Sequence[str]) -> Iterator[FileTree]:
-    """Install packages for a node's kind of machine into a folder of this one; give its files."""
+    """Install packages for another platform into a local folder; yield its files."""
     from ...provisioner.package_archive import install_locally
 
     with tempfile.TemporaryDirectory(prefix="sky-packed-") as folder:
@@ -141,7 +141,7 @@ def _last(text: str) -> str:
 
 
 def build_folder(known: FileEntries, packages: Sequence[str] = ()) -> None:
-    """Make a folder of files that are here; with `packages` it is what they are installed as."""
+    """Build a folder of cached files; `packages` names them if they are installed packages."""
     target = file_cache.build_folder(known)
     if packages:
         link = cache_folder() / f"packed-{digest(sorted(packages))}"
@@ -152,7 +152,7 @@ def build_folder(known: FileEntries, packages: Sequence[str] = ()) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PackageRequest:
-    """Packages that an index is asked for: see `environment.ensure`."""
+    """Packages from an index: see `environment.install_packages`."""
 
     packages: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ class PackageRequest:
 
 
 def install_image(apt: Sequence[str], asking: PackageRequest) -> None:
-    """Install what is not there yet.
+    """Install missing parts of an image.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def install_image(apt: Sequence[str], asking: PackageRequest) -> None:
 
 
 def _packages(asking: PackageRequest) -> str:
-    """Return the folder that packages are installed in, here and now if need be."""
+    """Return the folder of installed packages, after installing them if needed."""
     link = cache_folder() / f"packed-{digest(sorted(asking.packages))}"
     if link.exists():
         return str(link.resolve())
@@ -233,7 +233,7 @@ def _run_command(command: list[str], env: dict[str, str]) -> subprocess.Complete
 
 @dataclass(frozen=True, slots=True)
 class ProcessSetup:
-    """What every new process of a node runs before its first call.
+    """Setup that every new process of a node runs before its first call.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Node worker: takes commands in the engine, hands calls to executors, sends their results.
+"""Node worker: handles commands of pools in the engine, runs calls, sends results.
 
 Orders come by the control channel, whose thread is free also while a cell or a call runs. What
 calls have to say is gathered and sent by that thread too.
@@ -28,11 +28,11 @@ TICK_SECONDS = 0.05
 GRACE_SECONDS = {"timeout": 0.3, "cancel": 0.8, "close": 10.0}
 """How long a call may take to stop before its executor goes on without it, by why it is to stop."""
 CLOSE_SECONDS = 1.0
-"""How long a generator that nobody listens to may take to its next item before it is stopped."""
+"""Time to the next item after which a generator without a receiver is stopped."""
 
 
 class CallBatch:
-    """The calls that came in one message, and what they have to say."""
+    """Calls that came in one message, and their pending results."""
 
     def __init__(self, ident: Any, message: dict[str, Any], worker: NodeWorker) -> None:
         self.ident, self.site = ident, worker
@@ -47,7 +47,7 @@ class CallBatch:
         self._lock = threading.Lock()
 
     def emit(self, said: tuple) -> None:
-        """Take what a call says, from its thread."""
+        """Queue a message of a call, from its thread."""
         ends = said[0] in FINAL_KINDS
         if ends:
             sys.stdout.flush()
@@ -65,7 +65,7 @@ class CallBatch:
             self.site.control_loop.add_callback(self.send_results)
 
     def return_unstarted(self) -> None:
-        """Give back what has not begun, when something has; and say what there is to say."""
+        """Return calls that have not begun, once another has; and send results."""
         with self._lock:
             waiting = [key for key, call in self.calls.items() if not call.is_assigned]
             waiting = waiting if self.has_started else []
@@ -78,7 +78,7 @@ class CallBatch:
             self.send_results()
 
     def send_results(self) -> None:
-        """Send what is gathered, in the thread of the control channel."""
+        """Send gathered results, in the thread of the control channel."""
         with self._lock:
             self._scheduled, self._sent = False, time.monotonic()
             out, final = list(self._out), not self.open_count
@@ -99,7 +99,7 @@ class CallBatch:
 
 
 class PoolExecutors:
-    """The executors of one pool on this node, and the calls that wait for one."""
+    """Executors of one pool on this node, and the calls that wait for one."""
 
     def __init__(self, worker: NodeWorker, context: PoolContext) -> None:
         self.site, self.context = worker, context
@@ -110,14 +110,14 @@ class PoolExecutors:
         ]
 
     def add(self, batch: CallBatch, calls: list[Call]) -> None:
-        """Let calls wait for an executor."""
+        """Queue calls for an executor."""
         self._waiting.extend((batch, call) for call in calls)
         for executor in self.executors:
             if executor.call is None:
                 executor.wake()
 
     def next_call(self) -> tuple[CallBatch, Call] | None:
-        """Return the next call to run, for an executor that is free."""
+        """Return the next call for a free executor, or None."""
         while True:
             try:
                 batch, call = self._waiting.popleft()
@@ -138,7 +138,7 @@ class PoolExecutors:
 
 
 class NodeWorker:
-    """What an engine does for pools.
+    """Worker that runs the calls of pools in an engine.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class NodeWorker:
     # -- commands, in the thread of the control channel ------------------------------------------
 
     def handle_commands(self, ident: Any, message: dict[str, Any]) -> None:
-        """Carry out the commands of a message."""
+        """Handle the commands of a message."""
         for command in unwrap(message["buffers"]):
             getattr(self, f"_command_{command[0]}")(ident, message, *command[1:])
 
@@ -219,7 +219,7 @@ class NodeWorker:
                 self._stop(*found, why)
 
     def _find(self, batch: str, key: int) -> tuple[Any, Call] | None:
-        """Return a call that is not over, with the executor that runs it."""
+        """Return an unfinished call with its executor."""
         found = self.batches.get(batch)
         call = found.calls.get(key) if found else None
         if call is None:
@@ -228,7 +228,7 @@ class NodeWorker:
         return pool_executors.executor_of(call), call
 
     def _runs_in_process(self, call: Call) -> bool:
-        """Whether a call runs in a process of its own, which takes its commands."""
+        """Return whether a call runs in a child process, which takes its commands."""
         return self.pools[call.context.pool].context.description["executor"] == "process"
 
     def _stop(self, executor: Any, call: Call, why: str) -> None:
@@ -252,7 +252,7 @@ class NodeWorker:
             self.control_loop.call_later(TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
-        """Stop calls whose time is over, and go on without those that do not stop."""
+        """Stop calls past their time limit, and abandon those that do not stop."""
         self._is_watching, again, now = False, False, time.monotonic()
         for batch in list(self.batches.values()):
             for call in list(batch.calls.values()):
@@ -279,7 +279,7 @@ class NodeWorker:
     # -- what executors need -----------------------------------------------------------------------
 
     def mark_busy(self, batch: CallBatch) -> None:
-        """Let the controller know that the main thread runs calls, and whose what it prints is."""
+        """Tell the controller that the main thread runs calls, and attribute outputs to them."""
         kernel = self.kernel
         # not over the entry of a cell that awaits something meanwhile
         if self._busy_batch is not batch and not kernel._busy_since:
@@ -289,20 +289,20 @@ class NodeWorker:
         self.attribute_output(batch)
 
     def mark_idle(self) -> None:
-        """Let it know that there are none now."""
+        """Tell the controller that the main thread is idle."""
         if self._busy_batch is not None:
             self._busy_batch = None
             self.kernel.cell_file.clear()
 
     def attribute_output(self, batch: CallBatch, muted: Any = ()) -> None:
-        """Let what this thread prints from now on belong to a batch; `muted` streams to nobody."""
+        """Attribute outputs of this thread to a batch; `muted` streams are dropped."""
         parent = batch.parent
         if muted:
             parent = {**parent, "header": {**parent["header"], "sky_mute": " ".join(muted)}}
         self.kernel.shell.set_parent(parent)
 
     def show(self, batch: CallBatch, name: str, text: str) -> None:
-        """Show what a process has printed."""
+        """Publish outputs of a process."""
         self.kernel.session.send(
             self.kernel.iopub_socket,
             "stream",
@@ -314,7 +314,7 @@ class NodeWorker:
     # -- blobs, in the main thread -------------------------------------------------------------
 
     def receive_blob(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """Take a part of a blob, or say which of some are here."""
+        """Receive a part of a blob, or report which blobs are present."""
         content, buffers = parent["content"], parent.get("buffers") or []
         reply: dict[str, Any]
         try:

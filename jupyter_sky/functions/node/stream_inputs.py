@@ -18,11 +18,11 @@ WINDOW_BYTES = 4 * 2**20
 
 
 class Stopped(KeyboardInterrupt):
-    """Raised inside a call that is to end: by its caller, or by its time."""
+    """Exception raised inside a call that is stopped by its caller or its time limit."""
 
 
 class StreamInput:
-    """An argument that comes item by item, as the function asks for the items.
+    """Argument that arrives item by item, as the function consumes it.
 
     Parameters
     ----------
@@ -72,13 +72,13 @@ class StreamInput:
         raise StopIteration
 
     def feed(self, items: list[tuple[str, Any]]) -> None:
-        """Take items that have come."""
+        """Add items that have arrived."""
         with self._wake:
             self._items.extend(items)
             self._wake.notify()
 
     def close(self) -> None:
-        """Give no more."""
+        """End the iteration."""
         with self._wake:
             self._closed = True
             self._wake.notify()

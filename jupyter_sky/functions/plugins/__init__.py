@@ -1,4 +1,4 @@
-"""Frameworks on a pool: what they need around a function, and what of them runs on the pool.
+"""Plug-ins of pools for PyTorch, JAX, MPI, joblib and scikit-learn.
 
 A plug-in is any object with some of these methods: ``image(image)`` returns an image with what it
 needs, ``setup(pool)`` what every new process of a node runs first, ``around(call)`` runs a call
@@ -54,7 +54,7 @@ def joblib() -> Joblib:
 
 
 def sklearn() -> Joblib:
-    """Let scikit-learn's ``n_jobs`` run on the pool: that is joblib's."""
+    """Let scikit-learn's ``n_jobs`` run on the pool, through joblib."""
     return joblib()
 
 

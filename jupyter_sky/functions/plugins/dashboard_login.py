@@ -1,4 +1,4 @@
-"""A login for Dask's dashboard: a token in the link, then a cookie, as Jupyter does it.
+"""Login for Dask's dashboard: a token in the link, then a cookie, as in Jupyter.
 
 The dashboard has no login of its own, and its port is open to every user of the machine that it is
 forwarded to.
@@ -22,12 +22,12 @@ COOKIE = "jupyter-sky-dask"
 
 
 def require_token(server: Any, token: str) -> None:
-    """Let a tornado server answer only those who have a token."""
+    """Make a tornado server refuse requests without the token."""
     server.request_callback = _AuthenticatedApplication(server.request_callback, token)
 
 
 class _AuthenticatedApplication(HTTPServerConnectionDelegate):
-    """An application that is reached with a token only."""
+    """Application that requires a token."""
 
     def __init__(self, application: Any, token: str) -> None:
         self._application, self._token = application, token
@@ -40,7 +40,7 @@ class _AuthenticatedApplication(HTTPServerConnectionDelegate):
 
 
 class _AuthenticatedRequest(HTTPMessageDelegate):
-    """One request: handed on, sent on with a cookie, or refused."""
+    """Request: passed on, redirected with a cookie, or refused."""
 
     def __init__(self, application: Any, token: str, server_conn: object, conn: Any) -> None:
         self._application, self._token = application, token

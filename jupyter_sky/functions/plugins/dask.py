@@ -1,7 +1,7 @@
 """Dask on the nodes of a pool: a scheduler on the head, a worker on each, a client here.
 
 They are processes of their own below the engines, so calls and cells go on beside them, and they
-end with the engines. Who does not hold the certificate that is made for the pool is not heard.
+end with the engines. Clients without the certificate of the pool are refused.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _start(pool: Pool) -> Client:
     shown = (tunnel.forward(dashboard) if tunnel else dashboard) if dashboard else 0
 
     class SkyClient(Client):
-        """A client whose dashboard is where this machine reaches it."""
+        """Client whose dashboard link is reachable from this machine."""
 
         @property
         def dashboard_link(self) -> str:  # type: ignore[override]
@@ -116,7 +116,7 @@ def _start_workers(pool: Pool, ranks: list[int]) -> None:
 
 
 def _tasks(known: Any) -> str:
-    """Name the tasks that Dask has not done, as far as its client here knows: nobody is asked."""
+    """Return unfinished Dask tasks, as far as the local client knows."""
     pending = sum(state.status == "pending" for state in list(known.futures.values()))
     return f"{pending} task{'' if pending == 1 else 's'} of Dask" if pending else ""
 

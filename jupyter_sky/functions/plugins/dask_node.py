@@ -1,4 +1,4 @@
-"""Dask's scheduler and workers on a node: processes of their own, below the engine.
+"""Dask's scheduler and workers on a node (``python -m``): child processes of the engine.
 
 python -m jupyter_sky.functions.plugins.dask_node < SPEC
 """
@@ -37,7 +37,7 @@ def start_worker(address: str, secrets: dict[str, str]) -> str:
 
 
 def _begin(order: dict[str, Any]) -> dict[str, Any]:
-    """Start a process that does what is ordered and says where it is."""
+    """Start a scheduler or a worker process; return the address that it reports."""
     process = subprocess.Popen(
         [sys.executable, "-m", "jupyter_sky.functions.plugins.dask_node"],
         stdin=subprocess.PIPE,
@@ -67,7 +67,7 @@ _READY = b"ready "
 
 
 def _drain(process: subprocess.Popen[bytes]) -> None:
-    """Read on, lest what it prints fills the pipe and stops it."""
+    """Drain the output pipe, which would otherwise fill and block the process."""
     assert process.stdout is not None
     stdout = process.stdout
 
@@ -109,7 +109,7 @@ async def _serve(order: dict[str, Any]) -> None:
 
 
 async def _end_with_stdin(node: Any) -> None:
-    """End when the engine that has started it does."""
+    """End this process with the engine that has started it."""
     import asyncio
 
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
@@ -117,7 +117,7 @@ async def _end_with_stdin(node: Any) -> None:
 
 
 def main() -> None:
-    """Be a scheduler or a worker."""
+    """Run a scheduler or a worker."""
     import asyncio
 
     asyncio.run(_serve(json.loads(sys.stdin.buffer.readline())))

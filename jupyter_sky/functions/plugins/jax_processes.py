@@ -1,4 +1,4 @@
-"""JAX over a pool: one process a node, all of whose devices each of them sees."""
+"""JAX over a pool: one process a node, each seeing the devices of all."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Jax:
-    """The plug-in, see `plugins.jax`."""
+    """Plug-in, see `plugins.jax`."""
 
     world: ClassVar[list[str]] = []
     """The set of processes that this one is in, by the broadcast that made it."""
 
     def setup(self, pool: Pool) -> None:
-        """Refuse a pool that this cannot work on."""
+        """Raise SkyUsageError for pools that are not supported."""
         require_single_slot(pool, "jax")
 
     def around(self, call: Callable[[], T]) -> T:

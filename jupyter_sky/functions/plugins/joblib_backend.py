@@ -1,4 +1,4 @@
-"""The backend ``sky`` of joblib, and so of scikit-learn: batches of calls go to the pool."""
+"""Backend ``sky`` of joblib and scikit-learn: sends batches of calls to the pool."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from joblib import parallel_config, register_parallel_backend
 from joblib._parallel_backends import AutoBatchingMixin, ParallelBackendBase
 
 from ...errors import SkyUsageError
+from .. import active_pools
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -26,7 +27,7 @@ def _run(batch: Callable[[], Any]) -> Any:
 
 
 class SkyBackend(AutoBatchingMixin, ParallelBackendBase):
-    """Joblib's view of the pool that is up, or of the one that was named.
+    """Backend of joblib that sends batches to the current or to a named pool.
 
     Parameters
     ----------
@@ -45,16 +46,14 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):
 
     @property
     def pool(self) -> Pool:
-        """The pool that calls go to.
+        """Pool that calls are sent to.
 
         Raises
         ------
         SkyUsageError
             None is up.
         """
-        from .. import pool
-
-        return self._given if self._given is not None else pool.current()
+        return self._given if self._given is not None else active_pools.current()
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Return how many calls can run at once: all slots of the pool, or as many as asked for."""
@@ -79,7 +78,7 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):
     apply_async = submit  # what joblib before 1.5 calls
 
     def retrieve_result_callback(self, out: Future[Any]) -> Any:
-        """Return what a batch has returned, or raise what it has raised."""
+        """Return the result of a batch, or raise its error."""
         return out.result()
 
     def retrieve_result(self, out: Future[Any], timeout: float | None = None) -> Any:
@@ -87,12 +86,12 @@ class SkyBackend(AutoBatchingMixin, ParallelBackendBase):
         return out.result(timeout)
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Stop what runs: one of the calls has failed, or the user has had enough."""
+        """Stop running calls: one has failed, or the user has interrupted."""
         for future in list(self._under_way):
             future.cancel()
 
     def terminate(self) -> None:
-        """Let go of the pool, which goes on."""
+        """Drop the reference to the pool, which goes on."""
         self.reset_batch_stats()
 
 
@@ -101,10 +100,10 @@ register_parallel_backend(NAME, SkyBackend)
 
 @dataclass(frozen=True, slots=True)
 class Joblib:
-    """The plug-in, see `plugins.joblib`."""
+    """Plug-in, see `plugins.joblib`."""
 
     @contextlib.contextmanager
     def client(self, pool: Pool) -> Iterator[None]:
-        """Be what `joblib.Parallel` runs by while the pool is up."""
+        """Set the default backend of `joblib.Parallel` while the pool is up."""
         with parallel_config(NAME, pool=pool, n_jobs=-1):
             yield

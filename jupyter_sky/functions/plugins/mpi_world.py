@@ -1,4 +1,4 @@
-"""One MPI world of a pool's nodes, without mpiexec: the engines themselves are its ranks.
+"""MPI world of a pool's nodes without mpiexec: the engines are its ranks.
 
 An MPI library that finds a process manager's line in its environment asks there for its rank and
 for the addresses of the others. A small process beside each engine answers, in the words of
@@ -34,13 +34,13 @@ RENDEZVOUS_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Mpi:
-    """The plug-in, see `plugins.mpi`."""
+    """Plug-in, see `plugins.mpi`."""
 
     world: ClassVar[list[str]] = []
     """The world that this process is in, by the broadcast that made it."""
 
     def setup(self, pool: Pool) -> None:
-        """Refuse a pool that this cannot work on."""
+        """Raise SkyUsageError for pools that are not supported."""
         require_single_slot(pool, "mpi")
 
     def around(self, call: Callable[[], T]) -> T:
@@ -64,7 +64,7 @@ class Mpi:
             )
 
     def _enter(self, name: str, size: int) -> None:
-        """Let mpi4py, imported now for the first time, find the others."""
+        """Set up the environment from which mpi4py finds the other ranks."""
         if find_spec("mpi4py") is None:
             raise SkyError(
                 "plugins.mpi(): there is no mpi4py on the node",
@@ -103,7 +103,7 @@ class Mpi:
 
 
 class PmiServer:
-    """What answers one MPI library.
+    """PMI server of one MPI library.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class PmiServer:
 
 
 def serve(line: socket.socket, order: dict[str, Any]) -> None:
-    """Answer until the library has gone."""
+    """Serve requests until the library disconnects."""
     with instance.running_task(order["topology"]), line, line.makefile("rw", newline="\n") as file:
         manager = PmiServer(order["world"], instance.instance_info().total_nodes)
         for asked in file:
@@ -171,7 +171,7 @@ def serve(line: socket.socket, order: dict[str, Any]) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Serve the line of a number."""
+    """Serve the file descriptor given as argument."""
     order = json.load(sys.stdin)
     serve(socket.socket(fileno=int(argv[0])), order)
 

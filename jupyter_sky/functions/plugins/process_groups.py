@@ -1,4 +1,4 @@
-"""Process groups of PyTorch: one process a node, met at the controller's address and port."""
+"""Process groups of PyTorch: one process a node, with a store on the head node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BACKENDS = ("gloo", "nccl", "mpi", "xccl")
 
 @dataclass(frozen=True, slots=True)
 class Torch:
-    """The plug-in, see `plugins.torch`."""
+    """Plug-in, see `plugins.torch`."""
 
     backend: str | None = None
     version: str | None = None
@@ -42,14 +42,14 @@ class Torch:
             )
 
     def image(self, image: Image | None) -> Image | None:
-        """Add torch, where a version is asked for."""
+        """Add torch to the image if a version is given."""
         if self.version is None:
             return image
         image = image or Image()
         return replace(image, pip=[*image.pip, f"torch=={self.version}"])
 
     def setup(self, pool: Pool) -> None:
-        """Refuse a pool that this cannot work on."""
+        """Raise SkyUsageError for pools that are not supported."""
         require_single_slot(pool, "torch")
 
     def around(self, call: Callable[[], T]) -> T:
@@ -59,7 +59,7 @@ class Torch:
         return call()
 
     def _join(self, name: str) -> None:
-        """Be in one group with all others: the one there is, or a new one if anybody is not."""
+        """Join the group of all nodes; a new one unless all are still in the last."""
         try:
             import torch
             import torch.distributed as group
@@ -103,9 +103,9 @@ class Torch:
 
     @staticmethod
     def _store(address: str, port: int, limit: datetime.timedelta) -> Any:
-        """Open what the nodes meet at, on the port that was promised if it is free again.
+        """Open the store of the group, on the announced port if it is free.
 
-        It takes pickled objects from whoever connects, and would listen on all addresses by itself.
+        It accepts pickled objects from any client, and by default listens on all addresses.
         """
         from torch.distributed import TCPStore
 

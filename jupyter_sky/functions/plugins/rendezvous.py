@@ -15,7 +15,7 @@ RENDEZVOUS_SECONDS = 120.0
 
 
 def require_single_slot(pool: Pool, what: str) -> None:
-    """Refuse a pool whose nodes run several calls at once.
+    """Raise SkyUsageError for pools whose nodes run several calls at once.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def require_single_slot(pool: Pool, what: str) -> None:
 
 
 def broadcast_id() -> str:
-    """Return what names the call that all nodes have been sent; empty for a call of some node.
+    """Return the id of the broadcast of this call; empty for a call of one node.
 
     Where there is one node, every call is for all.
     """
@@ -42,7 +42,7 @@ SINGLE_NODE = "alone"
 
 
 def exchange(what: str, value: Any) -> list[Any]:
-    """Tell the other nodes of this broadcast something, and hear what they have to tell.
+    """Exchange a value with the other nodes of this broadcast.
 
     Raises
     ------
@@ -58,12 +58,12 @@ def exchange(what: str, value: Any) -> list[Any]:
 
 
 def must_create(what: str, held: str) -> bool:
-    """Say whether the nodes are to make something now that each process can make but once.
+    """Return whether the nodes must create a singleton now, such as a process group.
 
     Parameters
     ----------
     held
-        What names the one that this process is in; empty before.
+        Id of the current singleton of this process; empty before the first.
 
     Raises
     ------

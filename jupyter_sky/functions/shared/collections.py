@@ -1,8 +1,8 @@
 """Shared objects of a pool by name: dict, set, counter, queue, barrier, lock.
 
 Inside a function they are the pool's; in the notebook those of the pool that is up; without any
-pool they are this process's own, so that ``train.local()`` works. Each operation is carried out
-whole before the next one of anybody.
+pool they are this process's own, so that ``train.local()`` works. Operations are
+atomic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MISSING: Any = object()
 
 
 class _SharedProxy:
-    """A name and the way to what it stands for."""
+    """Proxy of a shared object, found by name."""
 
     kind = ""
 
@@ -55,7 +55,7 @@ class _SharedProxy:
 
 
 class Dict(_SharedProxy, MutableMapping[K, V], Generic[K, V]):
-    """A dict that all tasks share.
+    """Dict that all tasks share.
 
     Keys are compared by what they are worth, as in any dict. A value that is changed in place is
     changed here only: assign it again.
@@ -93,7 +93,7 @@ class Dict(_SharedProxy, MutableMapping[K, V], Generic[K, V]):
         return map(load, self._ask("keys")[1])
 
     def pop(self, key: K, default: Any = _MISSING) -> Any:
-        """Take a key out and return its value; one task alone gets it."""
+        """Remove a key and return its value; only one task gets it."""
         found, frames = self._ask("pop", encode_key(key))
         if found:
             return load(frames[0])
@@ -102,12 +102,12 @@ class Dict(_SharedProxy, MutableMapping[K, V], Generic[K, V]):
         return default
 
     def setdefault(self, key: K, default: Any = None) -> Any:
-        """Return the value of a key; of all tasks that set one, the first has set it."""
+        """Return the value of a key, after setting it if missing; the first task wins."""
         frames = self._ask("default", encode_key(key), dump(key, self), dump(default, self))[1]
         return load(frames[0])
 
     def update(self, *others: Any, **more: V) -> None:
-        """Set many keys at once: nobody sees some of them only."""
+        """Set many keys atomically."""
         made = builtins.dict(*others, **more)
         frames = [
             frame
@@ -118,26 +118,26 @@ class Dict(_SharedProxy, MutableMapping[K, V], Generic[K, V]):
             self._ask("put", *frames)
 
     def snapshot(self) -> Any:
-        """Return a plain dict of all that is there at one moment."""
+        """Return a consistent copy as a plain dict."""
         frames = self._ask("items")[1]
         pairs = zip(frames[::2], frames[1::2], strict=True)
         return {load(key): load(value) for key, value in pairs}
 
     def items(self) -> Any:
-        """Return keys and values as they are at one moment."""
+        """Return a consistent copy of keys and values."""
         return self.snapshot().items()
 
     def values(self) -> Any:
-        """Return values as they are at one moment."""
+        """Return a consistent copy of the values."""
         return self.snapshot().values()
 
     def clear(self) -> None:
-        """Take everything out."""
+        """Remove all entries."""
         self._ask("clear")
 
 
 class Set(_SharedProxy, MutableSet[K], Generic[K]):
-    """A set that all tasks share.
+    """Set that all tasks share.
 
     Examples
     --------
@@ -149,12 +149,12 @@ class Set(_SharedProxy, MutableSet[K], Generic[K]):
     kind = "set"
 
     def add(self, value: K) -> bool:  # type: ignore[override]
-        """Put something in; say whether it is new: of many tasks, one is told so."""
+        """Add an element; return True to the one task that added it."""
         frames = encode_key(value), dump(value, self), dump(value, self)
         return self._ask("add", *frames)[0]
 
     def discard(self, value: K) -> bool:  # type: ignore[override]
-        """Take something out; say whether it was there."""
+        """Remove an element; return whether it was present."""
         return self._ask("pop", encode_key(value))[0]
 
     def __contains__(self, value: object) -> bool:
@@ -167,7 +167,7 @@ class Set(_SharedProxy, MutableSet[K], Generic[K]):
         return map(load, self._ask("keys")[1])
 
     def update(self, *others: Iterable[K]) -> None:
-        """Put many in at once."""
+        """Add many elements atomically."""
         frames = [
             frame
             for value in itertools.chain(*others)
@@ -177,11 +177,11 @@ class Set(_SharedProxy, MutableSet[K], Generic[K]):
             self._ask("put", *frames)
 
     def snapshot(self) -> Any:
-        """Return a plain set of all that is there at one moment."""
+        """Return a consistent copy as a plain set."""
         return {*self}
 
     def clear(self) -> None:
-        """Take everything out."""
+        """Remove all entries."""
         self._ask("clear")
 
     @classmethod
@@ -190,7 +190,7 @@ class Set(_SharedProxy, MutableSet[K], Generic[K]):
 
 
 class Counter(_SharedProxy):
-    """A number that all tasks count with.
+    """Counter that all tasks share.
 
     Examples
     --------
@@ -202,7 +202,7 @@ class Counter(_SharedProxy):
     kind = "counter"
 
     def add(self, amount: float = 1) -> Any:
-        """Add to it and return what it is then: no two tasks are told the same."""
+        """Add to it and return the new value, unique to this task."""
         if isinstance(amount, bool) or not isinstance(amount, int | float):
             raise SkyUsageError(f"{self!r}.add({amount!r}): not a number")
         return self._ask("add", amount=amount)[0]
@@ -210,16 +210,16 @@ class Counter(_SharedProxy):
     increment = add
 
     def decrement(self, amount: float = 1) -> Any:
-        """Take from it and return what it is then."""
+        """Subtract from it and return the new value."""
         return self.add(-amount)
 
     @property
     def value(self) -> Any:
-        """What it is now."""
+        """Current value."""
         return self._ask("add", amount=0)[0]
 
     def reset(self, value: float = 0) -> Any:
-        """Set it, and return what it was."""
+        """Set the value, and return the previous one."""
         return self._ask("reset", value=value)[0]
 
     def __int__(self) -> int:
@@ -231,12 +231,12 @@ class Counter(_SharedProxy):
 
 
 class Queue(_SharedProxy, Generic[V]):
-    """First in, first out, between tasks.
+    """FIFO queue between tasks.
 
     Parameters
     ----------
     maxsize
-        Whoever puts something in waits while so many are there; 0 for no bound.
+        Most items; further puts wait. 0 for no bound.
 
     Examples
     --------
@@ -266,7 +266,7 @@ class Queue(_SharedProxy, Generic[V]):
             raise _queue.Full(f"{self!r} has no room for more than {self.maxsize}")
 
     def get(self, block: bool = True, timeout: float | None = None) -> V:
-        """Take the oldest item out; one task alone gets it.
+        """Remove and return the oldest item; only one task gets it.
 
         Raises
         ------
@@ -279,28 +279,28 @@ class Queue(_SharedProxy, Generic[V]):
         return load(frames[0])
 
     def put_nowait(self, item: V) -> None:
-        """Put an item in if there is room."""
+        """Put an item in if there is room, else raise."""
         self.put(item, block=False)
 
     def get_nowait(self) -> V:
-        """Take an item out if there is one."""
+        """Remove and return an item, or raise if empty."""
         return self.get(block=False)
 
     def qsize(self) -> int:
-        """Return how many items there are."""
+        """Return the number of items."""
         return self._ask("len")[0]
 
     __len__ = qsize
 
     def empty(self) -> bool:
-        """Say whether there are none."""
+        """Return whether the queue is empty."""
         return self.qsize() == 0
 
     def __bool__(self) -> bool:
         return True  # an empty queue is a queue
 
     def clear(self) -> None:
-        """Throw all items away."""
+        """Remove all items."""
         self._ask("clear")
 
     def __reduce__(self) -> Any:
@@ -308,7 +308,7 @@ class Queue(_SharedProxy, Generic[V]):
 
 
 class Barrier(_SharedProxy):
-    """Where tasks wait for each other.
+    """Barrier at which tasks wait for each other.
 
     Parameters
     ----------
@@ -327,7 +327,7 @@ class Barrier(_SharedProxy):
         self.parties = parties or instance_info().total_nodes
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until all are here; return which of them this one was.
+        """Wait until all have arrived; return the index of arrival of this task.
 
         Raises
         ------
@@ -337,7 +337,7 @@ class Barrier(_SharedProxy):
         return self._arrive(timeout)[0]
 
     def exchange(self, value: Any, timeout: float | None = None) -> list[Any]:
-        """Wait until all are here; return what each has brought, in the order of their coming."""
+        """Wait until all have arrived; return the values of all, in order of arrival."""
         return [load(frame) for frame in self._arrive(timeout, dump(value, self))[1]]
 
     def _arrive(self, timeout: float | None, *brought: bytes) -> tuple[int, list[bytes]]:
@@ -350,11 +350,11 @@ class Barrier(_SharedProxy):
 
     @property
     def n_waiting(self) -> int:
-        """How many wait now."""
+        """Number of waiting tasks."""
         return self._ask("len")[0]
 
     def reset(self) -> None:
-        """Send away those who wait."""
+        """Abort waiting tasks."""
         self._ask("reset")
 
     def __reduce__(self) -> Any:
@@ -362,7 +362,7 @@ class Barrier(_SharedProxy):
 
 
 class Lock(_SharedProxy):
-    """What one task at a time holds, in this process or elsewhere.
+    """Lock that one task of the pool holds at a time.
 
     It belongs to the thread that has taken it, and is free when that thread's process ends.
 
@@ -391,14 +391,14 @@ class Lock(_SharedProxy):
         self.fence = 0
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Take it; say whether it could be had within `timeout` seconds."""
+        """Acquire the lock; return whether that succeeded within `timeout` seconds."""
         wait = timeout if blocking else 0.0
         fence, _ = self._ask("acquire", ttl=self.ttl, timeout=None if wait == -1 else wait)
         self.fence = fence or self.fence
         return bool(fence)
 
     def release(self) -> None:
-        """Give it back.
+        """Release the lock.
 
         Raises
         ------
@@ -408,7 +408,7 @@ class Lock(_SharedProxy):
         self._ask("release")
 
     def locked(self) -> bool:
-        """Say whether somebody holds it."""
+        """Return whether the lock is held."""
         return self._ask("held")[0]
 
     def __enter__(self) -> Lock:

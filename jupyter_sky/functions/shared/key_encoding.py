@@ -1,4 +1,4 @@
-"""Values and keys as bytes: keys that are equal have equal ones, in whichever process."""
+"""Encoding of values and keys as bytes: equal keys have equal bytes in every process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...engines.wire.values import Parcel
 
 
 def dump(value: Any, whose: object) -> bytes:
-    """Return a value as bytes.
+    """Serialize a value to bytes.
 
     Raises
     ------
@@ -39,7 +39,7 @@ _LARGE = "jupyter_sky.parcel"
 
 
 def load(data: bytes) -> Any:
-    """Return the value that bytes stand for."""
+    """Deserialize bytes to their value."""
     stream = io.BytesIO(data)
     value = pickle.load(stream)
     if isinstance(value, tuple) and len(value) == 2 and value[0] == _LARGE:
@@ -87,7 +87,7 @@ def _join_parts(parts: Any) -> bytes:
 
 
 def _pickle_key(key: Any) -> bytes:
-    """Pickle a key so that what it shares with itself makes no difference."""
+    """Pickle a key independently of references shared within it."""
     import cloudpickle
 
     stream = io.BytesIO()

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...engines.node import instance
 from ...errors import SkyClusterLost, SkyUsageError
+from .. import active_pools
+from ..topology import shared_state_endpoint
 from .shared_state import Responses, SharedState
 
 if TYPE_CHECKING:
     from ...executor.cluster import ClusterHandle
-    from ..pool import Pool
 
 POLL_SECONDS = 0.2
 """How often a thread that waits looks up: it may have been told to end."""
@@ -31,17 +32,17 @@ STANDALONE = "standalone"
 
 
 class SharedStateClient(Protocol):
-    """The way of one thread."""
+    """Client of one thread."""
 
     def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
-        """Have something done; return what is answered and the values with it."""
+        """Send a request; return its response and values."""
         ...
 
 
 def current_client() -> SharedStateClient:
-    """Return this thread's way to what is shared where it runs."""
+    """Return this thread's client of the shared state of its pool."""
     here = instance.pool_facts()
-    active = None if here else _active()
+    active = None if here else active_pools.active()
     if STANDALONE in (here.get("facts", {}) if active is None else active.facts):
         raise SkyUsageError(
             "tasks of this pool share nothing: it was brought up with Options(cluster=False)",
@@ -58,15 +59,9 @@ def current_client() -> SharedStateClient:
     return lines[key]
 
 
-def _active() -> Pool | None:
-    from .. import pool  # not on nodes, which need none of it
-
-    return pool.active()
-
-
 def _notebook_endpoint(cluster: ClusterHandle) -> dict[str, str]:
-    """Return how this notebook reaches what a cluster's tasks share."""
-    known, tunnel = instance.shared_state_endpoint(cluster), cluster.tunnel
+    """Return the endpoint at which this notebook reaches a cluster's shared state."""
+    known, tunnel = shared_state_endpoint(cluster), cluster.tunnel
     if tunnel is None:
         return {"url": known["local_url"], "key": known["key"]}
     port = tunnel.forward(int(known["local_url"].rpartition(":")[2]))
@@ -83,7 +78,7 @@ def _thread_clients() -> dict[tuple[str, str, int], RemoteClient]:
 
 
 def _local_client() -> LocalClient:
-    if instance.had_pool():
+    if active_pools.had_pool():
         warnings.warn(
             "no pool is up: this is shared by this process's own threads only; what tasks of a "
             "pool shared went with it",
@@ -95,7 +90,7 @@ def _local_client() -> LocalClient:
 
 
 class RemoteClient:
-    """A connection to the shared-state server of a cluster.
+    """Connection to the shared-state server of a cluster.
 
     Parameters
     ----------
@@ -125,7 +120,7 @@ class RemoteClient:
         try:
             return self._exchange(number, message, arguments)
         except BaseException as error:
-            if not isinstance(error, SkyUsageError):  # what nobody waits for must not be given
+            if not isinstance(error, SkyUsageError):  # an abandoned request must not be granted
                 with contextlib.suppress(Exception):
                     cancel = {**arguments, "op": "cancel", "number": number}
                     self._socket.send(json.dumps([next(self._numbers), cancel]).encode())
@@ -141,7 +136,7 @@ class RemoteClient:
                 now = time.monotonic()
                 if not self._heard and now - begun > FIRST_REPLY_SECONDS:
                     raise SkyClusterLost(
-                        f"nobody answers for what the pool shares ({FIRST_REPLY_SECONDS:g} s)",
+                        f"the shared state of the pool does not answer ({FIRST_REPLY_SECONDS:g} s)",
                         hint="functions on a node reach the controller of their pool only",
                     )
                 if now - sent > RESEND_SECONDS:
@@ -166,7 +161,7 @@ class RemoteClient:
 
 
 class _ProcessState:
-    """What the threads of this process share where there is no pool."""
+    """Shared state of the threads of this process, without a pool."""
 
     def __init__(self) -> None:
         self.state = SharedState()
@@ -184,14 +179,14 @@ _PROCESS_STATE = _ProcessState()
 
 
 class LocalClient:
-    """The way of a thread to what its process shares."""
+    """Client of a thread to the shared state of its process."""
 
     def __init__(self, own: _ProcessState) -> None:
         self._state, self._name = own, uuid.uuid4().bytes
         self._numbers = itertools.count(1)
 
     def ask(self, arguments: dict[str, Any], frames: Sequence[bytes]) -> tuple[Any, list[bytes]]:
-        """Have something done, and wait for it."""
+        """Send a request, and wait for its response."""
         own, number = self._state, next(self._numbers)
         with own.changed:
             now = time.monotonic()

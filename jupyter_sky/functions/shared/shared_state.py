@@ -1,8 +1,16 @@
 """Shared state of a pool: dicts, sets, counters, queues, barriers and locks, by name.
 
-This is the state alone, without sockets or clocks: requests go in, answers come out, at once or
-later. Values are bytes that only tasks open. One request is carried out after the other, so all
-see the same order.
+This is the state alone, without sockets or clocks: requests go in, responses come out, at once or
+later. Values are bytes that only tasks open. Requests are handled one after the other, so all
+clients see the same order.
+
+The alternative is `distributed` (``Lock``, ``Queue``, ``Variable``, ``Semaphore``, ``Event`` over
+its scheduler). Measured on one machine (``tests/benchmarks/run.py shared_objects``), this module
+against it: lock and unlock 0.17 against 0.68 ms, put and get 0.18 against 0.66 ms, first operation
+of a fresh process 0.18 against 1.01 s, memory of a client 19 against 58 MiB, and the lock of a
+killed process is free after 1.8 against 30.8 s (its lease). It has no atomic dict, set or counter,
+no barrier and no fencing numbers, which would have to be written all the same, and every engine
+would have to install it. Hence own code.
 """
 
 from __future__ import annotations
@@ -20,7 +28,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: who asks, its number there, what it says and the values with it."""
+    """Request of a client: number, arguments and values."""
 
     client: bytes
     number: int
@@ -31,7 +39,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer to a request; `undo` takes back what nobody has received."""
+    """Response to a request; `undo` reverts it if it cannot be delivered."""
 
     request: Request
     value: Any = None
@@ -44,28 +52,28 @@ Responses = list[Response]
 
 
 class SharedObject:
-    """One named thing: its operations are methods ``op_NAME``, which return what is answered."""
+    """Shared object with a name; operations are methods ``op_NAME`` that return responses."""
 
     @property
     def has_state(self) -> bool:
-        """Whether there is anything to remember of it."""
+        """Whether it has state worth keeping."""
         return True
 
     def waiting_requests(self) -> Iterator[Request]:
-        """Yield who waits."""
+        """Yield waiting requests."""
         return iter(())
 
     def expire(self, now: float) -> Responses:
-        """Answer those who have waited long enough."""
+        """Answer requests that have timed out."""
         return []
 
     def remove_client(self, client: bytes, number: int | None = None) -> Responses:
-        """Let go of a client that is gone, or of one request that it has taken back."""
+        """Remove a lost client, or one cancelled request."""
         return []
 
 
 class DictObject(SharedObject):
-    """Keys by their tokens, each with its own bytes and those of its value."""
+    """Dict of encoded keys, each with the bytes of key and value."""
 
     def __init__(self) -> None:
         self.entries: dict[bytes, tuple[bytes, bytes]] = {}
@@ -116,7 +124,7 @@ class DictObject(SharedObject):
 
 
 class SetObject(DictObject):
-    """Members are keys."""
+    """Set of encoded keys."""
 
     def op_add(self, asked: Request) -> Responses:
         token, *pair = asked.frames
@@ -126,7 +134,7 @@ class SetObject(DictObject):
 
 
 class CounterObject(SharedObject):
-    """A number."""
+    """Counter with one number."""
 
     def __init__(self) -> None:
         self.value: float = 0
@@ -142,7 +150,7 @@ class CounterObject(SharedObject):
 
 @dataclass
 class QueueObject(SharedObject):
-    """Items, those who wait for one, and those who wait for room."""
+    """Queue of items, with waiting gets and puts."""
 
     items: deque[bytes] = field(default_factory=deque)
     waiting_gets: deque[Request] = field(default_factory=deque)
@@ -164,7 +172,7 @@ class QueueObject(SharedObject):
         return [Response(asked), *self._match_waiters()]
 
     def _match_waiters(self) -> Responses:
-        """Take in and hand out as much as can be."""
+        """Match waiting puts and gets."""
         answers: Responses = []
         while True:
             if self.items and self.waiting_gets:
@@ -208,7 +216,7 @@ class QueueObject(SharedObject):
 
 
 class LockObject(SharedObject):
-    """Who holds it, by what number, and who waits for it."""
+    """Lock with its holder, fencing number and waiting requests."""
 
     def __init__(self) -> None:
         self.holder: Request | None = None
@@ -269,7 +277,7 @@ class LockObject(SharedObject):
 
 
 class BarrierObject(SharedObject):
-    """Who has arrived, and what they have brought for all."""
+    """Barrier with arrived clients and their values."""
 
     def __init__(self) -> None:
         self.parties = 0
@@ -315,12 +323,13 @@ class BarrierObject(SharedObject):
 
 
 class SharedState:
-    """All things by name, and what each client was last answered.
+    """All shared objects by name, and the last response to each client.
 
     Examples
     --------
-    >>> shared_state = SharedState()
-    >>> shared_state.handle_request(b"me", 1, {"kind": "counter", "name": "n", "op": "add", "amount": 2}, ())
+    >>> state = SharedState()
+    >>> add = {"kind": "counter", "name": "n", "op": "add", "amount": 2}
+    >>> state.handle_request(b"me", 1, add, ())
     [Response(request=..., value=2, frames=(), error='', undo=None)]
     """
 
@@ -336,7 +345,7 @@ class SharedState:
     def __init__(self) -> None:
         self.objects: dict[Key, SharedObject] = {}
         self.active_objects: dict[Key, SharedObject] = {}
-        """Those that somebody waits for or holds."""
+        """Objects with waiting requests or holders."""
         self.last: dict[bytes, Response] = {}
         self.pending_numbers: dict[bytes, int] = {}
         """What each client waits for."""
@@ -349,7 +358,7 @@ class SharedState:
         frames: Sequence[bytes],
         now: float = 0.0,
     ) -> Responses:
-        """Carry out a request; return the answers that it brings about, also to others.
+        """Handle a request; return the responses that it causes, also to other clients.
 
         One that was sent again because its answer was lost is not carried out twice.
         """
@@ -389,7 +398,7 @@ class SharedState:
         return self._remember(answers)
 
     def _cancel(self, client: bytes, number: int) -> Responses:
-        """Take back a request that its client no longer waits for."""
+        """Cancel a request that its client has abandoned."""
         last = self.last.get(client)
         if last is not None and last.request.number == number:
             self.last[client] = replace(last, undo=None)
@@ -397,15 +406,15 @@ class SharedState:
         return self._apply_to_active(lambda thing: thing.remove_client(client, number))
 
     def expire(self, now: float) -> Responses:
-        """Answer those who have waited long enough."""
+        """Answer requests that have timed out."""
         return self._apply_to_active(lambda thing: thing.expire(now))
 
     def revert_response(self, answer: Response) -> Responses:
-        """Take back what could not be handed over."""
+        """Revert a response that could not be delivered."""
         return self._remember(answer.undo() if answer.undo else [])
 
     def remove_client(self, client: bytes) -> Responses:
-        """Let go of all that a client holds and waits for."""
+        """Release locks and cancel requests of a client."""
         self.last.pop(client, None)
         self.pending_numbers.pop(client, None)
         return self._apply_to_active(lambda thing: thing.remove_client(client))

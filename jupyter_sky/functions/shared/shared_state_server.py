@@ -1,10 +1,9 @@
-"""Server process of the shared state, and the controller's handle of it.
+"""Server process of the shared state (``python -m``), and the controller's handle of it.
 
     python -m jupyter_sky.functions.shared.shared_state_server < SPEC
 
-It costs nothing while nobody shares anything: the controller listens, and starts it at the first
-connection, which it takes over. Everything between machines is encrypted, and who does not hold
-the shared-state server's key is not heard.
+The controller listens, and starts the server at the first connection, which it inherits: unused it
+costs nothing. Traffic is encrypted; clients without the server's key are refused.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ TICK_MS = 200
 
 
 class SharedStateProcess:
-    """The controller's hold on the process.
+    """Handle of the server process in the controller.
 
     Parameters
     ----------
@@ -60,7 +59,7 @@ class SharedStateProcess:
         }
 
     def tick(self) -> None:
-        """Start the process when somebody comes and it does not run."""
+        """Start the process when a client connects and it is not running."""
         if self._process is not None and self._process.poll() is None:
             return
         if select.select(list(self._sockets.values()), [], [], 0)[0]:
@@ -85,7 +84,7 @@ class SharedStateProcess:
 
 
 def free_port(address: str) -> int:
-    """Return a port that nothing listens at now."""
+    """Return a free port."""
     for _ in range(100):
         port = random.randrange(*RENDEZVOUS_PORTS)
         with socket.socket() as probe:
@@ -98,7 +97,7 @@ def free_port(address: str) -> int:
 
 
 class SharedStateServer:
-    """The process's own side: sockets and clock around `SharedState`."""
+    """Server in its own process: sockets and timeouts around `SharedState`."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         import zmq
@@ -113,7 +112,7 @@ class SharedStateServer:
             zmq.CURVE_SERVER: 1,
             zmq.CURVE_PUBLICKEY: order["public"].encode(),
             zmq.CURVE_SECRETKEY: order["secret"].encode(),
-            zmq.ROUTER_MANDATORY: 1,  # so that it is known who is gone
+            zmq.ROUTER_MANDATORY: 1,  # raises for clients that are gone
             zmq.ROUTER_HANDOVER: 1,
             zmq.SNDHWM: 0,
             zmq.RCVHWM: 0,
@@ -164,7 +163,7 @@ class SharedStateServer:
         return True
 
     def _ping(self) -> None:
-        """Find out who is gone, and let go of what they held."""
+        """Ping clients; remove those that are gone."""
         for client in list(self._missed):
             missed = 0 if self._send_message(client, [0]) else self._missed[client] + 1
             self._missed[client] = missed
@@ -174,7 +173,7 @@ class SharedStateServer:
 
 
 def main() -> None:
-    """Keep what tasks share until the controller ends."""
+    """Run the server until the controller ends."""
     from ...engines.node.engine import exit_with_parent
 
     exit_with_parent(os.getppid())

@@ -1,0 +1,1 @@
+"""Explanations of plans: reasons, alternatives, infeasibility and the timeline."""

@@ -1,4 +1,4 @@
-"""Why no plan is possible: the smallest set of demands that cannot hold together."""
+"""Smallest sets of demands that cannot hold together."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def is_feasible(
     solver: Solver = "auto",
     time_limit: float = 2.0,
 ) -> bool | None:
-    """Whether some plan keeps every demand but those named; None when time ran out first.
+    """Return whether some plan keeps every demand but those named; None when time ran out first.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def is_feasible(
 def find_conflict(
     problem: Problem, objective: Objective, *, solver: Solver = "auto", time_limit: float = 2.0
 ) -> Conflict:
-    """The smallest set of demands that cannot hold together, by leaving out one at a time.
+    """Return the smallest set of demands that cannot hold together, by leaving out one at a time.
 
     A demand whose absence still leaves no plan is not needed for the conflict and goes; what
     stays is irreducible. Where the masks of one task leave no label, only that task is looked at,
@@ -113,7 +113,7 @@ def find_conflict(
 def _find_any_plan(
     problem: Problem, objective: Objective, solver: Solver, limit: float
 ) -> Solution:
-    """Any plan at all: the first that keeps the limits is enough."""
+    """Return any plan at all: the first that keeps the limits is enough."""
     kind = "time" if objective.deadline_h is not None else "cost"
     if set(objective.limits()) == {"carbon cap"}:
         kind = "carbon"
@@ -125,7 +125,7 @@ def _find_any_plan(
 def _find_extremes(
     problem: Problem, objective: Objective, solver: Solver, limit: float
 ) -> tuple[float, float, float, tuple[bool, bool, bool]]:
-    """The fastest, the cheapest and the cleanest plan under the demands that are no limit."""
+    """Return the fastest, cheapest and cleanest plan under the demands that are no limit."""
     best, exact = [], []
     wanted = ("time", "cost", "carbon") if objective.carbon_cap_g is not None else ("time", "cost")
     for kind in wanted:
@@ -138,7 +138,7 @@ def _find_extremes(
 
 
 def _find_smallest_masks(problem: Problem, task: int) -> tuple[str, ...]:
-    """Fewest names of masks that together leave a task no label; `()` if it never had one."""
+    """Return the fewest masks that together leave a task no label; `()` if it never had one."""
     from itertools import combinations
 
     names: dict[str, np.ndarray] = {}

@@ -1,4 +1,4 @@
-"""Why there is no plan: the fewest demands that cannot hold together, and the nearest way out."""
+"""Errors for graphs without a plan: the fewest conflicting demands, and the nearest way out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ smaller one by one, which finds a set that has no smaller one inside."""
 def explain_infeasible(
     builder: ProblemBuilder, objective: Objective, solve: SolveFunction
 ) -> SkyError:
-    """The error that explains why a graph has no plan."""
+    """Return the error that explains why a graph has no plan."""
     for spec in builder.graph.tasks:
         one = builder.pricer.price_task(spec)
         if not len(one):
@@ -52,7 +52,7 @@ def explain_infeasible(
 
 
 def _explain_no_offer(builder: ProblemBuilder, one: PricedTask) -> SkyError:
-    """What stands in the way of each alternative of a request."""
+    """Return what stands in the way of each alternative of a request."""
     market, lines = builder.market, []
     for need in one.spec.needs:
         error = _list_unmet_labels(builder, need)
@@ -83,7 +83,7 @@ def _refusals(builder: ProblemBuilder, one: PricedTask) -> np.ndarray:
 def _explain_refused(
     builder: ProblemBuilder, one: PricedTask, refused: np.ndarray, possible: np.ndarray
 ) -> SkyError:
-    """Offers meet the request, and none the demands as well."""
+    """Return the error where offers meet the request, and none the demands as well."""
     demands = builder.offer_demands(one.spec)
     counts = np.array([int(bits).bit_count() for bits in refused.tolist()])
     fewest = counts[possible].min()
@@ -145,7 +145,7 @@ def _explain_conflict(
 
 
 def _find_smallest(problem: Problem, objective: Objective, names: Sequence[str]) -> list[str]:
-    """The fewest names that cannot all hold; of larger sets one without a smaller inside."""
+    """Return the fewest names that cannot all hold; of larger sets one without a smaller inside."""
     for size in range(1, _SMALL + 1):
         for some in combinations(names, size):
             rest = [name for name in names if name not in some]
@@ -165,7 +165,7 @@ def _format_demand(name: str, objective: Objective) -> str:
 
 
 def _suggest_change(problem: Problem, objective: Objective, name: str, solve: SolveFunction) -> str:
-    """What the plan would have to be allowed, if one demand gave way and the others stayed.
+    """Return what the plan would have to be allowed, if one demand gave way and the others stayed.
 
     Empty where no change of a limit alone would do.
     """
@@ -204,7 +204,7 @@ def _suggest_change(problem: Problem, objective: Objective, name: str, solve: So
 
 
 def _duration(hours: float) -> str:
-    """Hours as `deadline` takes them, rounded up: a suggestion must do."""
+    """Return hours as `deadline` takes them, rounded up: a suggestion must do."""
     seconds = math.ceil(hours * 3600 + 1e-3)
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)

@@ -1,4 +1,4 @@
-"""A plan along the clock: what each task waits for, boots, works, and what decides the end."""
+"""Timeline of a plan: transfers, boots and work of each task, and the critical path."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TaskBar:
 
 
 def timeline(plan: Plan) -> tuple[TaskBar, ...]:
-    """The tasks of a plan as bars, in the plan's order.
+    """Return the tasks of a plan as bars, in the plan's order.
 
     The bars of the critical path lie end to end: their lengths add up to the plan's time.
 
@@ -92,7 +92,7 @@ def timeline(plan: Plan) -> tuple[TaskBar, ...]:
 
 
 def critical_path(bars: Iterable[TaskBar]) -> tuple[TaskBar, ...]:
-    """One chain of bars that lie end to end from the start to the end of the plan."""
+    """Return one chain of bars that lie end to end from the start to the end of the plan."""
     known = {bar.task: bar for bar in bars}
     at = max(known.values(), key=lambda bar: bar.end_h, default=None)
     chain: list[TaskBar] = []
@@ -128,7 +128,7 @@ def _same(one: float, other: float) -> bool:
 
 
 def _find_critical(bars: Iterable[TaskBar]) -> set[str]:
-    """All tasks of which one that takes longer makes the plan longer."""
+    """Return all tasks of which one that takes longer makes the plan longer."""
     known = {bar.task: bar for bar in bars}
     end = max((bar.end_h for bar in known.values()), default=0.0)
     todo, found = [task for task, bar in known.items() if _same(bar.end_h, end)], set[str]()

@@ -1,0 +1,1 @@
+"""Solver of placement problems: arrays in, a plan with its certificate out."""

@@ -50,19 +50,19 @@ class AdditiveProblem:
     hier: Hierarchy
 
     def value(self, x: Ints) -> float:
-        """The sum at places x."""
+        """Return the sum at places x."""
         moved = self.hier.tables[self.table, x[self.src], x[self.dst]] * self.scale
         return float(self.unary[np.arange(len(x)), x].sum() + moved.sum())
 
     def take(self, keep: Ints) -> AdditiveProblem:
-        """Over only some of the places."""
+        """Return over only some of the places."""
         unary, label = self.unary[:, keep], self.label[:, keep]
         edges = (self.src, self.dst, self.scale, self.table)
         return AdditiveProblem(unary, label, *edges, self.hier.take(keep))
 
 
 def criterion_weights(objective: Objective) -> tuple[float, float]:
-    """What a USD and a gram count in the additive part of an objective."""
+    """Return what a USD and a gram count in the additive part of an objective."""
     if objective.kind == "weighted":
         return objective.usd_weight, objective.gram_weight
     return (0.0, 1.0) if objective.kind == "carbon" else (1.0, 0.0)
@@ -74,7 +74,7 @@ def make_additive(
     weight: tuple[float, float],
     structure: Hierarchy | None = None,
 ) -> AdditiveProblem:
-    """The additive problem of a weighted sum of USD and grams.
+    """Return the additive problem of a weighted sum of USD and grams.
 
     The best label of each place stands for the place. *Proof that an optimum is kept:* replace in
     an optimal plan every label by the best one at its place; no transfer changes, no term grows.
@@ -118,7 +118,7 @@ def make_additive(
 
 
 def _tables(problem: Problem, weight: tuple[float, float], unary: Floats) -> list[Floats]:
-    """One matrix for each table; a price that is infinite is larger than any plan without it."""
+    """Return a matrix for each table; instead of infinity, more than any plan costs without it."""
     made = []
     for table in problem.tables:
         amounts = weight[0] * table.usd if weight[0] else np.zeros_like(table.usd)
@@ -136,7 +136,7 @@ def _tables(problem: Problem, weight: tuple[float, float], unary: Floats) -> lis
 
 
 def reachable_pairs(table: TransferTable) -> Flags:
-    """Between which places data can move at all."""
+    """Return between which places data can move at all."""
     finite = np.isfinite(table.usd) & np.isfinite(table.hours)
     return finite if table.gco2 is None else finite & np.isfinite(table.gco2)
 

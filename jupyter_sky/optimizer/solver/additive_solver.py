@@ -1,7 +1,7 @@
 """The cheapest plan of a sum over tasks and edges: bound, reduce, finish exactly.
 
-Bounds come from messages (`dual`), plans from decoding, descent and cuts (`expansion`); what the
-two leave open goes to elimination when that is small, and to the model of record otherwise.
+Bounds come from messages (`dual_bound`), plans from decoding and descent; what the two leave open
+goes to elimination when that is small, and to the model of record otherwise.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from jupyter_sky.optimizer.solver.additive_problem import TIE, AdditiveProblem
 from jupyter_sky.optimizer.solver.dominance import find_undominated
 from jupyter_sky.optimizer.solver.dual_bound import DualBound
 from jupyter_sky.optimizer.solver.elimination import EliminationOrder, eliminate, elimination_order
-from jupyter_sky.optimizer.solver.expansion import expand_plan
 from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints
 
 _CHEAP = 400_000  # numbers that elimination may handle at once and for each sweep already done
 _LARGEST = 20_000_000  # numbers in one table of elimination
+_NEAR = 8  # mean costs of a task within which the bound must be for places to go
 _PATIENCE = ((400, 20), (1_200, 80), (3_000, 200))  # labels a model may have after sweeps
 
 
@@ -75,8 +75,8 @@ class AdditiveSearch:
         dual = self.dual
         return dual.best - dual.bound <= 2 * TIE * abs(dual.best)
 
-    def step(self, until: float) -> None:
-        """One sweep; from time to time better plans, and labels that no plan needs."""
+    def step(self) -> None:
+        """Sweep once; at times look for better plans, and for labels that no plan needs."""
         dual = self.dual
         dual.sweep()
         self.sweeps += 1
@@ -84,9 +84,7 @@ class AdditiveSearch:
             return
         if self.sweeps in (2, 4, 8) or self.sweeps % 10 == 0:
             dual.descend()
-            if self.sweeps > 2 or len(dual.x) > 100:
-                dual.try_plan(expand_plan(dual.problem, dual.x, until))
-            if not self.is_closed:
+            if not self.is_closed and dual.best - dual.bound < _NEAR * dual.best / len(dual.x):
                 self._shrink()
 
     def _shrink(self) -> None:
@@ -106,12 +104,12 @@ class AdditiveSearch:
         self.dual, self.places = fresh, self.places[keep]
 
     def find_order(self) -> EliminationOrder:
-        """Elimination of what is open now."""
+        """Return elimination of what is open now."""
         counts = np.isfinite(self.dual.problem.unary).sum(1)
         src, dst = self.dual.problem.src, self.dual.problem.dst
         both = (counts[src] > 1) & (counts[dst] > 1)
         edges = zip(src[both].tolist(), dst[both].tolist(), strict=True)
-        return elimination_order(counts.tolist(), edges)
+        return elimination_order(counts.tolist(), edges, _LARGEST)
 
     def finish(self, order: EliminationOrder) -> None:
         """Solve what is open by elimination."""
@@ -133,7 +131,7 @@ class AdditiveSearch:
         self.dual.bound = max(self.dual.bound, min(self.dual.best, p.value(x)))
 
     def result(self, proof: str) -> ReducedProblem:
-        """In terms of the places of the problem given."""
+        """Return in terms of the places of the problem given."""
         dual, shape = self.dual, self.full.unary.shape
         still = np.zeros(shape, bool)
         still[:, self.places] = np.isfinite(dual.problem.unary)
@@ -172,7 +170,7 @@ def reduce_problem(
     """
     search = AdditiveSearch(problem, dominance, warm)
     while True:
-        search.step(until)
+        search.step()
         dual = search.dual
         if search.is_closed or dual.best - dual.bound <= target * abs(dual.best):
             return search.result("dual" if search.is_closed else "limit")

@@ -46,7 +46,7 @@ class DeadlineSearch:
         self.hard = bool(self.problem.hook)
 
     def prepare(self) -> SolverResult | None:
-        """Everything before the model; an answer when none is needed."""
+        """Return everything before the model; an answer when none is needed."""
         if self.objective.is_timed:
             late = self._bound_time()
             if late is not None:
@@ -67,24 +67,27 @@ class DeadlineSearch:
             return SolverResult("optimal", self.choice, self.best, "dual")
         return None
 
-    def try_time_prices(self, model: CompiledModel) -> Floats | None:
-        """Plans at the prices of time that the relaxed model found; the prices on edges."""
-        deadline = self.objective.deadline_h
-        if deadline is None or not model.clock or self._is_large():
+    def find_time_prices(self, model: CompiledModel) -> TimePrices | None:
+        """Return the prices of time that the relaxed model found, where time has a price."""
+        if self.objective.deadline_h is None or not model.clock or self._is_large():
             return None
         starts = np.maximum(model.clock[0].dual_value, 0) / model.scale
         edges = np.zeros(0)
         if len(model.clock) > 2:
             edges = np.maximum(model.clock[2].dual_value, 0) / model.scale
-        limit = deadline * (1 + _NOISE)
-        for plan in priced_plans(self.problem, self.kept, TimePrices(starts, edges), limit):
-            self.try_plan(plan)
-        return edges
+        return TimePrices(starts, edges)
+
+    def try_priced_plans(self, prices: TimePrices | None) -> None:
+        """Try plans that are cheap when time has a price."""
+        if prices is not None and self.objective.deadline_h is not None:
+            limit = self.objective.deadline_h * (1 + _NOISE)
+            for plan in priced_plans(self.problem, self.kept, prices, limit):
+                self.try_plan(plan)
 
     def solve_branches(
-        self, prices: Floats | None, rise: Sequence[Floats], low: float
+        self, prices: TimePrices | None, rise: Sequence[Floats], low: float
     ) -> SolverResult | None:
-        """Chains and fork-joins under nothing but a deadline are solved without the model.
+        """Solve chains and fork-joins under nothing but a deadline, without the model.
 
         A plan is looked for below a limit a little above the bound, then below higher ones: the
         lower the limit, the less there is to keep, and a plan below any limit is the best.
@@ -104,7 +107,7 @@ class DeadlineSearch:
             status, choice = "infeasible", None
             if all(len(labels) for labels in near):
                 status, choice = solve_fork_join(
-                    problem, near, prices, deadline * (1 + _NOISE), limit
+                    problem, near, prices.edge, deadline * (1 + _NOISE), limit
                 )
             if status == "unknown":
                 return None
@@ -136,7 +139,7 @@ class DeadlineSearch:
             self.best, self.choice = reached, choice
 
     def _bound_time(self) -> SolverResult | None:
-        """Paths, and labels that are too late for the deadline."""
+        """Bound paths, and drop labels that are too late for the deadline."""
         if self.work.state.hours is None:
             self.work.state = replace(self.work.state, hours=build_hour_tables(self.problem))
         self.paths = bound_paths(self.problem, self.kept, self.work.state.hours)
@@ -157,7 +160,7 @@ class DeadlineSearch:
         return None
 
     def _try_quick_plans(self) -> Iterator[tuple[int, ...]]:
-        """Plans that are quick to come by."""
+        """Yield plans that are quick to come by."""
         if self.paths is None:
             return
         deadline = self.objective.deadline_h
@@ -232,7 +235,7 @@ class DeadlineSearch:
         return self.paths.bound if self.paths is not None else 0.0
 
     def _sum_limit(self) -> float:
-        """What the additive part of a better plan can be at most."""
+        """Return what the additive part of a better plan can be at most."""
         objective, limits = self.objective, [np.inf]
         if objective.kind == "weighted":
             limits.append(self.best - objective.hour_weight * self._fastest())
@@ -243,7 +246,7 @@ class DeadlineSearch:
         return min(limits)
 
     def _filter_labels(self, sums, dual: DualBound, limit: float) -> None:
-        """Labels that would take a plan over the limit: `DualBound.edge_bound` has the proof.
+        """Drop labels that take a plan over the limit: `DualBound.edge_bound` has the proof.
 
         A label that is not the best of its place adds at least what it costs more than that one.
         """
@@ -261,7 +264,7 @@ class DeadlineSearch:
             self._filter_again()
 
     def expand_values(self, values: Floats) -> list[Floats]:
-        """Values of the kept labels as values of all labels of each task; 0 for the others."""
+        """Return values of kept labels as values of all labels of each task; 0 for the others."""
         ends = np.cumsum([len(labels) for labels in self.kept])[:-1]
         wide = [np.zeros(len(task)) for task in self.problem.tasks]
         for full, labels, part in zip(wide, self.kept, np.split(values, ends), strict=True):
@@ -279,7 +282,7 @@ class DeadlineSearch:
             self._filter_again()
 
     def _filter_again(self) -> None:
-        """Fewer labels can make later paths, which can make fewer labels."""
+        """Return fewer labels can make later paths, which can make fewer labels."""
         deadline = self._time_limit()
         if not np.isfinite(deadline):
             return
@@ -290,7 +293,7 @@ class DeadlineSearch:
         self.kept = find_labels_in_time(self.problem, self.kept, again, deadline * (1 + _NOISE))
 
     def _time_limit(self) -> float:
-        """What the makespan of a better plan can be at most."""
+        """Return what the makespan of a better plan can be at most."""
         objective, limits = self.objective, [np.inf]
         if objective.deadline_h is not None:
             limits.append(objective.deadline_h)

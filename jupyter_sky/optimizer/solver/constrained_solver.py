@@ -28,7 +28,7 @@ _NEIGHBOURHOODS = ((2e-4, 12), (2e-3, 24), (1e-2, 48), (5e-2, 96))
 
 
 def solve_constrained(work: SolveContext, kept: Sequence[Ints]) -> SolverResult:
-    """The best plan under limits, or what is known of it when time is up."""
+    """Return the best plan under limits, or what is known of it when time is up."""
     search = DeadlineSearch(work, kept)
     with work.stage("reduce"):
         early = search.prepare()
@@ -78,7 +78,7 @@ def _compile_model(
     relaxed: bool = False,
     parametric: bool = False,
 ) -> CompiledModel:
-    """The model over the kept labels; the one of before where only its labels are others."""
+    """Return the model over the kept labels; the one of before where only its labels are others."""
     problem, objective, shapes = work.problem, work.objective, work.state.shapes
     with work.stage("build"):
         builder = ModelBuilder(problem, objective, kept)
@@ -101,7 +101,7 @@ def _compile_model(
 def _reuse_model(
     work: SolveContext, shapes: dict, key: tuple, kept: Sequence[Ints], unit: float
 ) -> CompiledModel:
-    """The model over all labels, compiled once: labels that are not kept get an upper bound of 0.
+    """Return the model over all labels, compiled once; labels not kept get an upper bound of 0.
 
     The same arrays of tasks and constraints mean the same model.
     """
@@ -150,8 +150,10 @@ def solve_relaxation(work: SolveContext, search: DeadlineSearch) -> SolverResult
     if search.is_closed():
         return SolverResult("optimal", search.choice, search.best, "lp")
     with work.stage("reduce"):
-        prices = search.try_time_prices(model)
+        prices = search.find_time_prices(model)
         early = search.solve_branches(prices, rise, low)
+        if early is None:
+            search.try_priced_plans(prices)
     if early is not None:
         return early
     _search_neighbourhoods(work, search, rise, low)
@@ -168,7 +170,7 @@ def solve_relaxation(work: SolveContext, search: DeadlineSearch) -> SolverResult
 def _search_neighbourhoods(
     work: SolveContext, search: DeadlineSearch, rise: Sequence[Floats], low: float
 ) -> None:
-    """Better plans among few labels, then among more, while that is quick."""
+    """Try plans among few labels, then among more, while that is quick."""
     pause = time.process_time() + 0.25 * work.seconds_left
     for allowance, nearest in _NEIGHBOURHOODS:
         near = _near_labels(search.kept, rise, allowance * abs(low), nearest, search.choice)
@@ -190,7 +192,7 @@ def _near_labels(
     nearest: int,
     choice: tuple[int, ...] | None,
 ) -> list[Ints]:
-    """Labels of each task that the relaxation takes or nearly takes, and those of the plan."""
+    """Return labels that the relaxation takes or nearly takes, and those of the plan."""
     near = []
     for v, labels in enumerate(kept):
         part = rise[v][labels]
@@ -202,7 +204,7 @@ def _near_labels(
 
 
 def _objective_scale(builder: ModelBuilder, objective: Objective) -> float:
-    """The size of the objective, roughly: what the labels themselves come to at their least."""
+    """Return the rough size of the objective: the sum of the least values of all tasks."""
     name = {"time": "hours", "carbon": "gco2"}.get(objective.kind, "usd")
     values, total = builder.gather(name), 0.0
     for start, end in zip(builder.ends[:-1], builder.ends[1:], strict=True):
@@ -211,7 +213,7 @@ def _objective_scale(builder: ModelBuilder, objective: Objective) -> float:
 
 
 def _verify_result(work: SolveContext, model, outcome: ModelResult) -> SolverResult:
-    """What a solver says, after a look of our own."""
+    """Check a solver's answer before it is believed."""
     if outcome.status in ("infeasible", "infeasible_inaccurate", "infeasible_or_unbounded"):
         return SolverResult("infeasible", None, np.inf, outcome.proof)
     if outcome.choice is None or not is_within_limits(
@@ -228,7 +230,7 @@ def _verify_result(work: SolveContext, model, outcome: ModelResult) -> SolverRes
 
 
 def combine_results(work: SolveContext, known: SolverResult, shown: SolverResult) -> SolverResult:
-    """What the reductions and the model know together."""
+    """Combine what the reductions and the model know."""
     if shown.status == "infeasible":
         # Filters cut by the plan at hand: with nothing better left, that plan is the best.
         return replace(known, status="optimal", proof="branch-and-bound") if known.choice else shown

@@ -1,4 +1,4 @@
-"""What one run of the solver carries along: limits, clocks, counts, what the next one needs."""
+"""State of one run of the solver: limits, clocks, counts, and the start of the next run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SolveContext:
         return max(self.until - time.process_time(), 0.0)
 
     def wall_seconds(self, seconds: float) -> float:
-        """CPU seconds as the solvers' own clock counts them: more on a machine that is busy."""
+        """Return CPU seconds in wall-clock seconds: more on a machine that is busy."""
         used = time.process_time() - self.begin
         share = (time.monotonic() - self.begin_wall) / used if used > 0.01 else 1.0
         return max(seconds, 0.05) * min(max(share, 1.0), 3.0)

@@ -15,7 +15,7 @@ _CELLS = 3_000_000  # numbers that one comparison may hold
 
 
 def find_undominated(problem: AdditiveProblem) -> Ints:
-    """Places that remain when those are gone that another place can stand for.
+    """Return places that remain when those are gone that another place can stand for.
 
     Place a dominates b when for every task C_v(a) <= C_v(b), and for every table that an edge
     uses and every other place k, Q(a, k) <= Q(b, k), Q(k, a) <= Q(k, b), and Q(a, a) is not above
@@ -47,7 +47,7 @@ def find_undominated(problem: AdditiveProblem) -> Ints:
 
 
 def _within_nodes(problem: AdditiveProblem) -> Ints:
-    """Undominated among places of one node of the finest level above places.
+    """Return undominated among places of one node of the finest level above places.
 
     Such places are the same to every place outside the node, and data that comes from within it
     costs the same to either: what is left to compare is what leaving costs at each level.
@@ -68,7 +68,7 @@ def _within_nodes(problem: AdditiveProblem) -> Ints:
 
 
 def _remove_dominated(worse: Flags, unary: Floats) -> Flags:
-    """Who is left when the dominated go one after the other, the dearest first."""
+    """Return which rows are left when dominated ones go one by one, the dearest first."""
     alive = np.ones(len(worse), bool)
     np.fill_diagonal(worse, False)
     for b in np.argsort(-np.where(np.isfinite(unary), unary, 1e300).mean(0), kind="stable"):
@@ -78,7 +78,7 @@ def _remove_dominated(worse: Flags, unary: Floats) -> Flags:
 
 
 def _never_better(rows: Floats) -> Flags:
-    """[a, b]: row a is nowhere above row b."""
+    """Return for rows a and b whether a is nowhere above b."""
     count, width = rows.shape
     result = np.ones((count, count), bool)
     step = max(1, _CELLS // max(count * count, 1))

@@ -29,7 +29,7 @@ class TaskLevel:
 
 
 def make_task_levels(count: int, src: Ints, dst: Ints) -> list[TaskLevel]:
-    """Tasks by the longest path that leads to them."""
+    """Return tasks by the longest path that leads to them."""
     level = np.zeros(count, np.int64)
     for u, v in sort_edges(count, src, dst):
         if level[v] <= level[u]:
@@ -57,7 +57,7 @@ def make_task_levels(count: int, src: Ints, dst: Ints) -> list[TaskLevel]:
 
 
 def sort_edges(count: int, src: Ints, dst: Ints) -> list[tuple[int, int]]:
-    """Edges so that those into a task come before those out of it."""
+    """Return edges so that those into a task come before those out of it."""
     below: list[list[int]] = [[] for _ in range(count)]
     waiting = [0] * count
     for u, v in zip(src.tolist(), dst.tolist(), strict=True):
@@ -109,7 +109,7 @@ class DualBound:
         self.bound, self.best, self.x = -np.inf, np.inf, np.zeros(n, np.int64)
 
     def sweep(self) -> None:
-        """One pass to the sinks, which also finds a plan, and one pass back, which bounds."""
+        """Pass messages to the sinks, which also finds a plan, and back, which bounds."""
         self._pass_forward()
         self._pass_backward()
 
@@ -132,7 +132,7 @@ class DualBound:
         return theta
 
     def _place_costs(self, batch: TaskLevel, x: np.ndarray) -> Floats:
-        """Cost of each place for the tasks of a batch, with transfers from where others are."""
+        """Return the cost of each place for the tasks of a level, with transfers from others."""
         p, e = self.problem, batch.entering
         costs = p.unary[batch.tasks].copy()
         if len(e):
@@ -180,7 +180,7 @@ class DualBound:
         self.bound = max(self.bound, total)
 
     def edge_bound(self) -> tuple[float, Floats]:
-        """A bound from the messages alone, and for each task and place how much it rises there.
+        """Return a bound from the messages alone, and its rise for each task and place.
 
         Each task's own costs, with all its messages, are shared out evenly over its edges; the
         least of every edge's small problem then adds up to a bound.
@@ -212,7 +212,7 @@ class DualBound:
         return total + float(least.sum()), rise
 
     def find_removable(self, margin: float, above: float | None = None) -> Flags:
-        """Task and place pairs that no plan of value under `above` (the best) - margin uses."""
+        """Return pairs of task and place that no plan better than `above` - margin uses."""
         low, rise = self.edge_bound()
         self.bound = max(self.bound, low)
         limit = self.best if above is None else above

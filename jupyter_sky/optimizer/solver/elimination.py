@@ -35,8 +35,15 @@ class EliminationOrder:
     largest: float
 
 
-def elimination_order(sizes: Sequence[int], edges: Iterable[tuple[int, int]]) -> EliminationOrder:
-    """Greedy order: next goes the task whose removal makes the smallest table.
+def elimination_order(
+    sizes: Sequence[int], edges: Iterable[tuple[int, int]], most: float = np.inf
+) -> EliminationOrder:
+    """Return a greedy order: next goes the task whose removal makes the smallest table.
+
+    Parameters
+    ----------
+    most : float
+        Numbers in one table; an order that needs more is given up, and is infinitely large.
 
     Examples
     --------
@@ -47,12 +54,8 @@ def elimination_order(sizes: Sequence[int], edges: Iterable[tuple[int, int]]) ->
     for u, v in edges:
         near[u].add(v)
         near[v].add(u)
-    logs = np.log2(np.maximum(np.asarray(sizes, float), 1.0))
-
-    def weight(v: int) -> float:
-        return float(logs[v] + sum(logs[w] for w in near[v]))
-
-    current = [weight(v) for v in range(len(sizes))]
+    logs = np.log2(np.maximum(np.asarray(sizes, float), 1.0)).tolist()
+    current = [logs[v] + sum(logs[w] for w in near[v]) for v in range(len(sizes))]
     heap = [(cost, v) for v, cost in enumerate(current)]
     heapq.heapify(heap)
     order, total, largest = [], 0.0, 0.0
@@ -63,12 +66,14 @@ def elimination_order(sizes: Sequence[int], edges: Iterable[tuple[int, int]]) ->
         current[v] = -1.0
         order.append(v)
         cells = 2.0 ** min(cost, 200.0)
+        if cells > most:
+            return EliminationOrder((), np.inf, np.inf)
         total, largest = total + cells, max(largest, cells)
         for w in near[v]:
-            near[w] |= near[v]
-            near[w] -= {v, w}
-        for w in near[v]:
-            current[w] = weight(w)
+            added = near[v] - near[w] - {w}
+            near[w] |= added
+            near[w].discard(v)
+            current[w] += sum(logs[x] for x in added) - logs[v]
             heapq.heappush(heap, (current[w], w))
     return EliminationOrder(tuple(order), round(total, 3), round(largest, 3))
 
@@ -78,7 +83,7 @@ def eliminate(
     pairs: Iterable[tuple[int, int, Floats]],
     order: EliminationOrder | None = None,
 ) -> tuple[float, Ints]:
-    """Least value of the sum of `unary[v][x_v]` and M[x_u, x_v] over pairs, and where it is.
+    """Return the least sum of `unary[v][x_v]` and M[x_u, x_v] over pairs, and where it is.
 
     Among equal values the first labels win, the tasks taken away last deciding first.
 
@@ -122,7 +127,7 @@ def eliminate(
 
 
 def _join_factors(v: int, factors: Sequence[Factor]) -> tuple[tuple[int, ...], Floats]:
-    """Sum of tables that know of task v, v's axis first."""
+    """Return sum of tables that know of task v, v's axis first."""
     others = sorted({*itertools.chain.from_iterable(one.scope for one in factors)} - {v})
     axis = {task: k for k, task in enumerate([v, *others])}
     total: Floats | None = None

@@ -1,4 +1,4 @@
-"""What a plan costs and how long it takes, in plain arithmetic.
+"""Cost, time and carbon of a plan, in plain arithmetic.
 
 The judge of every plan: it shares no code with the reductions, the model or the solvers, so that
 their mistakes cannot hide in it. Equations 1 to 3 of the SkyPilot paper (NSDI 2023), literally.
@@ -23,7 +23,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(problem: Problem, choice: Sequence[int]) -> Evaluation:
-    """Cost, makespan and emissions when task v takes its label `choice[v]`.
+    """Return cost, makespan and emissions when task v takes its label `choice[v]`.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def evaluate(problem: Problem, choice: Sequence[int]) -> Evaluation:
 def is_within_limits(
     problem: Problem, objective: Objective, choice: Sequence[int], slack: float = 1e-6
 ) -> bool:
-    """Whether a plan keeps every limit and side constraint (except the user's own hook)."""
+    """Return whether a plan keeps every limit and side constraint (except the user's own hook)."""
     outcome = evaluate(problem, choice)
     limits = (
         (outcome.hours, objective.deadline_h),
@@ -76,7 +76,7 @@ def is_within_limits(
 
 
 def objective_value(objective: Objective, outcome: Evaluation) -> float:
-    """The number that the objective makes small; the cost with ``time_then_cost``."""
+    """Return the number that the objective makes small; the cost with ``time_then_cost``."""
     if objective.kind == "weighted":
         return (
             objective.usd_weight * outcome.cost
@@ -87,7 +87,7 @@ def objective_value(objective: Objective, outcome: Evaluation) -> float:
 
 
 def _times(size: float, price: float) -> float:
-    """Nothing costs nothing to move, whatever the price."""
+    """Return the price of what moves; nothing costs nothing to move, whatever the price."""
     return size * float(price) if size else 0.0
 
 

@@ -52,7 +52,7 @@ class _PartialPaths:
 
 
 def find_fork_join(problem: Problem) -> ForkJoin | None:
-    """The branches of a chain or fork-join; None for any other graph."""
+    """Return the branches of a chain or fork-join; None for any other graph."""
     count, edges = len(problem.tasks), problem.edges
     into = np.bincount(edges.dst, minlength=count)
     out = np.bincount(edges.src, minlength=count)
@@ -77,7 +77,7 @@ def find_fork_join(problem: Problem) -> ForkJoin | None:
 def solve_fork_join(
     problem: Problem, kept: Sequence[Ints], prices: Floats, deadline: float, upper: float
 ) -> tuple[str, tuple[int, ...] | None]:
-    """The cheapest plan within the deadline (h) that costs at most `upper` (USD).
+    """Return the cheapest plan within the deadline (h) that costs at most `upper` (USD).
 
     Parameters
     ----------
@@ -153,8 +153,10 @@ def _step(problem: Problem, kept: Sequence[Ints], u: int, v: int, e: int) -> _St
 
 
 def _backward(steps: list[_Step], price: float) -> list[tuple[Floats, Floats]]:
-    """For each task of a branch, from its first: least cost with time at its price, and least
-    time, from each label to the arrival at each label of the last task."""
+    """Return the least cost, time at its price, and the least time to the end of a branch.
+
+    For each of its tasks: from each label to the arrival at each label of the last task.
+    """
     togo = [(steps[-1].usd + price * steps[-1].hours, steps[-1].hours)]
     for step in reversed(steps[:-1]):
         cost, time = togo[0]
@@ -170,7 +172,7 @@ def _min_plus(a: Floats, b: Floats) -> Floats:
 
 
 def _branch(steps, price, togo, begin, limits):
-    """Least cost of a branch for each first and last label, and the ways that have it."""
+    """Return least cost of a branch for each first and last label, and the ways that have it."""
     allowance, due = limits
     count = len(begin)
     now = _PartialPaths(
@@ -196,7 +198,7 @@ def _branch(steps, price, togo, begin, limits):
 
 
 def _extend(step: _Step, now: _PartialPaths, price: float, togo, allowance: Floats, due: Floats):
-    """Every way on to every label of the next task, but those that cannot be part of the best."""
+    """Return every way on to every label of the next task that can be part of the best."""
     cost, time = togo
     if len(now.first) * len(step.own_usd) > _CELLS:
         return None

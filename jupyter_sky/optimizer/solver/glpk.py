@@ -21,7 +21,7 @@ _KEPT = "jupyter_sky.glpk"
 
 
 def is_installed() -> bool:
-    """Whether swiglpk is there, without importing it."""
+    """Return whether swiglpk is there, without importing it."""
     from importlib.util import find_spec
 
     return find_spec("swiglpk") is not None
@@ -29,7 +29,7 @@ def is_installed() -> bool:
 
 @lru_cache(maxsize=1)
 def glpk_solver() -> Any:
-    """The solver to hand to CVXPY as `solver=`.
+    """Return the solver to hand to CVXPY as `solver=`.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def _solver_class() -> Any:
 
 
 def _program(data: Any) -> Program:
-    """CVXPY's data as a program."""
+    """Return CVXPY's data as a program."""
     import cvxpy.settings as s
 
     matrix = data[s.A].tocsc()

@@ -61,7 +61,7 @@ class Hierarchy:
         return np.stack(classes)
 
     def forward(self, h: Floats, scale: Floats, table: Ints) -> Floats:
-        """min over i of h[e, i] + scale[e] M[table[e]][i, j], for each edge e and place j."""
+        """Return min over i of h[e, i] + scale[e] M[table[e]][i, j] for edges e, places j."""
         if self._dense(len(h)):
             return (h[:, :, None] + scale[:, None, None] * self.tables[table]).min(1)
         out = np.empty_like(h)
@@ -70,7 +70,7 @@ class Hierarchy:
         return out
 
     def backward(self, h: Floats, scale: Floats, table: Ints) -> Floats:
-        """min over j of h[e, j] + scale[e] M[table[e]][i, j], for each edge e and place i."""
+        """Return min over j of h[e, j] + scale[e] M[table[e]][i, j] for edges e, places i."""
         if self._dense(len(h)):
             return (h[:, None, :] + scale[:, None, None] * self.tables[table]).min(2)
         out = np.empty_like(h)
@@ -79,7 +79,7 @@ class Hierarchy:
         return out
 
     def take(self, keep: Ints) -> Hierarchy:
-        """The same tables over only some of the places."""
+        """Return the same tables over only some of the places."""
         rows, row_class = np.unique(self.row_class[keep], return_inverse=True)
         columns, column_class = np.unique(self.column_class[keep], return_inverse=True)
         return Hierarchy(
@@ -172,7 +172,7 @@ def find_hierarchy(tables: Sequence[Floats], levels: Mapping[str, Ints]) -> Hier
 
 
 def _level(stack: Floats, finer: Ints, coarser: Ints, before: Floats) -> Floats | None:
-    """Price at which each place leaves its finer for its coarser node; None if there is none."""
+    """Return the price to leave the finer for the coarser node; None if there is none."""
     first = np.full(finer.max() + 1, -1)
     first[finer] = coarser
     if not np.array_equal(first[finer], coarser):
@@ -188,14 +188,14 @@ def _level(stack: Floats, finer: Ints, coarser: Ints, before: Floats) -> Floats 
 
 
 def _classes(signatures: Floats) -> Ints:
-    """The same number for equal rows."""
+    """Return the same number for equal rows."""
     known: dict[bytes, int] = {}
     rows = (row.tobytes() for row in np.ascontiguousarray(signatures))
     return np.array([known.setdefault(row, len(known)) for row in rows], np.int64)
 
 
 def _times(scale: Floats, across: Floats) -> Floats:
-    """Prices of what moves; classes that never meet stay so where nothing moves."""
+    """Return the price of what moves; nothing costs nothing to move, whatever the price."""
     if scale.all():
         return scale * across
     apart = np.isinf(across)
@@ -203,7 +203,7 @@ def _times(scale: Floats, across: Floats) -> Floats:
 
 
 def _group_minimum(values: Floats, groups: Ints) -> Floats:
-    """Minimum over the columns of each group."""
+    """Return minimum over the columns of each group."""
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])

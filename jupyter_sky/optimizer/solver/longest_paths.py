@@ -36,7 +36,7 @@ class PathBounds:
 
 
 def find_least_hours(problem: Problem, kept: Sequence[Ints]) -> tuple[Floats, Floats]:
-    """Least run time and least delay of stores for each task and place, h."""
+    """Return least run time and least delay of stores for each task and place, h."""
     hours = np.full((len(problem.tasks), len(problem.places)), np.inf)
     ready = np.full_like(hours, np.inf)
     for v, (task, labels) in enumerate(zip(problem.tasks, kept, strict=True)):
@@ -46,7 +46,7 @@ def find_least_hours(problem: Problem, kept: Sequence[Ints]) -> tuple[Floats, Fl
 
 
 def build_hour_tables(problem: Problem) -> Hierarchy:
-    """Structure of the hours that transfers take; what cannot be is longer than any plan."""
+    """Return structure of the hours that transfers take; what cannot be is longer than any plan."""
     made = [table.hours for table in problem.tables] or [np.zeros((len(problem.places),) * 2)]
     return find_hierarchy(
         [np.where(np.isfinite(one), one, 1e9) for one in made], problem.places.levels
@@ -56,7 +56,7 @@ def build_hour_tables(problem: Problem) -> Hierarchy:
 def bound_paths(
     problem: Problem, kept: Sequence[Ints], tables: Hierarchy | None = None
 ) -> PathBounds:
-    """Bounds by a dynamic program from the sources and one from the sinks.
+    """Return bounds by a dynamic program from the sources and one from the sinks.
 
     *Proof:* copy every ancestor so that each task has its own, which makes the graph a tree; let
     copies choose differently. Every plan is a choice of the copies, so the best choice is not
@@ -104,7 +104,7 @@ def bound_paths(
 def find_labels_in_time(
     problem: Problem, kept: Sequence[Ints], known: PathBounds, deadline: float
 ) -> list[Ints]:
-    """Labels that a plan within the deadline (h) may use; `bound_paths` has the proof."""
+    """Return labels that a plan within the deadline (h) may use; `bound_paths` has the proof."""
     left = []
     for v, (task, labels) in enumerate(zip(problem.tasks, kept, strict=True)):
         place = task.place[labels]
@@ -116,7 +116,7 @@ def find_labels_in_time(
 def make_fast_plan(
     problem: Problem, kept: Sequence[Ints], known: PathBounds, within: float | None = None
 ) -> tuple[int, ...]:
-    """Each task in turn where it and what follows would end first; cheap ones where time is left.
+    """Place each task in turn where it and what follows end first; cheaply where time is left.
 
     Parameters
     ----------
@@ -146,7 +146,9 @@ class TimedPlan:
         self.into: list[list[tuple[int, float, int]]] = [[] for _ in range(count)]
         self.out: list[list[tuple[int, float, int]]] = [[] for _ in range(count)]
         rows = (edges.src.tolist(), edges.dst.tolist(), edges.scale.tolist(), edges.table.tolist())
-        for u, v, scale, k in zip(*rows, strict=True):
+        self.edges_into: list[list[int]] = [[] for _ in range(count)]
+        for e, (u, v, scale, k) in enumerate(zip(*rows, strict=True)):
+            self.edges_into[v].append(e)
             self.into[v].append((u, scale, k))
             self.out[u].append((v, scale, k))
         self.order = [
@@ -160,14 +162,14 @@ class TimedPlan:
         self.tail = [0.0] * count
 
     def start(self, v: int, ready: Floats, place: Ints) -> Floats:
-        """When v could start at each place, given the finish of its inputs."""
+        """Return when v could start at each place, given the finish of its inputs."""
         begin = ready
         for u, scale, k in self.into[v]:
             begin = np.maximum(begin, self.finish[u] + scale * self.hours[k][self.place[u], place])
         return begin
 
     def after(self, v: int, place: Ints) -> Floats:
-        """How long the plan goes on after v has ended at each place."""
+        """Return how long the plan goes on after v has ended at each place."""
         longest = np.zeros(len(place))
         for w, scale, k in self.out[v]:
             longest = np.maximum(
@@ -204,7 +206,21 @@ class TimedPlan:
             self.set_label(v, int(choice[v]))
         self.update_tails()
 
+    def critical_path(self) -> tuple[int, list[int]]:
+        """Return the first task of a longest path, and its edges from the last to the first."""
+        v, path = int(np.argmax(self.finish)), []
+        while self.into[v]:
+            arrivals = [
+                self.finish[u] + scale * float(self.hours[k][self.place[u], self.place[v]])
+                for u, scale, k in self.into[v]
+            ]
+            last = int(np.argmax(arrivals))
+            path.append(self.edges_into[v][last])
+            v = self.into[v][last][0]
+        return v, path
+
     def update_tails(self) -> None:
+        """Compute anew how long the plan goes on from the start of each task."""
         for v in reversed(self.order):
             longest = 0.0
             for w, scale, k in self.out[v]:

@@ -84,7 +84,7 @@ class TableStructure:
 
 
 def find_structure(problem: Problem, kinds: Sequence[str]) -> TableStructure:
-    """The structure that all tables of these kinds (``usd``, ``hours``, ``gco2``) share."""
+    """Return the structure that all tables of these kinds (``usd``, ``hours``, ``gco2``) share."""
     stack, which = [], {}
     for kind in kinds:
         which[kind] = list(range(len(stack), len(stack) + len(problem.tables)))
@@ -97,7 +97,7 @@ def find_structure(problem: Problem, kinds: Sequence[str]) -> TableStructure:
 
 
 def transfer_amounts(problem: Problem, table: int, kind: str) -> Floats:
-    """One kind of table; zeros where there is none, ``inf`` where any kind says it cannot be."""
+    """Return one kind of table; zeros without it, ``inf`` where nothing can move."""
     one = problem.tables[table]
     found = getattr(one, kind)
     found = np.zeros_like(one.usd) if found is None else found
@@ -126,7 +126,7 @@ class ModelBuilder:
             self.kinds.append("gco2")
 
     def gather(self, name: str) -> Floats:
-        """One array of the labels, task after task."""
+        """Return one array of the labels, task after task."""
         parts = [
             getattr(task, name)[labels]
             for task, labels in zip(self.problem.tasks, self.kept, strict=True)
@@ -153,7 +153,7 @@ class ModelBuilder:
         return made
 
     def side_rows(self) -> tuple[TripletMatrix, list[float], TripletMatrix, int]:
-        """Rows of limits (with their right sides) and of sameness, over s."""
+        """Return rows of limits (with their right sides) and of sameness, over s."""
         limits, right = TripletMatrix(), []
         for row in self.problem.rows:
             for task, values in row.terms.items():
@@ -177,7 +177,7 @@ class ModelBuilder:
         relaxed: bool = False,
         parametric: bool = False,
     ) -> CompiledModel:
-        """Compile.
+        """Return compile.
 
         Parameters
         ----------
@@ -245,7 +245,7 @@ class ModelBuilder:
         return total + cp.sum(edges) if not isinstance(edges, int) else total
 
     def _build_objective(self, cp: Any, s: Any, moved: dict, rules: list) -> tuple[Any, Any]:
-        """The expression to make small; appends the rows of time and the limits."""
+        """Return the expression to make small; append the rows of time and the limits."""
         objective = self.objective
         usd = self._sum(cp, "usd", s, moved)
         grams: Any = self._sum(cp, "gco2", s, moved) if "gco2" in self.kinds else None
@@ -269,7 +269,7 @@ class ModelBuilder:
         return {"time": end, "carbon": grams}.get(objective.kind, usd), finish
 
     def _time_rows(self, s: Any, finish: Any, end: Any, moved: Any) -> list[Any]:
-        """Equation 3: a task ends after its inputs came and its work is done."""
+        """Return equation 3: a task ends after its inputs came and its work is done."""
         n, edges = len(self.kept), self.problem.edges
         hours, start = TripletMatrix(), TripletMatrix()
         every = np.arange(self.total)
@@ -297,7 +297,7 @@ class ModelBuilder:
 
 
 def pick_solver(asked: str, rows: int, hard: bool) -> str:
-    """GLPK or HiGHS: by what is installed and, with ``auto``, by what was measured to be faster.
+    """Pick GLPK or HiGHS: by what is installed and, with ``auto``, by which was measured faster.
 
     GLPK starts in no time and keeps its basis; HiGHS wins where rows are many, and where the
     relaxation is loose (deadlines, budgets, quotas).
@@ -342,7 +342,7 @@ def solve_model(
 
 @lru_cache(maxsize=1)
 def _highs_options() -> dict[str, bool]:
-    """Options of HiGHS that skip what our reductions have done already, where it knows them.
+    """Return options of HiGHS that skip what our reductions have done already, where it knows them.
 
     The plans it would search for by smaller programs are at hand, and a fresh start after the
     root, with its presolve and cuts anew, finds nothing more to remove: measured 2 to 13 times
@@ -378,7 +378,7 @@ def _read_result(model: CompiledModel, solver: str, seconds: float) -> ModelResu
 
 
 def decode_choice(kept: Sequence[Ints], values: Floats) -> tuple[int, ...]:
-    """The label with the largest value of each task; never a test for 1, which is 1 - 1e-7."""
+    """Return each task's label of the largest value, not of value 1, which may be 1 - 1e-7."""
     choice, start = [], 0
     for labels in kept:
         choice.append(int(labels[int(np.argmax(values[start : start + len(labels)]))]))

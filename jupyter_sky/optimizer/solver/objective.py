@@ -1,4 +1,4 @@
-"""What a plan is asked to be, and what is said of the one that was found."""
+"""Objectives, and solutions with their certificates."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Objective:
         return self.kind in ("time", "time_then_cost") or weighs or self.deadline_h is not None
 
     def limits(self) -> dict[str, float]:
-        """The limits that are set, by the names `explain` gives them."""
+        """Return the limits that are set, by the names `explain` gives them."""
         named = {
             "deadline": self.deadline_h,
             "budget": self.budget_usd,
@@ -56,7 +56,7 @@ class Objective:
         return {name: value for name, value in named.items() if value is not None}
 
     def without(self, names: Iterable[str]) -> Objective:
-        """The objective relieved of the limits of these names."""
+        """Return the objective relieved of the limits of these names."""
         gone, new = set(names), self
         if "deadline" in gone:
             new = replace(new, deadline_h=None)
@@ -96,7 +96,7 @@ class Solution:
     bound : float
         No plan has a smaller value; with ``time_then_cost`` none among the fastest.
     gap : float
-        (value - bound) / max(\\|value\\|, 1e-9); 0 when proven.
+        (value - bound) / max(abs(value), 1e-9); 0 when proven.
     proof : str
         ``dual`` (message bound), ``paths`` (longest-path bound), ``elimination``,
         ``lp`` (the relaxation was integral), ``branch-and-bound``, ``limit`` (none: see `gap`),

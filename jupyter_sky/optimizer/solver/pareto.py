@@ -18,7 +18,7 @@ from .problem import Flags, Floats, Ints
 
 
 def starts_of(group: Ints) -> Ints:
-    """Where each run of equal numbers begins, in a sorted array.
+    """Return where each run of equal numbers begins, in a sorted array.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def starts_of(group: Ints) -> Ints:
 
 
 def first_minimum(group: Ints, values: Floats) -> Ints:
-    """The first smallest of each group; groups are sorted.
+    """Return the first smallest of each group; groups are sorted.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def first_minimum(group: Ints, values: Floats) -> Ints:
 
 
 def find_front(group: Ints, criteria: Sequence[Floats]) -> Ints:
-    """Indices, in rising order, of what no other of its group is as good as in every criterion.
+    """Return rising indices of members that no other of their group equals in all criteria.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def find_front(group: Ints, criteria: Sequence[Floats]) -> Ints:
 
 
 def _criteria_product(criteria: Sequence[Floats]) -> Floats:
-    """The product of all criteria: what is good at everything a little beats many."""
+    """Return the product of all criteria: offers good at everything a little beat many."""
     product = np.ones(len(criteria[0]))
     for values in criteria:
         product = product * values
@@ -91,7 +91,7 @@ def _criteria_product(criteria: Sequence[Floats]) -> Floats:
 
 
 def _find_front_of_two(group: Ints, criteria: Sequence[Floats], left: Ints) -> Ints:
-    """The exact front by two criteria: in the order of the first, the second must get smaller."""
+    """Return the exact front by two criteria: along the first, the second must get smaller."""
     first, second = (values[left] for values in criteria)
     order = np.lexsort([left, second, first, group[left]])
     rank = np.unique(second[order], return_inverse=True)[1].reshape(-1)
@@ -104,7 +104,7 @@ def _find_front_of_two(group: Ints, criteria: Sequence[Floats], left: Ints) -> I
 
 
 def _find_front_of_many(group: Ints, criteria: Sequence[Floats], left: Ints) -> Ints:
-    """The exact front by more criteria, group by group."""
+    """Return the exact front by more criteria, group by group."""
     order = left[np.lexsort([left, *(c[left] for c in reversed(criteria)), group[left]])]
     values, kept = np.stack([c[order] for c in criteria]), []
     starts = starts_of(group[order])
@@ -114,7 +114,7 @@ def _find_front_of_many(group: Ints, criteria: Sequence[Floats], left: Ints) -> 
 
 
 def _maxima(values: Floats) -> Flags:
-    """Of columns in lexicographic order, those that no earlier one is as good as everywhere."""
+    """Return which columns, in lexicographic order, no earlier one beats in every criterion."""
     count = values.shape[1]
     if count > 2000:  # the square below would not fit
         good = np.ones(count, bool)

@@ -1,4 +1,4 @@
-"""A placement problem as numbers, and the answer to it: what the solver reads and gives back.
+"""Placement problems as arrays: labels of tasks, transfers, limits and constraints.
 
 Nothing here knows of clouds, offers or notebooks. A task has *labels* (its candidates); a label
 lies at a *place*; what moves along an edge costs money, hours and carbon by the two places.
@@ -134,7 +134,7 @@ class TaskLabels:
         return len(self.place)
 
     def take(self, keep: Ints) -> TaskLabels:
-        """The same task with only some of its labels."""
+        """Return the same task with only some of its labels."""
         arrays = {key: getattr(self, key)[keep] for key in ("place", *_LABEL_FIELDS, *_TAGS)}
         return TaskLabels(self.name, **arrays)
 
@@ -142,7 +142,7 @@ class TaskLabels:
 def make_task_labels(
     name: str, place: ArrayLike, usd: ArrayLike, hours: ArrayLike, **other: Any
 ) -> TaskLabels:
-    """Labels from anything like arrays; a number stands for itself at every label.
+    """Return labels from anything like arrays; a number stands for itself at every label.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ class Edges:
 
 
 def make_edges(edges: Iterable[Sequence[float]]) -> Edges:
-    """Edges from rows of (src, dst, scale) or (src, dst, scale, table)."""
+    """Return edges from rows of (src, dst, scale) or (src, dst, scale, table)."""
     rows = [tuple(edge) for edge in edges]
     integers = [[int(row[k]) for row in rows] for k in (0, 1)]
     which = [int(row[3]) if len(row) > 3 else 0 for row in rows]
@@ -346,7 +346,7 @@ class Problem:
     hook: Hook | None = None
 
     def without(self, names: Iterable[str]) -> Problem:
-        """The problem relieved of the masks, rows and sameness of these names."""
+        """Return the problem relieved of the masks, rows and sameness of these names."""
         gone = set(names)
         return replace(
             self,
@@ -357,12 +357,12 @@ class Problem:
         )
 
     def constraint_names(self) -> tuple[str, ...]:
-        """Names of the side constraints, each once, in the order of the fields."""
+        """Return names of the side constraints, each once, in the order of the fields."""
         named = [one.name for group in (self.masks, self.rows, self.same) for one in group]
         return tuple(dict.fromkeys([*named, *(["hook"] if self.hook else [])]))
 
     def tag(self, task: int, by: str) -> Ints:
-        """What the labels of a task are called by a tag or a level: region, cluster..."""
+        """Return what the labels of a task are called by a tag or a level: region, cluster..."""
         labels = self.tasks[task]
         if by == "place":
             return labels.place
@@ -380,7 +380,7 @@ def add_quota(
     unit: Literal["nodes", "hourly_usd"] = "nodes",
     **by: int,
 ) -> LinearLimit:
-    """At most `limit` nodes (or USD/h) over tasks that may run at once.
+    """Return a row: at most `limit` nodes (or USD/h) over tasks that may run at once.
 
     Parameters
     ----------
@@ -410,7 +410,7 @@ def add_quota(
 def require_difference(
     problem: Problem, choice: Sequence[int], by: str = "region", least: int = 1
 ) -> LinearLimit:
-    """Not this plan again: at least so many tasks leave the region (place, cloud...) they are in.
+    """Return a row that excludes a plan: so many tasks leave their region (place, cloud...).
 
     Examples
     --------

@@ -96,7 +96,7 @@ class LoadedProgram:
 def solve_program(
     program: Program, options: dict[str, Any], kept: LoadedProgram | None = None
 ) -> tuple[ProgramResult, LoadedProgram | None]:
-    """Solve, from the last basis where the matrix is the same as before.
+    """Return solve, from the last basis where the matrix is the same as before.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def _load(glpk: Any, program: Program) -> Any:
 
 
 def _array(kind: Any, values: Any, dtype: Any) -> Any:
-    """An array of GLPK, which counts from 1; copied as a block, an element each is 100x slower."""
+    """Return an array of GLPK, which counts from 1; a block is copied 100x faster."""
     data = np.ascontiguousarray(values, dtype)
     made = kind(len(data) + 1)
     ctypes.memmove(int(made.this) + data.itemsize, data.ctypes.data, data.nbytes)
@@ -188,7 +188,7 @@ def _bound(glpk: Any, problem: Any, program: Program) -> None:
 def _solve_relaxation(
     glpk: Any, kept: LoadedProgram, program: Program, options: dict, end: float
 ) -> ProgramResult:
-    """The program without the demand for whole numbers."""
+    """Solve the program without the demand for whole numbers."""
     problem, control = kept.handle, glpk.glp_smcp()
     glpk.glp_init_smcp(control)
     control.msg_lev = glpk.GLP_MSG_OFF
@@ -220,7 +220,7 @@ def _solve_relaxation(
 
 
 def _solve_from_scratch(glpk: Any, problem: Any, control: Any, end: float) -> int:
-    """From nothing: GLPK's own reductions and the primal simplex, by far the fastest here."""
+    """Solve from nothing: GLPK's own reductions and the primal simplex, by far the fastest."""
     glpk.glp_std_basis(problem)
     control.meth, control.presolve = glpk.GLP_PRIMAL, glpk.GLP_ON
     control.tm_lim = max(1, min(int((end - time.monotonic()) * 1000), _FIRST_MS))
@@ -233,13 +233,13 @@ def _solve_from_scratch(glpk: Any, problem: Any, control: Any, end: float) -> in
 
 
 def _solve_from_basis(glpk: Any, problem: Any, control: Any, end: float) -> int:
-    """From the last basis: the dual simplex repairs what changed bounds have broken."""
+    """Solve from the last basis: the dual simplex repairs what changed bounds have broken."""
     control.meth, control.presolve = glpk.GLP_DUALP, glpk.GLP_OFF
     return _run_in_slices(glpk, problem, control, end)
 
 
 def _run_in_slices(glpk: Any, problem: Any, control: Any, end: float) -> int:
-    """Simplex in slices: between two of them Python sees Ctrl-C."""
+    """Run the simplex in slices: between two of them Python sees Ctrl-C."""
     while True:
         left = int((end - time.monotonic()) * 1000)
         if left <= 0:
@@ -318,7 +318,7 @@ class _BranchMonitor:
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
-    """The library under swiglpk; None where its inside cannot be reached, as on Windows."""
+    """Return the library under swiglpk; None where its inside cannot be reached, as on Windows."""
     from swiglpk import _swiglpk  # pyright: ignore[reportAttributeAccessIssue]
 
     if ctypes.sizeof(ctypes.c_void_p) != 8:

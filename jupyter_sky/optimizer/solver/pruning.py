@@ -1,4 +1,4 @@
-"""Which labels of a task can matter, told from the task alone."""
+"""Labels of a task that can matter, found from the task alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints, Objective,
 
 
 def allowed_labels(problem: Problem) -> list[Flags]:
-    """Labels of each task that every mask leaves and that can be had at all."""
+    """Return labels of each task that every mask leaves and that can be had at all."""
     flags = [
         np.isfinite(task.usd)
         & np.isfinite(task.hours)
@@ -24,7 +24,7 @@ def allowed_labels(problem: Problem) -> list[Flags]:
 
 
 def make_flags(problem: Problem, kept: Sequence[Ints]) -> list[Flags]:
-    """Kept labels as one flag for each label."""
+    """Return kept labels as one flag for each label."""
     return [
         np.isin(np.arange(len(task)), labels)
         for task, labels in zip(problem.tasks, kept, strict=True)
@@ -32,7 +32,7 @@ def make_flags(problem: Problem, kept: Sequence[Ints]) -> list[Flags]:
 
 
 def pareto_labels(problem: Problem, objective: Objective, kept: Sequence[Ints]) -> list[Ints]:
-    """Labels that no other label of the task at an equal place beats in all that counts.
+    """Return labels that no other label of the task at an equal place beats in all that counts.
 
     What counts is the cost, the emissions where the objective knows of them, run time and delay
     where it knows of time, and the task's part in each row; labels that a demand for sameness
@@ -49,7 +49,7 @@ def pareto_labels(problem: Problem, objective: Objective, kept: Sequence[Ints]) 
 
 
 def equal_places(problem: Problem) -> Ints:
-    """The same number for places that no transfer tells apart, not even one between them.
+    """Return the same number for places that no transfer tells apart, not even one between them.
 
     Their rows are equal and so are their columns, in every table: with a and b equal,
     M[a, a] = M[b, a] by rows and M[b, a] = M[b, b] by columns, so moving tasks from one to the
@@ -110,7 +110,7 @@ def _front(problem: Problem, objective: Objective, v: int, labels: Ints, equal: 
 
 
 def _varies(column: Floats, group: Ints) -> bool:
-    """Whether a column tells labels of any one group apart."""
+    """Return whether a column tells labels of any one group apart."""
     low = np.full(group.max() + 1, np.inf)
     high = np.full(group.max() + 1, -np.inf)
     np.minimum.at(low, group, column)
@@ -119,7 +119,7 @@ def _varies(column: Floats, group: Ints) -> bool:
 
 
 def find_front_of_two(group: Ints, first: Floats, second: Floats) -> Ints:
-    """Two criteria: along the first, only what is new in the second."""
+    """Return the front by two criteria: along the first, only what is new in the second."""
     rank = np.unique(second, return_inverse=True)[1].reshape(-1)
     order = np.lexsort((np.arange(len(group)), rank, first, group))
     # Later groups lie lower as a whole, so one running minimum serves all of them.
@@ -129,7 +129,7 @@ def find_front_of_two(group: Ints, first: Floats, second: Floats) -> Ints:
 
 
 def _find_front_of_many(table: Floats, members: Ints) -> Ints:
-    """Any number of criteria: every label against every other."""
+    """Return any number of criteria: every label against every other."""
     part = table[members]
     no_worse = (part[:, None, :] <= part[None, :, :]).all(2)
     better = (part[:, None, :] < part[None, :, :]).any(2)

@@ -45,7 +45,7 @@ def solve(
     gap: float = 0.0,
     warm: Solution | None = None,
 ) -> Solution:
-    """The best plan, or the best known at the time limit with its certified gap.
+    """Return the best plan, or the best known at the time limit with its certified gap.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def resolve(
     usd: Mapping[int, Floats] | None = None,
     time_limit: float = 5.0,
 ) -> Solution:
-    """The best plan after refusals or changed prices, from what is known of the last one.
+    """Return the best plan after refusals or changed prices, from what is known of the last one.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def _check_request(solver: str, time_limit: float, gap: float) -> None:
 def _find_warm_start(
     problem: Problem, objective: Objective, solver: Solver, warm: Solution | None
 ) -> WarmStart:
-    """What is known from before, where graph and tables are the very same objects."""
+    """Return what is known from before, where graph and tables are the very same objects."""
     old = warm.state if warm is not None else None
     if (
         not isinstance(old, WarmStart)
@@ -178,7 +178,7 @@ def _find_warm_start(
 
 
 def _dispatch(work: SolveContext, kept: Sequence[Ints]) -> SolverResult:
-    """Which way an objective goes."""
+    """Solve in the way that fits the objective."""
     problem, objective = work.problem, work.objective
     if not work.presolve:
         return constrained_solver.solve_by_model(work, kept)
@@ -189,7 +189,7 @@ def _dispatch(work: SolveContext, kept: Sequence[Ints]) -> SolverResult:
 
 
 def _solve_sum(work: SolveContext, kept: Sequence[Ints]) -> SolverResult:
-    """Cost or carbon with nothing that ties tasks together."""
+    """Minimize cost or carbon with nothing that ties tasks together."""
     problem = work.problem
     with work.stage("reduce"):
         flags = make_flags(problem, kept)
@@ -221,7 +221,7 @@ def _solve_sum(work: SolveContext, kept: Sequence[Ints]) -> SolverResult:
 
 
 def _solve_lexicographic(work: SolveContext, kept: Sequence[Ints]) -> Solution:
-    """The fastest plan, then the cheapest among those as fast."""
+    """Find the fastest plan, then the cheapest among those as fast."""
     wanted = work.objective
     work.objective = replace(wanted, kind="time")
     first = _dispatch(work, kept)
@@ -244,7 +244,7 @@ def _solve_lexicographic(work: SolveContext, kept: Sequence[Ints]) -> Solution:
 
 
 def _certify(work: SolveContext, answer: SolverResult, fastest: float = float("nan")) -> Solution:
-    """Cost, time and carbon anew, and the certificate."""
+    """Compute cost, time and carbon anew, and the certificate."""
     with work.stage("check"):
         state = work.state
         if answer.choice is None:

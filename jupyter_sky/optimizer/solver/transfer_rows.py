@@ -18,8 +18,9 @@ _NOISE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class PriceTree:
-    """Tables as M[k][i, j] = base[k, i] + the sum of `weight[k, a]` over nodes a that i is in and
-    j is not.
+    """Tables of transfer prices as prices to leave the nodes of a tree.
+
+    M[k][i, j] = base[k, i] + the sum of `weight[k, a]` over nodes a that i is in and j is not.
 
     Attributes
     ----------
@@ -34,7 +35,7 @@ class PriceTree:
 
 
 def find_price_tree(hier: Hierarchy) -> PriceTree | None:
-    """The tables as a tree with a price to leave each node; None where they are no tree.
+    """Return the tables as a tree with a price to leave each node; None where they are no tree.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def find_price_tree(hier: Hierarchy) -> PriceTree | None:
 
 
 def _leaving_top(hier: Hierarchy) -> Floats | None:
-    """What each place pays to any place outside of its coarsest node; None if that varies."""
+    """Return what each place pays to leave its coarsest node; None if that varies."""
     across = hier.across
     low = np.where(np.isfinite(across), across, np.inf).min(2)
     high = np.where(np.isfinite(across), across, -np.inf).max(2)
@@ -95,7 +96,7 @@ class TripletMatrix:
         self.values.append(np.broadcast_to(np.asarray(values, np.float64), size))
 
     def matrix(self, rows: int, columns: int):
-        """As a CSR array of SciPy; equal positions are added."""
+        """Return a CSR array of SciPy; equal positions are added."""
         from scipy.sparse import csr_array
 
         if not self.rows:
@@ -180,7 +181,7 @@ class TransferRows:
             self._levels(edge, ends, a, scale, shape)
 
     def _size(self, shape: PriceTree | Hierarchy, a: Ints, b: Ints) -> int:
-        """About how many variables the structure would take."""
+        """Return about how many variables the structure would take."""
         if isinstance(shape, PriceTree):
             return self._nodes(shape, a, b).size
         rows, columns = (np.unique(part).size for part in (shape.row_class[a], shape.column_class))
@@ -208,7 +209,7 @@ class TransferRows:
 
     @staticmethod
     def _nodes(shape: PriceTree, a: Ints, b: Ints) -> Ints:
-        """Nodes that data may leave: some place of the tail inside, some of the head outside."""
+        """Return nodes that data may leave, with a tail inside and a head outside."""
         return np.flatnonzero(shape.member[:, a].any(1) & ~shape.member[:, b].all(1))
 
     def _tree(self, edge: int, ends, used: tuple[Ints, Ints], scale: float, shape) -> None:
@@ -228,7 +229,7 @@ class TransferRows:
             over_w.add(edge, w, scale * whole.weight[k, nodes])
 
     def _levels(self, edge: int, ends, a: Ints, scale: float, shape) -> None:
-        """The same with prices that differ within a node: what leaves keeps its price."""
+        """Write an edge whose prices differ within a node: what leaves keeps its price."""
         hier, which = shape
         (left, from_), (right, to) = ends
         for (over_s, _), k in zip(self.terms, which, strict=True):
@@ -253,7 +254,7 @@ class TransferRows:
             self._across(edge, (a, below), (right, to), scale, shape)
 
     def _leave_places(self, edge: int, ends, a: Ints, scale: float, shape) -> Ints:
-        """One variable for what leaves each place: no less than needed, no more than is there."""
+        """Add a variable for what leaves each place: no less than needed, no more than is there."""
         (left, from_), (right, to) = ends
         count = len(a)
         w = self.variables + np.arange(count)
@@ -272,7 +273,7 @@ class TransferRows:
         return w
 
     def _leave(self, row: int, came: Ints) -> int:
-        """A variable for what leaves a node at one price; no more than came there at it."""
+        """Add a variable for what leaves a node at one price; no more than came there at it."""
         w, bound = np.array([self.variables]), self.less_rows
         self.variables += 1
         self.less_rows += 1
@@ -282,7 +283,7 @@ class TransferRows:
         return int(w[0])
 
     def _price(self, edge: int, level: int, w: Ints, a: Ints, scale: float, shape) -> None:
-        """What each variable adds to what was paid for the levels below."""
+        """Add to each variable what it costs more than was paid for the levels below."""
         hier, which = shape
         w, first = np.unique(w, return_index=True)
         places = a[first]
@@ -296,7 +297,7 @@ class TransferRows:
             over_w.add(edge, w, scale * (out - hier.inside[k, level, places]))
 
     def _across(self, edge: int, tail, head: tuple[Ints, Ints], scale: float, shape) -> None:
-        """From the classes that left the coarsest nodes to those that they go to."""
+        """Price the way from the classes that left the coarsest nodes to those that they go to."""
         hier, which = shape
         right, to = head
         targets = np.unique(hier.column_class[to])
@@ -320,6 +321,6 @@ class TransferRows:
 
 
 def _is_flat(hier: Hierarchy) -> bool:
-    """Whether to leave the coarsest node costs the same wherever it leads, and the most."""
+    """Return whether leaving the coarsest node costs the same everywhere, and the most."""
     out = _leaving_top(hier)
     return out is not None and bool((out >= hier.inside[:, -1]).all())

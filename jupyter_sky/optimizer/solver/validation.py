@@ -1,4 +1,4 @@
-"""Whether numbers can be a placement problem, told before any solver sees them.
+"""Checks of the numbers of a placement problem, made before any solver sees them.
 
 GLPK ends the whole process on bad input, so nothing unchecked may come near it.
 """
@@ -49,7 +49,7 @@ def check_objective(objective: Objective) -> None:
 
 
 def topological_order(problem: Problem) -> list[int]:
-    """Tasks so that each comes after all it depends on; SkyUsageError names a cycle."""
+    """Return tasks so that each comes after all it depends on; SkyUsageError names a cycle."""
     below: list[list[int]] = [[] for _ in problem.tasks]
     waiting = [0] * len(problem.tasks)
     for u, v in zip(problem.edges.src.tolist(), problem.edges.dst.tolist(), strict=True):

@@ -13,7 +13,7 @@ const OFF = new Map([[22, ['bold', 'faint']], [23, ['italic']], [24, ['underline
 export const plain = (text) => (text.includes('\x1b') ? text.replace(SEQUENCE, '') : text);
 
 /**
- * What stands in a line at the end: what follows a carriage return is written over what was there.
+ * Final text of a line: text after a carriage return overwrites the text before it.
  * @param {string} text
  * @example written('10%\r20%') === '20%'
  */

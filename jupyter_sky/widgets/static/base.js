@@ -1,11 +1,11 @@
 // @ts-check
 /**
- * What every view of jupyter_sky shares: elements, words for money and time, asking, live regions,
+ * Parts that all views of jupyter_sky share: elements, words for money and time, asking, live regions,
  * and a combobox.
  *
  * A view is a plain ES module `static/NAME.js` that exports `render({el, ask, _}) -> dispose` and
  * imports from its neighbours only. JupyterLab's extension bundles these files as they are.
- * anywidget takes one text for a module: `jupyter_sky.widgets.modules.esm("NAME")` puts the module
+ * anywidget takes one text for a module: `jupyter_sky.widgets.modules.bundle_module("NAME")` puts the module
  * and what it imports into one. So keep imports in the form `import { a, b } from './base.js';`
  * and exports in the form `export function`, `export class`, `export const` or `export default`.
  */
@@ -20,7 +20,7 @@
  * @typedef {(text: string, ...values: any[]) => string} Translate
  */
 
-/** What went wrong, in words for the user: `message`, and in `hint` what to do next. */
+/** Error with a `message` for the user and a `hint` that mends it. */
 export class RequestError extends Error {
   /** @param {{message: string, hint?: string | null, kind?: string}} said */
   constructor({ message, hint = '', kind = '' }) {
@@ -80,13 +80,13 @@ export function uid(name) {
 
 /** Disables a control and says why, or enables it. @param {any} control @param {string} why */
 export function disable(control, why) {
-  // not the attribute `disabled`: what cannot be reached by keyboard cannot say why
+  // not the attribute `disabled`: the reason has to be reachable by keyboard
   control.setAttribute('aria-disabled', String(Boolean(why)));
   control.classList.toggle('jsky-mod-disabled', Boolean(why));
   control.title = why;
 }
 
-/** A place whose changes are read out, and not seen. @param {HTMLElement} parent */
+/** Invisible live region for screen readers. @param {HTMLElement} parent */
 export function liveRegion(parent) {
   const region = h('div', { class: 'jsky-hidden', role: 'status', 'aria-live': 'polite' });
   parent.append(region);
@@ -265,21 +265,21 @@ export function widget(render) {
 // -- combobox -----------------------------------------------------------------------------------
 
 /**
- * One choice of a combobox: what is written into the field, and what is said about it.
+ * Option of a combobox: its value and its description.
  * @typedef {{value: string, note?: string}} Choice
  */
 
 /**
- * Lets a text field complete what is typed, by the pattern "editable combobox with list
+ * Adds completion to a text field, by the pattern "editable combobox with list
  * autocomplete" of ARIA: arrows move, Enter takes, Escape closes, anything else may be typed.
  *
  * @param {HTMLInputElement} input
  * @param {object} options
  * @param {(text: string) => Promise<Choice[]> | Choice[]} options.choices
- *   What fits a text, the best first.
+ *   Options that match a text, the best first.
  * @param {boolean} [options.several] Whether the field holds a comma list; its last item completes.
  * @param {(value: string) => void} [options.taken] Called after a choice was taken.
- * @param {string} [options.label] What the list is called.
+ * @param {string} [options.label] Accessible name of the list.
  * @returns {() => void} takes the combobox away
  */
 export function combobox(input, { choices, several = false, taken, label = '' }) {

@@ -3,13 +3,13 @@
  * The card of a cell that runs on a cluster: the status line, alive. It looks like the line of HTML
  * that takes its place at the end (`jupyter_sky.widgets.status_line`), so that nothing jumps.
  *
- * What the kernel sends and what the server tells are the same data (`to_card`). Time and cost go
- * on between two of them; when nothing has been heard for a while, the card says so and stops.
+ * Kernel and server send the same data (`to_card`). Time and cost count on between two messages;
+ * after a while without any the card says so and stops.
  */
 import { clock, english, h, money, timeOf } from './base.js';
 
 /**
- * What is known of a run, as `to_card` gives it.
+ * State of a run, as `to_card` returns it.
  * @typedef {object} Card
  * @property {number} version
  * @property {string} run_id
@@ -45,7 +45,7 @@ export function elapsed(seconds) {
 }
 
 /**
- * What a card says some seconds after it was true.
+ * State of a card some seconds after its message.
  * @param {Card} card
  * @param {number} [later]
  */
@@ -63,7 +63,7 @@ export function grown(card, later = 0) {
 }
 
 /**
- * The parts of the line after stage and time; what is not known yet is left out.
+ * Parts of the line after stage and time; unknown ones are left out.
  * @param {Card} card
  */
 export function facts(card, _ = english) {
@@ -88,11 +88,11 @@ export function facts(card, _ = english) {
  * @param {object} view
  * @param {HTMLElement} view.el
  * @param {import('./base.js').Ask | null} view.ask
- *   Answers `stop` and `log`, each with `{run_id}`; null where nobody does: there are no buttons.
+ *   Answers `stop` and `log`, each with `{run_id}`; null without a server: there are no buttons.
  * @param {import('./base.js').Translate} [view._]
  * @param {() => number} [view.now] Unix seconds.
  * @returns {{show: (card: Card, at?: number) => void, dispose: () => void}}
- *   `show(card, at)` shows what was true at `at` (by the clock of `now`; default: this moment).
+ *   `show(card, at)` shows the state of the time `at` (by the clock of `now`; default: this moment).
  */
 export function drawCard({ el, ask, _ = english, now = () => Date.now() / 1000 }) {
   const dot = h('span', { class: 'jsky-Card-dot', 'aria-hidden': 'true', text: '●' });
@@ -193,7 +193,7 @@ function words(error) {
   return [error?.message ?? String(error), error?.hint].filter(Boolean).join('; ');
 }
 
-/** Writes a text only when it is another one: what is selected stays so. @param {any} node @param {string} text */
+/** Writes a text only if it differs, so that a selection is kept. @param {any} node @param {string} text */
 function write(node, text) {
   if (node.textContent !== text) {
     node.textContent = text;

@@ -35,7 +35,7 @@ export class Controls {
     /** @type {(() => void)[]} */
     this.parts = [];
     /** @type {any} */
-    this.found = null; // what was read of the cell
+    this.found = null; // fields that were parsed from the cell
     this.count = h('span', { class: 'jsky-Needs-count' });
     this.more = h('details', { class: 'jsky-Needs-more' });
   }
@@ -142,7 +142,7 @@ export class Controls {
     });
   }
 
-  // -- what they say ----------------------------------------------------------------------------
+  // -- values -----------------------------------------------------------------------------------
 
   /** @returns {Fields} */
   values() {
@@ -224,7 +224,7 @@ export class Controls {
     this.count.textContent = set ? this._('(%1 set)', set) : '';
   }
 
-  // -- what is wrong with them ------------------------------------------------------------------
+  // -- errors -----------------------------------------------------------------------------------
 
   /** The field that holds a key: a choice holds several. @param {string} key */
   keyOf(key) {

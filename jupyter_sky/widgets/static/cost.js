@@ -1,9 +1,9 @@
 // @ts-check
 /**
- * The bill: what was spent, goes on being spent, is to come and was saved, and the day's budget.
+ * Cost report: spending, current rate, forecast, savings, and the day's budget.
  *
- * It shows what `jupyter_sky.ledger.report.Bill.to_dict` says, asks for it again every few seconds while it
- * can be seen, and counts on in between at the rate that it was told; what is counted on is marked
+ * It shows `jupyter_sky.ledger.report.CostReport.to_dict`, polls it every few seconds while visible,
+ * and extrapolates at the current rate in between; extrapolated figures are marked
  * as an estimate. Questions: `bill {by, since}`, `csv {by, since}` and `budget {by, since, usd}`.
  */
 
@@ -40,7 +40,7 @@ export function amountText(amount, _) {
 }
 
 /**
- * What the rate adds to an amount that grows, by so many seconds after it was told.
+ * Increase of an amount by the rate, some seconds after its message.
  * @param {Amount} amount
  * @param {number} usdPerHour
  * @param {number} seconds
@@ -71,7 +71,7 @@ export function budgetText(budget, spent, _) {
   return _("%3 % of today's budget is spent: %1 of %2.", ...words, share);
 }
 
-/** A budget that somebody has typed; null when it is not an amount. @param {string} text */
+/** Budget from typed text; null if it is not an amount. @param {string} text */
 export function parseBudget(text) {
   const plain = text.trim().replace(/^\$/, '').replace(/,/g, '');
   const usd = Number(plain);
@@ -86,9 +86,9 @@ export function parseBudget(text) {
  * @param {import('./base.js').Ask} view.ask
  * @param {import('./base.js').Translate} view._
  * @param {any} [view.model] Holds the first figures, and tells of new ones, where there is a kernel.
- * @param {string} [view.by] What is shown at first: by `cell`, `notebook`...
+ * @param {string} [view.by] Initial grouping: `cell`, `notebook`...
  * @param {string} [view.since] And since when: `today`, `7d`, `30d` or `all`.
- * @param {(chosen: {by: string, since: string}) => void} [view.chose] Told of another choice.
+ * @param {(chosen: {by: string, since: string}) => void} [view.chose] Called after another choice.
  * @returns {() => void}
  */
 export function render({ el, ask, _, model, by, since, chose }) {
@@ -97,7 +97,7 @@ export function render({ el, ask, _, model, by, since, chose }) {
   /** @type {Bill | null} */
   let bill = state.bill ?? null;
   const chosen = { by: bill?.by ?? by ?? 'cell', since: since ?? state.since ?? 'all' };
-  let told = bill?.at ?? 0; // when the figures were told, by the clock here
+  let receivedAt = bill?.at ?? 0; // time of the figures, by the local clock
   let trouble = '';
 
   const root = h('div', { class: `jsky-View jsky-Cost${compact ? ' jsky-mod-compact' : ''}` });
@@ -112,7 +112,7 @@ export function render({ el, ask, _, model, by, since, chose }) {
   /** @param {Bill} next */
   function show(next) {
     bill = next;
-    told = Math.min(Date.now() / 1000, next.at + FRESH_SECONDS);
+    receivedAt = Math.min(Date.now() / 1000, next.at + FRESH_SECONDS);
     trouble = '';
     draw();
   }
@@ -123,7 +123,7 @@ export function render({ el, ask, _, model, by, since, chose }) {
       return 0;
     }
     const seconds = Date.now() / 1000 - bill.at;
-    return seconds > 0 && Date.now() / 1000 - told < FRESH_SECONDS ? seconds : 0;
+    return seconds > 0 && Date.now() / 1000 - receivedAt < FRESH_SECONDS ? seconds : 0;
   }
 
   function drawFacts() {
@@ -225,7 +225,7 @@ export function render({ el, ask, _, model, by, since, chose }) {
     live.say(usd === null ? _('There is no budget now.') : _('The budget is %1 a day.', money(usd, _)));
   }
 
-  // -- what stands below the figures ------------------------------------------------------------
+  // -- notes ------------------------------------------------------------------------------------
 
   function furnish() {
     const bar = budgetBar(_, setBudget);
@@ -294,7 +294,7 @@ export function render({ el, ask, _, model, by, since, chose }) {
     if (next && next.by === chosen.by) {
       show(next);
     } else {
-      void refresh(); // what another view of the same model shows
+      void refresh(); // another view of the same model may differ
     }
   };
   model?.on?.('change:state', heard);
@@ -303,7 +303,7 @@ export function render({ el, ask, _, model, by, since, chose }) {
   const counting = setInterval(() => {
     if (isSeen() && (later() > 0 || counted)) {
       drawFacts();
-      counted = later() > 0; // figures that are too old are shown once more as they were told
+      counted = later() > 0; // old figures are drawn once more without extrapolation
     }
   }, 1000);
   const asks = setInterval(() => isSeen() && !model?.on && void refresh(), ASK_MS);
@@ -342,7 +342,7 @@ function choice(label, options, value, take) {
 }
 
 /**
- * The table of what was spent.
+ * Table of spending.
  * @param {Bill} bill
  * @param {import('./base.js').Translate} _
  */
@@ -384,7 +384,7 @@ function lines(bill, _) {
 }
 
 /**
- * What estimates rest on, and what was saved against what.
+ * Bases of estimates, and the baseline of savings.
  * @param {Bill} bill
  * @param {import('./base.js').Translate} _
  */

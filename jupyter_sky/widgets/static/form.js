@@ -4,7 +4,7 @@ import { debounce, disable, h, latest, liveRegion, uid, widget } from './base.js
 import { Controls } from './controls.js';
 
 /**
- * The form of a cell: its fields follow from `schema`, what they would get from `match`, and what
+ * Form of a cell: its fields follow from `schema`, matching offers from `match`, and what
  * is written from `write`. This module only shows.
  */
 
@@ -12,7 +12,7 @@ import { Controls } from './controls.js';
 /** @typedef {import('./base.js').Translate} Translate */
 /** @typedef {import('./controls.js').Fields} Fields */
 /**
- * Something to do with what the form says. What `act` throws is shown.
+ * Action on the form's values. Errors of `act` are shown.
  * @typedef {object} Action
  * @property {string} id
  * @property {string} label
@@ -22,7 +22,7 @@ import { Controls } from './controls.js';
  * @property {(said: {fields: Fields, line: string}) => any} act
  */
 
-const WAIT = 150; // ms without a key before it is asked what the fields would get
+const WAIT = 150; // pause in typing before a request for matching offers [ms]
 
 /**
  * Shows the form in an element.
@@ -298,7 +298,7 @@ class Form {
     try {
       if (!action.any) {
         if (this.found?.errors[''] || !(await this.match())) {
-          return; // what was typed last counts
+          return; // only the last request counts
         }
         const [wrong] = this.misunderstood();
         if (wrong) {

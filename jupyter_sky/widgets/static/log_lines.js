@@ -1,9 +1,9 @@
 // @ts-check
-/** A log as lines: put together of what nodes print, and searched. */
+/** Lines of a log: assembled from nodes' outputs, and searched. */
 import { plain, written } from './ansi.js';
 
 /**
- * What a node has printed: any stretch of text, with its line ends.
+ * Piece of a node's output, with its line ends.
  * @typedef {{rank: number, stream: string, text: string, at: number | null}} Printed
  */
 
@@ -19,7 +19,7 @@ import { plain, written } from './ansi.js';
  * @property {HTMLElement | null} row
  */
 
-/** A place where what is searched for stands. @typedef {{line: Line, start: number}} Hit */
+/** Match of a search. @typedef {{line: Line, start: number}} Hit */
 
 /** Most lines kept in memory; of a longer log the first are let go. */
 export const KEPT = 200_000;

@@ -14,7 +14,7 @@ const MORE = 1000;
 const NEAR = 24;
 
 /**
- * What lines show besides their text.
+ * Parts of a line besides its text.
  * @typedef {{times: boolean, ranks: boolean, query: string}} Look
  */
 
@@ -77,7 +77,7 @@ export class Pane {
       this.lines.push(line);
     }
     if (this.following() && this.lines.length - this.to > DRAWN) {
-      this.window(this.lines.length - DRAWN); // what would be taken away again is not drawn
+      this.window(this.lines.length - DRAWN); // lines before the window are not drawn
     }
     this.schedule();
   }
@@ -275,7 +275,7 @@ export class Pane {
 }
 
 /**
- * The text of a line, coloured and with what is searched for marked.
+ * Text of a line, coloured, with matches of a search marked.
  * @param {Line} line
  * @param {string} query
  * @param {import('./log_lines.js').Hit | null} current

@@ -1,11 +1,11 @@
 // @ts-check
-/** What a run prints: searched, followed, of several nodes side by side. */
+/** Log of a run: searched, followed, several nodes side by side. */
 import { clock, debounce, english, h, liveRegion, widget } from './base.js';
 import { HITS, Lines, find } from './log_lines.js';
 import { Pane } from './log_pane.js';
 
 /**
- * What a log is of: a run (`run_id`), or the launch of a cluster.
+ * Source of a log: a run (`run_id`), or the launch of a cluster.
  * @typedef {{run_id?: string, cluster?: string, title?: string}} Source
  */
 

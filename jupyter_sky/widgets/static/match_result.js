@@ -1,7 +1,7 @@
 // @ts-check
 import { clock, h, money, rate } from './base.js';
 
-/** What the fields of the form would get, as elements: offers, or which field to loosen. */
+/** Result of a match as elements: offers, or fields to relax. */
 
 /** @typedef {import('./base.js').Translate} Translate */
 /**
@@ -12,7 +12,7 @@ import { clock, h, money, rate } from './base.js';
  * @property {any} time The field for the expected time.
  */
 
-/** The cheapest offers, and what to know of them. @param {any} answer @param {Host} host */
+/** Cheapest offers with remarks. @param {any} answer @param {Host} host */
 export function offersOf(answer, { _, use, time }) {
   const count = answer.count.toLocaleString('en-US');
   const late = answer.errors.time;
@@ -128,7 +128,7 @@ function small(label, click) {
   return h('button', properties, label);
 }
 
-/** What went wrong, and what to do about it. @param {any} error */
+/** Error with its hint. @param {any} error */
 export function errorOf(error) {
   return h(
     'div',

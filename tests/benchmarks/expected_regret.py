@@ -1,4 +1,4 @@
-"""What random search gives on average, computed instead of sampled."""
+"""Expected regret of random search, computed instead of sampled."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from itertools import permutations
 
 import numpy as np
 
-from ..errors import SkyUsageError
-from .bandit import round_budgets
-from .space import Space
+from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.search.bandit import round_budgets
+from jupyter_sky.search.space import Space
 
 
 def random_search(results: np.ndarray, budget: int) -> np.ndarray:

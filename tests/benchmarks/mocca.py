@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import SkyUsageError
-from .optimizer import Optimizer
-from .space import Point, Space, Value
+from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.search.optimizer import Optimizer
+from jupyter_sky.search.space import Point, Space, Value
 
 Target = Literal["cost", "time"]
 Reading = Literal["paper", "strict"]
@@ -51,11 +51,11 @@ class Workload:
     ok_usd: np.ndarray
 
     def spent(self, target: Target) -> np.ndarray:
-        """What trying each configuration costs: USD, or seconds when the target is time."""
+        """Return the cost of trying each configuration: USD, or seconds if the target is time."""
         return self.usd if target == "cost" else self.seconds
 
     def results(self, target: Target, reading: Reading) -> np.ndarray:
-        """What is learned from each configuration; NaN is a failure.
+        """Return the value of each configuration; NaN is a failure.
 
         In the paper's reading the numbers of failed runs are results as any others. Only so do
         its tables come out.
@@ -65,7 +65,7 @@ class Workload:
         return self.ok_usd if target == "cost" else self.ok_seconds
 
     def repriced(self, factors: dict[str, float]) -> Workload:
-        """The workload as if each provider's prices were multiplied by a factor."""
+        """Return the workload as if each provider's prices were multiplied by a factor."""
         by = np.array([factors[point.arm] for point in self.space.points])
         points = tuple(
             Point(p.arm, p.values, None if p.price is None else p.price * factor)
@@ -114,7 +114,7 @@ def load(directory: str | Path) -> list[Workload]:
 
 
 def _configuration(row: dict[str, str]) -> tuple[str, tuple[tuple[str, Value], ...]]:
-    """Provider and values; the code of the vCPUs, 0 or 1, becomes a relative size, 1 or 2."""
+    """Decode provider and values; vCPU code 0 or 1 becomes the relative size 1 or 2."""
     provider, values = row["provider"], []
     for column, name in _DECODED.items():
         text = row.get(f"{provider}_{column}")

@@ -1,0 +1,82 @@
+"""Registry of the pools that are up, and the interface of what calls are sent to."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from ..errors import SkyUsageError
+
+
+class CallTarget(ABC):
+    """Right operand of the operators that send calls: a pool, or a `Compute` that holds one.
+
+    Lazy calls know pools by this class alone, so that pools may import lazy calls.
+    """
+
+    @abstractmethod
+    def resolve_pool(self) -> Any:
+        """Return the `Pool` that takes the calls."""
+
+
+_active: list[Any] = []
+_had_pool = False
+
+
+def register(pool: Any) -> None:
+    """Add a pool that has come up."""
+    global _had_pool
+    _had_pool = True
+    _active.append(pool)
+
+
+def unregister(pool: Any) -> None:
+    """Remove a pool that is going down, if it is registered."""
+    if pool in _active:
+        _active.remove(pool)
+
+
+def had_pool() -> bool:
+    """Return whether this process has brought up a pool, even if it has ended."""
+    return _had_pool
+
+
+def active() -> Any:
+    """Return the `Pool` of the innermost ``with``, or the last one that came up, or None."""
+    return next(iter(active_pools()), None)
+
+
+def active_pools() -> list[Any]:
+    """Return the pools that are up, the newest first."""
+    return [pool for pool in reversed(_active) if not pool.connection.is_lost]
+
+
+def refuse_untrusted() -> None:
+    """Raise SkyUsageError where machines are not trusted: results of calls are pickles."""
+    from ..config.settings import Sky
+
+    if not Sky.load().trust:
+        raise SkyUsageError(
+            "Sky.trust is False, and calls (>>, sky.Compute, sky.up) bring their results home as "
+            "pickles, which run code here when they are opened",
+            hint="use %%sky cells, whose -o and results then come back as data; or, for machines "
+            "that you trust: %config Sky.trust = True",
+        )
+
+
+def current() -> Any:
+    """Return the `Pool` of the innermost ``with``, or the last one that came up.
+
+    Raises
+    ------
+    SkyUsageError
+        There is none, or machines are not trusted.
+    """
+    refuse_untrusted()
+    pool = active()
+    if pool is None:
+        raise SkyUsageError(
+            "no pool is up to send calls to",
+            hint="with sky.Compute(nodes=2) as compute: ..., or pool = sky.up(nodes=2)",
+        )
+    return pool

@@ -1,0 +1,99 @@
+"""Progress of calls as text: one line, rewritten in a terminal, updated in a notebook."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from typing import TYPE_CHECKING, TextIO
+
+from ..quantities import format_elapsed
+
+if TYPE_CHECKING:
+    from .progress import GatherProgress
+
+
+def to_text(progress: GatherProgress) -> str:
+    """Return the progress in a line.
+
+    Examples
+    --------
+    >>> from jupyter_sky.functions.progress import GatherProgress
+    >>> to_text(GatherProgress(3, 2, 1, 4, nodes=2, seconds=8, rate=0.5))
+    '☁ running 0:08 · 3 of 10 calls done, 1 failed · 2 running on 2 nodes · 4 left · 30 calls/min \
+· about 0:12 left (est.)'
+    >>> to_text(GatherProgress(10, 0, 0, 0, nodes=2, seconds=20, rate=0.5, stage="done"))
+    '☁ done 0:20 · 10 calls done · 30 calls/min on 2 nodes'
+    """
+    return " · ".join(
+        [f"☁ {progress.stage} {format_elapsed(progress.seconds)}", *progress_parts(progress)]
+    )
+
+
+def progress_parts(progress: GatherProgress) -> list[str]:
+    """Return the parts after stage and time."""
+    total, whole = f"{progress.total:,}", progress.done == progress.total
+    failed = f", {progress.failed:,} failed" if progress.failed else ""
+    counted = f"{total} calls" if whole else f"{progress.done:,} of {total} calls"
+    parts = [f"{counted} done{failed}"]
+    if progress.stage != "running":
+        left = progress.running + progress.left
+        parts += [f"{left:,} stopped"] if left else []
+        pace = format_pace(progress.rate)
+        return parts + ([f"{pace}{_on(progress.nodes)}"] if pace and progress.done else [])
+    parts.append(f"{progress.running:,} running{_on(progress.nodes)}")
+    parts += [f"{progress.left:,} left"] if progress.left else []
+    parts += [format_pace(progress.rate)] if progress.rate else []
+    if progress.seconds_left is not None:
+        parts.append(f"about {format_elapsed(max(1.0, progress.seconds_left))} left (est.)")
+    return parts
+
+
+def format_pace(rate: float | None) -> str:
+    """Format a rate [calls/s] per second, or per minute or hour if it is slow.
+
+    Examples
+    --------
+    >>> [format_pace(rate) for rate in (1234.5, 2.5, 0.5, 0.005, None)]
+    ['1,234 calls/s', '2.5 calls/s', '30 calls/min', '18 calls/h', '']
+    """
+    if not rate:
+        return ""
+    units = (("s", rate), ("min", 60 * rate), ("h", 3600 * rate))
+    unit, pace = next((pair for pair in units if pair[1] >= 1), units[-1])
+    return f"{pace:,.0f} calls/{unit}" if pace >= 10 else f"{pace:.2g} calls/{unit}"
+
+
+def _on(nodes: int) -> str:
+    return f" on {nodes} node{'s' if nodes > 1 else ''}" if nodes else ""
+
+
+class ProgressLine:
+    """Progress in one line of a terminal, rewritten until the end."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __call__(self, progress: GatherProgress) -> None:
+        """Rewrite the line; end it after the last progress."""
+        text, width = to_text(progress), shutil.get_terminal_size().columns - 1
+        text = text if len(text) <= width else f"{text[: width - 1]}…"
+        end = "" if progress.stage == "running" else "\n"
+        self._stream.write(f"\r\x1b[K{text}{end}")
+        self._stream.flush()
+
+
+class ProgressOutput:
+    """Progress as text in the outputs of a cell, for kernels without the extension."""
+
+    def __init__(self) -> None:
+        self._id, self._shown = uuid.uuid4().hex, ""
+
+    def __call__(self, progress: GatherProgress) -> None:
+        """Show or replace the line."""
+        from IPython.display import display
+
+        text = to_text(progress)
+        if text != self._shown:
+            data, update = {"text/plain": text}, bool(self._shown)
+            self._shown = text
+            display(data, raw=True, display_id=self._id, update=update)

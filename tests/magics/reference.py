@@ -1,0 +1,65 @@
+"""Generated tables of jupyter_sky/magics/README.md; ``python -m tests.magics.reference``."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+from jupyter_sky.cell_options.schema import OPTIONS
+from jupyter_sky.config.settings import Sky
+from jupyter_sky.magics.verbs import VERBS
+
+README = Path(__file__).parents[2] / "jupyter_sky/magics/README.md"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def options_table() -> str:
+    """Return the options of ``%%sky``, one table for each group."""
+    parts = []
+    for group, options in groupby(OPTIONS, key=lambda option: option.group):
+        rows = [f"**{group}**", "", _row("Option", "Meaning", "Example"), "|---|---|---|"]
+        for option in options:
+            flags = ", ".join(f"`{flag}`" for flag in option.flags)
+            value = f" `{option.metavar}`" if option.metavar else ""
+            rows.append(_row(flags + value, option.help, f"`{option.example}`"))
+        parts.append("\n".join(rows))
+    return "\n\n".join(parts)
+
+
+def verbs_table() -> str:
+    """Return the verbs of ``%sky``."""
+    rows = [_row("`%sky` ...", "Meaning", "In a shell"), "|---|---|---|"]
+    for verb in VERBS.values():
+        rows.append(_row(f"`{verb.usage}`", verb.help, "yes" * verb.works_outside_notebook))
+    return "\n".join(rows)
+
+
+def settings_table() -> str:
+    """Return the settings ``Sky.…``."""
+    rows = [_row("Setting", "Default", "Meaning", "In a project file"), "|---|---|---|---|"]
+    for name, trait in sorted(Sky.class_own_traits(config=True).items()):
+        value = "" if name == "data_dir" else f"`{trait.default_value!r}`"
+        allowed = "lower only" if trait.metadata.get("lower") else "yes"
+        rows.append(_row(f"`{name}`", value, trait.help, allowed * ("project" in trait.metadata)))
+    return "\n".join(rows)
+
+
+TABLES = {"options": options_table, "verbs": verbs_table, "settings": settings_table}
+
+
+def render(text: str) -> str:
+    """Return the README with its generated tables replaced by current ones."""
+    for name, table in TABLES.items():
+        begin, end = f"<!-- {name}: python -m tests.magics.reference -->", f"<!-- end of {name} -->"
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        assert found, f"{README} has no part {name}"
+        text = f"{before}{begin}\n\n{table()}\n\n{end}{after}"
+    return text
+
+
+if __name__ == "__main__":
+    README.write_text(render(README.read_text(encoding="utf-8")), encoding="utf-8")
