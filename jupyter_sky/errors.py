@@ -63,7 +63,7 @@ class SkyNoCapacity(SkyError):
     Attributes
     ----------
     cause, scope : str
-        What it says of the place and how much around it: see `jupyter_sky.clouds.base.Trouble`.
+        What it says of the place and how much around it: see `jupyter_sky.clouds.base.CloudError`.
     """
 
     cause: str = "capacity"

@@ -80,7 +80,7 @@ def test_mistakes_are_answered_in_words(sky, words: list[str], said: str) -> Non
     assert answer.stdout == ""
 
 
-def test_offers_and_the_file_of_one_s_own(sky) -> None:
+def test_offers_and_the_user_offers_file(sky) -> None:
     answer = sky("offers", "A100:8", "--spot", "--region", "eu")
     assert answer.returncode == 0 and answer.stderr == ""
     assert answer.stdout.startswith("11 offers for --gpus A100:8 --region eu --spot\n")
@@ -91,7 +91,7 @@ def test_offers_and_the_file_of_one_s_own(sky) -> None:
     assert "basement" in mine and "yours" in mine and "offers.csv, line 3" in mine
 
 
-def test_nothing_on_sale_is_a_failure_that_says_why(sky) -> None:
+def test_no_offer_is_an_error_with_the_nearest_request(sky) -> None:
     answer = sky("offers", "H100:16")
     assert answer.returncode == 1 and "nearest: --gpus H100:8" in answer.stderr
 

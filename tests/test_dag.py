@@ -191,7 +191,7 @@ def test_an_output_that_is_not_there() -> None:
         dag.freeze()
 
 
-def test_a_graph_within_a_graph_ends_where_it_ends() -> None:
+def test_nested_graph_context_restores_the_outer_one() -> None:
     with sky.Dag() as outer:
         with sky.Dag() as inner:
             sky.Task("in")

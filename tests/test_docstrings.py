@@ -1,4 +1,4 @@
-"""Examples in docstrings of the rooms of knowledge, run as tests."""
+"""Examples in docstrings of the lower rooms, run as tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import jupyter_sky
 
-ROOMS = "accelerators catalog config dag ledger preemption search store tracker".split()
+ROOMS = "accelerators catalog config dag ledger optimizer preemption search store tracker".split()
 MODULES = "concurrency errors geography offers quantities resources tables".split()
 
 

@@ -92,7 +92,7 @@ def test_wheel_from_the_sdist_needs_no_npm(built, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_checkout_without_npm_installs_without_the_panel_and_says_so(built, tmp_path):
+def test_installation_without_npm_lacks_the_panel_and_reports_it(built, tmp_path):
     _, sdist = built
     sdist.extractall(tmp_path, filter="data")
     [tree] = tmp_path.iterdir()

@@ -60,7 +60,7 @@ def test_amounts(text, value, at_least, written):
         "9" * 400,
     ],
 )
-def test_bad_amounts_say_what_was_asked_and_show_an_example(text):
+def test_invalid_amount_error_has_an_example(text):
     with pytest.raises(SkyUsageError) as caught:
         parse_amount(text, "--memory")
     assert f"--memory {text}" in caught.value.message

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.values import CellInput, CellOptions, CellOutput
 from ..errors import SkyUsageError, suggest
 from ..executor import session as _sessions
-from ..executor.request import CellInput, CellOptions, CellOutput
 from ..executor.run import SkyRun
 from ..ledger.ledger import By, format_rate, format_usd
 from ..ledger.report import parse_by, parse_since, short_path

@@ -97,7 +97,7 @@ def alias(name: str | None = None, options: str | None = None) -> Table | None:
         if name not in settings.aliases:
             raise SkyUsageError(f"no alias {name!r}", hint=suggest(name, settings.aliases))
         return Table("Aliases", ("name", "options"), ((name, settings.aliases[name]),))
-    from ..magics.options import parse_cell_line
+    from ..cell_options.parsing import parse_cell_line
 
     parse_cell_line(options, settings.aliases)  # a mistake shows now, not when it is used
     settings.aliases = {**settings.aliases, name: options}

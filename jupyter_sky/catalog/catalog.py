@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import date
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import SkyUsageError, suggest
 from ..geography import is_area, parse_area
 from ..resources import format_option
-from .columns import Columns
 from .regions import Band, Region, days_since
+from .tables import CatalogTables, TableReader
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ..resources import Label, Resources
-    from . import managed_services, transfer
+    from . import transfer
     from .selection import By, Selection
 
 # Offers in the selections that are kept, some 30 bytes each: the tasks of a graph ask for the same
@@ -30,28 +28,12 @@ if TYPE_CHECKING:
 _MAX_CACHED_ROWS = 1_000_000
 
 
-class Tables(Protocol):
-    """Where a catalog's tables come from."""
-
-    def columns(self, name: str) -> Columns:
-        """Return a table as columns of numbers and codes."""
-        ...
-
-    def rows(self, name: str) -> list[dict[str, Any]]:
-        """Return a small table, each row as a dict."""
-        ...
-
-    def arrow(self, name: str) -> pa.Table:
-        """Return a table of Arrow."""
-        ...
-
-
-class Catalog:
+class Catalog(CatalogTables):
     """Offers, regions and prices, ready to be searched.
 
     Parameters
     ----------
-    tables : Tables
+    tables : TableReader
         Gives each table of the schema, when it is first asked for.
     problems : sequence of str
         What was wrong with files that could not be read in full.
@@ -62,77 +44,10 @@ class Catalog:
     >>> load().filter(gpus="A100:8", jurisdiction="eu").head(1).offers()  # doctest: +SKIP
     """
 
-    def __init__(self, tables: Tables, problems: Sequence[str] = ()) -> None:
-        self._tables, self.problems = tables, tuple(problems)
+    def __init__(self, tables: TableReader, problems: Sequence[str] = ()) -> None:
+        super().__init__(tables, problems)
         self._selections: OrderedDict[tuple, Selection] = OrderedDict()
         self._lock = Lock()
-
-    # -- tables ------------------------------------------------------------------------------
-
-    @cached_property
-    def offers(self) -> Columns:
-        """The table of offers: a row for each type in each place, with both prices."""
-        return self._tables.columns("offers")
-
-    def table(self, name: str) -> pa.Table:
-        """Return a whole table, all layers together."""
-        return self._tables.arrow(name)
-
-    @cached_property
-    def regions(self) -> dict[tuple[str, str], Region]:
-        """Regions by cloud and name."""
-        return {(row["cloud"], row["region"]): Region.of(row) for row in self.rows("regions")}
-
-    def rows(self, name: str) -> list[dict[str, Any]]:
-        """Return a small table, each row as a dict."""
-        return self._tables.rows(name)
-
-    @cached_property
-    def _managed(self) -> list[dict[str, Any]]:
-        return self.rows("managed")
-
-    def managed(self) -> list[dict[str, Any]]:
-        """Versions, surcharges and prices of managed services, serverless ones too."""
-        return self._managed
-
-    @cached_property
-    def services(self) -> list[managed_services.ManagedService]:
-        """Managed services that run on machines, every version."""
-        from . import managed_services
-
-        return managed_services.services(self._managed)
-
-    @cached_property
-    def sold(self) -> np.ndarray:
-        """Rows that are machines of their own, not parts to be added to one."""
-        return ~self.offers.equal("kind", "accelerator-attach")
-
-    @cached_property
-    def _place(self) -> np.ndarray:
-        """Index into `_areas` for each row of offers."""
-        offers, clouds = self.offers, self.offers.categories("cloud")
-        lut = np.zeros((len(clouds), max(1, len(offers.categories("region")))), np.int16)
-        for index, (cloud, region) in enumerate(self.regions, start=1):
-            row, column = offers.code("cloud", cloud), offers.code("region", region)
-            if row >= 0 and column >= 0:
-                lut[row, column] = index
-        return lut[offers.values("cloud"), offers.values("region")]
-
-    @cached_property
-    def _areas(self) -> list[tuple[str, str]]:
-        """Country and jurisdiction of each region; the first is that of no known region."""
-        known = ((one.country, one.jurisdiction) for one in self.regions.values())
-        return [("", ""), *known]
-
-    def in_places(self, test: Callable[[str, str], bool]) -> np.ndarray:
-        """Rows whose country and jurisdiction pass a test."""
-        passed = np.fromiter((test(*area) for area in self._areas), bool, len(self._areas))
-        return passed[self._place]
-
-    def places(self, rows: np.ndarray) -> list[tuple[str, str]]:
-        """Country and jurisdiction of some rows."""
-        areas = self._areas
-        return [areas[index] for index in self._place[rows].tolist()]
 
     # -- searching ---------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from . import managed_services
 from .selection import By, Selection
 
 if TYPE_CHECKING:
-    from .catalog import Catalog
+    from .tables import CatalogTables
 
 Mask = np.ndarray
 
@@ -32,20 +32,20 @@ def is_admitted(amount: Amount, values: np.ndarray) -> Mask:
         return (values >= low) & (values <= high)
 
 
-def _amount(key: str, column: str) -> Callable[[Catalog, Resources], Mask]:
+def _amount(key: str, column: str) -> Callable[[CatalogTables, Resources], Mask]:
     return lambda catalog, need: is_admitted(getattr(need, key), catalog.offers.values(column))
 
 
-def _word(key: str, column: str) -> Callable[[Catalog, Resources], Mask]:
+def _word(key: str, column: str) -> Callable[[CatalogTables, Resources], Mask]:
     return lambda catalog, need: catalog.offers.equal(column, getattr(need, key))
 
 
-def _gpus(catalog: Catalog, need: Resources) -> Mask:
+def _gpus(catalog: CatalogTables, need: Resources) -> Mask:
     mask = catalog.offers.equal("accelerator", need.gpu or "")
     return mask & is_admitted(need.gpus, catalog.offers.values("accelerator_count"))
 
 
-def _gpu_memory(catalog: Catalog, need: Resources) -> Mask:
+def _gpu_memory(catalog: CatalogTables, need: Resources) -> Mask:
     enough = _amount("gpu_memory", "accelerator_memory_gib")(catalog, need)
     if need.gpu:
         return enough
@@ -53,7 +53,7 @@ def _gpu_memory(catalog: Catalog, need: Resources) -> Mask:
     return enough & catalog.offers.where("accelerator", lambda name: not name.startswith("tpu-"))
 
 
-def _region(catalog: Catalog, need: Resources) -> Mask:
+def _region(catalog: CatalogTables, need: Resources) -> Mask:
     region = need.region or ""
     named = catalog.offers.equal("region", region)
     if not is_area(region):
@@ -61,16 +61,16 @@ def _region(catalog: Catalog, need: Resources) -> Mask:
     return named | catalog.in_places(lambda country, law: in_area(region, country, law))
 
 
-def _country(catalog: Catalog, need: Resources) -> Mask:
+def _country(catalog: CatalogTables, need: Resources) -> Mask:
     return catalog.in_places(lambda country, law: in_area(need.country or "", country, law))
 
 
-def _jurisdiction(catalog: Catalog, need: Resources) -> Mask:
+def _jurisdiction(catalog: CatalogTables, need: Resources) -> Mask:
     return catalog.in_places(lambda country, law: in_area(need.jurisdiction or "", "", law))
 
 
 # Label -> rows that meet it. The market and the price are not facts of a row: see `Catalog.filter`.
-_MASKS: dict[str, Callable[[Catalog, Resources], Mask]] = {
+_MASKS: dict[str, Callable[[CatalogTables, Resources], Mask]] = {
     "instance_type": _word("instance_type", "instance_type"),
     "zone": _word("zone", "zone"),
     "gpus": _gpus,
@@ -87,14 +87,14 @@ _MASKS: dict[str, Callable[[Catalog, Resources], Mask]] = {
 }
 
 
-def masks(catalog: Catalog, need: Resources) -> Iterator[tuple[str, Mask]]:
+def masks(catalog: CatalogTables, need: Resources) -> Iterator[tuple[str, Mask]]:
     """Each label that was given and that rows can meet or fail, with the rows that meet it."""
     for key in need.labels():
         if key in _MASKS:
             yield key, _MASKS[key](catalog, need)
 
 
-def matching_rows(catalog: Catalog, need: Resources) -> np.ndarray:
+def matching_rows(catalog: CatalogTables, need: Resources) -> np.ndarray:
     """Rows that meet every label but market, price and service, in the table's order."""
     mask = catalog.sold
     for _, met in masks(catalog, need):
@@ -107,7 +107,7 @@ def parse_request(labels: Mapping[str, Label]) -> Resources:
     return Resources.parse(**labels)
 
 
-def select(catalog: Catalog, need: Resources, by: By, flagged: bool) -> Selection:
+def select(catalog: CatalogTables, need: Resources, by: By, flagged: bool) -> Selection:
     """Return the offers that meet a request, see `Catalog.filter`."""
     rows = matching_rows(catalog, need)
     if need.service:
@@ -116,7 +116,7 @@ def select(catalog: Catalog, need: Resources, by: By, flagged: bool) -> Selectio
 
 
 def _sold(
-    catalog: Catalog,
+    catalog: CatalogTables,
     need: Resources,
     rows: np.ndarray,
     by: By,
@@ -153,7 +153,7 @@ def _affordable(price: np.ndarray, nodes: int, limit: float | None) -> Mask:
 
 
 def _with_service(
-    catalog: Catalog, need: Resources, rows: np.ndarray, by: By, flagged: bool
+    catalog: CatalogTables, need: Resources, rows: np.ndarray, by: By, flagged: bool
 ) -> Selection:
     """Return machines of clouds whose service has the requested packages, with surcharge."""
     offers, parts, left_out = catalog.offers, [], 0

@@ -12,7 +12,7 @@ import numpy as np
 from ..geography import provides_packages
 
 if TYPE_CHECKING:
-    from .catalog import Catalog
+    from .tables import CatalogTables
 
 EMR_SHARE = 0.25
 """EMR's surcharge as a share of the on-demand price, where the catalog has no figure of its own:
@@ -97,7 +97,7 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def prices(
-    catalog: Catalog, one: ManagedService, rows: np.ndarray, machine: np.ndarray
+    catalog: CatalogTables, one: ManagedService, rows: np.ndarray, machine: np.ndarray
 ) -> np.ndarray:
     """USD/h of machines with a service on them; NaN where that is not known.
 
@@ -119,7 +119,7 @@ def prices(
     return _exact(catalog, one, "price", rows, np.full(len(rows), np.nan))
 
 
-def _listed(catalog: Catalog, one: ManagedService) -> list[dict[str, Any]]:
+def _listed(catalog: CatalogTables, one: ManagedService) -> list[dict[str, Any]]:
     return [
         row
         for row in catalog.managed()
@@ -128,7 +128,7 @@ def _listed(catalog: Catalog, one: ManagedService) -> list[dict[str, Any]]:
 
 
 def _exact(
-    catalog: Catalog, one: ManagedService, kind: str, rows: np.ndarray, otherwise: np.ndarray
+    catalog: CatalogTables, one: ManagedService, kind: str, rows: np.ndarray, otherwise: np.ndarray
 ) -> np.ndarray:
     """Return the figure listed for a machine in a region, or the default of the others."""
     table, result = catalog.offers, otherwise.copy()

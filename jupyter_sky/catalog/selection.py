@@ -16,8 +16,8 @@ from .regions import days_since
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from .catalog import Catalog
     from .managed_services import ManagedService
+    from .tables import CatalogTables
 
 By = Literal["price", "gpu_price"]
 
@@ -45,7 +45,7 @@ class Selection:
 
     Attributes
     ----------
-    catalog : Catalog
+    catalog : CatalogTables
         Where they come from.
     rows : numpy.ndarray
         Row of each offer in the catalog's table of offers.
@@ -65,7 +65,7 @@ class Selection:
     >>> [offer.place for offer in load().filter(gpus="A100:8").head(3)]  # doctest: +SKIP
     """
 
-    catalog: Catalog
+    catalog: CatalogTables
     rows: np.ndarray
     spot: np.ndarray
     price: np.ndarray

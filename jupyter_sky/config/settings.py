@@ -336,7 +336,7 @@ def _table(file: project_file.ProjectFile) -> dict[str, Any]:
 
 def _check_aliases(aliases: dict[str, str], where: str) -> None:
     """Refuse aliases of a project that hide what the reader of a cell should see."""
-    from jupyter_sky.magics.options import parse_cell_line
+    from jupyter_sky.cell_options.parsing import parse_cell_line
 
     for name, text in aliases.items():
         hint = f"to use it anyway: %sky alias {name} OPTIONS, in the notebook"

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..cell_options.values import CellInput, CellOptions
 from ..config.settings import Sky
 from ..engines.wire.values import Parcel
 from ..errors import SkyUsageError, suggest
-from .request import CellInput, CellOptions
 from .transfer import RemoteValue, is_inline
 
 _SHELL_SYNTAX = {"In", "Out", "exit", "get_ipython", "open", "quit"}

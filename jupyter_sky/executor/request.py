@@ -1,59 +1,21 @@
-"""Options and position of one cell."""
+"""Request and position of one cell."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
+from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..errors import SkyUsageError
 from ..resources import Resources, parse_clouds
 
 
-@dataclass(frozen=True, slots=True)
-class CellInput:
-    """A local expression, and the name that its value takes on the engines."""
-
-    expression: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class CellOutput:
-    """A remote name; with `keep` its value stays remote, behind a handle."""
-
-    name: str
-    keep: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CellOptions:
-    """What a ``%%sky`` line says. Costs are in USD, `timeout` and `idle` in seconds."""
-
-    resources: Resources = field(default_factory=Resources)
-    cluster: str | None = None
-    on: str | None = None
-    max_cost: float | None = None
-    timeout: float | None = None
-    idle: float | None = None
-    pip: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
-    sync: tuple[str, ...] = ()
-    inputs: tuple[CellInput, ...] = ()
-    outputs: tuple[CellOutput, ...] = ()
-    auto: bool | None = None
-    background: bool = False
-    name: str | None = None
-    dry_run: bool = False
-    retry_until_up: bool = False
-    yes: bool = False
-    untrusted: bool = False
-
-    def with_defaults(self, config: Sky) -> CellOptions:
-        """Return the options with the settings where the cell itself says nothing."""
-        resources = apply_settings(self.resources, config)
-        return replace(self, resources=resources, cluster=self.cluster or config.cluster or None)
+def with_settings(options: CellOptions, config: Sky) -> CellOptions:
+    """Return options with the values of the settings where the cell itself says nothing."""
+    resources = apply_settings(options.resources, config)
+    return replace(options, resources=resources, cluster=options.cluster or config.cluster or None)
 
 
 def apply_settings(need: Resources, config: Sky) -> Resources:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.values import CellOutput
 from ..errors import SkyCancelled, SkyError, SkyTransferError, SkyUsageError
 from . import transfer
 from .failures import mending_line, rebuild_exception
-from .request import CellOutput
 from .transfer import RemoteValue
 from .transfer_progress import announce_transfer, progress_callback
 

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.values import CellOptions
 from ..engines.client.connection import wait_callback
 from ..errors import SkyBudget, SkyCancelled, SkyError, SkyTimeout
 from ..resources import format_duration
@@ -16,7 +17,7 @@ from .display import Display, RunStatus, Stage
 from .inputs import PackedInputs, collect_inputs
 from .preparation import check_input_sizes, prepare_engines
 from .relay import Relay
-from .request import CellOptions, CellPosition, parse_ranks
+from .request import CellPosition, parse_ranks, with_settings
 from .results import collect_results
 from .run_monitor import TICK_SECONDS, RunMonitor
 from .run_record import RunRecord
@@ -53,7 +54,7 @@ class SkyRun:
         values: Mapping[str, Any] | None = None,
     ) -> None:
         self.session, self.code, self.display = session, code, display
-        self.options = options.with_defaults(session.config)
+        self.options = with_settings(options, session.config)
         self.origin = origin
         self.trusted = session.config.trust and not options.untrusted
         self.values = session.namespace if values is None else values

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..engines.controller.journal import Journal
 from ..errors import SkyClusterLost, SkyError, SkyUsageError, suggest
@@ -32,7 +33,7 @@ from .display import Display, NoDisplay
 from .inputs import assigned_names
 from .reaper import ReapFinding, reap_machines
 from .relay import Relay
-from .request import CellOptions, CellPosition
+from .request import CellPosition, with_settings
 from .run import SkyRun
 from .termination import EndCandidate, EndResult, end_clusters, list_candidates
 from .untrusted_output import InertDisplay, is_untrusted
@@ -133,7 +134,7 @@ class Session:
 
     def will_spend(self, options: CellOptions) -> bool:
         """Whether a cell would launch, send or install something before it runs."""
-        options = options.with_defaults(self.config)
+        options = with_settings(options, self.config)
         if options.inputs or options.pip or options.sync:
             return True
         return self.clusters.find_connected(options.resources, options.cluster) is None

@@ -13,8 +13,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+from ..cell_options.parsing import is_option, parse_cell_line, written_options
+from ..cell_options.schema import BY_DEST, OPTIONS
 from ..errors import SkyUsageError
-from ..magics.options import BY_DEST, OPTIONS, is_option, parse_cell_line, written_options
 
 Value = str | bool
 _NONE: Mapping[str, str] = MappingProxyType({})

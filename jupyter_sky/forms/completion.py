@@ -13,10 +13,10 @@ import numpy as np
 from .. import accelerators
 from ..catalog import Catalog
 from ..catalog.filters import matching_rows
+from ..cell_options.schema import BY_DEST
 from ..errors import SkyUsageError
 from ..ledger.ledger import format_rate
 from ..magics.completer import complete_names
-from ..magics.options import BY_DEST
 from ..resources import Resources
 from .cell_line import Fields
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from ..magics.options import BY_DEST, OPTIONS, Option
+from ..cell_options.schema import BY_DEST, OPTIONS, Option
 
 Kind = Literal["text", "list", "flag", "named", "choice"]
 

@@ -11,13 +11,14 @@ from itertools import islice
 
 from .. import clouds
 from ..catalog import Catalog, Selection
+from ..cell_options.parsing import parse_cell_line
+from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..errors import SkyError, SkyUsageError
-from ..executor.request import CellOptions, apply_settings
+from ..executor.request import apply_settings
 from ..geography import ON_PREMISES
 from ..ledger.billing import billed_seconds
 from ..ledger.ledger import cost, format_rate, format_usd
-from ..magics.options import parse_cell_line
 from ..offers import Offer
 from ..optimizer.candidates import RequestChange, suggest_changes
 from ..quantities import format_duration

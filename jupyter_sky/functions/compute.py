@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..cell_options.values import CellOptions
 from ..config.settings import Sky
 from ..errors import SkyNoOffer, SkyUsageError, suggest
 from ..executor import session as sessions
-from ..executor.request import CellOptions
+from ..executor.request import with_settings
 from ..resources import Resources, parse_duration
 from .active_pools import CallTarget, active_pools, refuse_untrusted
 from .launch import ClusterLauncher, choose_offer
@@ -55,7 +56,7 @@ class Compute(CallTarget):
     max_hourly_cost
         Most USD/h that all nodes together may cost, those that join later included.
     ttl
-        Seconds (or ``"10m"``) after which the machines end by themselves when nobody is there.
+        Seconds (or ``"10m"``) after which the machines end by themselves without contact.
     worker
         How many calls a node runs at once, and in what.
     image
@@ -310,7 +311,7 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     compute.check()
     labels = {key: str(value) if key == "nodes" else value for key, value in labels.items()}
     options = CellOptions(resources=Resources.parse(**labels), cluster=name)
-    options = options.with_defaults(Sky.load())
+    options = with_settings(options, Sky.load())
     seconds = parse_duration(idle, "idle") if isinstance(idle, str) else idle
     session = sessions.current()
     cluster = session.up(options.resources, options.cluster, seconds)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BATCH_SECONDS = 0.05
 BATCH_CALLS = 1000
 MIN_CALL_SECONDS = 2e-5
-"""What a call takes at least, in seconds, with all that is done about it."""
+"""Least duration of a call with its overhead (s)."""
 MAX_LOSSES = 3
 KILL_SECONDS = 5.0
 
@@ -38,7 +38,7 @@ class Dispatcher:
     Parameters
     ----------
     describe
-        Gives what a node is told before its first call, and again when that has changed.
+        Returns the context of a node, sent before its first call and whenever it has changed.
     on_loss
         Called with a node whose engine has died, to bring it back.
     """
@@ -131,7 +131,7 @@ class Dispatcher:
     def _dispatch(self) -> None:
         for node in self.nodes.values():
             if node.engine and not node.is_alive and not node.batches:
-                self._mark_gone(node)  # it died with nothing to do, so nobody was told
+                self._mark_gone(node)  # it died while idle, so no batch reported it
             while node.pinned and node.free_slots > 0:
                 task = node.pinned.popleft()
                 if not task.future.done():
@@ -379,7 +379,7 @@ class Dispatcher:
             return
 
         def ask() -> None:
-            with contextlib.suppress(SkyError):  # where the cluster is gone, others are told
+            with contextlib.suppress(SkyError):  # a lost cluster is reported elsewhere
                 node.connection.ask_controller("kill", run=None, ranks=[node.cluster_rank], why=why)
                 until = time.monotonic() + KILL_SECONDS
                 client = node.connection.client

@@ -18,8 +18,8 @@ from ..engines.node import file_cache
 from ..engines.node.file_cache import FileTree
 from ..engines.node.platforms import Platform
 from ..errors import SkyBootstrapError, SkyError, SkyUsageError, SkyVersionError
-from ..package_sync.package_names import check_package
 from ..remote.environment_spec import python_minor_version
+from ..remote.package_names import check_package
 from .image_packages import ImagePackages, image_packages
 from .node import image_install
 from .node.image_install import ProcessSetup

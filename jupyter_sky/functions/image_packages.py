@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..engines.node.platforms import Platform
 from ..errors import SkyBootstrapError
 from ..package_sync.contents import SentPackage, is_supported
-from ..package_sync.package_names import without_credentials
+from ..remote.package_names import without_credentials
 from .node.image_install import PackageRequest
 
 HINT = "bring a wheel that fits by its path there, or its modules: Image(includes=[...])"

@@ -45,7 +45,7 @@ class ClusterLauncher:
         self.clusters: list[ClusterHandle] = []
         """Those that are up."""
         self.check_wanted: Callable[[], None] = lambda: None
-        """Raises when nobody wants what is being started any more."""
+        """Raises when the launch is no longer wanted."""
 
     def __call__(self, name: str, nodes: int) -> ClusterHandle:
         """Start a cluster of so many nodes."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from jupyter_sky import accelerators
+from jupyter_sky.cell_options.schema import BY_FLAG, OPTIONS, Option
 from jupyter_sky.geography import ARCHES, CLOUDS, SERVICES, VENDORS
-from jupyter_sky.magics.options import BY_FLAG, OPTIONS, Option
 
 _PATHS = 200  # entries of a directory that are offered; a menu of more helps nobody
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ..cell_options.values import CellOptions
 from ..executor import session as sessions
 from ..executor.inputs import collect_inputs
-from ..executor.request import CellOptions
+from ..executor.request import with_settings
 from ..offers import Offer
 from ..optimizer.plan import Plan
 from ..optimizer.planner import plan
@@ -22,7 +23,7 @@ def dry_run(code: str, options: CellOptions) -> DryRun:
     here, then what the catalog has.
     """
     session = sessions.current()
-    options = options.with_defaults(session.config)
+    options = with_settings(options, session.config)
     sending = collect_inputs(options, code, session.namespace, session.config)
     found, notes = _planned(session, options)
     sizes = {name: sum(item["sizes"]) for name, item in sending.inline.items()}

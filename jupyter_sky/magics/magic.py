@@ -8,12 +8,13 @@ from typing import Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
+from ..cell_options.parsing import parse_cell_line
+from ..cell_options.schema import help_text
 from ..config.settings import Sky
 from ..errors import SkyError, SkyUsageError
 from ..functions.progress import show_in_notebook
 from . import verbs
 from .completer import make_matcher
-from .options import help_text, parse_cell_line
 
 
 @magics_class

@@ -60,8 +60,8 @@ def _up(words: list[str]) -> Any:
     import shlex
 
     from ..api import clusters
+    from ..cell_options.parsing import parse_cell_line
     from ..config.settings import Sky
-    from .options import parse_cell_line
 
     options = parse_cell_line(shlex.join(words), Sky.load().aliases)
     cluster = clusters.up(options.cluster, idle=options.idle, **options.resources.labels())
@@ -267,8 +267,8 @@ def _tracker(words: list[str]) -> Any:
 
 def _offers(words: list[str]) -> Any:
     from ..api.planning import offers
+    from ..cell_options.parsing import parse_request
     from ..resources import parse_count
-    from .options import parse_request
 
     rest, limit, flagged = [], 20, "--flagged" in words
     queue = [word for word in words if word != "--flagged"]
@@ -288,7 +288,7 @@ _PLAN = ("--minimize", "--deadline", "--budget", "--carbon-cap", "--solver")
 
 def _plan(words: list[str]) -> Any:
     from ..api.planning import plan
-    from .options import parse_request
+    from ..cell_options.parsing import parse_request
 
     rest: list[str] = []
     settings: dict[str, Any] = {}
@@ -345,7 +345,7 @@ def _catalog(words: list[str]) -> Any:
 
 
 def _resource_options() -> str:
-    from .options import group_text
+    from ..cell_options.schema import group_text
 
     return group_text("Resources")
 
@@ -361,7 +361,7 @@ def _help(words: list[str]) -> Any:
     if which is not None:
         print(describe_verb(which, "%sky"))
         return None
-    from .options import help_text
+    from ..cell_options.schema import help_text
 
     lines = [f"%sky {verb.usage:34} {verb.help}" for verb in VERBS.values()]
     print("\n".join(["Verbs:", *lines, "", help_text()]))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from .package_names import without_credentials
+from ..remote.package_names import without_credentials
 
 PYPI = "https://pypi.org/simple"
 PUBLIC_HOSTS = {"download.pytorch.org", "files.pythonhosted.org", "pypi.nvidia.com", "pypi.org"}

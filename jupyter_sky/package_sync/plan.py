@@ -12,11 +12,11 @@ from importlib import metadata
 from types import MappingProxyType
 
 from ..errors import SkyUsageError
+from ..remote.package_names import normalized_name, without_credentials
 from .contents import SentPackage, package_files, provides_module
 from .indexes import IndexSettings, is_public, is_reachable, read_settings
 from .lookup import IndexLookup
 from .origins import InstallRecord, PackageOrigin, decide_origin, read_install_record
-from .package_names import normalized_name, without_credentials
 
 MAX_LOOKUPS = 8
 """Most names that are looked up at once in indexes of this machine."""

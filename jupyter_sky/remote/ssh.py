@@ -159,7 +159,7 @@ def run(
     ----------
     script
         For ``sh``; its arguments are ``$1`` and so on. Neither is ever an argument of a process,
-        here or there, where anybody could read it: both go by standard input.
+        on either machine, where any user could read it: both go by standard input.
     data
         Its standard input, or a file with it.
     timeout
@@ -249,7 +249,7 @@ def start(
         threading.Thread(target=_write_input, args=(process.stdin, line, data), daemon=True).start()
         process.stdin = None  # `communicate` must not close it
         return process
-    with tempfile.TemporaryFile() as file:  # a file needs nobody to feed it
+    with tempfile.TemporaryFile() as file:  # a file needs no thread to feed it
         file.write(line + data)
         file.seek(0)
         return _popen(command, file)
@@ -381,5 +381,5 @@ def runtime_dir() -> Path:
     if hasattr(os, "getuid") and (
         status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077
     ):
-        return Path(tempfile.mkdtemp(prefix="sky-"))  # somebody else has taken the name
+        return Path(tempfile.mkdtemp(prefix="sky-"))  # another user has taken the name
     return path

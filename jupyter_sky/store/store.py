@@ -19,74 +19,30 @@ from ..errors import SkyNameTaken, SkyStoreError
 from .database import Database
 from .migrations import MIGRATIONS
 from .rows import ClusterId, ClusterRow, IntervalRow, RunRow, SpendRow
+from .statements import (
+    BEGIN_RUN,
+    BEGUN_CONDITION,
+    CLOSE,
+    CLUSTER_COLUMNS,
+    CLUSTER_CONDITION,
+    CORRECT,
+    END,
+    END_RUNS,
+    GUEST_CONDITION,
+    ID,
+    IS_LAST,
+    IS_LIVE,
+    LIVE_ID,
+    OPEN,
+    PUT_CLUSTER,
+    RUN_COLUMNS,
+    STAGES,
+    UPDATE_RUN,
+)
 
 __all__ = ["ClusterId", "ClusterRow", "IntervalRow", "RunRow", "SpendRow", "Store"]
 
 _JSON = {"offer", "machines", "connection"}
-
-# Every write about a cluster names it by (name, created), and takes effect only while it is live:
-# of two processes that say the same, the second does nothing.
-_IS_LIVE = "state IN ('starting', 'up')"
-_CLUSTER_CONDITION = "WHERE name = ifnull(?, name) AND notebook = ifnull(?, notebook)"
-_ID = "(SELECT id FROM clusters WHERE name = :name AND created = :created)"
-_LIVE_ID = f"(SELECT id FROM clusters WHERE name = :name AND created = :created AND {_IS_LIVE})"
-_GUEST_CONDITION = (
-    "NOT EXISTS (SELECT 1 FROM clusters "
-    "WHERE clusters.name = runs.cluster AND clusters.notebook = runs.notebook)"
-)
-_CLOSE = (
-    "UPDATE intervals SET ended = MAX(started, :at), bounded = :bounded "
-    f"WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
-)
-_OPEN = (
-    "INSERT INTO intervals (id, cluster_id, price, started, last_beat) "
-    f"SELECT :interval, id, :price, :at, :at FROM clusters WHERE id = {_LIVE_ID}"
-)
-_CORRECT = (
-    "UPDATE intervals SET ended = MAX(started, :at), bounded = 0 WHERE id = (SELECT id FROM "
-    f"intervals WHERE cluster_id = {_ID} ORDER BY started DESC LIMIT 1) AND ended > :at"
-)
-_SAME_PRICE = "SELECT {} FROM intervals AS other WHERE other.cluster_id = intervals.cluster_id"
-_BEGUN_CONDITION = f"({_SAME_PRICE.format('min(started)')})"
-_IS_LAST = f"NOT EXISTS ({_SAME_PRICE.format('1')} AND other.started > intervals.started)"
-_END_RUNS = (
-    "UPDATE runs SET status = 'lost', stage = 'lost', ended = last_beat WHERE cluster = :name "
-    "AND status = 'running' AND started >= :created AND session != :session "
-    f"AND EXISTS {_LIVE_ID}"
-)
-_END = (
-    "UPDATE clusters SET state = :state, ended = :at, note = :note "
-    f"WHERE name = :name AND created = :created AND {_IS_LIVE}"
-)
-
-
-def _columns(kind: type) -> str:
-    return ", ".join(field.name for field in fields(kind))
-
-
-def _values(kind: type) -> str:
-    return ", ".join(f":{field.name}" for field in fields(kind))
-
-
-_CLUSTER_COLUMNS, _RUN_COLUMNS = _columns(ClusterRow), _columns(RunRow)
-_PUT_CLUSTER = (
-    f"INSERT INTO clusters ({_CLUSTER_COLUMNS}) VALUES ({_values(ClusterRow)}) "
-    "ON CONFLICT (name, created) DO UPDATE SET "
-    + ", ".join(
-        f"{f.name} = excluded.{f.name}"
-        for f in fields(ClusterRow)
-        if f.name not in ("kept", "renewed")
-    )
-    + f" WHERE clusters.{_IS_LIVE}"
-)
-# the column owner_pid is what schema 4 knew of an owner; nothing reads it
-_BEGIN_RUN = f"INSERT INTO runs ({_RUN_COLUMNS}, owner_pid) VALUES ({_values(RunRow)}, 0)"
-_CHANGED = "cluster price nodes started ended status stage allowed".split()
-_UPDATE_RUN = (
-    f"UPDATE runs SET {', '.join(f'{name} = :{name}' for name in _CHANGED)}, "
-    "last_beat = MAX(last_beat, :last_beat) WHERE run_id = :run_id"
-)
-_STAGES = {"ok": "done", "error": "failed"}  # of runs that have ended; others are called the same
 
 
 class Store:
@@ -161,12 +117,12 @@ class Store:
             False when it is live no more: another process has taken it for abandoned.
         """
         values = self._cluster_key(row.id, interval=secrets.randbits(62), price=row.price, at=at)
-        missing = f" AND NOT EXISTS (SELECT 1 FROM intervals WHERE cluster_id = {_LIVE_ID})"
-        return self._put(row, [(_OPEN + missing, values)])
+        missing = f" AND NOT EXISTS (SELECT 1 FROM intervals WHERE cluster_id = {LIVE_ID})"
+        return self._put(row, [(OPEN + missing, values)])
 
     def _put(self, row: ClusterRow, more: list[Any], durable: bool = False) -> bool:
         try:
-            counts = self._db.write((_PUT_CLUSTER, _cluster_values(row)), *more, durable=durable)
+            counts = self._db.write((PUT_CLUSTER, _cluster_values(row)), *more, durable=durable)
         except sqlite3.IntegrityError as error:
             raise _name_taken_error(row.name) from error
         return counts is None or counts[0] > 0
@@ -189,7 +145,7 @@ class Store:
 
         def work(db: sqlite3.Connection) -> None:
             check()
-            db.execute(_PUT_CLUSTER, _cluster_values(row))
+            db.execute(PUT_CLUSTER, _cluster_values(row))
 
         try:
             self._db.transact(work)
@@ -227,10 +183,10 @@ class Store:
 
     def live_clusters(self) -> list[ClusterRow]:
         """Return the clusters that are up or starting, at one point in time."""
-        return self._clusters(f"WHERE {_IS_LIVE}")
+        return self._clusters(f"WHERE {IS_LIVE}")
 
     def _clusters(self, where: str, values: dict[str, Any] | None = None) -> list[ClusterRow]:
-        sql = f"SELECT {_CLUSTER_COLUMNS} FROM clusters {where} ORDER BY created"
+        sql = f"SELECT {CLUSTER_COLUMNS} FROM clusters {where} ORDER BY created"
         return [_cluster(row) for row in self._db.read(sql, values or {})]
 
     def delete_cluster(self, cluster: ClusterId) -> bool:
@@ -276,7 +232,7 @@ class Store:
         values = self._cluster_key(
             cluster, state=state, at=at, note=note, session=session, bounded=bounded
         )
-        counts = self._db.write((_CLOSE, values), (_END_RUNS, values), (_END, values))
+        counts = self._db.write((CLOSE, values), (END_RUNS, values), (END, values))
         return counts is None or counts[-1] > 0
 
     def move_end_earlier(self, cluster: ClusterId, at: float) -> None:
@@ -284,18 +240,18 @@ class Store:
         values = self._cluster_key(cluster, at=at)
         sql = (
             "UPDATE clusters SET ended = :at WHERE name = :name AND created = :created "
-            f"AND NOT {_IS_LIVE} AND ended > :at"
+            f"AND NOT {IS_LIVE} AND ended > :at"
         )
-        self._db.write((_CORRECT, values), (sql, values))
+        self._db.write((CORRECT, values), (sql, values))
 
     def set_cluster_note(self, cluster: ClusterId, note: str) -> bool:
         """Note why a live cluster is about to end; empty when it is not after all."""
-        sql = f"UPDATE clusters SET note = :note WHERE id = {_LIVE_ID}"
+        sql = f"UPDATE clusters SET note = :note WHERE id = {LIVE_ID}"
         return self._changed((sql, self._cluster_key(cluster, note=note)))
 
     def keep_cluster_until(self, cluster: ClusterId, until: float) -> bool:
         """Note until when a cluster does not end for idleness."""
-        sql = f"UPDATE clusters SET kept = :until WHERE id = {_LIVE_ID}"
+        sql = f"UPDATE clusters SET kept = :until WHERE id = {LIVE_ID}"
         return self._changed((sql, self._cluster_key(cluster, until=until)))
 
     @staticmethod
@@ -319,7 +275,7 @@ class Store:
         # The id is drawn here because the insertion itself may have to wait in the queue.
         interval = secrets.randbits(62)
         values = self._cluster_key(cluster, interval=interval, price=price, at=at, bounded=False)
-        counts = self._db.write((_CLOSE, values), (_OPEN, values))
+        counts = self._db.write((CLOSE, values), (OPEN, values))
         if counts is not None and not counts[-1]:
             raise SkyStoreError(f"no cluster named {cluster.name} of that time is up or starting")
         return interval
@@ -331,11 +287,11 @@ class Store:
 
         The end is an upper bound: another process closed the account while machines came up.
         """
-        last = f"ifnull((SELECT MAX(ended) FROM intervals WHERE cluster_id = {_ID}), :started)"
+        last = f"ifnull((SELECT MAX(ended) FROM intervals WHERE cluster_id = {ID}), :started)"
         sql = (
             "INSERT INTO intervals (id, cluster_id, price, started, last_beat, ended, bounded) "
             f"SELECT :interval, id, :price, MAX(:started, {last}), :ended, :ended, 1 FROM clusters "
-            f"WHERE id = {_ID} AND NOT {_IS_LIVE} AND MAX(:started, {last}) < :ended"
+            f"WHERE id = {ID} AND NOT {IS_LIVE} AND MAX(:started, {last}) < :ended"
         )
         values = {"interval": secrets.randbits(62), "price": price}
         self._db.write((sql, self._cluster_key(cluster, started=started, ended=ended, **values)))
@@ -344,13 +300,13 @@ class Store:
         """Record that a live cluster was seen alive."""
         sql = (
             "UPDATE intervals SET last_beat = MAX(last_beat, :at) "
-            f"WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
+            f"WHERE ended IS NULL AND cluster_id = {LIVE_ID}"
         )
         self._db.write((sql, self._cluster_key(cluster, at=at)), latest=f"heartbeat {cluster}")
 
     def change_price(self, cluster: ClusterId, price: float | None, at: float) -> None:
         """Bill at another price from `at` on; nothing changes when the price is the same."""
-        sql = f"SELECT price FROM intervals WHERE ended IS NULL AND cluster_id = {_LIVE_ID}"
+        sql = f"SELECT price FROM intervals WHERE ended IS NULL AND cluster_id = {LIVE_ID}"
         if any(row["price"] != price for row in self._db.read(sql, self._cluster_key(cluster))):
             self.begin_interval(cluster, price, at)
 
@@ -367,9 +323,9 @@ class Store:
         sql = (
             "SELECT name AS cluster, created AS cluster_created, notebook, cloud, "
             "intervals.price AS price, started, last_beat, intervals.ended AS ended, price_source, "
-            f"price_date, bounded, {_BEGUN_CONDITION} AS begun, {_IS_LAST} AS is_last "
+            f"price_date, bounded, {BEGUN_CONDITION} AS begun, {IS_LAST} AS is_last "
             "FROM intervals JOIN clusters ON clusters.id = cluster_id "
-            f"{_CLUSTER_CONDITION} AND ifnull(intervals.ended, 9e99) >= ? ORDER BY started"
+            f"{CLUSTER_CONDITION} AND ifnull(intervals.ended, 9e99) >= ? ORDER BY started"
         )
         rows = self._db.read(sql, (cluster, notebook, since))
         return [_interval(row) for row in rows]
@@ -378,7 +334,7 @@ class Store:
 
     def add_other_cost(self, cluster: ClusterId, what: str, usd: float | None, at: float) -> None:
         """Record an amount that is not by the hour."""
-        sql = f"INSERT INTO spend (cluster_id, what, usd, at) SELECT {_ID}, :what, :usd, :at"
+        sql = f"INSERT INTO spend (cluster_id, what, usd, at) SELECT {ID}, :what, :usd, :at"
         self._db.write((sql, self._cluster_key(cluster, what=what, usd=usd, at=at)))
 
     def other_costs(
@@ -391,7 +347,7 @@ class Store:
         sql = (
             "SELECT name AS cluster, notebook, cloud, what, usd, at FROM spend "
             "JOIN clusters ON clusters.id = cluster_id "
-            f"{_CLUSTER_CONDITION} AND at >= ? ORDER BY at"
+            f"{CLUSTER_CONDITION} AND at >= ? ORDER BY at"
         )
         return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 
@@ -399,11 +355,11 @@ class Store:
 
     def begin_run(self, row: RunRow) -> None:
         """Record that a run began."""
-        self._db.write((_BEGIN_RUN, _run_values(row)))
+        self._db.write((BEGIN_RUN, _run_values(row)))
 
     def update_run(self, row: RunRow) -> None:
         """Record how far a run has come, and where."""
-        self._db.write((_UPDATE_RUN, _run_values(row)))
+        self._db.write((UPDATE_RUN, _run_values(row)))
 
     def request_stop(self, run_id: str, who: str) -> None:
         """Ask whoever watches a run to stop it; `who` is told to its user."""
@@ -420,7 +376,7 @@ class Store:
 
         It is too short a run for its cell to wait for a disk.
         """
-        self._db.write_later((_BEGIN_RUN, _run_values(row)))
+        self._db.write_later((BEGIN_RUN, _run_values(row)))
 
     def record_run_heartbeat(self, run_id: str, at: float, shown: int) -> None:
         """Record that a run was seen going on, with `shown` messages in the notebook so far."""
@@ -433,7 +389,7 @@ class Store:
             "UPDATE runs SET status = ?, stage = ?, ended = ?, last_beat = ? "
             "WHERE run_id = ? AND (ended IS NULL OR status = 'lost')"
         )
-        self._db.write((sql, (status, _STAGES.get(status, status), at, at, run_id)))
+        self._db.write((sql, (status, STAGES.get(status, status), at, at, run_id)))
 
     def close_run_at_heartbeat(self, run_id: str, status: str = "lost") -> None:
         """End at its last heartbeat a run that a killed kernel left open."""
@@ -441,11 +397,11 @@ class Store:
             "UPDATE runs SET status = ?, stage = ?, ended = last_beat "
             "WHERE run_id = ? AND ended IS NULL"
         )
-        self._db.write((sql, (status, _STAGES.get(status, status), run_id)))
+        self._db.write((sql, (status, STAGES.get(status, status), run_id)))
 
     def run(self, run_id: str) -> RunRow | None:
         """Return the run of this id."""
-        rows = self._db.read(f"SELECT {_RUN_COLUMNS} FROM runs WHERE run_id = ?", (run_id,))
+        rows = self._db.read(f"SELECT {RUN_COLUMNS} FROM runs WHERE run_id = ?", (run_id,))
         return next((RunRow(**dict(row)) for row in rows), None)
 
     def runs(
@@ -468,9 +424,9 @@ class Store:
         wanted = {"notebook": notebook, "cluster": cluster, "status": status}
         wanted = {column: value for column, value in wanted.items() if value is not None}
         tests = [f"{column} = ?" for column in wanted]
-        tests += [_GUEST_CONDITION] * guests_only + ["nodes > 0"] * (not unsent)
+        tests += [GUEST_CONDITION] * guests_only + ["nodes > 0"] * (not unsent)
         where = " AND ".join([*tests, "ifnull(ended, 9e99) >= ?"])
-        columns = f"SELECT {_RUN_COLUMNS} FROM runs"
+        columns = f"SELECT {RUN_COLUMNS} FROM runs"
         sql = f"{columns} WHERE {where} ORDER BY started DESC, rowid DESC LIMIT ?"
         rows = self._db.read(sql, (*wanted.values(), since, -1 if limit is None else limit))
         return [RunRow(**dict(row)) for row in rows]
@@ -492,7 +448,7 @@ class Store:
 
     def latest_runs(self, limit: int) -> list[RunRow]:
         """Return running runs, then the latest others, the latest first."""
-        columns = f"SELECT {_RUN_COLUMNS} FROM runs"
+        columns = f"SELECT {RUN_COLUMNS} FROM runs"
         going = self._db.read(f"{columns} WHERE ended IS NULL ORDER BY started DESC")
         latest = self._db.read(f"{columns} ORDER BY started DESC LIMIT ?", (limit,))
         rows = {row["run_id"]: RunRow(**dict(row)) for row in (*going, *latest)}

@@ -26,10 +26,6 @@ def _all_places(problem: Any) -> Any:
     return np.arange(problem.unary.shape[1])
 
 
-def _same_plan(_problem: Any, x: Any, _until: float) -> Any:
-    return x
-
-
 def _same_labels(_problem: Any, _objective: Any, kept: Any) -> list:
     return list(kept)
 
@@ -42,7 +38,6 @@ def _no_order(_search: Any) -> Any:
 # name: module, attribute, and what stands in its place
 PARTS: dict[str, tuple[str, str, Callable]] = {
     "dominance": ("additive_solver", "find_undominated", _all_places),
-    "expansion": ("additive_solver", "expand_plan", _same_plan),
     "elimination": ("additive_solver", "AdditiveSearch.find_order", _no_order),
     "shrinking": ("additive_solver", "AdditiveSearch._shrink", _nothing),
     "descent": ("dual_bound", "DualBound.descend", _nothing),

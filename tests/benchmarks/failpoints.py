@@ -180,7 +180,7 @@ class Shown:
 
 def use(session: Any, points: Failpoints, cloud: str, nodes: int) -> dict[str, Any]:
     """Launch a cluster, run a cell on it, end it."""
-    from jupyter_sky.executor.request import CellOptions
+    from jupyter_sky.cell_options.values import CellOptions
     from jupyter_sky.resources import Resources
 
     resources = Resources.parse(cloud=cloud, cpus=1 if cloud == "local" else 2, nodes=nodes)

@@ -21,11 +21,11 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small matrices: threads only get in the way
 
+import mocca
 import numpy as np
+from expected_regret import bandit_regret
 
 from jupyter_sky.search import CloudBandit, FlatGP, Transfer, method
-from tests.benchmarks import mocca
-from tests.benchmarks.expected_regret import bandit_regret
 
 SHIPPED = Path(__file__).parents[2] / "notebooks" / "data" / "mocca"
 BUDGETS = (11, 22, 33, 44)

@@ -19,10 +19,10 @@ from statistics import median
 from typing import Any
 
 FRESH = """
-import os, resource, time
+import psutil, time
 begun = time.perf_counter()
 {connect}
-print(time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+print(time.perf_counter() - begun, psutil.Process().memory_info().rss / 2**20)
 """
 HOLDER = "{connect}\nprint('held', flush=True)\nimport time; time.sleep(60)"
 

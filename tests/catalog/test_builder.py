@@ -101,7 +101,7 @@ def test_offers_are_normalised_and_kept(source, tmp_path):
         ([{**OFFER, "vcpus": "many"}], "vcpus"),
     ],
 )
-def test_what_cannot_be_true_is_refused_and_nothing_is_written(source, tmp_path, rows, message):
+def test_invalid_observation_is_refused_and_not_written(source, tmp_path, rows, message):
     with pytest.raises(SkyUsageError, match=message):
         build(source(offers=rows), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -159,7 +159,7 @@ def test_the_command(source, tmp_path, capsys):
             commands.call(words)
 
 
-def test_what_ships_names_its_sources_and_is_small():
+def test_shipped_catalog_is_small_and_names_its_sources():
     folder = loader.shipped_directory()
     (meta,) = files.parts(folder)
     assert set(meta.tables) == set(schema.TABLES)

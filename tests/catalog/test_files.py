@@ -45,7 +45,7 @@ def test_the_same_facts_make_the_same_files(tmp_path):
     assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in a)
 
 
-def test_a_new_part_takes_the_place_of_the_old_and_of_no_other(tmp_path):
+def test_new_part_replaces_only_its_predecessor(tmp_path):
     files.write(tmp_path, {"offers": offers(vcpus=[2])}, PartMetadata("aws", ("aws",)))
     files.write(tmp_path, {"offers": offers(vcpus=[3])}, PartMetadata("aws-extra", ("aws",)))
     files.write(tmp_path, {"offers": offers(vcpus=[4])}, PartMetadata("aws", ("aws",)))
@@ -148,7 +148,7 @@ def damage_names(folder):
     "damage",
     [damage_json, damage_format, damage_kinds, damage_names, damage_table, lose_table],
 )
-def test_a_damaged_refresh_is_told_and_passed_over(data_dir, damage):
+def test_damaged_refresh_is_reported_and_skipped(data_dir, damage):
     files.write(data_dir / "catalog", {"offers": offers(vcpus=[2])}, PartMetadata("aws", ("aws",)))
     damage(data_dir / "catalog")
     catalog = loader.load()
@@ -205,7 +205,7 @@ def test_the_decoded_copy_says_the_same(data_dir):
 
 
 @pytest.mark.parametrize("spoil", ["truncate", "lose", "lie", "cut", "empty", "list"])
-def test_a_decoded_copy_that_is_spoilt_is_made_anew(data_dir, spoil):
+def test_corrupt_decoded_copy_is_rebuilt(data_dir, spoil):
     fresh()
     (folder,) = (data_dir / "cache").glob("catalog-*")
     if spoil == "truncate":
@@ -226,12 +226,12 @@ def test_a_decoded_copy_that_is_spoilt_is_made_anew(data_dir, spoil):
         assert offer.country == "US"
 
 
-def test_a_directory_that_cannot_be_written_costs_time_only(data_dir, monkeypatch):
+def test_unwritable_cache_directory_only_slows_loading(data_dir, monkeypatch):
     (data_dir / "cache").write_text("a file where the directory would be")
     assert len(fresh().filter(cloud="aws")) > 1000
 
 
-def test_a_catalog_in_use_needs_the_files_of_an_earlier_refresh_no_longer(data_dir):
+def test_loaded_catalog_survives_removal_of_earlier_files(data_dir):
     table = {"egress": pa.table({"cloud": ["aws"], "source_region": ["*"], "usd_per_gb": [0.5]})}
     files.write(data_dir / "catalog", table, PartMetadata("aws", ("aws",)))
     held = loader.load()
@@ -240,7 +240,7 @@ def test_a_catalog_in_use_needs_the_files_of_an_earlier_refresh_no_longer(data_d
     assert [row["usd_per_gb"] for row in held.rows("egress") if row["cloud"] == "aws"] == [0.5]
 
 
-def test_files_that_go_away_while_they_are_read(data_dir, monkeypatch):
+def test_files_removed_while_being_read(data_dir, monkeypatch):
     rows = offers(instance_type=["old"], on_demand_usd_h=[0.2])
     files.write(data_dir / "catalog", {"offers": rows}, PartMetadata("aws", ("aws",)))
     layered, seen = loader._layered, []

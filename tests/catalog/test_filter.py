@@ -150,14 +150,14 @@ def test_a_choice_that_only_one_cloud_has(shipped):
     assert not any(name.endswith(("as_v5", "es_v5")) for name in types)  # SEV and TDX, not SGX
 
 
-def test_government_regions_are_for_nobody_else(shipped):
+def test_government_regions_need_an_explicit_request(shipped):
     america = shipped.filter(region="us")
     assert not any("gov" in region for region in set(america.strings("region")))
     assert len(shipped.filter(region="us-gov-west-1")) > 0
     assert len(shipped.filter(jurisdiction="us-gov")) == len(shipped.filter(region="us-gov"))
 
 
-def test_a_gpu_that_is_sold_apart_comes_with_its_machine(shipped):
+def test_separately_sold_gpu_is_combined_with_its_machine(shipped):
     found = shipped.filter(gpus="V100:2", cloud="gcp", on_demand=True).offers()
     assert found and all(offer.instance_type == "n1-standard-16+V100:2" for offer in found)
     assert all(offer.vcpus == 16 and offer.memory == 60 for offer in found)
@@ -200,7 +200,7 @@ def test_every_accelerator_of_the_data_is_in_the_registry(shipped):
     assert set(shipped.offers.categories("accelerator")) - {""} <= set(names())
 
 
-def test_a_request_seen_before_is_answered_from_memory(shipped):
+def test_repeated_request_is_cached(shipped):
     first = shipped.filter(cpus="4+", arch="arm64")
     assert shipped.filter(Resources.parse(cpus="4+", arch="aarch64")) is first
 
@@ -225,7 +225,7 @@ def test_memory_of_requests_is_bounded(catalog_of):
         ({"instance_type": "c6i.4xlarg"}, "c6i.4xlarge"),
     ],
 )
-def test_a_name_that_matches_nothing_suggests_the_nearest(shipped, labels, near):
+def test_unmatched_name_suggests_the_nearest(shipped, labels, near):
     with pytest.raises(SkyUsageError) as caught:
         shipped.check(Resources.parse(**labels))
     assert (caught.value.hint or "").startswith("did you mean") and near in caught.value.hint

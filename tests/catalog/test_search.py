@@ -85,7 +85,7 @@ def test_only_some_are_shown_and_the_rest_is_counted():
     assert int(re.sub(r"\D", "", more)) == len(found) - shown > 0
 
 
-def test_columns_that_say_nothing_are_left_out():
+def test_constant_columns_are_left_out():
     text = str(sky.offers("c6i.4xlarge", region="us-east-1"))
     assert "GPU" not in text and "service" not in text and "on-demand" in text
     assert "emr==" in str(sky.offers("m5.xlarge", service="emr", region="us-east-1"))

@@ -140,7 +140,7 @@ def test_storage(shipped):
     assert shipped.storage("azure", "northeurope", 1).usd is None
 
 
-def test_a_cloud_that_there_is_none_of_is_not_priced(shipped):
+def test_unknown_cloud_has_no_price(shipped):
     with pytest.raises(SkyUsageError, match="no cloud is called asw") as caught:
         shipped.egress("aws/us-east-1", "asw/us-east-2", 1)
     assert "aws" in str(caught.value)

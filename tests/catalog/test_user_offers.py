@@ -58,7 +58,7 @@ def test_offers_and_discounts_are_merged_and_show_as_theirs(data_dir, name, text
     assert catalog.filter(instance_type="c6a.4xlarge").offers(1)[0].source[:5] != "yours"
 
 
-def test_a_private_price_takes_the_place_of_the_list_price(data_dir):
+def test_private_price_replaces_the_list_price(data_dir):
     (data_dir / "offers.csv").write_text(
         "cloud,region,zone,instance_type,vcpus,memory,price\n"
         "aws,us-east-1,us-east-1a,m5.large,2,8,0.01\n"
@@ -105,7 +105,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("name", "text", "line", "pieces"), MISTAKES)
-def test_a_mistake_names_file_and_line_and_hides_nothing_else(data_dir, name, text, line, pieces):
+def test_mistake_names_file_and_line_and_keeps_other_offers(data_dir, name, text, line, pieces):
     before = len(loader.load().filter())
     path = data_dir / name
     path.write_text(text)
@@ -140,13 +140,13 @@ def _touch(path):
     return path
 
 
-def test_a_file_that_is_no_text_is_told_and_passed_over(data_dir):
+def test_binary_file_is_reported_and_skipped(data_dir):
     (data_dir / "offers.csv").write_bytes(b"\xff\xfe\x00")
     (problem,) = loader.load().problems
     assert "offers.csv" in problem
 
 
-def test_a_country_takes_nothing_from_a_region_that_is_known(data_dir):
+def test_user_country_keeps_known_facts_of_a_region(data_dir):
     known = loader.load().region("aws", "us-east-1")
     (data_dir / "offers.csv").write_text(
         "cloud,region,instance_type,country\naws,us-east-1,mine,US\nssh,b,x,DE\nssh,b,y,FR\n"

@@ -181,7 +181,7 @@ def test_link_of_another_user_is_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("writable", ["file", "folder"])
-def test_what_everybody_may_write_is_ignored(writable: str) -> None:
+def test_world_writable_file_is_ignored(writable: str) -> None:
     path = write(Path.cwd())
     (path if writable == "file" else path.parent).chmod(0o777)
     assert Sky.load().idle == "10m" and "everybody may write" in Sky.load().notice
@@ -205,7 +205,7 @@ def test_file_without_settings_of_ours_is_ignored_silently() -> None:
 
 
 @pytest.mark.parametrize("text", ["[tool.other\n", "x = " + "[" * 100_000, "\xff\xfe"])
-def test_broken_file_that_says_nothing_of_us_is_left_alone(text: str) -> None:
+def test_broken_file_without_our_table_is_ignored(text: str) -> None:
     (Path.cwd() / "pyproject.toml").write_bytes(text.encode("latin-1"))
     assert Sky.load().idle == "10m"
 

@@ -152,7 +152,7 @@ def test_every_setting_explains_itself():
     assert all(trait.help.endswith(".") for trait in traits.values())
 
 
-def test_a_budget_that_is_set_by_hand_is_told_even_when_it_is_what_it_was(monkeypatch, caplog):
+def test_setting_the_same_budget_by_hand_is_reported(monkeypatch, caplog):
     monkeypatch.setenv("SKY_BUDGET_USD_DAY", "20")
     sky = Sky.load()
     assert (sky.budget_usd_day, sky.requested_budget) == (20, ()), (

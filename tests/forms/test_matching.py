@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from jupyter_sky.catalog import load
+from jupyter_sky.cell_options.schema import BY_DEST, OPTIONS
 from jupyter_sky.clouds.local import machine_size
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.forms import Fields, match, placement_text, schema
 from jupyter_sky.forms.completion import CompletionContext, complete
 from jupyter_sky.forms.matching import summary
-from jupyter_sky.magics.options import BY_DEST, OPTIONS
 from jupyter_sky.resources import Resources
 from tests.store.test_store import CLUSTER
 

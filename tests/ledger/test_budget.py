@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def test_what_was_set_last_by_hand_holds_for_all(store: Store, tmp_path: Path) -> None:
+def test_last_manual_budget_applies_to_all_notebooks(store: Store, tmp_path: Path) -> None:
     other = Store.open(tmp_path)
     assert budget.read_budget(other) == Budget()
     budget.apply_configured(store, 20.0)
@@ -100,7 +100,7 @@ def test_refusal_says_what_was_spent_what_runs_and_how_to_go_on(store: Store) ->
 
 
 @pytest.mark.parametrize("usd", [0.0, 0.3, 1.0, 19.0, 20.0, 99.0, 1234.0])
-def test_the_budget_that_is_proposed_would_do(store: Store, usd: float) -> None:
+def test_suggested_budget_is_sufficient(store: Store, usd: float) -> None:
     put_cluster(store, "train", 10.0)
     budget.write_budget(store, usd, "%config")
     verdict = budget.assess(store, NOON + 2 * HOUR)

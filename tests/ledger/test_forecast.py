@@ -145,7 +145,7 @@ def test_a_day_is_the_local_one_also_when_clocks_change(monkeypatch, moment, hou
         time.tzset()
 
 
-def test_what_runs_is_an_estimate_and_free_machines_are_none() -> None:
+def test_running_costs_are_estimates_except_free_machines() -> None:
     going_on, free = interval("a", 2.0), interval("b", 0.0)
     assert spent_between([going_on], [], NOON + HOUR, NOON, NOON + 9 * HOUR) == CostSum(
         2.0, (), True
@@ -199,7 +199,7 @@ def test_cells_side_by_side_and_one_that_waits() -> None:
     assert ahead([*beside, waits]).ends == NOON + 2000 + 500 + 600
 
 
-def test_a_cluster_that_is_kept_longer_costs_until_then() -> None:
+def test_kept_cluster_costs_until_its_extended_end() -> None:
     row = cluster(kept=NOON + 7200)
     (found,) = forecasts([row], [interval()], [], [], NOON + 600)
     assert found.ends == NOON + 7200 and found.usd == pytest.approx(6600 / HOUR)
@@ -219,7 +219,7 @@ def test_forecast_of_an_idle_cluster_pays_begun_units_in_full() -> None:
     st.lists(st.floats(0, 1e5), max_size=8),
     st.one_of(st.none(), st.floats(0, 1e5)),
 )
-def test_what_remains_is_never_negative_nor_more_than_is_allowed(elapsed, lasted, limit) -> None:
+def test_remaining_cost_lies_between_zero_and_the_limit(elapsed, lasted, limit) -> None:
     left, why = remaining(elapsed, lasted, limit)
     assert why
     if left is None:
@@ -238,7 +238,7 @@ def recorded(on_demand: float | None, default: float | None, why: str = "") -> d
     }
 
 
-def test_what_spot_and_placement_saved_are_told_apart() -> None:
+def test_savings_by_spot_and_by_placement_are_separate() -> None:
     row = cluster(price=0.3, spot=True, connection=recorded(1.0, 1.5))
     bill = [interval(price=0.3, end=NOON + HOUR), interval(price=0.5, start=NOON + HOUR)]
     (found,) = savings([row], bill, NOON + 2 * HOUR, NOON)

@@ -108,7 +108,7 @@ def test_format_usd(usd: float | None, text: str) -> None:
     assert format_usd(usd) == text
 
 
-def test_format_usd_shows_nothing_only_for_nothing() -> None:
+def test_format_usd_shows_zero_only_for_zero() -> None:
     for exponent in range(-12, 4):
         for mantissa in (1.0, 4.4, 9.49, 9.96, 9.9999):
             assert format_usd(mantissa * 10.0**exponent).strip("<$0.,") != ""
@@ -285,7 +285,7 @@ def test_clouds_bill_whole_units_and_a_least_time(
     assert line.usd == pytest.approx(billed * 0.001)
 
 
-def test_a_cell_pays_for_the_time_that_it_ran_not_for_the_least_that_is_billed(
+def test_cell_cost_ignores_the_minimum_billing_time(
     store: Store,
 ) -> None:
     put_cluster(store, "short", 3.6)

@@ -48,7 +48,7 @@ def filled(store: Store, seed: int = 1) -> float:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_providers_bill_is_the_same_however_it_is_cut(store: Store, seed: int) -> None:
+def test_bill_does_not_depend_on_the_grouping(store: Store, seed: int) -> None:
     now = filled(store, seed)
     for since in (None, NOON + 20 * HOUR, NOON + 59 * HOUR):
         sums = {by: make_report(store, None, by, since, now) for by in ("cluster", "cloud", "day")}
@@ -59,7 +59,7 @@ def test_what_providers_bill_is_the_same_however_it_is_cut(store: Store, seed: i
     assert tail.total.usd < whole.total.usd
 
 
-def test_all_of_it_fits_into_json_and_says_what_it_does_not_know(store: Store) -> None:
+def test_report_as_json_marks_unknown_amounts(store: Store) -> None:
     put_cluster(store, "train", 2.0)
     put_cluster(store, "rack", None, cloud="ssh")
     put_run(store, "r1", "train", 2.0, NOON, None)
@@ -87,7 +87,7 @@ def test_cells_are_those_of_the_notebook_that_asks(store: Store) -> None:
     assert make_report(store, "b.ipynb", now=now).notebook_rate == 0.0
 
 
-def test_csv_is_exact_and_never_says_nothing_for_unknown(store: Store) -> None:
+def test_csv_is_exact_and_marks_unknown_amounts(store: Store) -> None:
     put_cluster(store, "=cmd()", 0.000123)
     put_cluster(store, "rack", None, cloud="ssh")
     store.end_cluster(store.cluster("=cmd()").id, "down", NOON + HOUR)

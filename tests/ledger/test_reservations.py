@@ -94,7 +94,7 @@ def test_launches_under_way_are_counted(store: Store) -> None:
     assert reserved(store, NOON + 100) == []
 
 
-def test_what_is_free_or_of_unknown_price_reserves_nothing(store: Store) -> None:
+def test_free_or_unpriced_launch_reserves_nothing(store: Store) -> None:
     budget.write_budget(store, 0.0, "%config")
     reserve(store, launch("free", 0.0, cloud="local"), NOON)
     reserve(store, launch("rack", None, cloud="ssh"), NOON)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
+from jupyter_sky.cell_options.schema import OPTIONS
 from jupyter_sky.config.settings import Sky
-from jupyter_sky.magics.options import OPTIONS
 from jupyter_sky.magics.verbs import VERBS
 
 README = Path(__file__).parents[2] / "jupyter_sky/magics/README.md"

@@ -7,9 +7,9 @@ from IPython.core.completer import CompletionContext, provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
 from jupyter_sky.accelerators import names
+from jupyter_sky.cell_options.schema import BY_FLAG
 from jupyter_sky.geography import CLOUDS
 from jupyter_sky.magics.completer import make_matcher
-from jupyter_sky.magics.options import BY_FLAG
 
 
 class Sources:

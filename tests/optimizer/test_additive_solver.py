@@ -1,4 +1,4 @@
-"""Bounds, dominance, elimination and expansion of sums over tasks and edges."""
+"""Bounds, dominance and elimination of sums over tasks and edges."""
 
 import time
 
@@ -10,7 +10,6 @@ from jupyter_sky.optimizer.solver.additive_solver import reduce_problem
 from jupyter_sky.optimizer.solver.dominance import find_undominated
 from jupyter_sky.optimizer.solver.dual_bound import DualBound
 from jupyter_sky.optimizer.solver.elimination import eliminate, elimination_order
-from jupyter_sky.optimizer.solver.expansion import expand_plan
 from jupyter_sky.optimizer.solver.problem import (
     Objective,
     Places,
@@ -117,32 +116,3 @@ def test_reduced_sums_keep_the_best(seed, exact):
     only = np.where(found.open, sums.unary, np.inf)
     left = type(sums)(only, sums.label, sums.src, sums.dst, sums.scale, sums.table, sums.hier)
     assert min(referee(left)[0], found.best) == pytest.approx(best, rel=3 * TIE)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_expansion_never_makes_a_plan_worse(seed):
-    _, sums = a_sum(seed, tasks=12, places=6, infinite=True)
-    start = sums.unary.argmin(1)
-    after = expand_plan(sums, start, time.process_time() + 5)
-    assert sums.value(after) <= sums.value(start)
-    assert np.isfinite(sums.unary[np.arange(12), after]).all()
-
-
-def test_one_expansion_is_the_best_of_its_kind():
-    """Between two places with symmetric prices, stay or go is solved exactly by one cut."""
-    from jupyter_sky.optimizer.solver.expansion import _find_best_move
-
-    rng = np.random.default_rng(1)
-    for seed in range(20):
-        _, sums = a_sum(seed, tasks=6, places=2)
-        price = rng.random()
-        table = price * (1 - np.eye(2))
-        hier = type(sums.hier)(
-            np.stack([table, table]), sums.hier.nodes[:1], np.zeros((2, 1, 2)),
-            np.arange(2), np.arange(2), np.where(table > 0, table, np.inf)[None].repeat(2, 0),
-        )  # fmt: skip
-        metric = type(sums)(
-            sums.unary, sums.label, sums.src, sums.dst, sums.scale, sums.table, hier
-        )
-        moved = _find_best_move(metric, np.zeros(6, np.int64), 1)
-        assert metric.value(moved) == pytest.approx(referee(metric)[0], abs=1e-6)

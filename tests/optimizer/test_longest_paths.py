@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from jupyter_sky.optimizer.solver.evaluator import evaluate
+from jupyter_sky.optimizer.solver.evaluator import evaluate, is_within_limits
+from jupyter_sky.optimizer.solver.lagrangian import TimePrices, priced_plans
 from jupyter_sky.optimizer.solver.longest_paths import (
     TimedPlan,
     bound_paths,
@@ -76,3 +77,36 @@ def test_labels_off_the_front_are_not_needed(seed, kind):
     found, wanted = best_by_trying(masked(problem, left), goal), best_by_trying(problem, goal)
     assert found[0] == wanted[0]
     assert goal.kind not in ("time", "time_then_cost") or found == wanted
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_critical_path_is_as_long_as_the_plan(seed: int) -> None:
+    problem = random_problem(seed, tasks=6, per_place=2, places=3)
+    kept = [np.flatnonzero(flags) for flags in allowed_labels(problem)]
+    plan = TimedPlan(problem, kept)
+    plan.take([int(labels[-1]) for labels in kept])
+    first, path = plan.critical_path()
+    edges = problem.edges
+    hours = float(problem.tasks[first].ready_hours[plan.choice[first]])
+    hours += float(problem.tasks[first].hours[plan.choice[first]])
+    for e in reversed(path):
+        u, v = int(edges.src[e]), int(edges.dst[e])
+        moved = (
+            float(edges.scale[e]) * plan.hours[int(edges.table[e])][plan.place[u], plan.place[v]]
+        )
+        hours += moved + float(problem.tasks[v].hours[plan.choice[v]])
+    assert hours <= max(plan.finish) + 1e-9  # less only where a store is later than all inputs
+    assert len(path) == 0 or int(edges.dst[path[0]]) == int(np.argmax(plan.finish))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_prices_of_time_lead_to_plans_within_the_deadline(seed: int) -> None:
+    problem = random_problem(seed, tasks=5, per_place=2, places=4)
+    kept = [np.flatnonzero(flags) for flags in allowed_labels(problem)]
+    fastest, _ = best_by_trying(problem, Objective("time"))
+    goal = Objective("cost", deadline_h=1.5 * fastest)
+    best, _ = best_by_trying(problem, goal)
+    nothing = TimePrices(np.full(5, 0.1), np.full(len(problem.edges), 0.1))
+    found = list(priced_plans(problem, kept, nothing, 1.5 * fastest))
+    assert found and all(is_within_limits(problem, goal, plan) for plan in found)
+    assert min(evaluate(problem, plan).cost for plan in found) <= 1.5 * best

@@ -187,6 +187,6 @@ def test_shared_fate_spreads_outcomes() -> None:
         lambda: replace(Fleet(YOUNG), nodes=1.5),
     ],
 )
-def test_bags_that_make_no_sense_are_refused(make) -> None:
+def test_invalid_bags_are_refused(make) -> None:
     with pytest.raises(SkyUsageError):
         make()

@@ -138,7 +138,7 @@ def test_a_job_saves_just_before_the_cap() -> None:
     assert evaluate(4.0, YOUNG, 4.0, MINUTE).overhead(21.0) > 0.7 > 10 * plan.overhead(21.0)
 
 
-def test_machines_that_do_not_age_are_saved_as_young_and_daly_say() -> None:
+def test_constant_hazard_gives_the_young_daly_interval() -> None:
     plan = plan_checkpoints(Exponential(0.1), 4.0, MINUTE)
     interval = young_daly(MINUTE, 10.0)
     assert all(0.9 * interval < one < 1.1 * interval for one in plan.intervals())
@@ -146,7 +146,7 @@ def test_machines_that_do_not_age_are_saved_as_young_and_daly_say() -> None:
     assert young_daly(0.02, 9.0) == pytest.approx(0.6)
 
 
-def test_a_machine_that_never_dies_is_never_saved() -> None:
+def test_no_checkpoints_without_preemptions() -> None:
     plan = plan_checkpoints(Exponential(0.0), 4.0, MINUTE)
     assert plan.intervals() == [pytest.approx(4.0)] and plan.overhead() == pytest.approx(0)
 
@@ -205,7 +205,7 @@ def test_a_running_job_asks_for_its_next_checkpoint() -> None:
         (100.0, MINUTE, {}),
     ],
 )
-def test_plans_that_make_no_sense_are_refused(work: float, cost: float, more: dict) -> None:
+def test_invalid_plans_are_refused(work: float, cost: float, more: dict) -> None:
     with pytest.raises(SkyUsageError):
         plan_checkpoints(YOUNG, work, cost, **more)
 

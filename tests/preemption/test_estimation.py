@@ -67,7 +67,7 @@ def test_least_squares_finds_what_made_the_curve() -> None:
 
 
 def test_the_papers_parameters_come_out_of_the_papers_treatment() -> None:
-    """Its ranges for the small types; the part of the data that ships strays a little."""
+    """Its ranges for the small types; the shipped part of the data deviates a little."""
     seen = google_2019()
     for kind in ("n1-highcpu-2", "n1-highcpu-4", "n1-highcpu-8", "n1-highcpu-16"):
         model = fit_least_squares("constrained", seen.of_kind(kind))
@@ -127,7 +127,7 @@ def test_a_bootstrap_by_batch_is_wider_than_one_by_machine() -> None:
     assert batches == bootstrap(alive, seen, 100, seed=1) != bootstrap(alive, seen, 100, seed=2)
 
 
-def test_a_bootstrap_says_when_samples_cannot_be_fitted() -> None:
+def test_bootstrap_reports_samples_that_cannot_be_fitted() -> None:
     rare = Lifetimes.of([1.0] + [5.0] * 9, [True] + [False] * 9)
     found = bootstrap(lambda some: fit("exponential", some).survival(1.0), rare, 100)
     assert 10 < found.failed < 60 and found.samples + found.failed == 100

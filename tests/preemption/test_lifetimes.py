@@ -26,7 +26,7 @@ def test_the_shipped_data_are_whole() -> None:
 
 
 @pytest.mark.parametrize("hours", [-1.0, math.nan, math.inf, 25.01])
-def test_lifetimes_that_cannot_be_are_refused(hours: float) -> None:
+def test_invalid_lifetimes_are_refused(hours: float) -> None:
     with pytest.raises(SkyUsageError, match=f"{hours:g}") as caught:
         Lifetimes.of([1.0, hours], [True, True])
     assert caught.value.hint
@@ -57,7 +57,7 @@ def test_a_file_is_read_by_its_name_or_its_folder(tmp_path: Path) -> None:
     "rows, said",
     [("", "no rows"), (ROW.format(1, "lost"), "line 2.*lost"), (ROW.format("x", "preempted"), "x")],
 )
-def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, rows: str, said: str) -> None:
+def test_malformed_file_is_refused(tmp_path: Path, rows: str, said: str) -> None:
     (tmp_path / "bad.csv").write_text(HEAD + rows)
     with pytest.raises(SkyUsageError, match=said):
         Lifetimes.read(tmp_path)
@@ -68,7 +68,7 @@ def test_a_folder_without_lifetimes_is_refused(tmp_path: Path) -> None:
         Lifetimes.read(tmp_path)
 
 
-def test_folds_tear_no_batch_and_leave_nobody_out() -> None:
+def test_folds_keep_batches_whole_and_cover_all_machines() -> None:
     seen, judged = google_2019(), 0
     for fit, judge in seen.folds(5, seed=3):
         assert not set(fit.batch) & set(judge.batch)

@@ -196,7 +196,7 @@ class TestEquation1:
         share = (raw(12.0) - raw(0.0)) / (raw(25.0) - raw(0.0))
         assert model.cdf(12.0) == pytest.approx(share)
 
-    def test_equation_3_of_anything_else_is_refused(self) -> None:
+    def test_equation_3_is_refused_for_other_models(self) -> None:
         with pytest.raises(SkyUsageError, match=r"equation \(3\)"):
             expected_lifetime(Exponential(0.1), formula="paper")
         with pytest.raises(SkyUsageError, match="did you mean exact"):

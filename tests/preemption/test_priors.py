@@ -29,7 +29,7 @@ def died(place: Place = HERE, hours: float = 1.0, kind: str = "preempted") -> Ob
     return Observation(kind, place, 0.0, seconds=3600 * hours)
 
 
-def test_a_band_gives_the_mean_that_the_tracker_takes() -> None:
+def test_prior_of_a_band_has_the_mean_of_the_tracker() -> None:
     found = posterior(HERE, bands=bands)
     assert found.model == Exponential(1 / prior_hours(True, bands("aws", "", "")))
     assert "interruption band of 5 to 10 %" in str(found) and "none seen" in str(found)
@@ -52,7 +52,7 @@ def test_the_shipped_bands_order_machines() -> None:
     assert hours[0].model.survival(24.0) > hours[1].model.survival(24.0) + 0.05
 
 
-def test_without_a_band_the_machines_of_2019_stand_in() -> None:
+def test_prior_without_a_band_is_the_2019_model() -> None:
     found = posterior(GOOGLE)
     assert isinstance(found.model, FloorHyperbolic)
     assert found.model.survival(3.0) == pytest.approx(reference().at(32).survival(3.0))
@@ -109,7 +109,7 @@ def test_old_observations_fade_and_later_ones_are_left_out() -> None:
     assert Beliefs.of(seen, -1.0, bands).posterior(HERE).machines == 0
 
 
-def test_neighbours_lend_as_in_the_tracker_and_no_more_than_the_prior() -> None:
+def test_neighbour_evidence_is_limited_as_in_the_tracker() -> None:
     zone = replace(HERE, zone="us-east-1b")
     kin = replace(HERE, instance_type="m5.xlarge")
     far = replace(HERE, region="eu-west-1", zone="eu-west-1a")
@@ -125,7 +125,7 @@ def test_neighbours_lend_as_in_the_tracker_and_no_more_than_the_prior() -> None:
     st.sampled_from([HERE, replace(HERE, zone="us-east-1b")]),
 )
 @settings(max_examples=40, deadline=None)
-def test_where_nothing_ages_it_is_the_trackers_estimate(rows: list, place: Place) -> None:
+def test_exponential_posterior_equals_the_tracker_estimate(rows: list, place: Place) -> None:
     """The same prior, data and neighbours: two ways to one posterior."""
     seen = [
         Observation("preempted" if lost else "ended", place, at, seconds=3600 * hours)
@@ -140,7 +140,7 @@ def test_where_nothing_ages_it_is_the_trackers_estimate(rows: list, place: Place
         assert ours.survival(hours) == pytest.approx(theirs.survival(hours))
 
 
-def test_what_is_not_sure_is_shown_by_an_interval() -> None:
+def test_estimates_have_intervals() -> None:
     vague = posterior(HERE, bands=bands)
     sure = posterior(HERE, [died(hours=300.0)] * 30, bands=bands)
     assert vague.interval(200.0)[0] < sure.interval(200.0)[0] < sure.interval(200.0)[1]

@@ -64,7 +64,7 @@ def test_clusters_whose_lost_machines_are_replaced(nodes: int) -> None:
         assert (found <= again(model.times(nodes), work) * 1.001).all()
 
 
-def test_what_makes_no_sense_is_not_done_again() -> None:
+def test_invalid_suggestions_are_not_repeated() -> None:
     assert again(YOUNG, [math.inf, 0.0, math.nan]).tolist() == [1.0, 1.0, 1.0]
     assert again(Exponential(0.0), [5.0])[0] == 1.0
     assert again(Exponential(50.0), [100.0])[0] == math.inf, "it never ends"
@@ -109,7 +109,7 @@ def test_saves_bound_the_loss() -> None:
 
 
 @pytest.mark.parametrize("every, cost", [(0.0, 0.0), (math.nan, 0.0), (1.0, -1.0), (1.0, math.inf)])
-def test_saves_that_make_no_sense_are_refused(every: float, cost: float) -> None:
+def test_invalid_checkpoint_intervals_are_refused(every: float, cost: float) -> None:
     with pytest.raises(SkyUsageError, match="checkpointed"):
         checkpointed(every, cost)
 

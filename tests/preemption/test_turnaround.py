@@ -74,7 +74,7 @@ def test_the_exact_form_against_simulation_of_one_machine() -> None:
         assert fresh_turnaround(model, 3.0).hours == pytest.approx(truth, abs=4 * error)
 
 
-def test_machines_past_their_youth_are_safer() -> None:
+def test_hazard_falls_after_the_early_phase() -> None:
     for way in (fresh_turnaround, turnaround):
         for nodes in (1, 4):
             new, old = (way(YOUNG, 2.0, nodes, age=age) for age in (0.0, 8.0))
@@ -127,7 +127,7 @@ def test_failures_only_cost(model: FloorHyperbolic, work: float, nodes: int) -> 
         (1.0, 1, {"age": 25.0}),
     ],
 )
-def test_jobs_that_make_no_sense_are_refused(work: float, nodes: int, more: dict) -> None:
+def test_invalid_jobs_are_refused(work: float, nodes: int, more: dict) -> None:
     for way in (turnaround, fresh_turnaround):
         with pytest.raises(SkyUsageError):
             way(YOUNG, work, nodes, **more)

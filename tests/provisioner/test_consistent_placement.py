@@ -14,17 +14,18 @@ import pytest
 
 import jupyter_sky as sky
 from jupyter_sky import clouds
+from jupyter_sky.cell_options.parsing import parse_cell_line
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyError, SkyNoCapacity, SkyNoOffer
 from jupyter_sky.executor import cluster_launch
 from jupyter_sky.executor import session as sessions
+from jupyter_sky.executor.request import with_settings
 from jupyter_sky.forms import Fields, placement_text
 from jupyter_sky.forms.cell_line import read
 from jupyter_sky.functions.launch import ClusterLauncher
 from jupyter_sky.ledger.ledger import format_rate
 from jupyter_sky.magics import verbs
 from jupyter_sky.magics.dryrun import dry_run
-from jupyter_sky.magics.options import parse_cell_line
 from jupyter_sky.offers import Offer
 from jupyter_sky.optimizer.plan import Plan
 from jupyter_sky.resources import Resources
@@ -121,7 +122,7 @@ def of_plan(plan: Plan) -> tuple[str, str]:
 
 def launched(line: str) -> tuple[str, str]:
     """Return where a cell is sent, and at what price its account would be opened."""
-    options = parse_cell_line(line, {}).with_defaults(Sky.load())
+    options = with_settings(parse_cell_line(line, {}), Sky.load())
     session = sessions.current()
     with pytest.raises(Sent) as sent:
         session.clusters.obtain(options.resources, None, None, lambda stage, detail: None)

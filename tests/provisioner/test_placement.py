@@ -13,6 +13,7 @@ import pytest
 import jupyter_sky as sky
 from jupyter_sky import clouds, tracker
 from jupyter_sky.catalog import load
+from jupyter_sky.cell_options.parsing import parse_cell_line
 from jupyter_sky.clouds import LaunchRequest
 from jupyter_sky.clouds.provider import CloudProvider
 from jupyter_sky.config.settings import Sky
@@ -27,6 +28,7 @@ from jupyter_sky.errors import (
 )
 from jupyter_sky.executor import cluster_launch
 from jupyter_sky.executor import session as sessions
+from jupyter_sky.executor.request import with_settings
 from jupyter_sky.forms import Fields, placement_text
 from jupyter_sky.forms.completion import CompletionContext
 from jupyter_sky.functions.launch import choose_offer
@@ -34,7 +36,6 @@ from jupyter_sky.functions.specs import Nodes, Spec
 from jupyter_sky.ledger.ledger import format_rate
 from jupyter_sky.magics import verbs
 from jupyter_sky.magics.dryrun import dry_run
-from jupyter_sky.magics.options import parse_cell_line
 from jupyter_sky.offers import Offer
 from jupyter_sky.provisioner import broker, placement, provision
 from jupyter_sky.provisioner.placement import decide_placement
@@ -114,7 +115,7 @@ def test_the_setting_of_own_clouds_never_rents(
 ) -> None:
     Sky.load().cloud = "ssh"
     have(monkeypatch, BOX)
-    options = parse_cell_line("--cpus 64+", {}).with_defaults(Sky.load())
+    options = with_settings(parse_cell_line("--cpus 64+", {}), Sky.load())
     with pytest.raises(SkyNoCapacity):
         broker.place(options.resources, refusing("ssh"), quiet)
 

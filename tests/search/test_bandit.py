@@ -154,7 +154,7 @@ def test_bad_parameters_are_refused(options: dict, words: str) -> None:
         CloudBandit(space_of(3, 3, 3), **options)
 
 
-def test_a_budget_smaller_than_the_arms_says_what_would_do() -> None:
+def test_too_small_budget_names_the_least_sufficient_one() -> None:
     space = space_of(3, 3, 3)
     for name in ("cloudbandit", "independent", "rising-bandits"):
         with pytest.raises(SkyUsageError, match="budget of 2 for 3 arms"):

@@ -61,7 +61,7 @@ def test_repeats_are_averaged_and_failures_are_results_in_one_reading(tmp_path: 
         (HEAD + "A,x,1,,,2,w,1,1,ok\n", "line 2"),
     ],
 )
-def test_files_that_are_no_such_table_are_refused(text: str, words: str, tmp_path: Path) -> None:
+def test_files_of_another_schema_are_refused(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / mocca.FILE).write_text(text)
     with pytest.raises(SkyUsageError, match=words):
         mocca.load(tmp_path)
@@ -89,7 +89,7 @@ def test_cloudbandit_with_rbf_beats_the_exact_mean_of_random_search(workloads) -
     assert found < 0.8 * exact
 
 
-def test_knowing_providers_prices_and_the_past_each_helps(workloads) -> None:
+def test_arms_prices_and_history_each_reduce_regret(workloads) -> None:
     some = [one for one in workloads if one.succeeds][::3]
 
     def blind(one, seed):

@@ -45,7 +45,7 @@ def skip_missing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gp", *(HEAVY.get(name, name) for name in COMPONENTS)])
-def test_no_point_is_asked_for_twice_and_all_are_in_the_end(name: str) -> None:
+def test_all_points_are_tried_exactly_once(name: str) -> None:
     skip_missing(name)
     space = grid(1)
     asked = trace(method(name, space, 12, seed=3), seconds(grid())[:12], 20)
@@ -77,7 +77,7 @@ def test_same_seed_same_trace(name: str) -> None:
     name=st.sampled_from(["random", "rbf", "gp"]),
     ahead=st.integers(1, 4),
 )
-def test_whatever_is_told_and_however_many_run_at_once_each_point_comes_once(
+def test_each_point_is_returned_once_with_parallel_tries(
     seed: int, values: list, name: str, ahead: int
 ) -> None:
     space = grid(1)
@@ -131,7 +131,7 @@ def test_prices_are_known_before_anything_runs() -> None:
     assert {space[i].arm for i in trace(blind, values, 3)} == set(space.arms)
 
 
-def test_a_price_that_is_not_known_leaves_all_prices_out() -> None:
+def test_one_unknown_price_disables_all_prices() -> None:
     one = {"nodes": [1, 2]}
     space = Space.of({"A": one, "B": one}, price=lambda arm, v: 1.0 if arm == "A" else None)
     assert not FlatGP(space).by_price
@@ -156,7 +156,7 @@ def test_failures_are_kept_away_from() -> None:
     assert failed[FlatGP] < 0.8 * failed[Careless]
 
 
-def test_what_is_under_way_is_not_asked_for_again_nor_its_neighbour_first() -> None:
+def test_pending_points_and_their_neighbours_are_avoided() -> None:
     space, values = grid(), seconds(grid())
     optimizer = FlatGP(space, seed=0, minimize="time")
     trace(optimizer, values, 6)
@@ -207,7 +207,7 @@ def test_history_makes_the_first_tries_good() -> None:
     assert values[asked].min() < np.mean(cold)
 
 
-def test_a_workload_is_like_one_of_the_earlier_ones_rather_than_their_mean(monkeypatch) -> None:
+def test_transfer_prefers_one_similar_workload_to_the_mean(monkeypatch) -> None:
     """Four kinds of workloads, each seen twice: three tries say of which kind a new one is."""
     space = grid()
 
@@ -266,7 +266,7 @@ def test_unknown_names_and_options_are_refused_with_the_nearest() -> None:
         FlatGP(grid(), minimize="money")  # type: ignore[arg-type]
 
 
-def test_telling_what_is_not_searched_is_refused() -> None:
+def test_result_of_an_unknown_point_is_refused() -> None:
     space = grid()
     with pytest.raises(SkyUsageError, match="point 20 is none of the 12"):
         component("random", space, space.members("arm0")).tell(20, 1.0)

@@ -49,7 +49,7 @@ def test_cost_is_minimized_in_usd() -> None:
     assert found.best.usd == found.best.value
 
 
-def test_a_measured_cost_goes_before_the_price() -> None:
+def test_measured_cost_overrides_the_price() -> None:
     found = run(lambda p: Measurement(seconds(p), usd=5.0 - p.nodes), minimize="cost")
     assert found.best and found.best.point.nodes == 4 and found.best.value == 1.0
 
@@ -64,7 +64,7 @@ def test_without_prices_cost_cannot_be_minimized_and_time_can() -> None:
 
 @pytest.mark.parametrize("parallel", [1, 3])
 @pytest.mark.parametrize("method", ["gp", "cloudbandit", "random-repeats"])
-def test_the_budget_is_kept_however_many_run_at_once(method: str, parallel: int) -> None:
+def test_budget_is_kept_with_parallel_runs(method: str, parallel: int) -> None:
     calls = []
 
     def counted(point: Point) -> float:
@@ -83,7 +83,7 @@ def test_same_seed_same_tries() -> None:
     assert traces[0] == traces[1] != traces[2]
 
 
-def test_runs_at_once_are_at_once() -> None:
+def test_parallel_runs_overlap() -> None:
     barrier = threading.Barrier(3, timeout=20)
 
     def together(point: Point) -> float:
@@ -97,7 +97,7 @@ def test_runs_at_once_are_at_once() -> None:
 # -- measurements that go wrong ------------------------------------------------------------------
 
 
-def test_failures_cost_what_they_cost_and_the_search_goes_on() -> None:
+def test_failed_tries_count_towards_cost() -> None:
     def measure(point: Point) -> Any:
         if point.arm == "B":
             raise RuntimeError("out of memory")
@@ -145,7 +145,7 @@ def test_when_everything_fails_there_is_no_best() -> None:
     assert "<svg" not in found._repr_html_()
 
 
-def test_an_exit_within_a_measurement_does_not_hang_the_search() -> None:
+def test_system_exit_in_a_measurement_ends_the_search() -> None:
     def leave(point: Point) -> float:
         raise SystemExit(3)
 
@@ -202,7 +202,7 @@ def test_nothing_is_left_to_try() -> None:
 
 
 @pytest.mark.parametrize("method", ["gp", "cloudbandit", "random-repeats"])
-def test_a_killed_search_goes_on_where_it_was(method: str, tmp_path: Path) -> None:
+def test_killed_search_resumes_from_its_log(method: str, tmp_path: Path) -> None:
     whole = run(budget=8, method=method, seed=9)
     log, calls = tmp_path / "search.jsonl", []
 

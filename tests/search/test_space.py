@@ -34,7 +34,7 @@ def test_all_combinations_of_each_arm_are_points_with_prices() -> None:
         ((Point("A", {"n": 1}, float("nan")),), "price of nan"),
     ],
 )
-def test_spaces_that_make_no_sense_are_refused(points: tuple, words: str) -> None:
+def test_invalid_spaces_are_refused(points: tuple, words: str) -> None:
     with pytest.raises(SkyUsageError, match=words):
         Space(points)
 

@@ -291,7 +291,7 @@ def test_runs_are_found_latest_first(store: Store) -> None:
     assert latest.run_id == "r3" and latest.code == "y" * 200
 
 
-def test_a_run_that_has_reached_no_node_is_left_out_unless_asked_for(store: Store) -> None:
+def test_unsent_runs_are_listed_only_on_request(store: Store) -> None:
     waiting = replace(RUN, status="waiting", cluster="", nodes=0, stage="placing", cell_id="c-1")
     store.begin_run(waiting)
     assert store.runs() == store.runs(status="waiting") == []
@@ -646,7 +646,7 @@ def test_no_shared_memory_on_network_disks(
     store.close()
 
 
-def test_contradiction_found_late_is_told_and_does_not_block(
+def test_late_capacity_contradiction_is_reported_without_block(
     impatient: None, store: Store, tmp_path: Path
 ) -> None:
     store.begin_run(RUN)

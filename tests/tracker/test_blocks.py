@@ -116,7 +116,7 @@ def test_success_unblocks_its_place(seen: list[Observation], where: Place, now: 
 
 
 @given(observations, times)
-def test_clearing_takes_away_exactly_one_block(seen: list[Observation], now: float) -> None:
+def test_clearing_removes_exactly_one_block(seen: list[Observation], now: float) -> None:
     seen = [one for one in seen if one.at < now]
     before = blocked(seen, now)
     for block in before:
@@ -181,7 +181,7 @@ def test_words_of_the_last_refusal_are_kept() -> None:
     assert blocked(seen, 400)[0].why == "InsufficientInstanceCapacity"
 
 
-def test_what_is_seen_later_does_not_count_yet() -> None:
+def test_later_observations_do_not_count() -> None:
     assert blocked([refused(1000)], 999) == ()
 
 

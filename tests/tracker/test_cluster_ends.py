@@ -31,7 +31,7 @@ def test_every_loss_counts() -> None:
     assert observed_ends(ROW, told, 500.0) == [("preempted", 400.0)] * 3
 
 
-def test_machines_that_were_given_back_are_censored() -> None:
+def test_released_machines_are_censored() -> None:
     assert observed_ends(ROW, [], 500.0) == [("ended", 400), ("ended", 399), ("ended", 398)]
 
 

@@ -178,7 +178,7 @@ def test_lifetime_intervals_hold_the_truth_as_often_as_they_say(machines: int) -
     assert held / trials == pytest.approx(0.8, abs=0.03)
 
 
-def test_machines_given_back_alive_keep_lifetimes_from_coming_out_short() -> None:
+def test_censoring_prevents_short_lifetimes() -> None:
     """With them the estimate finds the truth; without them it is far too low."""
     generator, truth = np.random.default_rng(5), 50.0
     lives, kept = generator.exponential(truth, 4000), generator.uniform(0, 24, 4000)
@@ -247,7 +247,7 @@ def test_neighbours_never_outweigh_what_is_seen_at_the_place(others: int) -> Non
     assert life.preemptions <= 2 * estimates.PRIOR_PREEMPTIONS + 1e-9
 
 
-def test_knowledge_does_not_change_when_more_is_seen() -> None:
+def test_knowledge_is_immutable() -> None:
     seen = [Observation("launched", HERE, 0.0, seconds=9)]
     known = Knowledge.of(seen, 0.0)
     before = known.chance(HERE)

@@ -16,8 +16,9 @@ from ...errors import SkyError, SkyRefreshError
 from . import aws_prices as read
 from . import http
 from .entries import make_offer, make_table, read_entries
-from .fetcher import Fetcher, today
-from .source import TRY_LATER_HINT, KnownOffers, Page, Recovery, SourceData, missing_sdk
+from .fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
+from .page_cache import Page
+from .source import KnownOffers, SourceData, missing_sdk
 
 _ADVISOR = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
 _PRICES = "us-east-1"  # one of the few regions that have an endpoint of the price list

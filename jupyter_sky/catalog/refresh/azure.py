@@ -24,8 +24,9 @@ from .entries import (
     read_entries,
     usd,
 )
-from .fetcher import Fetcher, today
-from .source import TRY_LATER_HINT, KnownOffers, Page, Recovery, SourceData, missing_sdk
+from .fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
+from .page_cache import Page
+from .source import KnownOffers, SourceData, missing_sdk
 
 _PRICES = "https://prices.azure.com/api/retail/prices"
 _VERSION = "2023-01-01-preview"

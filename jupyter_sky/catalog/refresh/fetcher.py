@@ -7,12 +7,22 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from enum import Enum
 from typing import Any, TypeVar
 
 from ...errors import SkyError, SkyRefreshError
-from .page_cache import PageCache
+from .page_cache import Page, PageCache
 from .progress import RefreshProgress
-from .source import TRY_LATER_HINT, Page, Recovery
+
+TRY_LATER_HINT = "try again later: what was fetched is kept for some hours"
+
+
+class Recovery(Enum):
+    """What to do about a request that failed, when it is not the end."""
+
+    RETRY = "the answer was damaged: ask for the same page again"
+    RESTART = "the place to continue from is no longer known: begin the list anew"
+
 
 _TRIES = 4  # of one page whose body is damaged; refusals and throttling are the SDKs' to retry
 _PAUSE = 1.0  # seconds before the second try; each further pause is twice as long
@@ -26,7 +36,7 @@ class Fetcher:
 
     Parameters
     ----------
-    shelf
+    cache
         Keeps pages between runs.
     explain
         Says what an exception of the SDK means.
@@ -47,7 +57,7 @@ class Fetcher:
 
     def __init__(
         self,
-        shelf: PageCache,
+        cache: PageCache,
         explain: Callable[[Exception], Recovery | SkyError],
         progress: RefreshProgress | None = None,
         *,
@@ -57,7 +67,7 @@ class Fetcher:
         self.skipped: Counter[str] = Counter()
         self.resumed = 0
         self.progress = progress or RefreshProgress("", quiet=True)
-        self._cache, self._explain = shelf, explain
+        self._cache, self._explain = cache, explain
         self._workers, self._pause = workers, pause
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -75,7 +85,7 @@ class Fetcher:
         Raises
         ------
         SkyError
-            For a request that fails for good. Pages that came before it stay on the shelf.
+            For a request that fails for good. Pages that came before it stay in the cache.
         """
         have = self._cache.pages(name)
         with self._lock:

@@ -16,8 +16,9 @@ from ...errors import SkyError, SkyRefreshError
 from . import gcp_skus as skus
 from . import http
 from .entries import canonical_accelerator, make_offer, make_table, nominal_memory, read_entries
-from .fetcher import Fetcher, today
-from .source import TRY_LATER_HINT, KnownOffers, Page, Recovery, SourceData, missing_sdk
+from .fetcher import TRY_LATER_HINT, Fetcher, Recovery, today
+from .page_cache import Page
+from .source import KnownOffers, SourceData, missing_sdk
 
 _COMPUTE_ENGINE = "services/6F81-5844-456A"
 _TIMEOUT_SECONDS = 300.0  # seconds that one page may take with its retries

@@ -7,7 +7,7 @@ from json import JSONDecodeError
 from typing import Any
 
 from ...errors import SkyError, SkyRefreshError
-from .source import TRY_LATER_HINT, Recovery
+from .fetcher import TRY_LATER_HINT, Recovery
 
 _TIMEOUT = (10, 120)  # seconds to connect, and between two pieces of an answer
 _RETRIES = 8  # of a busy server; of one that cannot be reached fewer:

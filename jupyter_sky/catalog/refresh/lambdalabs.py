@@ -19,8 +19,9 @@ from .entries import (
     read_entries,
     usd,
 )
-from .fetcher import Fetcher, today
-from .source import KnownOffers, Page, Recovery, SourceData
+from .fetcher import Fetcher, Recovery, today
+from .page_cache import Page
+from .source import KnownOffers, SourceData
 
 _TYPES = "https://cloud.lambda.ai/api/v1/instance-types"
 _GPU = re.compile(r"(?P<name>.+?) \((?P<memory>\d+) GB(?P<form> [^)]*)?\)")

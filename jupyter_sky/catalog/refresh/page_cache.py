@@ -9,13 +9,32 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
-
-from .source import Page
 
 _FORMAT = 1  # raised when what the sources keep changes its meaning
 KEEP_HOURS = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a list.
+
+    Attributes
+    ----------
+    records : list
+        What was read from it: plain values, small, so that a page can be kept as JSON.
+    next : str or None
+        Where the next page begins; None after the last.
+    skipped : dict of str to int
+        Entries that make no sense, by what is wrong with them.
+    """
+
+    records: list[Any]
+    next: str | None = None
+    skipped: dict[str, int] = field(default_factory=dict)
 
 
 class PageCache:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ...errors import SkyError, SkyRefreshError, SkyUsageError, suggest
 from . import coverage
 from .comparison import OfferDiff, compare
-from .fetcher import Fetcher
+from .fetcher import TRY_LATER_HINT, Fetcher
 from .page_cache import PageCache
 from .progress import RefreshProgress
-from .source import TRY_LATER_HINT, KnownOffers, PriceSource, SourceData
+from .source import KnownOffers, PriceSource, SourceData
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,7 +105,7 @@ def refresh(
 
     Returns
     -------
-    list of Outcome
+    list of RefreshOutcome
         One for each cloud, also for those that were not refreshed.
 
     Raises
@@ -133,14 +133,14 @@ def refresh(
         try:
             source.check()
             with RefreshProgress(name, quiet=quiet) as progress:
-                shelf = PageCache(data / "catalog-fetched" / name)
-                fetch = Fetcher(shelf, source.explain, progress, pause=pause)
+                cache = PageCache(data / "catalog-fetched" / name)
+                fetch = Fetcher(cache, source.explain, progress, pause=pause)
                 outcome = _refresh_cloud(source, fetch, (data / "catalog", base), dry_run, force)
         except SkyError as error:
             outcome = RefreshOutcome(name, STATES[2], error=error)
         else:
             if outcome.state == STATES[0]:
-                shelf.clear()
+                cache.clear()
         outcomes.append(outcome)
     return outcomes
 

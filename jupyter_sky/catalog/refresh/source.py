@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,17 +12,7 @@ from ...errors import SkyError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .fetcher import Fetcher
-
-
-TRY_LATER_HINT = "try again later: what was fetched is kept for some hours"
-
-
-class Recovery(Enum):
-    """What to do about a request that failed, when it is not the end."""
-
-    RETRY = "the answer was damaged: ask for the same page again"
-    RESTART = "the place to continue from is no longer known: begin the list anew"
+    from .fetcher import Fetcher, Recovery
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,30 +78,11 @@ class KnownOffers:
         return sorted(set(self.offers.column("region").to_pylist()) - {""})
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page of a list.
-
-    Attributes
-    ----------
-    records : list
-        What was read from it: plain values, small, so that a page can be kept as JSON.
-    next : str or None
-        Where the next page begins; None after the last.
-    skipped : dict of str to int
-        Entries that make no sense, by what is wrong with them.
-    """
-
-    records: list[Any]
-    next: str | None = None
-    skipped: dict[str, int] = field(default_factory=dict)
-
-
 class PriceSource(Protocol):
     """One cloud's price lists. Reading them is all that an implementation does.
 
     Paging, what is kept between runs, retries of damaged pages, workers and progress belong to
-    `Fetcher`; comparison and replacement belong to `run`.
+    `Fetcher`; comparison and replacement belong to `runner`.
     """
 
     @property

@@ -120,6 +120,7 @@ class DirectClient(Client):
     @property
     def query_socket(self) -> zmq.Socket:
         """Socket to the hub, whose disconnections stand for those of all sockets."""
+        assert self._query_socket is not None
         return self._query_socket
 
     def call_soon(self, callback: Callable[[], object]) -> None:
@@ -252,7 +253,7 @@ class DirectClient(Client):
         Parameters
         ----------
         handler
-            Called with each answer until the one that is final, in the thread of this client.
+            Called with each reply up to the final one, in the thread of this client.
         sink
             Called with what is printed because of it.
 

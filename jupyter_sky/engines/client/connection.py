@@ -192,8 +192,8 @@ class ClusterConnection:
     def _refresh_engines(self) -> None:
         """Ask which engines are connected.
 
-        One that comes just while this client connects is told to nobody: the client is answered
-        before it listens to what is told.
+        The registration of an engine during the connection of this client is missed: the hub
+        replies before the client subscribes to notifications.
         """
         future = self.client.send_query("connection_request")
         try:

@@ -94,7 +94,7 @@ class Tunnel:
 
     def _send_command(self, *words: object) -> None:
         assert self._process.stdin is not None
-        with suppress(OSError):  # it has ended, and whoever waits for it finds that out
+        with suppress(OSError):  # it has ended, which waiting callers notice
             self._process.stdin.write(" ".join(map(str, words)).encode() + b"\n")
             self._process.stdin.flush()
 
@@ -139,7 +139,7 @@ class Tunnel:
     def forward(self, port: int) -> int:
         """Return the local port that is forwarded to a port of the head node.
 
-        Anybody on this machine can connect to it: what listens there must know its own.
+        Any user of this machine can connect to it: the server there must authenticate clients.
         """
         if port not in self._ports:
             self._ports[port] = Future()

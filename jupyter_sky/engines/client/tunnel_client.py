@@ -67,7 +67,7 @@ class TunnelClient:
         if self._process is not None:
             await self._process.wait()
             self._process._transport.close()  # type: ignore[attr-defined]
-        shutil.rmtree(self.folder, ignore_errors=True)  # nobody else may be there to do it
+        shutil.rmtree(self.folder, ignore_errors=True)  # the notebook may be gone
 
     def _open_stream(
         self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -139,9 +139,8 @@ class ClusterController:
             address = self.config["private"]
             engine = json.loads((self.directory / "security" / "engine.json").read_text())
             engine |= {"interface": f"tcp://{address}", "location": address}
-            self.agent_server.receive_reports(
-                self._history.add
-            )  # those who have come hear it at once
+            # first: node agents that have connected meanwhile get the address at once
+            self.agent_server.receive_reports(self._history.add)
             self.agent_server.set_controller(engine)
 
     # -- every tick ------------------------------------------------------------------------
@@ -483,9 +482,9 @@ def main(argv: list[str]) -> None:
     if several:
         import_dependencies()
     controller = ClusterController(config, path, loaded=several)
-    from .hub import run_controller
-
     try:
+        from .hub import run_controller  # takes long: engines start meanwhile
+
         run_controller(controller)
     finally:
         controller.stop("ended")

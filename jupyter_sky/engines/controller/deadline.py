@@ -1,7 +1,7 @@
 """Deadline at which a cluster ends because the day's budget is spent, in use or not.
 
 Notebooks and servers say how much longer it lasts, again and again, while any of them lives. The
-controller counts on its own clock, which goes on while a machine sleeps and is not set by anybody.
+controller counts on its own clock, which includes suspension and cannot be set.
 """
 
 from __future__ import annotations

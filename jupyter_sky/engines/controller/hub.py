@@ -75,6 +75,7 @@ class SkyHub(_Hub):
             self.dispatch_monitor_traffic([frame.bytes for frame in kept])
 
     def sky_request(self, idents: list[bytes], message: dict[str, Any]) -> None:
+        """Reply to a request of a notebook or of an observer."""
         try:
             self.drain()
             content = self.controller.handle_request(message["content"])
@@ -84,12 +85,15 @@ class SkyHub(_Hub):
         self.session.send(self.query, "sky_reply", content, ident=idents[0], parent=message)
 
     def sky_output(self, topics: list[bytes], frames: list) -> None:
+        """Pass an output message to the controller."""
         self._note(self.controller.on_output, frames)
 
     def save_queue_request(self, idents: list[bytes], msg: list) -> None:
+        """Pass a cell on its way to an engine to the controller."""
         self._note(self.controller.on_request, msg[:5], idents[0] in self.by_ident)
 
     def save_queue_result(self, idents: list[bytes], msg: list) -> None:
+        """Pass the reply of an engine to the controller."""
         self._note(self.controller.on_reply, msg[:5])
 
     def _note(self, handler: Any, frames: list, *more: Any) -> None:
@@ -137,6 +141,7 @@ class SkyController(controller_app.IPController):
         return super().client_url(channel, index)
 
     def cleanup_connection_files(self) -> None:
+        """Remove the connection files."""
         for name in ("engine.json", "client.json"):
             (self.controller.directory / "security" / name).unlink(missing_ok=True)
 
@@ -149,12 +154,14 @@ class SkyController(controller_app.IPController):
             controller_app.time = time
 
     def init_signal(self) -> None:
+        """Handle signals in the controller."""
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(
                 signum, lambda *_: self.loop.add_callback_from_signal(self.controller.on_signal)
             )
 
     def start(self) -> None:
+        """Start the periodic checks of the controller, and the loop."""
         self.controller.stop_loop = self.loop.stop
         PeriodicCallback(self.controller.tick, TICK_SECONDS * 1000).start()
         super().start()
@@ -167,6 +174,7 @@ class FastHeartMonitor(heartmonitor.HeartMonitor):
     complete = time.monotonic()
 
     def beat(self) -> None:
+        """Choose the period of heartbeats, and send one."""
         now = time.monotonic()
         if len(self.responses) >= self.controller.config["nodes"]:
             self.complete = now
@@ -179,6 +187,7 @@ class FastHeartMonitor(heartmonitor.HeartMonitor):
         super().beat()
 
     def handle_pong(self, msg: list[bytes]) -> None:
+        """Record the reply to a heartbeat, even a late one."""
         heart, beat = msg
         if self.lifetime - float(beat) < HEARTBEAT_TIMEOUT_SECONDS:  # a late one is one, too
             self.responses.add(heart)

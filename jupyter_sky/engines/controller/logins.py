@@ -47,7 +47,7 @@ class LoginMonitor:
         The cluster's folder. On a machine of one's own only logins that are for this cluster
         count; on a rented machine, which is there for the cluster alone, all do.
     enabled
-        Whether anybody logs in to this machine for the sake of a cluster.
+        Whether users log in to this machine because of a cluster.
     """
 
     def __init__(self, directory: Path, enabled: bool) -> None:
@@ -102,7 +102,7 @@ def _login(pid: int, directory: str) -> Login | None:
         info = (_TERMINALS / str(number)).stat()
         idle = 0.0 if command else max(0.0, time.time() - max(info.st_atime, info.st_mtime))
         return Login(_user(process.stat().st_uid), f"pts/{number}", idle, command)
-    except (OSError, ValueError):  # it has ended meanwhile, or belongs to somebody else
+    except (OSError, ValueError):  # it has ended meanwhile, or belongs to another user
         return None
 
 

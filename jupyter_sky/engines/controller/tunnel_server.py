@@ -147,7 +147,7 @@ def attach(directory: Path) -> int:
     os.chdir(directory)
     with socket.socket(socket.AF_UNIX) as conn:
         deadline, gone = time.monotonic() + 10, select.poll()
-        gone.register(0, 0)  # tells when there is nobody any more at the other end
+        gone.register(0, 0)  # reports when the other end has closed
         while True:
             try:
                 conn.connect(SOCKET_NAME)

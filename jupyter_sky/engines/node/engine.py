@@ -56,7 +56,7 @@ def import_dependencies() -> None:
     """Import the dependencies of an engine, in its own process or in the one it is forked from."""
     make_lazy("ipyparallel")
     with gc_disabled():
-        with blocked_import("debugpy"):  # nobody sets breakpoints in an engine
+        with blocked_import("debugpy"):  # engines have no breakpoints
             import ipykernel.debugger  # noqa: F401 (looks now, and the kernel would later)
         import ipyparallel.engine.app  # noqa: F401 (see `main`)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ...errors import SkyError
-from ...package_sync.package_names import without_credentials
+from ...remote.package_names import without_credentials
 
 SHOWN_LINES = 12
 

@@ -21,9 +21,9 @@ from ...errors import SkyError
 POOL_VARIABLE = "COMPUTE_POOL"
 """Environment variable that holds an `InstanceInfo` as JSON."""
 DEFAULT_PORT = 29500
-"""Where a process group meets when nobody has said where; that of torchrun."""
+"""Default port of process groups; that of torchrun."""
 RENDEZVOUS_PORTS = (20000, 32000)
-"""Where they meet otherwise: below what outgoing connections are given."""
+"""Range of other ports: below those of outgoing connections."""
 
 
 @dataclass(frozen=True, slots=True)

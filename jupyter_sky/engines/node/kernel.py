@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...functions.node.node_worker import NodeWorker
 
 STATUS_MIN_SECONDS = 0.05
-"""Of cells longer than this the controller is told that all they print has passed."""
+"""Longer cells publish their end, so that the controller knows that all output has passed."""
 
 
 class _NoChannelThread:
@@ -91,7 +91,7 @@ class SkyKernel(Base):
     def _publish_status(self, status: str, channel: str, parent: Any = None) -> None:
         """Write the cell to the current-cell file; publish only the end of one that lasts.
 
-        Nobody waits for these messages of a quick cell: its reply says how much it has printed.
+        The messages of a quick cell are not needed: its reply has the number of its outputs.
         """
         if channel != "shell":
             super()._publish_status(status, channel, parent)

@@ -65,7 +65,9 @@ class NodeAgent:
         deadline = time.monotonic() + ADDRESS_TIMEOUT_SECONDS
         while not path.exists():
             if self.stop_reason or time.monotonic() > deadline:
-                self.stop_reason = self.stop_reason or "nobody has said where its controller is"
+                self.stop_reason = (
+                    self.stop_reason or "the address of its controller has not arrived"
+                )
                 self._kill_processes()
                 return False
             time.sleep(0.02)

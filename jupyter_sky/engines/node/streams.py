@@ -44,9 +44,7 @@ class BoundedOutStream(OutStream):
     way must hold several times.
     """
 
-    flush_interval = (
-        0.02  # a line is seen before anybody wonders; ipykernel waits ten times as long
-    )
+    flush_interval = 0.02  # short enough to look immediate; ipykernel waits ten times as long
     _waiting = 0
     _all: ClassVar[list[BoundedOutStream]] = []
 

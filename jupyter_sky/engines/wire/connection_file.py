@@ -1,7 +1,7 @@
 """Connection files of controllers, validated before use.
 
 A connection file comes from a folder or from another machine. ipyparallel takes the serializer, the
-signature scheme and an SSH server from it: whoever writes ``"unpack": "pickle"`` there would run
+signature scheme and an SSH server from it: ``"unpack": "pickle"`` of an attacker would run
 code in whatever process connects. Here these are fixed, and the file gives a key and ports only.
 """
 

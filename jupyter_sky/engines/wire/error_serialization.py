@@ -25,7 +25,7 @@ def describe_error(error: BaseException, depth: int = 0) -> dict[str, Any]:
     ``classes`` names the class and its bases as (module, qualified name), nearest first; ``args``,
     ``dict`` and ``more`` are what the exception carries as far as that is data, each value as
     `data_values` has it. Of anything else there is the text: the exception itself does not travel,
-    since opening a pickle lets whoever made it run code.
+    since opening a pickle runs code of its author.
     """
     classes = [
         [base.__module__, base.__qualname__]

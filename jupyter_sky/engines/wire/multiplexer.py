@@ -4,7 +4,7 @@ Both ends number what they send and say what they have received. When the connec
 each sends what the other lacks, and those who hold the streams never notice. ZeroMQ, which drops
 what is on its way when a connection breaks, so keeps its connections for as long as both ends live.
 
-Each stream has a window of its own: one that nobody reads does not hold up the others.
+Each stream has its own window: one that is not read does not block the others.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class BlobCache:
         return True
 
     def open(self, blob: Blob) -> memoryview:
-        """Map a blob: whoever writes into it writes into a copy of his own.
+        """Map a blob copy-on-write.
 
         Raises
         ------

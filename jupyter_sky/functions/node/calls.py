@@ -105,7 +105,7 @@ class Call:
         self.arguments: Payload = command[2]
         self.timeout: float | None = command[3]
         self.on_mute: Callable[[list[str]], None] = lambda names: None
-        """Tells whoever shows what it prints which streams are not to be shown."""
+        """Called with the names of the streams whose output is not shown."""
         self.is_assigned = False
         """Whether an executor has it."""
         self.started_at = 0.0

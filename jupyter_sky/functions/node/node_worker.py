@@ -28,7 +28,7 @@ TICK_SECONDS = 0.05
 GRACE_SECONDS = {"timeout": 0.3, "cancel": 0.8, "close": 10.0}
 """How long a call may take to stop before its executor goes on without it, by why it is to stop."""
 CLOSE_SECONDS = 1.0
-"""How long a generator that nobody listens to may take to its next item before it is stopped."""
+"""Time to the next item after which a generator without a receiver is stopped."""
 
 
 class CallBatch:

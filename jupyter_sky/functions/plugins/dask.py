@@ -1,7 +1,7 @@
 """Dask on the nodes of a pool: a scheduler on the head, a worker on each, a client here.
 
 They are processes of their own below the engines, so calls and cells go on beside them, and they
-end with the engines. Who does not hold the certificate that is made for the pool is not heard.
+end with the engines. Clients without the certificate of the pool are refused.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Torch:
     def _store(address: str, port: int, limit: datetime.timedelta) -> Any:
         """Open the store of the group, on the announced port if it is free.
 
-        It takes pickled objects from whoever connects, and would listen on all addresses by itself.
+        It accepts pickled objects from any client, and by default listens on all addresses.
         """
         from torch.distributed import TCPStore
 

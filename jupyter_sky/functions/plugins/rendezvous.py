@@ -63,7 +63,7 @@ def must_create(what: str, held: str) -> bool:
     Parameters
     ----------
     held
-        What names the one that this process is in; empty before.
+        Id of the current singleton of this process; empty before the first.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Shared objects of a pool by name: dict, set, counter, queue, barrier, lock.
 
 Inside a function they are the pool's; in the notebook those of the pool that is up; without any
-pool they are this process's own, so that ``train.local()`` works. Each operation is carried out
-whole before the next one of anybody.
+pool they are this process's own, so that ``train.local()`` works. Operations are
+atomic.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Set(_SharedProxy, MutableSet[K], Generic[K]):
     kind = "set"
 
     def add(self, value: K) -> bool:  # type: ignore[override]
-        """Add an element; return whether it is new, which one of many tasks is told."""
+        """Add an element; return True to the one task that added it."""
         frames = encode_key(value), dump(value, self), dump(value, self)
         return self._ask("add", *frames)[0]
 
@@ -236,7 +236,7 @@ class Queue(_SharedProxy, Generic[V]):
     Parameters
     ----------
     maxsize
-        Whoever puts something in waits while so many are there; 0 for no bound.
+        Most items; further puts wait. 0 for no bound.
 
     Examples
     --------

@@ -120,7 +120,7 @@ class RemoteClient:
         try:
             return self._exchange(number, message, arguments)
         except BaseException as error:
-            if not isinstance(error, SkyUsageError):  # what nobody waits for must not be given
+            if not isinstance(error, SkyUsageError):  # an abandoned request must not be granted
                 with contextlib.suppress(Exception):
                     cancel = {**arguments, "op": "cancel", "number": number}
                     self._socket.send(json.dumps([next(self._numbers), cancel]).encode())
@@ -136,7 +136,7 @@ class RemoteClient:
                 now = time.monotonic()
                 if not self._heard and now - begun > FIRST_REPLY_SECONDS:
                     raise SkyClusterLost(
-                        f"nobody answers for what the pool shares ({FIRST_REPLY_SECONDS:g} s)",
+                        f"the shared state of the pool does not answer ({FIRST_REPLY_SECONDS:g} s)",
                         hint="functions on a node reach the controller of their pool only",
                     )
                 if now - sent > RESEND_SECONDS:

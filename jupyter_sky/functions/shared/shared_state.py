@@ -1,8 +1,16 @@
 """Shared state of a pool: dicts, sets, counters, queues, barriers and locks, by name.
 
-This is the state alone, without sockets or clocks: requests go in, answers come out, at once or
-later. Values are bytes that only tasks open. One request is carried out after the other, so all
-see the same order.
+This is the state alone, without sockets or clocks: requests go in, responses come out, at once or
+later. Values are bytes that only tasks open. Requests are handled one after the other, so all
+clients see the same order.
+
+The alternative is `distributed` (``Lock``, ``Queue``, ``Variable``, ``Semaphore``, ``Event`` over
+its scheduler). Measured on one machine (``tests/benchmarks/run.py shared_objects``), this module
+against it: lock and unlock 0.17 against 0.68 ms, put and get 0.18 against 0.66 ms, first operation
+of a fresh process 0.18 against 1.01 s, memory of a client 19 against 58 MiB, and the lock of a
+killed process is free after 1.8 against 30.8 s (its lease). It has no atomic dict, set or counter,
+no barrier and no fencing numbers, which would have to be written all the same, and every engine
+would have to install it. Hence own code.
 """
 
 from __future__ import annotations
@@ -337,7 +345,7 @@ class SharedState:
     def __init__(self) -> None:
         self.objects: dict[Key, SharedObject] = {}
         self.active_objects: dict[Key, SharedObject] = {}
-        """Those that somebody waits for or holds."""
+        """Objects with waiting requests or holders."""
         self.last: dict[bytes, Response] = {}
         self.pending_numbers: dict[bytes, int] = {}
         """What each client waits for."""

@@ -2,9 +2,8 @@
 
     python -m jupyter_sky.functions.shared.shared_state_server < SPEC
 
-It costs nothing while nobody shares anything: the controller listens, and starts it at the first
-connection, which it takes over. Everything between machines is encrypted, and who does not hold
-the shared-state server's key is not heard.
+The controller listens, and starts the server at the first connection, which it inherits: unused it
+costs nothing. Traffic is encrypted; clients without the server's key are refused.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class SharedStateServer:
             zmq.CURVE_SERVER: 1,
             zmq.CURVE_PUBLICKEY: order["public"].encode(),
             zmq.CURVE_SECRETKEY: order["secret"].encode(),
-            zmq.ROUTER_MANDATORY: 1,  # so that it is known who is gone
+            zmq.ROUTER_MANDATORY: 1,  # raises for clients that are gone
             zmq.ROUTER_HANDOVER: 1,
             zmq.SNDHWM: 0,
             zmq.RCVHWM: 0,

@@ -1,7 +1,7 @@
 """The cheapest plan of a sum over tasks and edges: bound, reduce, finish exactly.
 
-Bounds come from messages (`dual`), plans from decoding, descent and cuts (`expansion`); what the
-two leave open goes to elimination when that is small, and to the model of record otherwise.
+Bounds come from messages (`dual_bound`), plans from decoding and descent; what the two leave open
+goes to elimination when that is small, and to the model of record otherwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from jupyter_sky.optimizer.solver.additive_problem import TIE, AdditiveProblem
 from jupyter_sky.optimizer.solver.dominance import find_undominated
 from jupyter_sky.optimizer.solver.dual_bound import DualBound
 from jupyter_sky.optimizer.solver.elimination import EliminationOrder, eliminate, elimination_order
-from jupyter_sky.optimizer.solver.expansion import expand_plan
 from jupyter_sky.optimizer.solver.problem import Flags, Floats, Ints
 
 _CHEAP = 400_000  # numbers that elimination may handle at once and for each sweep already done
@@ -70,14 +69,13 @@ class AdditiveSearch:
             messages = tuple(part[:, self.places] for part in warm)
         self.dual = DualBound(full.take(self.places), messages)  # pyright: ignore[reportArgumentType]
         self.sweeps = 0
-        self.expanded = np.inf  # value of the plan that expansions have not improved
 
     @property
     def is_closed(self) -> bool:
         dual = self.dual
         return dual.best - dual.bound <= 2 * TIE * abs(dual.best)
 
-    def step(self, until: float) -> None:
+    def step(self) -> None:
         """Sweep once; at times look for better plans, and for labels that no plan needs."""
         dual = self.dual
         dual.sweep()
@@ -86,9 +84,6 @@ class AdditiveSearch:
             return
         if self.sweeps in (2, 4, 8) or self.sweeps % 10 == 0:
             dual.descend()
-            if dual.best < self.expanded and (self.sweeps > 2 or len(dual.x) > 100):
-                dual.try_plan(expand_plan(dual.problem, dual.x, until))
-                self.expanded = dual.best
             if not self.is_closed and dual.best - dual.bound < _NEAR * dual.best / len(dual.x):
                 self._shrink()
 
@@ -175,7 +170,7 @@ def reduce_problem(
     """
     search = AdditiveSearch(problem, dominance, warm)
     while True:
-        search.step(until)
+        search.step()
         dual = search.dual
         if search.is_closed or dual.best - dual.bound <= target * abs(dual.best):
             return search.result("dual" if search.is_closed else "limit")

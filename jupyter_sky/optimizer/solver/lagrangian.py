@@ -23,6 +23,7 @@ _SWEEPS = 4
 _ROUNDS = 30
 _STEP = 0.15  # of the price of an hour of the whole plan, how far prices move at a time
 _FALL = 0.93
+_GROWTH = 1.15  # of the steps until a plan is in time
 _CELLS = 4_000_000  # numbers that the tables of all edges may have
 
 
@@ -47,7 +48,7 @@ def priced_plans(
     walk = TimedPlan(problem, kept)
     start, edge = prices.start.copy(), prices.edge.copy()
     unit = _STEP * max(float(start.sum()), 1e-9)
-    messages = None
+    messages, timely = None, False
     for _ in range(_ROUNDS):
         sums, label = _priced(problem, kept, used, TimePrices(start, edge))
         dual = DualBound(sums, messages)
@@ -60,12 +61,14 @@ def priced_plans(
         late = max(walk.finish) / deadline - 1
         if late <= 0:
             yield reduce_cost(problem, kept, choice, deadline)
+            timely = True
             start, edge = _FALL * start, _FALL * edge
             continue
         first, path = walk.critical_path()
         rise = unit * min(1.0, 4 * late + 0.1)
         start[first] += rise
         edge[path] += rise
+        unit *= 1.0 if timely else _GROWTH
 
 
 def _priced(

@@ -209,9 +209,7 @@ def test_local_zones_have_their_own_price_and_old_types_their_own_facts(rows):
     assert (old["memory_gib"], old["zone_basis"]) == (16, "price-list-only")
 
 
-def test_a_region_that_is_not_enabled_keeps_the_zones_that_were_known(
-    cloud, source, data, base, ship, stored
-):
+def test_disabled_region_keeps_its_known_zones(cloud, source, data, base, ship, stored):
     known = {"cloud": "aws", "region": "af-south-1", "instance_type": "m5.large", "kind": "vm"}
     zones = [{**known, "zone": f"af-south-1{z}", "zone_basis": "zone"} for z in "ab"]
     ship(offers=zones)
@@ -255,7 +253,7 @@ def test_interruption_bands(fetched):
     assert bands["m5.large"]["savings_pct_vs_on_demand"] == 62
 
 
-def test_an_advisor_that_is_away_costs_nothing_but_a_note(cloud, source, data, base, stored):
+def test_unreachable_advisor_is_only_a_note(cloud, source, data, base, stored):
     run(source, data, base)
     before = cloud.count("advisor")
     cloud.trouble("advisor", "refuse", times=9)
@@ -298,7 +296,7 @@ def test_an_item_that_is_no_json_is_counted(cloud, source, data, base):
 
 
 @pytest.mark.parametrize("kind", ["throttle", "cut", "break"])
-def test_trouble_that_passes_is_waited_out(cloud, source, data, base, stored, kind):
+def test_transient_failures_are_retried(cloud, source, data, base, stored, kind):
     cloud.trouble("GetProducts AmazonEC2", kind)
     cloud.trouble("DescribeInstanceTypes us-east-1", kind)
     outcome = run(source, data, base)
@@ -307,7 +305,7 @@ def test_trouble_that_passes_is_waited_out(cloud, source, data, base, stored, ki
     assert [trouble.times for trouble in cloud.troubles] == [0, 0]
 
 
-def test_a_garbled_page_is_asked_for_again_then_fails_cleanly(cloud, source, data, base, stored):
+def test_garbled_page_is_requested_again_then_an_error(cloud, source, data, base, stored):
     cloud.trouble("DescribeInstanceTypes us-east-1", "garble", times=2)
     assert run(source, data, base).state == "refreshed"
     before = stored("aws")
@@ -325,7 +323,7 @@ def test_a_refusal_says_what_the_account_needs(cloud, source, data, base):
     assert cloud.count("DescribeRegions") == 1  # a refusal is not worth another try
 
 
-def test_an_expired_token_begins_the_list_anew(cloud, source, data, base, stored):
+def test_expired_token_restarts_the_list(cloud, source, data, base, stored):
     prices = "GetProducts AmazonEC2 Linux Shared NA Used OnDemand us-east-1"
     cloud.trouble(prices, "refuse", after=1)
     assert run(source, data, base).state == "not refreshed"
@@ -336,7 +334,7 @@ def test_an_expired_token_begins_the_list_anew(cloud, source, data, base, stored
     assert cloud.count(prices) == 2 + 1 + 3  # kept and refused; expired; anew
 
 
-def test_without_credentials_it_says_how_to_get_some(cloud, source, data, base, monkeypatch):
+def test_missing_credentials_error_names_the_remedy(cloud, source, data, base, monkeypatch):
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     outcome = run(source, data, base)

@@ -125,13 +125,13 @@ def test_an_account_without_the_right_to_read_sizes_is_a_note(cloud, source, dat
     assert cloud.count("skus") == 1
 
 
-def test_with_neither_account_nor_known_regions_it_says_what_to_do(cloud, data, base):
+def test_no_account_and_no_known_regions_is_an_error_with_a_remedy(cloud, data, base):
     outcome = run(AzurePrices(f"{cloud.url}/api/retail/prices"), data, base)
     assert "az login" in str(outcome.error)
 
 
 @pytest.mark.parametrize("kind", ["throttle", "cut", "garble", "break"])
-def test_trouble_that_passes_is_waited_out(cloud, source, data, base, stored, kind):
+def test_transient_failures_are_retried(cloud, source, data, base, stored, kind):
     cloud.trouble("prices", kind, times=2)
     cloud.trouble("skus", kind)
     outcome = run(source, data, base)
@@ -140,7 +140,7 @@ def test_trouble_that_passes_is_waited_out(cloud, source, data, base, stored, ki
     assert len(stored("azure")) == 6
 
 
-def test_a_body_that_stays_damaged_fails_cleanly(cloud, source, data, base, stored):
+def test_persistently_damaged_response_is_an_error(cloud, source, data, base, stored):
     cloud.trouble("prices", "cut", times=99)
     outcome = run(source, data, base)
     assert "damaged 4 times" in str(outcome.error)

@@ -27,7 +27,7 @@ def outcomes() -> list[RefreshOutcome]:
     ]
 
 
-def test_a_report_says_what_changed_and_why_not():
+def test_report_lists_changes_and_reasons_of_failures():
     text = str(RefreshReport(outcomes()))
     clouds, details = text.split("\n\n")
     assert clouds.splitlines()[3].split() == ["azure", "refreshed", *"11 2 1 1 4 3".split()]

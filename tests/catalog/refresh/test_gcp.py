@@ -166,7 +166,7 @@ def test_what_a_sku_is_of(description, part):
     assert skus.part(description) == part
 
 
-def test_a_slice_is_the_whole_and_its_spot_price_is_known_by_its_words(data):
+def test_tpu_slice_is_one_machine_with_its_spot_price(data):
     found = [
         skus.price(sku("A4 Nvidia B200 (1 gpu slice) running in Americas", 16.11)),
         skus.price(sku("Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in Americas", 4.95)),
@@ -185,7 +185,7 @@ def test_a_slice_is_the_whole_and_its_spot_price_is_known_by_its_words(data):
 
 
 @pytest.mark.parametrize("kind", ["throttle", "cut", "garble", "break"])
-def test_trouble_that_passes_is_waited_out(cloud, source, data, base, stored, kind):
+def test_transient_failures_are_retried(cloud, source, data, base, stored, kind):
     cloud.trouble("/skus", kind)
     cloud.trouble("machineTypes", kind, after=1)
     outcome = run(source, data, base)
@@ -194,7 +194,7 @@ def test_trouble_that_passes_is_waited_out(cloud, source, data, base, stored, ki
     assert [trouble.times for trouble in cloud.troubles] == [0, 0]
 
 
-def test_a_token_of_yesterday_begins_the_list_anew(cloud, source, data, base, stored):
+def test_expired_page_token_restarts_the_list(cloud, source, data, base, stored):
     cloud.trouble("/skus", "refuse", after=3)
     assert "Cloud Billing API" in str(run(source, data, base).error)
     cloud.epoch += 1
@@ -229,7 +229,7 @@ def test_malformed_skus_are_counted_by_reason(cloud, source, data, base, stored)
     assert by_place(stored("gcp"))["n2-standard-8", ZONE]["on_demand_usd_h"] < 1
 
 
-def test_without_credentials_it_says_how_to_get_some(cloud, data, base, tmp_path, monkeypatch):
+def test_missing_credentials_error_names_the_remedy(cloud, data, base, tmp_path, monkeypatch):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "")
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "none"))
     monkeypatch.setenv("NO_GCE_CHECK", "true")

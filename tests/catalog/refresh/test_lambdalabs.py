@@ -33,7 +33,7 @@ def run(cloud, data, base, key="secret"):
     return outcome
 
 
-def test_types_where_they_are_free_and_where_they_were_known(cloud, data, base, ship, stored):
+def test_types_in_available_and_known_regions(cloud, data, base, ship, stored):
     known = {"cloud": "lambda", "region": "us-south-1", "kind": "vm"}
     ship(offers=[{**known, "instance_type": "gpu_8x_v100", "on_demand_usd_h": 4.4}])
     outcome = run(cloud, data, base)
@@ -55,7 +55,7 @@ def test_types_where_they_are_free_and_where_they_were_known(cloud, data, base, 
     assert outcome.skipped == {"price is not a number": 1}
 
 
-def test_a_wrong_key_is_an_error_that_says_so(cloud, data, base):
+def test_invalid_api_key_is_an_error(cloud, data, base):
     outcome = run(cloud, data, base, key="wrong")
     assert "refuses us (401)" in str(outcome.error)
     assert len(cloud.requests) == 1

@@ -16,9 +16,8 @@ import pytest
 from jupyter_sky.catalog import load
 from jupyter_sky.catalog.refresh.azure import AzurePrices
 from jupyter_sky.catalog.refresh.lambdalabs import LambdaPrices
-from jupyter_sky.catalog.refresh.page_cache import PageCache
+from jupyter_sky.catalog.refresh.page_cache import Page, PageCache
 from jupyter_sky.catalog.refresh.runner import RefreshOutcome, refresh, sources
-from jupyter_sky.catalog.refresh.source import Page
 from jupyter_sky.errors import SkyUsageError
 from tests.emulators.azure import AzureEmulator, meter
 from tests.emulators.lambdalabs import LambdaEmulator, kind
@@ -76,7 +75,7 @@ def test_the_catalog_has_the_new_prices_and_says_that_they_are_new(cloud, source
     assert catalog.age("azure") == 0
 
 
-def test_a_diff_counts_what_is_new_gone_and_repriced(cloud, source, data, base):
+def test_comparison_counts_new_removed_and_repriced_offers(cloud, source, data, base):
     cloud.meters[0]["retailPrice"] = 1.5
     cloud.meters[1]["retailPrice"] = 0.8
     cloud.meters[2] = meter("Standard_New_v9", "eastus", 9.0)
@@ -104,7 +103,7 @@ def test_a_dry_run_compares_and_writes_nothing(cloud, source, data, base):
     assert len(cloud.requests) == asked  # what the dry run has fetched is not fetched again
 
 
-def test_a_damaged_file_of_an_earlier_refresh_is_written_anew(cloud, source, data, base, stored):
+def test_damaged_file_of_an_earlier_refresh_is_rewritten(cloud, source, data, base, stored):
     run(source, data, base)
     (data / "catalog" / "azure.json").write_text("{")
     outcome = run(source, data, base)
@@ -133,7 +132,7 @@ def test_prices_that_are_all_wrong_are_refused(cloud, source, data, base):
     assert "15 of 15 prices are now more than three times" in str(outcome.error)
 
 
-def test_nothing_at_all_is_refused_even_by_force(cloud, source, data, base):
+def test_empty_refresh_is_refused_even_by_force(cloud, source, data, base):
     cloud.meters = []
     outcome = run(source, data, base, force=True)
     assert "not one offer" in str(outcome.error)
@@ -143,9 +142,7 @@ def test_nothing_at_all_is_refused_even_by_force(cloud, source, data, base):
 # -- interrupted and resumed ---------------------------------------------------------------
 
 
-def test_a_failed_refresh_leaves_the_catalog_and_the_next_goes_on(
-    cloud, source, data, base, stored
-):
+def test_failed_refresh_keeps_the_catalog_and_the_next_resumes(cloud, source, data, base, stored):
     run(source, data, base)
     before = contents(data / "catalog")
     prices(cloud, 1.2)
@@ -182,42 +179,42 @@ def test_ctrl_c_keeps_the_catalog_and_what_was_fetched(cloud, source, data, base
 
 def test_pages_are_kept_for_some_hours_only(tmp_path):
     clock = [1000.0]
-    shelf = PageCache(tmp_path, keep_hours=6, now=lambda: clock[0])
-    shelf.put("eastus/prices", 0, Page([{"usd": 1.0}], "token", {"no price": 2}))
-    shelf.put("eastus/prices", 1, Page([{"usd": 2.0}]))
+    cache = PageCache(tmp_path, keep_hours=6, now=lambda: clock[0])
+    cache.put("eastus/prices", 0, Page([{"usd": 1.0}], "token", {"no price": 2}))
+    cache.put("eastus/prices", 1, Page([{"usd": 2.0}]))
     clock[0] += 6 * 3600
-    assert shelf.pages("eastus/prices") == [
+    assert cache.pages("eastus/prices") == [
         Page([{"usd": 1.0}], "token", {"no price": 2}),
         Page([{"usd": 2.0}]),
     ]
     clock[0] += 1
-    assert shelf.pages("eastus/prices") == []
+    assert cache.pages("eastus/prices") == []
 
 
-def test_a_page_that_was_not_written_to_its_end_is_fetched_again(tmp_path):
-    shelf = PageCache(tmp_path)
+def test_partially_written_page_is_fetched_again(tmp_path):
+    cache = PageCache(tmp_path)
     for number in range(3):
-        shelf.put("a", number, Page([number], str(number)))
+        cache.put("a", number, Page([number], str(number)))
     (page,) = tmp_path.glob("a/00001*")
     page.write_bytes(page.read_bytes()[:-9])
-    assert [kept.records for kept in shelf.pages("a")] == [[0]]
+    assert [kept.records for kept in cache.pages("a")] == [[0]]
 
 
-def test_a_list_cannot_leave_the_shelf(tmp_path):
-    shelf = PageCache(tmp_path / "shelf")
-    shelf.put("..%2f/up", 0, Page([1]))
-    assert shelf.pages("..%2f/up")[0].records == [1]
-    assert [path.name for path in tmp_path.iterdir()] == ["shelf"]
+def test_list_name_cannot_escape_the_cache_folder(tmp_path):
+    cache = PageCache(tmp_path / "cache")
+    cache.put("..%2f/up", 0, Page([1]))
+    assert cache.pages("..%2f/up")[0].records == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
 
 
-def test_a_shelf_that_cannot_be_written_costs_the_memory_only(cloud, source, data, base, stored):
+def test_unwritable_page_cache_does_not_stop_a_refresh(cloud, source, data, base, stored):
     data.mkdir()
     (data / "catalog-fetched").write_text("not a directory")
     assert run(source, data, base).state == "refreshed"
     assert len(stored("azure")) == 15
 
 
-def test_a_catalog_that_cannot_be_written_is_told(cloud, source, data, base):
+def test_unwritable_catalog_is_reported(cloud, source, data, base):
     data.mkdir()
     (data / "catalog").write_text("not a directory")
     outcome = run(source, data, base)
@@ -227,7 +224,7 @@ def test_a_catalog_that_cannot_be_written_is_told(cloud, source, data, base):
 
 
 @pytest.mark.slow
-def test_a_refresh_that_is_killed_leaves_one_whole_catalog(data, base, ship, stored):
+def test_killed_refresh_leaves_a_complete_catalog(data, base, ship, stored):
     ship(offers=[])
     lambdas = LambdaEmulator()
     answer, asked = lambdas.answer, iter(range(10**6))

@@ -4,16 +4,15 @@ import time
 
 import pytest
 
-from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.magics.options import (
-    OPTIONS,
+from jupyter_sky.cell_options.parsing import (
     CellInput,
     CellOptions,
     CellOutput,
-    help_text,
     parse_cell_line,
     split_names,
 )
+from jupyter_sky.cell_options.schema import OPTIONS, help_text
+from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.resources import Resources
 
 ALIASES = {

@@ -1,4 +1,4 @@
-"""The ``%%sky`` line: one schema of its options, from which parsing, help and completion follow."""
+"""Parser of the line of options of a cell."""
 
 from __future__ import annotations
 
@@ -7,161 +7,16 @@ import re
 import shlex
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from jupyter_sky.errors import SkyUsageError, suggest
-from jupyter_sky.executor.request import CellInput, CellOptions, CellOutput
-from jupyter_sky.package_sync.package_names import check_package
-from jupyter_sky.resources import Resources, parse_duration, parse_usd
+from ..errors import SkyUsageError, suggest
+from ..remote.package_names import check_package
+from ..resources import Resources, parse_duration, parse_usd
+from .schema import BY_DEST, BY_FLAG, OPTIONS, Option
+from .values import CellInput, CellOptions, CellOutput
 
-Kind = Literal["value", "names", "flag", "optional"]
-Complete = Literal[
-    "",
-    "arch",
-    "cloud",
-    "cluster",
-    "country",
-    "cpu-vendor",
-    "env",
-    "gpu",
-    "instance-type",
-    "jurisdiction",
-    "local-name",
-    "path",
-    "region",
-    "remote-name",
-    "service",
-    "zone",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option of ``%%sky``.
-
-    Attributes
-    ----------
-    flags : tuple of str
-        Spellings, the shortest first.
-    dest, group : str
-        Name of what it sets, and the heading under which help shows it.
-    metavar : str or None
-        What its value is called; None for a flag.
-    help, example : str
-        A sentence, and a use of it.
-    kind : str
-        ``value`` takes one, ``names`` a comma list and may be repeated, ``optional`` may have one.
-    complete : str
-        What its value is completed with.
-    """
-
-    flags: tuple[str, ...]
-    dest: str
-    group: str
-    metavar: str | None
-    help: str
-    example: str
-    kind: Kind = "value"
-    complete: Complete = ""
-
-
-# Flags, metavar, help, example and what completes the value. The metavar gives the kind: none is a
-# flag, [NAME] is optional, NAME,... is a list.
-_SCHEMA: dict[str, tuple[tuple[str, str, str, str, Complete], ...]] = {
-    "Resources": (
-        ("--cpus", "N[+]", "vCPUs of each node; + means at least.", "--cpus 4+", ""),
-        ("--memory", "GiB[+]", "Memory of each node, in GiB.", "--memory 16+", ""),
-        (
-            "--gpus",
-            "NAME[:N]",
-            "Accelerators of each node; N+ means at least.",
-            "--gpus V100:1",
-            "gpu",
-        ),
-        ("--gpu-memory", "GiB[+]", "Memory of each accelerator.", "--gpu-memory 40+", ""),
-        ("--nodes", "N", "Number of machines.", "--nodes 2", ""),
-        ("--disk", "GiB", "Disk of each node, in GiB.", "--disk 100", ""),
-        ("--arch", "NAME", "Processor: x86_64 or arm64.", "--arch arm64", "arch"),
-        ("--cpu-vendor", "NAME", "Maker of the processor.", "--cpu-vendor AMD", "cpu-vendor"),
-        ("--cloud", "CLOUDS", "Clouds to choose from.", "--cloud aws,gcp", "cloud"),
-        ("--region", "NAME", "Region, or two letters: eu, us, de.", "--region us-east-1", "region"),
-        ("--zone", "NAME", "Zone, as the cloud calls it.", "--zone us-east-1a", "zone"),
-        ("--country", "CC", "Country, by two letters or by name.", "--country DE", "country"),
-        ("--jurisdiction", "CC", "Whose law holds there.", "--jurisdiction eu", "jurisdiction"),
-        (
-            *("--instance-type", "NAME", "Machine, by name.", "--instance-type g5.xlarge"),
-            "instance-type",
-        ),
-        ("--intel-sgx", "", "Only machines with enclaves of Intel SGX.", "--intel-sgx", ""),
-        (
-            *("--service", "NAME", "Managed service to plan for."),
-            *('--service "spark==3.5.*"', "service"),
-        ),
-        ("--spot", "", "Only cheaper machines that the cloud may take back.", "--spot", ""),
-        ("--on-demand", "", "Only machines that the cloud leaves alone.", "--on-demand", ""),
-        ("--max-hourly-cost", "USD", "Most USD/h for all nodes.", "--max-hourly-cost 2.5", ""),
-    ),
-    "Limits": (
-        ("--max-cost", "USD", "Most USD for this cell; stopped above it.", "--max-cost 5", ""),
-        ("--timeout", "TIME", "Stop the cell after this long.", "--timeout 2h", ""),
-        ("--idle", "TIME", "Shut the cluster down when unused this long.", "--idle 20m", ""),
-    ),
-    "Cluster": (
-        ("-c --cluster", "NAME", "Cluster to run on, made if need be.", "-c train", "cluster"),
-        ("--on", "RANKS", "Engines that run the cell: 0, 0:4, 0,2 or all.", "--on all", ""),
-    ),
-    "Environment": (
-        ("--pip", "PACKAGE,...", "Packages that the engines need.", '--pip "torch==2.*"', ""),
-        ("--env", "NAME,...", "Local environment variables to set.", "--env HF_TOKEN", "env"),
-        ("--sync", "PATH,...", "Directories to copy to the engines.", "--sync src/", "path"),
-    ),
-    "Variables": (
-        ("-i --input", "NAME,...", "Values to send; EXPR->NAME names one.", "-i x,y", "local-name"),
-        ("-o --output", "NAME,...", "Values to bring back; NAME! stays.", "-o m!", "remote-name"),
-        ("--auto", "", "Send what the cell reads, and say what was sent.", "--auto", ""),
-        ("--no-auto", "", "Send only what -i names.", "--no-auto", ""),
-    ),
-    "Running": (
-        ("--bg", "[NAME]", "Run in the background, as NAME.", "--bg train", ""),
-        ("--name", "NAME", "Name of the cell.", "--name train", ""),
-        ("--dry-run", "", "Show what would run where, for how much.", "--dry-run", ""),
-        (
-            *("--retry-until-up", "", "When every place refuses, wait and ask again."),
-            *("--retry-until-up", ""),
-        ),
-        ("--yes", "", "Send large values without asking.", "--yes", ""),
-        (
-            *("--untrusted", "", "Bring back data only, and nothing that can run here."),
-            *("--untrusted", ""),
-        ),
-    ),
-}
-
-
-def _kind(metavar: str) -> Kind:
-    if not metavar:
-        return "flag"
-    if metavar.startswith("["):
-        return "optional"
-    return "names" if metavar.endswith(",...") else "value"
-
-
-def _options() -> Iterator[Option]:
-    for group, rows in _SCHEMA.items():
-        for flags, metavar, text, example, complete in rows:
-            spellings = tuple(flags.split())
-            dest = spellings[-1].lstrip("-").replace("-", "_")
-            yield Option(
-                spellings, dest, group, metavar or None, text, example, _kind(metavar), complete
-            )
-
-
-OPTIONS: tuple[Option, ...] = tuple(_options())
-BY_FLAG: Mapping[str, Option] = MappingProxyType({f: opt for opt in OPTIONS for f in opt.flags})
-BY_DEST: Mapping[str, Option] = MappingProxyType({option.dest: option for option in OPTIONS})
 _RESOURCES = tuple(option.dest for option in OPTIONS if option.group == "Resources")
 _EXCLUSIVE = {"spot": "on_demand", "on_demand": "spot", "auto": "no_auto", "no_auto": "auto"}
 
@@ -286,7 +141,7 @@ class WrittenOption(NamedTuple):
 
 
 def written_options(words: Sequence[str]) -> Iterator[WrittenOption]:
-    """The options of a line without its alias, in the order of its words.
+    """Yield the options of a line without its alias, in the order of its words.
 
     Raises
     ------
@@ -318,7 +173,7 @@ def _match_flag(word: str, aliases: Mapping[str, str]) -> str:
 
 
 def _value(option: Option, flag: str, attached: str | None, rest: deque[str]) -> str:
-    """The value of an option, taken from `rest` when it is not attached with ``=``."""
+    """Return the value of an option, taken from `rest` when it is not attached with ``=``."""
     if option.kind == "flag":
         if attached is not None:
             raise SkyUsageError(f"{flag} takes no value", hint=f"write {option.example}")
@@ -450,41 +305,3 @@ def split_names(text: str) -> list[str]:
         else:
             items.append("")
     return [item.strip() for item in items if item.strip()]
-
-
-def help_text() -> str:
-    """Every option by group, with examples: what ``%%sky?`` shows.
-
-    Examples
-    --------
-    >>> "--gpus V100:1" in help_text()
-    True
-    """
-    lines = [
-        "Run the cell on engines in a cloud, and show its output here.",
-        "",
-        "    %%sky [ALIAS] [OPTIONS]",
-        "",
-        "    %%sky --gpus V100:1 -i data -o score",
-        "    %%sky --cpus 8+ --spot --bg train --max-cost 5",
-        "    %%sky -c train -i df.test->test -o report,model!",
-    ]
-    for group in dict.fromkeys(option.group for option in OPTIONS):
-        lines += ["", group_text(group)]
-    return "\n".join([*lines, ""])
-
-
-def group_text(group: str) -> str:
-    """The options of one group, each with an example.
-
-    Examples
-    --------
-    >>> group_text("Resources").splitlines()[1]
-    '  --cpus N[+]                vCPUs of each node; + means at least. E.g. --cpus 4+'
-    """
-    lines = [group]
-    for option in (option for option in OPTIONS if option.group == group):
-        usage = " ".join(filter(None, (", ".join(option.flags), option.metavar)))
-        example = f" E.g. {option.example}" if option.metavar else ""
-        lines.append(f"  {usage:25}  {option.help}{example}")
-    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Options of a ``%%sky`` line: schema, values and parser."""

@@ -1,0 +1,47 @@
+"""Options of one cell, with the values that go to and come from its engines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class CellInput:
+    """A local expression, and the name that its value takes on the engines."""
+
+    expression: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CellOutput:
+    """A remote name; with `keep` its value stays remote, behind a handle."""
+
+    name: str
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CellOptions:
+    """What a ``%%sky`` line says. Costs are in USD, `timeout` and `idle` in seconds."""
+
+    resources: Resources = field(default_factory=Resources)
+    cluster: str | None = None
+    on: str | None = None
+    max_cost: float | None = None
+    timeout: float | None = None
+    idle: float | None = None
+    pip: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    sync: tuple[str, ...] = ()
+    inputs: tuple[CellInput, ...] = ()
+    outputs: tuple[CellOutput, ...] = ()
+    auto: bool | None = None
+    background: bool = False
+    name: str | None = None
+    dry_run: bool = False
+    retry_until_up: bool = False
+    yes: bool = False
+    untrusted: bool = False
