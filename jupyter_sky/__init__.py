@@ -220,7 +220,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def _jupyter_labextension_paths() -> list[dict[str, str]]:
-    """Where a developer's build of the panel for JupyterLab lies."""
+    """Return the place of a developer's build of the panel for JupyterLab."""
     return [{"src": "labextension", "dest": "jupyter-sky"}]
 
 

@@ -46,7 +46,7 @@ class SkyError(Exception):
 
 
 class SkyUsageError(SkyError, ValueError):
-    """What was written is not understood: a bad option, a bad number."""
+    """Input of a user is invalid: an unknown option, a bad number."""
 
 
 class SkyNoOffer(SkyError):

@@ -87,7 +87,7 @@ _PARSERS: dict[str, Callable[[str, str], dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a cell needs. ``Resources()`` is content with anything.
+    """Request for machines. ``Resources()`` admits any offer.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class Resources:
 
     @property
     def gpus(self) -> Amount:
-        """How many accelerators each node has, as an amount."""
+        """Number of accelerators of each node, as an amount."""
         return Amount(self.gpu_count, self.gpu_at_least)
 
     def labels(self) -> dict[str, str]:

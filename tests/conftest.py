@@ -1,4 +1,4 @@
-"""Real kernels with the extension, each test file's with a data directory of its own."""
+"""Fixtures: real kernels with the extension and one data directory per test file."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def processes_of(data: Path) -> list[psutil.Process]:
         try:
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            # what a cell starts is told by the environment that it was born with
+            # processes that a cell starts are found by the environment they inherited
             born = process.environ().get("IPYTHONDIR", "")
             if any(str(data) in word for word in [born, *process.cmdline()]):
                 found.append(process)
@@ -224,7 +224,7 @@ def clean(data: Path) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
-    """A shell that runs the tests in the background has told them to ignore interrupts."""
+    """Restore interrupts, which a shell disables for background jobs."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -258,7 +258,7 @@ def sky_env() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The data directory of one test file."""
+    """Yield the data directory of one test file."""
     path = tmp_path_factory.mktemp("sky")
     yield path
     clean(path)
@@ -266,7 +266,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The notebook's folder."""
+    """Return the notebook's folder."""
     return tmp_path_factory.mktemp("notebook")
 
 
@@ -306,7 +306,7 @@ if sys.platform == "win32":
 
 @pytest.fixture
 def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A data directory of the test alone, whatever ran before it."""
+    """Yield a data directory of the test alone, whatever ran before it."""
     monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
     Sky.clear_instance()
     yield

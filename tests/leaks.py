@@ -1,4 +1,4 @@
-"""What tests of one file have left behind: processes, threads, sockets and temporary folders.
+"""Leaks of a test file: processes, threads, sockets and temporary folders.
 
 Other workers of the same run work beside this one, so only what this process has started counts:
 its descendants, processes elsewhere that know its temporary folder, its own threads and sockets,
@@ -24,7 +24,7 @@ LEAK_SECONDS = 8.0
 """Within this time things that were told to end have ended."""
 PACKING, PACKING_SECONDS = "sky-packing", 120.0
 """The thread that packs what engines elsewhere need, and the longest wait for its end."""
-FOLDERS = ("sky-", "jupyter-sky-", "ec2-", "skies-")
+FOLDERS = ("sky-", "jupyter-sky-", "ec2-", "emulated-clouds-")
 LASTING = ("resource_tracker", "forkserver", "playwright", "chrom", " [mux]", "ssh: /", "jedi")
 """In command lines of what is there for the whole run, or ends by itself when it is not used."""
 

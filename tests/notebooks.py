@@ -1,4 +1,4 @@
-"""Example notebooks run headless, and read as their readers see them."""
+"""Headless runs of example notebooks, and the texts of their outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 
 
 def read(path: Path) -> Any:
-    """A notebook that can be changed before it is run."""
+    """Return a notebook that can be changed before it is run."""
     return nbformat.read(path, as_version=4)
 
 

@@ -47,7 +47,7 @@ from jupyter_sky.errors import SkyUsageError
         ("tpu-v5-lite-podslice", "tpu-v5e-1"),
     ],
 )
-def test_names_as_people_and_clouds_write_them(written, name):
+def test_spellings_of_people_and_clouds(written, name):
     assert canonical(written) == name
 
 
@@ -137,7 +137,7 @@ def test_factories():
         (lambda: accelerators.T4(count="4"), ["not a count"]),
     ],
 )
-def test_what_is_not_made(call, pieces):
+def test_unsupported_combinations(call, pieces):
     with pytest.raises(SkyUsageError) as caught:
         call()
     for piece in pieces:

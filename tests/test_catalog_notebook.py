@@ -29,13 +29,13 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
-    """The code cells after a run, by a word of their source."""
+    """Return the code cells after a run, by a word of their source."""
     data = tmp_path_factory.mktemp("catalog-notebook")
     return execute(read(NOTEBOOK), KEYS, sky_env | {"SKY_DATA_DIR": str(data)}, cwd=data)
 
 
 def table(cell: Any, levels: int = 1) -> pd.DataFrame:
-    """The table that a cell ends with, as a reader of its HTML sees it."""
+    """Return the table that a cell ends with, as a reader of its HTML sees it."""
     (html,) = [out.data["text/html"] for out in cell.outputs if out.output_type == "execute_result"]
     soup = BeautifulSoup(html, "html.parser")
     heads = [texts(row)[1:] for row in soup.select("thead tr")[:levels]]
@@ -46,7 +46,7 @@ def table(cell: Any, levels: int = 1) -> pd.DataFrame:
 
 
 def _numbers(column: pd.Series) -> pd.Series:
-    """A column of numbers, where all its texts are."""
+    """Return a column of numbers, where all its texts are."""
     found = pd.to_numeric(column.replace("NaN", None), errors="coerce")
     return found if (found.notna() | (column == "NaN")).all() else column
 
@@ -62,14 +62,14 @@ def test_nothing_is_printed_on_stderr(cells: dict[str, Any]) -> None:
         assert [o for o in cell.outputs if o.get("name") == "stderr"] == []
 
 
-def test_the_age_of_prices_is_told(cells: dict[str, Any]) -> None:
+def test_age_of_prices_is_shown(cells: dict[str, Any]) -> None:
     said = printed(cells["age"])
     offers = int(said.split()[0].replace(",", ""))
     assert offers > 150_000
     assert all(f"{cloud} " in said for cloud in ("aws", "azure", "gcp")) and "None" not in said
 
 
-def test_table_1_stands_beside_the_papers(cells: dict[str, Any]) -> None:
+def test_table_1_matches_the_paper(cells: dict[str, Any]) -> None:
     found = table(cells["table1"])
     assert list(found["regions, paper"]) == [20, 51, 35]
     assert list(found["in the US, paper"]) == [4, 8, 9]
@@ -81,7 +81,7 @@ def test_table_1_stands_beside_the_papers(cells: dict[str, Any]) -> None:
     assert (found.zones > found.regions).all() and (found["in the US"] < found.regions).all()
 
 
-def test_table_4_stands_beside_the_papers(cells: dict[str, Any]) -> None:
+def test_table_4_matches_the_paper(cells: dict[str, Any]) -> None:
     found = table(cells["table4"], levels=2)
     paper = found.xs("paper", axis=1, level=1)
     assert list(paper.loc["A100, 8"]) == [46, 1.9, 23, 6.4, 84]
@@ -131,7 +131,7 @@ def test_the_egress_matrix_is_whole(cells: dict[str, Any]) -> None:
     assert matrix.loc["aws/us-east-1", "internet"] == 90
 
 
-def test_a_question_is_answered_by_its_labels(cells: dict[str, Any]) -> None:
+def test_query_is_filtered_by_its_labels(cells: dict[str, Any]) -> None:
     (shown,) = cells["question"].outputs
     title, _, _, *lines = shown.data["text/plain"].splitlines()
     assert int(title.split()[0]) >= 5 and "A100:8" in title

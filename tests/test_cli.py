@@ -1,4 +1,4 @@
-"""``jupyter sky`` as a shell sees it."""
+"""``jupyter sky`` on the command line."""
 
 from __future__ import annotations
 

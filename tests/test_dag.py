@@ -1,4 +1,4 @@
-"""Graphs as they are written: Listing 1, sizes, edges, and what is refused."""
+"""Graphs: Listing 1, sizes, edges, and invalid graphs."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def test_listing_1() -> None:
     assert (edge.src, edge.dst) == (0, 1) and edge.gb == pytest.approx(100 / 1024)
 
 
-def test_an_input_alone_makes_the_edge() -> None:
+def test_input_implies_its_edge() -> None:
     with sky.Dag() as dag:
         first = sky.Task("first").set_output("?:/a", size=2).set_output("?:/b", size=3)
         sky.Task("second").set_input(first.output(1))
     assert [edge.gb for edge in dag.freeze().edges] == [3.0]
 
 
-def test_an_arrow_alone_moves_every_output() -> None:
+def test_edge_without_data_moves_every_output() -> None:
     with sky.Dag() as dag:
         a = sky.Task("a").set_output("?:/x", size=2).set_output("s3://kept", size=5, region="r")
         b, c, d = (sky.Task(name) for name in "bcd")
@@ -99,7 +99,7 @@ def test_sizes(size: str | float, gb: float) -> None:
 
 
 @pytest.mark.parametrize("size", [-1, "-1GB", "much", float("nan"), float("inf"), True, "5 XB", ""])
-def test_what_is_no_size(size: object) -> None:
+def test_invalid_size(size: object) -> None:
     with pytest.raises(SkyUsageError, match="is not a size"):
         sky.Task("x").set_input("s3://data", size=size)  # type: ignore[arg-type]
 
@@ -123,7 +123,7 @@ def test_a_cycle_is_named() -> None:
     assert {(u, v) for u, v in pairwise(path)} == {*(("b", "c"), ("c", "d"), ("d", "b"))}
 
 
-def test_a_task_that_waits_for_itself() -> None:
+def test_self_dependency_is_refused() -> None:
     with sky.Dag() as dag:
         a = sky.Task("a")
         a >> a
@@ -183,7 +183,7 @@ def test_numbers_of_nodes(nodes: object) -> None:
         dag.freeze()
 
 
-def test_an_output_that_is_not_there() -> None:
+def test_missing_output_is_named() -> None:
     with sky.Dag() as dag:
         a = sky.Task("a").set_output("?:/x", size=1)
         sky.Task("b").set_input(a.output(1))

@@ -1,4 +1,4 @@
-"""The functions notebook, headless: each block of the page does here what the page says."""
+"""The functions notebook, headless: each block of the documented page works."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cells(data: Path, sky_env: dict[str, str]) -> dict[str, Any]:
-    """The code cells after a run."""
+    """Return the code cells after a run."""
     folder = data / "notebooks"
     folder.mkdir()
     env = sky_env | {"SKY_DATA_DIR": str(data)}
@@ -68,7 +68,7 @@ def cells(data: Path, sky_env: dict[str, str]) -> dict[str, Any]:
 
 
 def result(cell: Any) -> str:
-    """What a cell's last expression shows."""
+    """Return the text of a cell's last expression."""
     (found,) = [out for out in cell.outputs if out.output_type == "execute_result"]
     return found.data["text/plain"]
 

@@ -14,7 +14,7 @@ PATH = Path(__file__).parent / "benchmarks" / "trust_hostile.py"
 
 @pytest.fixture(scope="module")
 def trials() -> ModuleType:
-    """The module with the tries."""
+    """Return the module with the tries."""
     spec = importlib.util.spec_from_file_location("trust_hostile", PATH)
     assert spec and spec.loader
     sys.modules["trust_hostile"] = module = importlib.util.module_from_spec(spec)

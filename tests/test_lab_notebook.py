@@ -1,4 +1,4 @@
-"""The notebook about JupyterLab, headless: what it shows stays readable where nothing is live."""
+"""The notebook about JupyterLab, headless: its outputs stay readable without a kernel."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> 
 
 
 def bundle(cell: Any) -> dict[str, str]:
-    """The forms of the last value or picture of a cell."""
+    """Return the forms of the last value or picture of a cell."""
     return [out.data for out in cell.outputs if "data" in out][-1]
 
 
-def test_the_form_says_its_line_and_what_it_would_get(cells: dict[str, Any]) -> None:
+def test_form_shows_its_line_and_offers(cells: dict[str, Any]) -> None:
     text = bundle(cells["form"])["text/plain"]
     assert "%%sky --gpus V100:1 --timeout 2h" in text and "/h" in text
     assert "V100" in bundle(cells["form"])["text/html"]
@@ -52,7 +52,7 @@ def test_the_plan_has_alternatives(cells: dict[str, Any]) -> None:
     assert "next best" in bundle(cells["plan"])["text/html"]
 
 
-def test_what_it_cost_names_the_cell(cells: dict[str, Any]) -> None:
+def test_cost_names_the_cell(cells: dict[str, Any]) -> None:
     text = bundle(cells["cost"])["text/plain"]
     assert "count" in text and "$0.00" in text  # this machine is free, and that is known
     assert "this-machine" in str(cells["down"].outputs)

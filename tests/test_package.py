@@ -1,4 +1,4 @@
-"""What users get: the wheel holds the package alone, the sdist is enough to build and test."""
+"""Wheel and sdist: the wheel holds the package alone, the sdist builds and tests."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def test_wheel_holds_the_panel_and_enables_the_server_extension(built):
 
 
 def wheel_without_npm(tree: Path, out: Path) -> tuple[zipfile.ZipFile, str]:
-    """The wheel of a tree, and what the build said, where no npm is."""
+    """Return the wheel of a tree, and what the build said, where no npm is."""
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, tree]
     nowhere = os.environ | {"PATH": str(out)}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=nowhere)

@@ -1,4 +1,4 @@
-"""Packages for machines elsewhere: whose names are asked of an index, and which are sent."""
+"""Packages for remote machines: which are requested from an index, and which are sent."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _Page(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of installed packages."""
+    """Return a folder of installed packages."""
     path = tmp_path / "site"
     path.mkdir()
     monkeypatch.syspath_prepend(str(path))
@@ -178,7 +178,7 @@ def test_origin(
     assert decide_origin(record, settings, ask) is expected
 
 
-def test_a_private_index_that_does_not_answer_proves_nothing() -> None:
+def test_unanswered_private_index_is_inconclusive() -> None:
     settings = IndexSettings(extra=("https://pypi.acme.com/simple",))
     assert decide_origin(InstallRecord("x", "pip"), settings, lambda *_: None) is PackageOrigin.SENT
     public = IndexSettings(extra=("https://download.pytorch.org/whl/cu124",))
@@ -212,7 +212,7 @@ def test_private_places_are_asked_once(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home without settings of pip and uv."""
+    """Return a home without settings of pip and uv."""
     for name in list(os.environ):
         if name.startswith(("PIP_", "UV_")):
             monkeypatch.delenv(name)
@@ -286,7 +286,7 @@ def test_the_notebooks_folder_names_no_index(
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """The folder of a project with its package, its tests and secrets."""
+    """Return the folder of a project with its package, its tests and secrets."""
     for name, text in {
         "src/acme_secret/__init__.py": "VALUE = 1\n",
         "src/acme_secret/data/table.csv": "1,2\n",
@@ -337,7 +337,7 @@ def test_an_editable_package_is_sent(site: Path, source: Path) -> None:
     assert secret.tree.digest != before, "changed sources are other files"
 
 
-def test_a_file_that_cannot_be_read_is_named(site: Path, source: Path) -> None:
+def test_unreadable_file_is_named(site: Path, source: Path) -> None:
     install(site, "acme-secret", direct_url={"url": "file:///a", "dir_info": {}})
     (found,) = plan_packages(["acme-secret"], settings=DEFAULT).sent
     (site / "acme_secret/__init__.py").unlink()
@@ -366,7 +366,7 @@ def test_a_package_of_setuptools_finder_is_found(site: Path, tmp_path: Path) -> 
     assert [name for name in found.files if ".dist-info" not in name] == ["acme_flat/__init__.py"]
 
 
-def test_what_an_index_package_needs_of_private_ones_is_not_asked_for(site: Path) -> None:
+def test_private_dependencies_are_not_requested_from_an_index(site: Path) -> None:
     install(site, "open-tool", requires=("acme-fork",))
     install(site, "acme-fork", direct_url={"url": "file:///fork", "dir_info": {}})
     found = plan_packages(["open-tool"], settings=DEFAULT)
@@ -375,7 +375,7 @@ def test_what_an_index_package_needs_of_private_ones_is_not_asked_for(site: Path
     assert found.dropped == ("acme-fork",)
 
 
-def test_what_this_machine_alone_serves_is_known(tmp_path: Path) -> None:
+def test_index_of_this_machine_is_local(tmp_path: Path) -> None:
     index = Index("acme-tool")
     (tmp_path / "acme_wheel-1.0-py3-none-any.whl").touch()
     try:
@@ -412,7 +412,7 @@ def test_packages_of_a_private_index_are_asked_of_it_or_sent(site: Path) -> None
     assert not again.requirements and [each.name for each in again.sent] == ["acme-tool"]
 
 
-def test_names_that_a_user_gives_are_not_asked_for_either(
+def test_packages_given_by_the_user_are_not_requested(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan, "local_index_settings", lambda: DEFAULT)

@@ -35,7 +35,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
-    """The code cells after a run, by a word of their source."""
+    """Return the code cells after a run, by a word of their source."""
     notebook = read(NOTEBOOK)
     notebook.cells.append(nbformat.v4.new_code_cell(CHECKS))
     data = tmp_path_factory.mktemp("placement-notebook")
@@ -86,7 +86,7 @@ def test_figure_5_all_clouds_together_are_cheapest(cells: dict[str, Any]) -> Non
     assert 0.4 < 1 - usd["all clouds"] / max(alone) < 0.6, "47 % in the paper"
 
 
-def test_at_four_times_the_input_the_data_stays(cells: dict[str, Any]) -> None:
+def test_at_four_times_the_input_the_data_stays_in_place(cells: dict[str, Any]) -> None:
     said = text(cells["larger input"])
     assert "150 GB: train on gcp tpu-v3-8" in said and "600 GB: train on aws V100" in said
 
@@ -137,7 +137,7 @@ def test_the_curves_go_down_from_end_to_end(cells: dict[str, Any]) -> None:
         assert picture.data["image/png"].startswith("iVBOR")
 
 
-def test_what_cannot_be_says_what_can(cells: dict[str, Any]) -> None:
+def test_impossible_request_names_alternatives(cells: dict[str, Any]) -> None:
     assert re.search(
         r"SkyNoPlan: no plan ends within 4:00:00: .*nearest: deadline=", text(cells["no plan"])
     )

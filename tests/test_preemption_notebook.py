@@ -39,13 +39,13 @@ FOUR = ["n1-highcpu-2", "n1-highcpu-4", "n1-highcpu-8", "n1-highcpu-16"]
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
-    """The code cells after a run, by a word of their source."""
+    """Return the code cells after a run, by a word of their source."""
     data = tmp_path_factory.mktemp("preemption-notebook")
     return execute(read(NOTEBOOK), KEYS, sky_env | {"SKY_DATA_DIR": str(data)}, cwd=data)
 
 
 def table(cell: Any) -> pd.DataFrame:
-    """The table that a cell ends with, as a reader of its HTML sees it."""
+    """Return the table that a cell ends with, as a reader of its HTML sees it."""
     (html,) = [out.data["text/html"] for out in cell.outputs if out.output_type == "execute_result"]
     soup = BeautifulSoup(html, "html.parser")
     heads = [texts(row)[1:] for row in soup.select("thead tr")]
@@ -134,7 +134,7 @@ def test_equation_3_is_two_to_three_times_too_short(cells: dict[str, Any]) -> No
     assert (found["equation (3)"] < 10).all()
 
 
-def test_turnaround_is_predicted_and_the_papers_is_off(cells: dict[str, Any]) -> None:
+def test_turnaround_is_predicted_better_than_by_the_paper(cells: dict[str, Any]) -> None:
     found = table(cells["figure6"])
     ours, theirs = found["turnaround"], found["equations (5)-(9)"]
     assert ours.abs().to_numpy().max() < 4 < 14 < theirs.abs().to_numpy().max()
@@ -156,7 +156,7 @@ def test_checkpoints_make_length_harmless(cells: dict[str, Any]) -> None:
     assert found["planned checkpoints"].max() < 8
 
 
-def test_bags_stand_beside_the_papers(cells: dict[str, Any]) -> None:
+def test_bags_match_the_paper(cells: dict[str, Any]) -> None:
     found = table(cells["table1"])
     assert list(found["hours, paper"]) == [1.87, 6.08, 1.47, 4.49]
     assert list(found["preemptions, paper"]) == [0, 1, 0, 5]
@@ -173,7 +173,7 @@ def test_plans_beat_young_and_daly_on_unseen_machines(cells: dict[str, Any]) -> 
     assert (best <= plan).all()
 
 
-def test_beliefs_are_shown_with_what_they_rest_on(cells: dict[str, Any]) -> None:
+def test_beliefs_are_shown_with_their_evidence(cells: dict[str, Any]) -> None:
     lines = printed(cells["priors"]).splitlines()
     assert len(lines) == 5
     assert "interruption band" in lines[0] and "none seen" in lines[0]

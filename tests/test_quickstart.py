@@ -33,7 +33,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
-    """The code cells after a run, by a word of their source."""
+    """Return the code cells after a run, by a word of their source."""
     return run(tmp_path_factory.mktemp("quickstart"), sky_env)
 
 
@@ -56,7 +56,7 @@ def text_of(cell: Any, kind: str, name: str = "") -> str:
 
 
 def cost_table(cell: Any) -> str:
-    """The table of ``%sky cost``, without the figures above it and the notes below."""
+    """Return the table of ``%sky cost``, without the figures above it and the notes below."""
     return text_of(cell, "display_data").partition("Cost by cell")[2].partition("\n\n")[0]
 
 
@@ -78,7 +78,7 @@ def test_search_shows_status_progress_print_and_table(cells: dict[str, Any]) -> 
     assert table.execution_count == search.execution_count
 
 
-def test_what_came_home_is_used_here(cells: dict[str, Any]) -> None:
+def test_collected_results_are_used_locally(cells: dict[str, Any]) -> None:
     assert "best: C=10, gamma=0.001, accuracy 0.99" in text_of(cells["best"], "stream")
 
 
@@ -104,7 +104,7 @@ def test_error_is_an_error_with_the_cells_own_lines(cells: dict[str, Any]) -> No
     assert cells["error"].outputs[0].data["text/plain"].startswith("☁ failed ")
 
 
-def test_cost_names_every_cell_and_its_price(cells: dict[str, Any]) -> None:
+def test_cost_lists_every_cell_and_its_price(cells: dict[str, Any]) -> None:
     table = cost_table(cells["cost"])
     assert table.count("$0.00/h") == 4 and "[forest]" in table and "this machine 20" in table
 
@@ -157,7 +157,7 @@ def test_on_a_machine_reached_by_ssh_the_outputs_are_the_same(
 
 
 def shown(cell: Any) -> list[tuple[str, str]]:
-    """What a cell shows, without what tells the place and the time."""
+    """Return a cell's outputs without place and time."""
     found = []
     for output in cell.outputs:
         data = output.get("data", {})

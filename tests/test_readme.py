@@ -1,4 +1,4 @@
-"""Manuals: their examples run as they stand, and their links lead somewhere."""
+"""Manuals: their examples run, and their links resolve."""
 
 from __future__ import annotations
 

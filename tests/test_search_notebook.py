@@ -29,7 +29,7 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory, sky_env: dict[str, str]) -> dict[str, Any]:
-    """The code cells after a run, by a word of their source."""
+    """Return the code cells after a run, by a word of their source."""
     data = tmp_path_factory.mktemp("search-notebook")
     env = sky_env | {"SKY_DATA_DIR": str(data), "OMP_NUM_THREADS": "1"}
     return execute(read(NOTEBOOK), KEYS, env, cwd=NOTEBOOK.parent, timeout=600)
@@ -81,7 +81,7 @@ def test_distributions_and_curves_are_drawn(cells: dict[str, Any]) -> None:
         assert picture.startswith(b"\x89PNG") and len(picture) > 20_000
 
 
-def test_table_1_stands_beside_the_papers(cells: dict[str, Any]) -> None:
+def test_table_1_matches_the_paper(cells: dict[str, Any]) -> None:
     cost, time = tables(cells["table1"], 3)
     assert list(cost["RBF", "in CB", "paper"]) == [48.0, 18.1, 7.0, 0.5]
     assert list(time["RS", "alone", "paper"]) == [38.7, 24.0, 16.8, 12.9]
@@ -93,7 +93,7 @@ def test_table_1_stands_beside_the_papers(cells: dict[str, Any]) -> None:
         assert (ours["RBF", "in CB"].iloc[1:] < [18, 13, 11]).all(), "the paper's are twice that"
 
 
-def test_samples_lie_around_the_exact_mean(cells: dict[str, Any]) -> None:
+def test_sample_mean_is_near_the_exact_mean(cells: dict[str, Any]) -> None:
     (table,) = tables(cells["exact"], 1, index=2)
     for target in ("cost", "time"):
         exact = table.loc[(target, "RS in CB, exactly")]
@@ -102,7 +102,7 @@ def test_samples_lie_around_the_exact_mean(cells: dict[str, Any]) -> None:
         assert table.loc[(target, "RS in CB without repeats")].sum() < exact.sum()
 
 
-def test_table_2_stands_beside_the_papers(cells: dict[str, Any]) -> None:
+def test_table_2_matches_the_paper(cells: dict[str, Any]) -> None:
     for table in tables(cells["table2"], 1, index=2):
         ours, spent = (
             table.xs(f"{what}, ours", level=1).T.rename(float) for what in ("regret", "search")
@@ -114,14 +114,14 @@ def test_table_2_stands_beside_the_papers(cells: dict[str, Any]) -> None:
         assert spent[three].stack().between(1, 70).all()
 
 
-def test_two_candidates_are_searched_alike(cells: dict[str, Any]) -> None:
+def test_equal_candidates_are_searched_equally(cells: dict[str, Any]) -> None:
     for table in tables(cells["table10"], 3):
         ours = table.xs("ours", axis=1, level=2)
         assert ours["2 best", "option 2"].sum() < ours["1 best", "option 2"].sum()
         assert ours["1 best", "option 1"].iloc[-1] < ours["1 best", "option 1"].iloc[0]
 
 
-def test_what_is_known_beforehand_helps(cells: dict[str, Any]) -> None:
+def test_prior_knowledge_helps(cells: dict[str, Any]) -> None:
     (table,) = tables(cells["beyond"], 1, index=2)
     assert (table["44"] <= table["11"]).all()
     for target in ("cost", "time"):
@@ -131,7 +131,7 @@ def test_what_is_known_beforehand_helps(cells: dict[str, Any]) -> None:
     assert table.loc[("cost", "… that knows prices")].iloc[2] < 10
 
 
-def test_a_search_of_ones_own_shows_what_was_tried_and_spent(cells: dict[str, Any]) -> None:
+def test_own_search_shows_trials_and_cost(cells: dict[str, Any]) -> None:
     for name in ("own", "again"):
         last = cells[name].outputs[-1]
         assert last.output_type == "execute_result"

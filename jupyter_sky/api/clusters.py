@@ -506,7 +506,7 @@ def check() -> Table:
     from .. import clouds
     from ..concurrency import run_parallel
 
-    every = run_parallel([clouds.get(name).check for name in clouds.launchable()])
+    every = run_parallel([clouds.get(name).check for name in clouds.reachable_names()])
     rows = [(one.cloud, "yes" if one.usable else "no", one.found, one.fix) for one in every]
     return Table("Clouds", ("cloud", "usable", "found", "to do"), tuple(rows))
 

@@ -37,7 +37,7 @@ _ATTACHED = {"K80": 8, "P4": 4, "P100": 4, "T4": 4, "V100": 8}
 
 @dataclass
 class BuildReport:
-    """What was built, and what was done to it."""
+    """Result of a build: the built part and the changes made to it."""
 
     rows: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)

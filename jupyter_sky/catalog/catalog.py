@@ -154,7 +154,7 @@ class Catalog(CatalogTables):
         }
 
     def interruption(self, cloud: str, region: str, instance_type: str) -> Band | None:
-        """How often spot machines of a type are taken back in a region, where that is known."""
+        """Return the interruption band of a type's spot machines in a region; None if unknown."""
         return self._bands.get((cloud, region, instance_type))
 
     def age(self, cloud: str, today: date | None = None) -> int | None:
@@ -195,7 +195,7 @@ class Catalog(CatalogTables):
     def transfer_hours(
         self, source: transfer.Location | str, destination: transfer.Location | str, gb: float
     ) -> transfer.Duration:
-        """How long that takes, see `transfer.TransferNetwork.hours`."""
+        """Return the duration of a transfer, see `transfer.TransferNetwork.hours`."""
         return self._network.hours(source, destination, gb)
 
     def storage(

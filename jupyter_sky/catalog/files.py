@@ -30,7 +30,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class PartMetadata:
-    """What is known of a part as a whole.
+    """Metadata of a part as a whole.
 
     Attributes
     ----------

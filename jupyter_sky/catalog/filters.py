@@ -146,7 +146,7 @@ def _sold(
 
 
 def _affordable(price: np.ndarray, nodes: int, limit: float | None) -> Mask:
-    """Which prices keep the limit; a limit on an unknown price cannot be shown to be kept."""
+    """Return the mask of prices within the limit; an unknown price is not within it."""
     if limit is None:
         return np.ones(len(price), bool)
     return (price if nodes == 1 else price * nodes) <= limit

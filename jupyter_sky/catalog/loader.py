@@ -33,7 +33,7 @@ class Layer:
 
 
 def shipped_directory() -> Path:
-    """Where the catalog that comes with the package is.
+    """Return the directory of the catalog that ships with the package.
 
     In an installed package it lies inside; in a checkout of the sources, beside the package.
     """
@@ -43,7 +43,7 @@ def shipped_directory() -> Path:
 
 
 def user_directory() -> Path:
-    """Where `jupyter sky catalog refresh` writes."""
+    """Return the directory to which `jupyter sky catalog refresh` writes."""
     return paths.data_dir() / "catalog"
 
 

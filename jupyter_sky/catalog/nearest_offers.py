@@ -72,7 +72,7 @@ def _price(found: Selection) -> np.ndarray:
 def _distance(
     catalog: Catalog, found: Selection, need: Resources, key: str, which: np.ndarray
 ) -> np.ndarray:
-    """How far each offer is from a label, on the scales of `optimizer.candidates`."""
+    """Return each offer's distance from a label, on the scales of `optimizer.candidates`."""
     table, rows = catalog.offers, found.rows[which]
     if key == "gpu_memory" and not need.gpu:
         tpu = table.where("accelerator", lambda name: name.startswith("tpu-"))[rows]

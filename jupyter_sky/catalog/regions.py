@@ -65,7 +65,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """How often a cloud took spot machines of a type back, of a month's machines.
+    """Share of a type's spot machines that a cloud interrupts in a month.
 
     Attributes
     ----------

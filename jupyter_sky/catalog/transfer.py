@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import SkyUsageError, suggest
 from ..geography import CLOUDS
+from ..provider.register import find_facts
 
 if TYPE_CHECKING:
     from .regions import Region
@@ -28,7 +29,7 @@ _OWN = ("local", "ssh", "internet", "")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where data is: a zone, a region, or no cloud at all.
+    """Location of data: a zone, a region, or no cloud at all.
 
     Attributes
     ----------
@@ -310,8 +311,7 @@ class TransferNetwork:
 
         Without `storage_class`, the standard class of the cloud's object store.
         """
-        standard = {"aws": "S3 Standard", "azure": "Blob Hot LRS", "gcp": "GCS Standard"}
-        name = storage_class or standard.get(cloud, "")
+        name = storage_class or find_facts(cloud).storage_class
         tiers = self._storage.get((cloud, region, name))
         gb = _volume(gb)
         if tiers is None:
@@ -321,7 +321,7 @@ class TransferNetwork:
     # -- time --------------------------------------------------------------------------------
 
     def hours(self, source: Location | str, destination: Location | str, gb: float) -> Duration:
-        """How long a transfer takes between one machine there and one here.
+        """Return the duration of a transfer between two machines.
 
         Examples
         --------

@@ -64,7 +64,7 @@ class Discount:
 
 @dataclass(frozen=True, slots=True)
 class UserOffers:
-    """What the user's files say.
+    """Offers and discounts of the user's files.
 
     Attributes
     ----------
@@ -211,7 +211,7 @@ _Record = tuple[str, str, dict[str, Any]]
 
 
 def _records(path: Path) -> Iterator[_Record]:
-    """Where each record stands, which kind it is, and its fields that are not empty."""
+    """Yield place, kind and non-empty fields of each record."""
     text = path.read_text(encoding="utf-8-sig")
     if path.suffix.lower() == ".toml":
         yield from _toml(path, text)

@@ -1,15 +1,25 @@
-"""Clouds: each is one small file behind one protocol; this is the register of them."""
+"""Clouds that can launch machines, by name."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from ..errors import SkyUsageError, suggest
 from ..geography import ON_PREMISES
+from ..offers import Offer
+from ..provider.facts import BUILT_IN
+from ..provider.register import find_provider, installed_names, is_known
 from .base import Cloud, ControllerHost, Credentials, LaunchRequest, Machine, OnPremisesCloud
-from .launch_support import PROVIDERS, launch_obstacle, launchable, permanent_obstacle
+from .launch_support import (
+    PROVIDERS,
+    is_rented,
+    launch_obstacle,
+    launchable,
+    permanent_obstacle,
+)
 
 if TYPE_CHECKING:
     from .provider import CloudProvider
@@ -23,18 +33,21 @@ __all__ = [
     "LaunchRequest",
     "Machine",
     "cloud_provider",
+    "external_offers",
     "get",
     "is_ready",
+    "is_rented",
     "launch_obstacle",
     "launchable",
     "on_premises_cloud",
     "permanent_obstacle",
+    "reachable_names",
 ]
 
 
 def is_ready(name: str) -> bool:
     """Whether a cloud can launch and there is something to launch with; asks nobody."""
-    return name in ON_PREMISES or (name in PROVIDERS and cloud_provider(name).has_credentials())
+    return name in ON_PREMISES or (is_rented(name) and cloud_provider(name).has_credentials())
 
 
 def on_premises_cloud(name: str) -> OnPremisesCloud:
@@ -43,7 +56,7 @@ def on_premises_cloud(name: str) -> OnPremisesCloud:
 
 
 def cloud_provider(name: str) -> CloudProvider:
-    """Return a cloud of `PROVIDERS`."""
+    """Return a cloud whose machines are rented."""
     return cast("CloudProvider", get(name))
 
 
@@ -56,7 +69,29 @@ def get(name: str) -> Cloud:
     SkyUsageError
         No cloud of that name can launch.
     """
-    if name not in launchable():
+    if name in launchable():
+        module = f".{name}.driver" if name in PROVIDERS else f".{name}"
+        return import_module(module, __name__).cloud
+    if name in BUILT_IN or not is_known(name):
         hint = suggest(name, launchable())
         raise SkyUsageError(f"cloud {name!r} cannot launch machines yet", hint=hint)
-    return import_module(f".{name}.driver" if name in PROVIDERS else f".{name}", __name__).cloud
+    from ..provider.protocol import Provider
+    from .provider import CloudProvider
+    from .provider_driver import ProviderDriver
+
+    return CloudProvider(ProviderDriver(cast(type[Provider], find_provider(name))()))
+
+
+def external_offers(names: Iterable[str]) -> list[Offer]:
+    """Return what clouds of other packages sell, of those among some names."""
+    return [
+        offer
+        for name in names
+        if name not in BUILT_IN
+        for offer in cloud_provider(name).list_offers()
+    ]
+
+
+def reachable_names() -> tuple[str, ...]:
+    """Return the names of all clouds that may have machines, those of other packages too."""
+    return (*launchable(), *installed_names())

@@ -136,11 +136,22 @@ def render_user_data(
     return "#cloud-config\n" + json.dumps(document, indent=1)
 
 
-def pinned_address(folder: Path, host: str) -> Address:
-    """Return where a machine is reached, with the key that it must show."""
+def pinned_address(folder: Path, host: str, user: str = "", port: int = 0) -> Address:
+    """Return where a machine is reached, with the key that it must show.
+
+    Parameters
+    ----------
+    folder
+        Of the launch, with its keys.
+    host
+        Address of the machine.
+    user, port
+        As the cloud says; those of the settings where it says nothing.
+    """
     settings = Sky.load()
     path = folder / "known_hosts"
-    found = Address(settings.login, host, settings.ssh_port, str(folder / "id"), str(path))
+    keys = (str(folder / "id"), str(path))
+    found = Address(user or settings.login, host, port or settings.ssh_port, *keys)
     lines = [_known_hosts_line(found, folder / name) for name in ("host", NEXT_HOST_KEY)]
     with _known_hosts_lock:
         known = path.read_text() if path.exists() else ""

@@ -67,8 +67,8 @@ class LaunchRecords:
 
     Examples
     --------
-    >>> records = Records(Path("machines"))  # doctest: +SKIP
-    >>> records.open("train-3f2a91c0", {"cloud": "aws", "region": "us-east-1"})  # doctest: +SKIP
+    >>> records = LaunchRecords(Path("machines"))  # doctest: +SKIP
+    >>> records.create("train-3f2a91c0", {"cloud": "aws", "region": "us-east-1"})  # doctest: +SKIP
     """
 
     def __init__(self, root: Path) -> None:

@@ -4,19 +4,38 @@ from __future__ import annotations
 
 from ..geography import ON_PREMISES
 from ..offers import Offer
+from ..provider.facts import BUILT_IN
+from ..provider.register import find_facts
 from ..resources import Resources
 
-PROVIDERS = ("aws", "gcp", "azure")
-"""Clouds whose machines are rented; those of `ON_PREMISES` have machines of one's own."""
+PROVIDERS = tuple(
+    name for name, facts in BUILT_IN.items() if facts.launchable and not facts.on_premises
+)
+"""Built-in clouds whose machines are rented; see `is_rented` for those of other packages."""
 TPU = "tpu-"
 """Prefix of accelerators that come as slices of a TPU pod, not as part of a machine."""
-DEDICATED_HOST = {"aws": "mac"}
+DEDICATED_HOST = {
+    name: facts.dedicated_host_prefix
+    for name, facts in BUILT_IN.items()
+    if facts.dedicated_host_prefix
+}
 """Prefixes of instance types that run on a Dedicated Host alone."""
 
 
 def launchable() -> tuple[str, ...]:
-    """Return the names of the clouds that can launch machines."""
+    """Return the names of the built-in clouds that can launch machines."""
     return ON_PREMISES + PROVIDERS
+
+
+def is_launchable(name: str) -> bool:
+    """Whether machines of a cloud can be launched, by this package or by another."""
+    return find_facts(name).launchable
+
+
+def is_rented(name: str) -> bool:
+    """Whether machines of a cloud can be launched and are not one's own."""
+    facts = find_facts(name)
+    return facts.launchable and not facts.on_premises
 
 
 def launch_obstacle(offer: Offer) -> str:
@@ -31,13 +50,13 @@ def launch_obstacle(offer: Offer) -> str:
     """
     if offer.service:
         return "managed services can be planned and priced, not launched from here yet"
-    if offer.cloud not in launchable():
+    if not is_launchable(offer.cloud):
         return f"machines of {offer.cloud} cannot be launched from here yet"
     if offer.cloud in ON_PREMISES:
         return ""
     if (offer.gpu or "").startswith(TPU) or offer.instance_type.startswith(TPU):
         return "slices of TPUs cannot be launched from here yet"
-    prefix = DEDICATED_HOST.get(offer.cloud, "")
+    prefix = find_facts(offer.cloud).dedicated_host_prefix
     if prefix and offer.instance_type.startswith(prefix):
         return (
             f"{offer.instance_type} runs on a Dedicated Host, billed for 24 h at least, "

@@ -24,6 +24,8 @@ from ..errors import (
     SkyStoreError,
     SkyUnreachable,
 )
+from ..offers import Offer
+from ..remote.ssh import Address
 from . import cloud_init, journals, machine_lease, ssh_slot
 from .base import Credentials, Driver, LaunchRequest, Machine, StatusCallback, Tick, no_tick
 from .launch_records import LaunchRecords, installation_id, is_launching, translate_write_errors
@@ -67,6 +69,13 @@ class CloudProvider:
         except SkyError as error:
             return Credentials(self.name, False, error.message, error.hint or "")
         return Credentials(self.name, True, f"{found}: {who}")
+
+    def list_offers(self) -> list[Offer]:
+        """Return what a cloud of another package sells; the catalog has that of the others."""
+        from .provider_driver import ProviderDriver
+
+        driver = self.driver
+        return self.call(driver.offers) if isinstance(driver, ProviderDriver) else []
 
     # -- launching ---------------------------------------------------------------------------
 
@@ -188,7 +197,7 @@ class CloudProvider:
         host_key = cloud_init.read_next_host_key(folder)
 
         def one(machine: Machine) -> Slot:
-            where = cloud_init.pinned_address(folder, machine.address)
+            where = _address(folder, machine)
             node = Slot(
                 machine.rank,
                 token=f"{machine.token}.{machine.rank}",
@@ -198,7 +207,7 @@ class CloudProvider:
             )
             return self._connect_slot(machine, node, note, host_key, ended)
 
-        addresses = [cloud_init.pinned_address(folder, machine.address) for machine in machines]
+        addresses = [_address(folder, machine) for machine in machines]
         say("first contact")
         nodes = run_parallel(
             [partial(one, machine) for machine in machines], lambda: say("first contact"), ended
@@ -431,6 +440,11 @@ class CloudProvider:
                 wait = min(wait * 1.5, 3.0)
 
 
+def _address(folder: Path, machine: Machine) -> Address:
+    """Return the SSH address of a machine, with the pinned key of its launch."""
+    return cloud_init.pinned_address(folder, machine.address, machine.user, machine.port)
+
+
 def launch_records() -> LaunchRecords:
     """Return the notes of what was launched on clouds that rent machines."""
     return LaunchRecords(Path(Sky.load().data_dir) / "machines")
@@ -488,7 +502,10 @@ def _merge_with_record(seen: Machine, old: Machine | None) -> Machine:
     """What the cloud says of a machine; what it no longer knows is taken from our note."""
     if old is None:
         return seen
-    known = ("cluster", "token", "owner", "started", "lease_end", "address", "private")
+    known = (
+        *("cluster", "token", "owner", "started", "lease_end"),
+        *("address", "private", "user", "port"),
+    )
     return replace(
         seen, rank=old.rank, **{name: getattr(seen, name) or getattr(old, name) for name in known}
     )

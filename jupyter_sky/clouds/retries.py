@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from ..errors import SkyError, SkyNoCapacity, SkyPermission, SkyUnreachable, SkyUsageError
 from ..offers import Offer
+from ..provider.register import find_facts
 from .base import CloudError, Driver, Tick, no_tick
 
 MAX_ATTEMPTS = 5
 """How often a request is sent that the cloud throttles, or whose answer is lost."""
 FIRST_WAIT_SECONDS = 0.5
 RETRYABLE_CAUSES = {"throttled", "transient"}
-SDK_PACKAGES = ("azure", "boto3", "botocore", "google")
 
 T = TypeVar("T")
 
@@ -64,11 +64,12 @@ class RetryingCaller:
         try:
             return request()
         except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in SDK_PACKAGES:
+            facts = find_facts(self.name)
+            if (error.name or "").partition(".")[0] not in facts.packages:
                 raise
             raise SkyUsageError(
                 f"{self.name}: its SDK is not installed (there is no {error.name})",
-                hint=f"pip install 'jupyter_sky[{self.name}]'",
+                hint=facts.install,
             ) from None
 
     def _to_sky_error(self, trouble: CloudError, offer: Offer | None) -> SkyError:

@@ -162,7 +162,7 @@ class Task:
     def set_time_estimator(
         self, estimator: Estimate | float | str | timedelta, *, each_offer: bool = False
     ) -> Task:
-        """How long the task takes on a machine.
+        """Set the estimator of the task's duration on a machine.
 
         Parameters
         ----------

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import SkyUsageError, suggest
 from ..offers import Offer
+from ..provider.facts import BUILT_IN
 from ..quantities import parse_duration
 from ..resources import Resources
 
@@ -20,7 +21,7 @@ Estimate = Callable[[Offer], Any]
 
 _UNITS = {"": 1.0, "k": 1024.0**-2, "m": 1 / 1024, "g": 1.0, "t": 1024.0, "p": 1024.0**2}
 _SIZE = r"(?i:(\d+(?:\.\d*)?|\.\d+)\s*([kmgtp]?)i?b?)"
-_SCHEMES = {"s3": "aws", "gs": "gcp", "az": "azure", "abfs": "azure", "abfss": "azure"}
+_SCHEMES = {scheme: name for name, facts in BUILT_IN.items() for scheme in facts.schemes}
 _WEB_SCHEMES = ("http", "https", "ftp", "hf")
 
 
@@ -135,7 +136,7 @@ def _parse_uri(uri: str) -> tuple[str, str]:
     if colons and scheme.lower() == "file":
         return "local", ""
     parts = text.split("/")  # as the catalog writes places: aws/us-east-1
-    if not colons and parts[0] in ("aws", "gcp", "azure", "internet") and len(parts) <= 3:
+    if not colons and parts[0] in (*_SCHEMES.values(), "internet") and len(parts) <= 3:
         return parts[0], parts[1] if len(parts) > 1 else ""
     if not colons and text.startswith((".", "/", "~")):
         return "local", ""
@@ -193,7 +194,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What a plan is made of: tasks in an order that respects the edges.
+    """Frozen graph for plans: tasks in an order that respects the edges.
 
     Attributes
     ----------

@@ -124,7 +124,7 @@ class _LaunchAttempt:
 
     def _close_account(self) -> None:
         """Close the account: its machines are gone, also such as were found only afterwards."""
-        if not self.machines and self.row.cloud in clouds.PROVIDERS:
+        if not self.machines and clouds.is_rented(self.row.cloud):
             found = clouds.cloud_provider(self.row.cloud).recorded_machines(self.order.token)
             if found:
                 self._billed_row(found)
@@ -281,7 +281,7 @@ def end_abandoned_launch(known: ClusterRegistry, row: ClusterRow) -> list[Machin
     """
     cloud, token = clouds.get(row.cloud), row.connection.get("token", "")
     orphans = [machine for machine in cloud.list_mine() if machine.token == token]
-    rented = clouds.cloud_provider(row.cloud) if row.cloud in clouds.PROVIDERS else None
+    rented = clouds.cloud_provider(row.cloud) if clouds.is_rented(row.cloud) else None
     made = orphans
     if not orphans and not row.machines and rented is not None:
         made = rented.find_launched(token)

@@ -375,7 +375,7 @@ class ClusterRegistry:
     def find_orphans(self) -> dict[str, list[Machine]]:
         """Return machines of this user that run and that no remembered cluster has."""
         listed: list[Machine] = []
-        for name in clouds.launchable():
+        for name in clouds.reachable_names():
             with suppress(SkyError):  # one that cannot be asked: the reaper says so
                 listed += clouds.get(name).list_mine()
         known, tokens = self.live_identities()
@@ -414,7 +414,7 @@ def recorded_end(row: ClusterRow) -> float:
 
     That process may have been killed before it closed the account.
     """
-    if row.cloud not in clouds.PROVIDERS:
+    if not clouds.is_rented(row.cloud):
         return math.inf
     ended = clouds.cloud_provider(row.cloud).read_recorded_end(row.connection.get("token", ""))
     return float(ended.get("time") or math.inf)

@@ -65,7 +65,7 @@ def reap_machines(known: ClusterRegistry, everywhere: bool = True) -> list[ReapF
     found = run_parallel([partial(_end_abandoned, row, known) for row in left])
     known.close_unsent_runs()
     known.reconcile()
-    names = clouds.launchable()
+    names = clouds.reachable_names()
     found += run_parallel([partial(_reap_cloud, name, known, everywhere) for name in names])
     return [each for several in found for each in several]
 
@@ -112,7 +112,7 @@ def _reap_cloud(name: str, known: ClusterRegistry, everywhere: bool) -> list[Rea
         found += run_parallel(
             [partial(_terminate, cloud, machine, why) for machine, why in orphans]
         )
-        if name in clouds.PROVIDERS:
+        if clouds.is_rented(name):
             clouds.cloud_provider(name).close_ended_records()
             if everywhere:
                 left = clouds.cloud_provider(name).delete_unused_resources()

@@ -88,7 +88,7 @@ class BlobTransfer:
         for node in nodes:
             self._uploaded.setdefault(node.engine, set()).add(name)
 
-    # -- what a node lacks all the same ---------------------------------------------------------
+    # -- missing blobs -----------------------------------------------------------------------------
 
     def fetch_missing(self, node: PoolNode, task: CallTask, name: str) -> None:
         """Upload blobs that a node lacks for a task: it joined later, or has evicted them."""

@@ -125,7 +125,7 @@ class Compute(CallTarget):
         self._is_checked: Any = None
         self._pool: Pool | None = None
 
-    # -- life --------------------------------------------------------------------------------------
+    # -- start and end -----------------------------------------------------------------------------
 
     @property
     def pool(self) -> Pool:
@@ -206,7 +206,7 @@ class Compute(CallTarget):
         if self._pool is not None:
             self._pool.down()
 
-    # -- what it is made of ------------------------------------------------------------------------
+    # -- set-up ------------------------------------------------------------------------------------
 
     def _set_up_pool(self, pool: Pool) -> None:
         """Install the image and set up the plug-ins."""
@@ -233,7 +233,7 @@ class Compute(CallTarget):
         if self._is_checked is not None:
             self._is_checked.bootstrap(pool, ranks)
 
-    # -- where -------------------------------------------------------------------------------------
+    # -- choice of machines ------------------------------------------------------------------------
 
     def _choose(self, session: Session) -> tuple[Resources, Nodes, Spec]:
         """Return the chosen alternative, and its request.

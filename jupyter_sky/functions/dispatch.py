@@ -62,7 +62,7 @@ class Dispatcher:
         self.on_use: Callable[[], None] = lambda: None
         """Called when calls come, and when some have ended."""
 
-    # -- tasks come ------------------------------------------------------------------------------
+    # -- queueing ----------------------------------------------------------------------------------
 
     def submit(self, tasks: Iterable[CallTask]) -> None:
         """Queue tasks, and send as many as there is room for."""
@@ -121,7 +121,7 @@ class Dispatcher:
             sent = [task for batch in batches for task in batch.tasks.values()]
         return sum(id(task.future) in futures for task in sent), len(nodes)
 
-    # -- and go ----------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     def dispatch(self) -> None:
         """Send as many tasks as there is room for."""
@@ -279,7 +279,7 @@ class Dispatcher:
         task.future.on_cancel = None
         return task
 
-    # -- nodes go ----------------------------------------------------------------------------------
+    # -- losses and ends ---------------------------------------------------------------------------
 
     def on_engine_lost(self, batch: SentBatch, error: Exception) -> None:
         """Handle the loss of an engine: requeue its replayable tasks, fail the others."""

@@ -368,7 +368,7 @@ class Pool(CallTarget):
         self._dispatcher.submit(tasks)
         return futures
 
-    # -- the end -------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------------
 
     def defer(self, function: Callable[[], Any]) -> None:
         """Register a function to call at the end, before the machines end."""

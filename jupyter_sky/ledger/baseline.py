@@ -31,7 +31,7 @@ BASELINE_KEY = "baseline"
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a cluster is compared with, as it was at its launch.
+    """Baseline that a cluster is compared with, as of its launch.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ def measure_baseline(need: Resources, offer: Offer) -> Baseline | None:
 
 
 class PendingBaseline:
-    """What an offer is compared with, found out while it is launched: the catalog takes a moment.
+    """Baseline of an offer, computed during its launch: the catalog takes a moment to load.
 
     Examples
     --------

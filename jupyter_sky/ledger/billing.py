@@ -5,19 +5,13 @@ from __future__ import annotations
 import math
 
 from ..geography import ON_PREMISES
+from ..provider.facts import BUILT_IN
+from ..provider.register import find_facts
 
 BILLING_RULES: dict[str, tuple[float, float]] = {
-    "aws": (1.0, 60.0),
-    "azure": (1.0, 0.0),
-    "gcp": (1.0, 60.0),
-    "hyperstack": (60.0, 60.0),
-    "lambda": (60.0, 60.0),
-    "nebius": (1.0, 0.0),
-    "runpod": (1.0, 0.0),
-    "vast": (1.0, 0.0),
-    "verda": (600.0, 600.0),
+    name: facts.billing for name, facts in BUILT_IN.items() if any(facts.billing)
 }
-"""Seconds that a machine is billed in steps of, and at least, by the clouds' pricing pages."""
+"""Step and minimum of billed time on the built-in clouds, seconds; see `billing_rule`."""
 
 LONGEST_UNIT = max(least for pair in BILLING_RULES.values() for least in pair)
 """A machine that ended longer ago than this is not billed any more, seconds."""
@@ -31,6 +25,17 @@ UNBILLED_COSTS = (
     "what cells send elsewhere"
 )
 """Costs of rented machines that neither plans nor the ledger know."""
+
+
+def billing_rule(cloud: str) -> tuple[float, float]:
+    """Return the step and the minimum of billed time of a cloud, seconds.
+
+    Examples
+    --------
+    >>> billing_rule("verda"), billing_rule("local")
+    ((600.0, 600.0), (0.0, 0.0))
+    """
+    return find_facts(cloud).billing
 
 
 def disk_usd_h(gib: float) -> float:
@@ -65,7 +70,7 @@ def billed_seconds(cloud: str, seconds: float) -> float:
     >>> billed_seconds("aws", 12.4), billed_seconds("verda", 700), billed_seconds("local", 0.5)
     (60.0, 1200.0, 0.5)
     """
-    unit, least = BILLING_RULES.get(cloud, (0.0, 0.0))
+    unit, least = billing_rule(cloud)
     if not unit or seconds <= 0:
         return seconds
     # a stretch of exactly so many units must not be billed one more for the sake of rounding

@@ -36,7 +36,7 @@ BudgetState = Literal["none", "ok", "warn", "over"]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What may be spent on a day.
+    """Limit of a day's spending.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class BudgetStatus:
 
     @property
     def unpriced_warning(self) -> str:
-        """What the budget cannot see; empty when it sees everything."""
+        """Return a warning about costs outside the budget; empty when there are none."""
         names = list(dict.fromkeys(self.spent.unknown + self.rate.unknown))
         parts = [f"{', '.join(names)}, of unknown price"] if names else []
         if self.rents:
@@ -209,7 +209,7 @@ def apply_configured(store: Store, usd: float | None) -> str:
 
 
 def assess(store: Store, now: float | None = None) -> BudgetStatus:
-    """How today stands against the budget, by what the store has."""
+    """Compare today's costs in the store with the budget."""
     now = time.time() if now is None else now
     day, first, last = local_day(now)
     intervals = store.intervals(since=first - LONGEST_UNIT)
@@ -264,7 +264,7 @@ def round_up(usd: float) -> str:
 
 
 def shutdown_time(store: Store, verdict: BudgetStatus) -> float | None:
-    """When the clusters that cost something are to be ended; None while the budget holds.
+    """Return the time at which paid clusters are to end; None while the budget holds.
 
     The first process that sees the budget passed writes the time down for all, and a budget that
     holds again takes it back.

@@ -25,7 +25,7 @@ LATEST = 20
 
 @dataclass(frozen=True, slots=True)
 class CostForecast:
-    """What a cluster will still cost until the work that runs on it has ended, and it after that.
+    """Remaining cost of a cluster, until its work and then its idle limit have ended.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class CostForecast:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSaving:
-    """What a cluster has cost less than its default choice would have, see `Baseline`.
+    """Saving of a cluster against its baseline, see `Baseline`.
 
     Attributes
     ----------

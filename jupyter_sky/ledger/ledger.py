@@ -26,7 +26,7 @@ By = Literal["notebook", "cell", "cluster", "cloud", "day"]
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """What one thing cost.
+    """Line of the ledger: the cost of one cluster, cell or other item.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class LedgerLine:
 
     @property
     def mark(self) -> str:
-        """How sure the cost is, in a word; empty for one that is certain."""
+        """Certainty of the cost in a word; empty for a certain one."""
         return "running, est." if self.estimated else "at most" if self.bounded else ""
 
 
@@ -163,7 +163,7 @@ def cost(price: float | None, seconds: float) -> float | None:
 
 
 def billed_until(row: IntervalRow, now: float) -> float:
-    """When the billing of an interval ends; an open one ends now.
+    """Return the end of an interval's billing; an open one ends now.
 
     A machine is billed in whole units of time, and no less than a least one, from its start to its
     end: the last interval of a cluster has what that adds, whatever its prices were before.

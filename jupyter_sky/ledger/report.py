@@ -92,7 +92,7 @@ class CostReport:
 
     @property
     def forecast(self) -> CostSum:
-        """What is still to come until all that runs has ended."""
+        """Remaining cost until all running work has ended."""
         total = CostSum()
         for one in self.forecasts:
             total += CostSum(unknown=(one.cluster,)) if one.usd is None else CostSum(one.usd)
@@ -100,18 +100,18 @@ class CostReport:
 
     @property
     def saved(self) -> tuple[CostSum, CostSum]:
-        """What spot machines and what places have saved."""
+        """Savings by spot machines and by places."""
         return total_savings(self.savings)
 
     @property
     def sources(self) -> list[str]:
-        """Where the prices of the lines come from, and of when they are."""
+        """Sources and dates of the lines' prices."""
         found = {f"{line.source} {line.date}".strip(): None for line in self.lines}
         return [source for source in found if source]
 
     @property
     def headline(self) -> list[tuple[str, str]]:
-        """What is to be said above the table: what it is, and how much."""
+        """Title and total above the table."""
         day = self.verdict
         found = [("today, all notebooks", str(day.spent))]
         if self.notebook_usd is not None:
@@ -128,7 +128,7 @@ class CostReport:
 
     @property
     def notes(self) -> list[str]:
-        """What to know of the figures: basis of estimates, unknown prices, default choice."""
+        """Notes on the figures: basis of estimates, unknown prices, baseline."""
         said = [f"{one.cluster}: {one.basis}" for one in self.forecasts if one.usd != 0]
         if said:
             said[0] = f"To come, estimated: {said[0]}"
@@ -177,7 +177,7 @@ class CostReport:
 
     @property
     def file_name(self) -> str:
-        """What a file of it is called."""
+        """Name of an exported file."""
         day = time.strftime("%Y-%m-%d", time.localtime(self.at))
         return f"sky-cost-by-{self.by}-{day}.csv"
 

@@ -17,7 +17,7 @@ from ..geography import ON_PREMISES
 from ..resources import format_duration
 from ..store.store import ClusterRow, Store
 from . import budget
-from .billing import BILLING_RULES, billed_seconds
+from .billing import billed_seconds, billing_rule
 from .budget import BudgetStatus
 from .ledger import cost, format_rate, format_usd
 
@@ -62,7 +62,7 @@ def minimum_billed_seconds(cloud: str, boot: float | None = None) -> float:
     """
     if boot is None:
         boot = 0.0 if cloud in ON_PREMISES else BOOT_SECONDS
-    _, least = BILLING_RULES.get(cloud, (0.0, 0.0))
+    _, least = billing_rule(cloud)
     return billed_seconds(cloud, boot + least + budget.GRACE_SECONDS)
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from .. import accelerators
-from ..ledger.billing import BILLING_RULES
+from ..ledger.billing import billing_rule
 from ..offers import Offer
+from ..provider.register import find_facts
 from .solver.problem import Floats
 
 SPIN_UP_HOURS = 2 / 60
@@ -17,8 +18,6 @@ SPIN_UP_HOURS = 2 / 60
 
 VCPU_WATTS, GIB_WATTS = 2.1, 0.392
 """Of a half busy vCPU, and of memory: coefficients of the Cloud Carbon Footprint project."""
-PUE = {"aws": 1.135, "azure": 1.185, "gcp": 1.10}
-DEFAULT_PUE = 1.2
 """What a data centre takes for each watt of its machines; their owners' figures for the three."""
 ACCELERATOR_WATTS = {
     **{"A10": 150, "A10G": 150, "A100": 400, "A100-80GB": 400, "B200": 1000, "GH200": 700},
@@ -37,7 +36,7 @@ def billed_hours(cloud: str, hours: Floats) -> Floats:
     >>> billed_hours("verda", np.array([0.01, 0.25])).round(4).tolist()
     [0.1667, 0.3333]
     """
-    unit, least = BILLING_RULES.get(cloud, (0.0, 0.0))
+    unit, least = billing_rule(cloud)
     if not unit:
         return hours
     # a run of exactly so many units must not be billed one more for the sake of rounding
@@ -60,4 +59,4 @@ def watts(offer: Offer) -> float:
         if offer.gpu in accelerators.names():
             chips *= accelerators.accelerator(offer.gpu).chips
         power += chips * ACCELERATOR_WATTS.get(offer.gpu, DEFAULT_ACCELERATOR_WATTS)
-    return power * PUE.get(offer.cloud, DEFAULT_PUE)
+    return power * find_facts(offer.cloud).pue

@@ -103,7 +103,7 @@ class Residency(_OfferDemand):
 
     @property
     def name(self) -> str:
-        """``residency EU``"""
+        """Name, such as ``residency EU``."""
         return f"residency {', '.join(self.areas)}{self._for()}"
 
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
@@ -134,7 +134,7 @@ class Only(_OfferDemand):
 
     @property
     def name(self) -> str:
-        """``only --cloud aws``"""
+        """Name, such as ``only --cloud aws``."""
         words = [format_option(key, text) for key, text in self.need.labels().items()]
         return f"only {' '.join(words)}{self._for()}"
 
@@ -163,7 +163,7 @@ class Reliable(_OfferDemand):
 
     @property
     def name(self) -> str:
-        """``a mean life of 24 h``"""
+        """Name, such as ``a mean life of 24 h``."""
         return f"a mean life of {self.hours:g} h{self._for()}"
 
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
@@ -180,7 +180,7 @@ class Avoid(_OfferDemand):
 
     @property
     def name(self) -> str:
-        """``places that are blocked``"""
+        """Name, such as ``places that are blocked``."""
         return f"avoiding {self.why}{self._for()}"
 
     def allowed(self, market: Market, pool: OfferPool) -> Flags:
@@ -235,7 +235,7 @@ class Colocation:
 
     @property
     def name(self) -> str:
-        """``train and infer in one region``"""
+        """Name, such as ``train and infer in one region``."""
         return f"{' and '.join(self.tasks)} in one {self.by}"
 
 
@@ -275,7 +275,7 @@ class Quota:
 
     @property
     def name(self) -> str:
-        """``a quota of 8 nodes in aws us-east-1``"""
+        """Name, such as ``a quota of 8 nodes in aws us-east-1``."""
         words = [self.cloud, self.region, f"family {self.family}" if self.family else ""]
         return f"a quota of {self.nodes} nodes in {' '.join(filter(None, words))}".rstrip(" in")
 
@@ -288,7 +288,7 @@ class NodeCeiling:
 
     @property
     def name(self) -> str:
-        """``at most 8 nodes at once``"""
+        """Name, such as ``at most 8 nodes at once``."""
         return f"at most {self.nodes} nodes at once"
 
 
@@ -300,7 +300,7 @@ class HourlyCeiling:
 
     @property
     def name(self) -> str:
-        """``at most $5/h at once``"""
+        """Name, such as ``at most $5/h at once``."""
         return f"at most ${self.usd:g}/h at once"
 
 

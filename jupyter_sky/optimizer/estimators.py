@@ -64,6 +64,7 @@ class Flops:
     cpu_tflops: float
 
     def __call__(self, offer: Offer) -> float:
+        """Return hours (or an `Estimate`) on an offer."""
         rate = self.cpu_tflops * offer.vcpus
         if offer.gpu:
             peak = None
@@ -113,6 +114,7 @@ class ByMachine:
     hours: Mapping[str, float] = field(hash=False)
 
     def __call__(self, offer: Offer) -> float:
+        """Return hours (or an `Estimate`) on an offer."""
         gpu = offer.gpu or ""
         keys = (offer.instance_type, f"{gpu}:{offer.gpu_count:g}", gpu, offer.service, offer.cloud)
         return next((self.hours[key] for key in keys if key in self.hours), math.inf)
@@ -152,6 +154,7 @@ class Amdahl:
     serial: float
 
     def __call__(self, offer: Offer) -> float:
+        """Return hours (or an `Estimate`) on an offer."""
         if not offer.vcpus:
             return math.inf
         return self.hours * (self.serial + (1 - self.serial) / offer.vcpus)
@@ -179,6 +182,7 @@ class Measured:
     otherwise: Estimate | None = None
 
     def __call__(self, offer: Offer) -> Any:
+        """Return hours (or an `Estimate`) on an offer."""
         known = self.hours.get((offer.cloud, offer.instance_type))
         if known is None and self.otherwise is not None:
             return self.otherwise(offer)

@@ -18,7 +18,7 @@ class Launchable(_OfferDemand):
 
     @property
     def name(self) -> str:
-        """``only what can be launched from here``"""
+        """Name, such as ``only what can be launched from here``."""
         return f"only what can be launched from here{self._for()}"
 
     def allowed(self, market: Market, pool: OfferPool) -> Flags:

@@ -17,12 +17,12 @@ from ..geography import ON_PREMISES
 from ..ledger.billing import DISK_USD_PER_GIB_MONTH, disk_usd_h
 from ..offers import Offer
 from ..preemption.recomputation import Recompute, expected_runs
+from ..provider.register import find_facts
 from . import assumptions, estimators
 from .market import Market, OfferPool
 from .solver.problem import Floats, Ints
 from .transfers import TransferPrices, get_transfer_prices
 
-STORE_REGION = {"aws": "us-east-1", "azure": "eastus", "gcp": "us-central1"}
 """Where a store is taken to be whose region nobody has said."""
 
 
@@ -293,8 +293,7 @@ class Pricer:
             hint = suggest(region, names)
             hint = hint if hint.startswith("did") else f"such as {', '.join(names[:5])}"
             raise SkyUsageError(f"{data.uri}: {data.cloud} has no region {region!r}", hint=hint)
-        if not region and data.cloud in STORE_REGION:
-            region = STORE_REGION[data.cloud]
+        if not region and (region := find_facts(data.cloud).storage_region):
             note = f"{data.uri} is assumed to be in {region}: say where with region=..."
             self.notes[note] = None
         return np.array([self.moves.region(data.cloud, region)], np.int64)

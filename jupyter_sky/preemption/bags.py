@@ -51,7 +51,7 @@ class Bag:
 
     @property
     def target(self) -> int:
-        """How many must finish."""
+        """Number of jobs that must finish."""
         return len(self.hours) if self.needed is None else self.needed
 
 
@@ -103,7 +103,7 @@ def _always(age: float, hours: float) -> bool:
 
 @dataclass(frozen=True)
 class Policy:
-    """What is decided while a bag runs.
+    """Policy of reuse and checkpoints while a bag runs.
 
     Attributes
     ----------
@@ -181,7 +181,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a bag went.
+    """Result of a simulated bag.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class Model:
-    """How long a machine lives. A subclass gives `hazard_below` and `cumulative_below`.
+    """Lifetime model. A subclass gives `hazard_below` and `cumulative_below`.
 
     Attributes
     ----------

@@ -81,7 +81,7 @@ def _sizes(vcpus: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Posterior:
-    """What is believed of a machine's lifetime: a base hazard times a gamma distributed factor.
+    """Posterior of a machine's lifetime: a base hazard times a gamma distributed factor.
 
     Attributes
     ----------
@@ -233,7 +233,7 @@ class Beliefs:
 
     @property
     def places(self) -> set[Place]:
-        """Where machines were seen to end."""
+        """Ends of machines observed at places."""
         return {one.place for ends in self._ends.values() for one in ends}
 
     def __call__(self, offer: Offer) -> Model:

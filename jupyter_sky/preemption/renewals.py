@@ -32,7 +32,7 @@ HORIZON = 30
 
 @dataclass(frozen=True)
 class Turnaround:
-    """What a job is expected to take.
+    """Expected duration and failures of a job.
 
     Attributes
     ----------

@@ -64,7 +64,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a job is expected to take and cost on a cluster shape.
+    """Expected duration and cost of a job on a cluster shape.
 
     Attributes
     ----------

@@ -112,7 +112,7 @@ def refusal_scope(offer: Offer, error: SkyError) -> Place:
     >>> offer = Offer("aws", "us-east-1", "g5.xlarge", 4, 16, zone="us-east-1a", spot=True)
     >>> error = SkyNoCapacity("no more spot machines")
     >>> error.scope = "market"
-    >>> str(refused(offer, error))
+    >>> str(refusal_scope(offer, error))
     'aws us-east-1 spot'
     """
     place, width = Place.of(offer), getattr(error, "scope", "zone")

@@ -45,7 +45,7 @@ class PlacementStage:
     need : Resources
         The request, with the clouds and the market of this stage.
     own : tuple of Offer
-        Offers of one's own machines that meet it.
+        Offers of one's own machines that meet it, and of clouds that the catalog does not list.
     """
 
     kind: StageKind
@@ -216,10 +216,10 @@ def decide_placement(
 
 def usable_providers(need: Resources) -> tuple[str, ...]:
     """Return the clouds that rent machines, are asked for, and have credentials here."""
+    names = need.clouds or clouds.PROVIDERS
+    order = [*clouds.PROVIDERS, *(name for name in names if name not in clouds.PROVIDERS)]
     return tuple(
-        name
-        for name in clouds.PROVIDERS
-        if (not need.clouds or name in need.clouds) and clouds.is_ready(name)
+        name for name in order if name in names and clouds.is_rented(name) and clouds.is_ready(name)
     )
 
 
@@ -275,7 +275,8 @@ def _stages(
         markets = (True, False) if first else (wants_spot(need),)
         for spot in markets:
             kind: StageKind = "spot" if spot else "on demand"
-            stages.append(PlacementStage(kind, replace(need, clouds=renting, spot=spot)))
+            rented = replace(need, clouds=renting, spot=spot)
+            stages.append(PlacementStage(kind, rented, tuple(clouds.external_offers(renting))))
     return stages
 
 
@@ -286,7 +287,8 @@ def combined_stage(
     if not renting:
         return PlacementStage("own", need, tuple(found)) if found else None
     names = (*renting, *dict.fromkeys(offer.cloud for offer in found))
-    return PlacementStage("any market", replace(need, clouds=names, spot=spot), tuple(found))
+    offers = (*found, *clouds.external_offers(renting))
+    return PlacementStage("any market", replace(need, clouds=names, spot=spot), offers)
 
 
 def _decide_first_stage(
@@ -309,7 +311,7 @@ def _decide_first_stage(
 
 
 def no_place_error(need: Resources, own: Sequence[Offer]) -> SkyNoOffer | SkyPermission:
-    renting = [name for name in need.clouds if name in clouds.PROVIDERS]
+    renting = [name for name in need.clouds if clouds.is_rented(name)]
     if renting and set(need.clouds) <= set(renting):
         found = clouds.get(renting[0]).check()  # it asks nobody: there are no credentials
         return SkyPermission(

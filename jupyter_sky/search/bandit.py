@@ -128,7 +128,7 @@ def _check(arms: int, b1: int, eta: float, keep: int) -> None:
 
 @dataclass
 class _Arm:
-    """What is known of an arm."""
+    """State of an arm."""
 
     name: str
     members: np.ndarray

@@ -168,7 +168,7 @@ class FlatGP(Remembering):
 
 
 def _log2_resources(space: Space) -> np.ndarray:
-    """How many doublings of resources each point has more than a point with one of each."""
+    """Return each point's doublings of resources over a point with one of each."""
     columns = [space.column(name) for name in RESOURCES if name in space.parameters]
     numbers = [np.nan_to_num(values) for values, numeric in columns if numeric]
     return np.sum(numbers, axis=0) if numbers else np.zeros(len(space))

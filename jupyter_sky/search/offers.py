@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..errors import SkyUsageError
 from ..offers import Offer
+from ..provider.register import find_facts
 from .space import Point, Space, Value
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
     from ..resources import Label
-
-_AZURE = re.compile(r"Standard_([A-Z]+)\d+(?:-\d+)?([a-z]*)(?:_(.+))?")
-_SIZE_AT_END = re.compile(r"[-_.]\d+[a-z]*$")
 
 
 def product_family(cloud: str, instance_type: str) -> str:
@@ -28,12 +25,7 @@ def product_family(cloud: str, instance_type: str) -> str:
     >>> product_family("azure", "Standard_D8as_v5")
     'Das_v5'
     """
-    if cloud == "azure" and (found := _AZURE.fullmatch(instance_type)):
-        letters, features, version = found.groups()
-        return f"{letters}{features}" + (f"_{version}" if version else "")
-    if cloud == "aws":
-        return instance_type.split(".")[0]
-    return _SIZE_AT_END.sub("", instance_type) or instance_type
+    return find_facts(cloud).product_family(instance_type)
 
 
 def on_sale(

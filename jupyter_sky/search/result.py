@@ -66,7 +66,7 @@ class Try:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search has tried so far, or in all.
+    """Tries of a search so far, or in all.
 
     Attributes
     ----------
@@ -106,12 +106,12 @@ class SearchResult:
 
     @property
     def seconds(self) -> float:
-        """What the search took, in seconds of runs, failed ones too."""
+        """Duration of all runs (seconds), failed ones too."""
         return sum(one.seconds for one in self.tries)
 
     @property
     def usd(self) -> float | None:
-        """What the search cost in USD, failed runs too; None when any is not known."""
+        """Cost of all runs (USD), failed ones too; None when any is not known."""
         spent = [one.usd for one in self.tries]
         return None if any(usd is None for usd in spent) else sum(usd or 0.0 for usd in spent)
 
@@ -122,7 +122,7 @@ class SearchResult:
         return np.minimum.accumulate(np.array(values, float)) if values else np.zeros(0)
 
     def regret(self, optimum: float | None = None) -> np.ndarray:
-        """How far the best so far lies above the optimum after each try, in percent.
+        """Return the regret of the best so far after each try (percent).
 
         Parameters
         ----------
@@ -192,7 +192,7 @@ class SearchResult:
 
     @property
     def summary(self) -> str:
-        """What was found and what it cost to find it, in a line."""
+        """Summarize the best configuration and the cost of the search in a line."""
         best, failed = self.best, sum(one.value is None for one in self.tries)
         found = "nothing succeeded so far"
         if best is not None:

@@ -19,7 +19,7 @@ from .space import Space
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """When to stop before the budget is used up; the first that holds.
+    """Conditions to stop before the budget is used up; the first that holds.
 
     Attributes
     ----------

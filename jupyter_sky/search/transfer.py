@@ -137,7 +137,7 @@ def _table(space: Space, history: Sequence[Earlier]) -> np.ndarray:
 
 
 def _success(space: Space, history: Sequence[Earlier]) -> np.ndarray:
-    """How often each configuration succeeded, between nine in ten and what was seen."""
+    """Return each configuration's rate of success, shrunk towards nine in ten."""
     tried, worked = np.zeros(len(space)), np.zeros(len(space))
     for earlier in history:
         for place, point in enumerate(space.points):

@@ -367,7 +367,7 @@ class Store:
         self._db.write((sql, (who, run_id)))
 
     def stop_requester(self, run_id: str) -> str:
-        """Who wants a run to stop; empty while nobody does."""
+        """Return the requester of a run's stop; empty without a request."""
         rows = self._db.read("SELECT stop FROM runs WHERE run_id = ?", (run_id,))
         return next((row["stop"] for row in rows), "")
 

@@ -152,7 +152,7 @@ def chance(where: Offer | Place, now: float | None = None) -> Chance:
 
 
 def lifetime(where: Offer | Place, now: float | None = None) -> Lifetime:
-    """How long a machine lives at a place before its cloud takes it back, with its interval."""
+    """Estimate a machine's lifetime at a place until preemption, with its interval."""
     return knowledge(now).lifetime(where)
 
 

@@ -35,7 +35,7 @@ STREAK_MEMORY = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a refusal says about places: an empty word, or no market, stands for any."""
+    """Scope of a refusal: an empty field, or no market, stands for any."""
 
     cause: str
     cloud: str
@@ -117,7 +117,7 @@ def make_scope(cause: str, place: Place) -> Scope:
 
 
 def block_seconds(cause: str, times: int, cloud: str = "") -> float:
-    """How long a place stays blocked after so many refusals in a row.
+    """Return the time that a place stays blocked after refusals in a row.
 
     Examples
     --------

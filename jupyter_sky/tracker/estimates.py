@@ -185,7 +185,7 @@ class Chance:
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """How long a machine lives before its cloud takes it back: exponential, rate unsure.
+    """Posterior of a machine's lifetime until preemption: exponential, rate unsure.
 
     Attributes
     ----------

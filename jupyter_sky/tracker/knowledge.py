@@ -31,7 +31,7 @@ def no_bands(cloud: str, region: str, instance_type: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What observations tell at one moment. Pure: it asks no clock and reads no file.
+    """Knowledge from observations at one time. Pure: it asks no clock and reads no file.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Knowledge:
         )
 
     def lifetime(self, where: Offer | Place) -> Lifetime:
-        """How long a machine lives before it is taken back."""
+        """Estimate a machine's lifetime until preemption."""
         place = Place.of(where)
         own, near = self._own_counts(place), self._neighbour_counts(place)
         hours = estimates.prior_hours(place.spot, self._band(place))

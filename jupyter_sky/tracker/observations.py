@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from numbers import Real
 
 from ..errors import SkyUsageError, suggest
 from ..offers import Offer
+from ..provider.register import find_facts
 
 KINDS = ("launched", "refused", "preempted", "ended", "price", "cleared")
 """``ended`` is a machine that was alive when its user gave it back; ``cleared`` a block that its
@@ -25,7 +25,7 @@ _NEEDS_MACHINE = ("launched", "preempted", "ended", "price")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something was launched, and what; an empty word stands for any.
+    """Place of a launch: cloud, region, zone and type; an empty field stands for any.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def _is_number(value: object) -> bool:
 
 
 def age_weight(age: float, half_life: float) -> float:
-    """How much an observation of this age still counts: a half after each half-life.
+    """Return the weight of an observation of this age: a half after each half-life.
 
     Parameters
     ----------
@@ -172,17 +172,8 @@ def age_weight(age: float, half_life: float) -> float:
     return 0.5 ** (max(0.0, age) / half_life)
 
 
-# Series of AWS whose name begins like one of the standard ones, and whose quota is their own.
-_AWS_OWN = ("dl", "hpc", "inf", "mac", "trn")
-_AWS_STANDARD = tuple("acdhimrtz")
-
-
 def quota_family(cloud: str, instance_type: str) -> str:
-    """Instance types that share a quota with one, as far as its name tells.
-
-    AWS counts classes (all of A, C, D, H, I, M, R, T and Z together; G with VT), Azure series
-    without their size, Google attached GPUs by their kind and else the series before the first
-    dash. Elsewhere a type stands for itself.
+    """Return the name under which instance types share a quota, as far as their names tell.
 
     Examples
     --------
@@ -193,21 +184,4 @@ def quota_family(cloud: str, instance_type: str) -> str:
     >>> quota_family("azure", "Standard_NC24ads_A100_v4")
     'Standard_NCads_A100_v4'
     """
-    if cloud == "aws":
-        return _aws_class(instance_type)
-    if cloud == "azure":
-        return re.sub(r"(?<=[A-Za-z])\d+(?:-\d+)?(?=[a-z]*(?:_|$))", "", instance_type, count=1)
-    if cloud == "gcp":
-        attached = re.search(r"(?:\+|n1-attach/)([^:]+)", instance_type)
-        parts = instance_type.split("-")
-        series = "-".join(parts[:2]) if parts[0] == "tpu" else parts[0]
-        return attached[1] if attached else series
-    return instance_type
-
-
-def _aws_class(instance_type: str) -> str:
-    letters = re.match(r"[a-z]+", instance_type)
-    series = letters[0] if letters else instance_type
-    if series not in _AWS_OWN and series.startswith(_AWS_STANDARD):
-        return "standard"
-    return "g" if series == "vt" else series
+    return find_facts(cloud).quota_family(instance_type)

@@ -43,7 +43,7 @@ class Price:
 
 
 class Tracker:
-    """What was seen of the clouds, in one database, and what it tells.
+    """Tracker: observations of clouds in one database, and estimates from them.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ edge and a mark by its name, so that nothing rests on colour alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ from .svg import EDGE, PAGE, QUIET, TEXT, make_figure, text_width
 if TYPE_CHECKING:
     from ..optimizer.plan import Plan
 
+_Scale = Callable[[float], float]
+"""Horizontal position of a time: from hours to pixels."""
 MAX_BARS = 40
 """Largest number of bars; the critical path comes first, then the earliest tasks."""
 COLUMNS = 46  # of the text form
@@ -171,7 +173,7 @@ def _describe_bar(bar: TaskBar) -> str:
     return f"{times}{' on the critical path' if bar.critical else ''}: {steps}"
 
 
-def _axis(x, span: float, bottom: float) -> str:
+def _axis(x: _Scale, span: float, bottom: float) -> str:
     lines = []
     for at in ticks(span, 7):
         lines.append(
@@ -183,7 +185,7 @@ def _axis(x, span: float, bottom: float) -> str:
     return "".join(lines)
 
 
-def _row(bar: TaskBar, y: float, x) -> str:
+def _row(bar: TaskBar, y: float, x: _Scale) -> str:
     middle, weight = y + _ROW / 2, "600" if bar.critical else "400"
     mark = "◆ " if bar.critical else ""
     shapes = "".join(_shape(part, middle, x) for part in bar.parts if part.hours)
@@ -205,7 +207,7 @@ def _row(bar: TaskBar, y: float, x) -> str:
     )
 
 
-def _shape(part: TaskPhase, middle: float, x) -> str:
+def _shape(part: TaskPhase, middle: float, x: _Scale) -> str:
     """Return the SVG of a phase: shape before colour tells kinds apart."""
     start, end = x(part.start_h), x(part.end_h)
     width = max(end - start, 1.5)
@@ -225,7 +227,7 @@ def _shape(part: TaskPhase, middle: float, x) -> str:
     )
 
 
-def _links(bars: Sequence[TaskBar], x) -> str:
+def _links(bars: Sequence[TaskBar], x: _Scale) -> str:
     """Draw lines from the end of each critical task to the tasks that wait for it."""
     row = {bar.task: number for number, bar in enumerate(bars)}
     lines = []
@@ -243,7 +245,7 @@ def _links(bars: Sequence[TaskBar], x) -> str:
     return "".join(lines)
 
 
-def _deadline(plan: Plan, x, bottom: float) -> str:
+def _deadline(plan: Plan, x: _Scale, bottom: float) -> str:
     text = f"deadline {format_clock(plan.deadline_h or 0)}"
     if not _shows_deadline(plan):
         return (

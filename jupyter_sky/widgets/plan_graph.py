@@ -12,6 +12,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..ledger.ledger import format_usd
+from ..provider.register import find_facts
 from ..tables import NO_MATHJAX_CLASSES
 from .plan_format import format_clock, format_size
 from .svg import BOX, CHAR, EDGE, PAGE, QUIET, TEXT, make_figure, text_width
@@ -24,10 +25,6 @@ MAX_TASKS = 60
 MAX_LABELS = 40
 """Largest number of arrows with labels; of more, the table has the amounts."""
 _LINE, _PAD, _GAP, _ROW, _PASSAGE = 16, 10, 30, 28, 14.0
-
-# Each box also names its cloud: nothing rests on colour alone.
-_CLOUDS = {"aws": "#c77700", "azure": "#1f77c9", "gcp": "#2e8b57", "local": "#808080"}
-_OTHER = "#8a63c9"
 
 
 @dataclass
@@ -278,7 +275,7 @@ def _box(box: _Box) -> str:
         f'style="fill: {BOX}; {dash}stroke: {EDGE}"/>'
     ]
     if box.cloud:
-        colour = _CLOUDS.get(box.cloud, _OTHER)
+        colour = find_facts(box.cloud).colour
         parts.append(
             f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="4" height="{box.height:.1f}" '
             f'style="fill: {colour}"/>'

@@ -88,7 +88,7 @@ export function Mark({ mark }: { mark: IMark }): JSX.Element {
 export function DetailList({ details }: { details: string[] }): JSX.Element {
   const known = details.filter(Boolean);
   return (
-    <span className="jsky-Panel-details">
+    <span className="jsky-DetailList">
       {known.map((fact, at) => (
         <span key={at}>{at < known.length - 1 ? `${fact} · ` : fact}</span>
       ))}

@@ -1,4 +1,4 @@
-"""The figures of the catalog: loading, filtering, the candidates of a graph, memory, size.
+"""Catalog figures: loading, filtering, the candidates of a graph, memory, size.
 
 Cold is a fresh process, from its first statement to a loaded catalog, the import of the library
 included; the very first load on a machine, which decodes the files, is printed beside it. Where
@@ -73,7 +73,7 @@ def milliseconds(work, times: int) -> float:
 
 
 def fresh(code: str, data_dir: str) -> str:
-    """What a fresh process prints that keeps its data in a directory of this benchmark."""
+    """Return the output of a fresh process with a data directory of this benchmark."""
     environment = {**os.environ, "SKY_DATA_DIR": data_dir, "SKY_OFFERS": ""}
     command = [sys.executable, "-c", code]
     done = subprocess.run(

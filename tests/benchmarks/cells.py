@@ -1,4 +1,4 @@
-"""The figures of a cell: `%%sky` beside `%%px`, raw ipyparallel and a bare kernel.
+"""Figures of a cell: `%%sky` beside `%%px`, raw ipyparallel and a bare kernel.
 
 Ratios, each of two things measured in turns in the same run, so that a busy machine is busy for
 both. `client_peak_gb`, `flushed_lines_mb` and `load_ext_s` stand alone.
@@ -27,7 +27,7 @@ def say(text: str) -> None:
 
 
 def warm(kernel: Kernel, px: bool) -> None:
-    """A kernel with a sky cluster of one engine and, where asked, one of ipyparallel's own."""
+    """Yield a kernel with a sky cluster of one engine and, on request, an ipyparallel cluster."""
     kernel.run(SKY)
     kernel.run("%%sky -c bench\n1")
     if px:
@@ -40,7 +40,7 @@ def end(kernel: Kernel) -> None:
 
 
 def roundtrip(quick: bool) -> dict:
-    """A trivial cell, from the request to the kernel's idle."""
+    """Return a trivial cell, from the request to the kernel's idle."""
     blocks, size = (2, 10) if quick else (10, 20)
     cells = {"sky": "%%sky -c bench\n1", "px": "%%px\n1", "kernel": "1"}
     seconds = {name: [] for name in cells}
@@ -153,7 +153,7 @@ def ipython_start(code: str) -> tuple[float, float]:
 
 
 def load_ext(quick: bool) -> dict:
-    """What `%load_ext jupyter_sky` adds to the start of an IPython."""
+    """Return the time that `%load_ext jupyter_sky` adds to the start of IPython."""
     plain, loaded = [], []
     ipython_start(SKY)  # compiles what was never imported
     for _ in range(2 if quick else 7):

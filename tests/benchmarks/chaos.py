@@ -48,7 +48,7 @@ from chaos_faults import FAULTS, Fault, Unavailable, machines_in  # noqa: E402
 from chaos_tally import Tally  # noqa: E402
 
 from tests.conftest import Notebook, Ran  # noqa: E402
-from tests.emulators.multi_cloud import Skies, skies  # noqa: E402
+from tests.emulators.multi_cloud import EmulatedClouds, emulate_clouds  # noqa: E402
 
 CLOUDS = ("aws", "gcp", "azure")
 WORKERS = 4
@@ -85,7 +85,9 @@ class Worker:
         What a fault does while the present cluster is ended.
     """
 
-    def __init__(self, world: Skies, seed: int, number: int, home: Home, tally: Tally) -> None:
+    def __init__(
+        self, world: EmulatedClouds, seed: int, number: int, home: Home, tally: Tally
+    ) -> None:
         self.world, self.home, self.tally, self.number = world, home, tally, number
         self.random = random.Random(f"{seed}/{number}")
         self.data, self.folder = home.data, home.root / f"notebooks{number}"
@@ -294,7 +296,7 @@ def chaos(launches: int, seed: int) -> dict[str, float]:
     with contextlib.ExitStack() as stack:
         home = Home({})
         stack.callback(home.close)
-        world = stack.enter_context(skies(*CLOUDS))
+        world = stack.enter_context(emulate_clouds(*CLOUDS))
         home.env = {**world.env, **SETTINGS}
         home.open_panel()
         witness = Witness(world)

@@ -11,7 +11,7 @@ from chaos_checks import UNIT_SECONDS
 from chaos_environment import Home
 
 from tests.conftest import Notebook
-from tests.emulators.multi_cloud import Skies
+from tests.emulators.multi_cloud import EmulatedClouds
 
 MORE_SECONDS = 40.0
 """For so much longer there is money when the budget is set."""
@@ -36,7 +36,7 @@ class Miser:
         How it went.
     """
 
-    world: Skies
+    world: EmulatedClouds
     home: Home
     number: int
     stays: bool

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jupyter_sky.store.store import ClusterId
-    from tests.emulators.multi_cloud import Skies
+    from tests.emulators.multi_cloud import EmulatedClouds
 
 UNIT_SECONDS = 60.0
 """A billing unit: the least that AWS and Google bill."""
@@ -50,7 +50,7 @@ class Bill:
 class Witness:
     """Record of every machine that is ever up, for clouds that keep no bills."""
 
-    def __init__(self, world: Skies) -> None:
+    def __init__(self, world: EmulatedClouds) -> None:
         self.world, self.seen = world, dict[str, Bill]()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -207,7 +207,7 @@ def doubles(bills: Sequence[Bill], nodes: dict[str, int]) -> list[str]:
     return found
 
 
-def leaked(world: Skies, seconds: float) -> list[dict[str, Any]]:
+def leaked(world: EmulatedClouds, seconds: float) -> list[dict[str, Any]]:
     """Wait until every lease has ended; return what is up all the same."""
     deadline = time.monotonic() + seconds
     while machines := world.machines():

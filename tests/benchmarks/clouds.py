@@ -1,4 +1,4 @@
-"""The figures of machines elsewhere: of one's own, and rented on clouds of this machine.
+"""Figures of remote machines: SSH hosts, and machines of emulated clouds.
 
 `tunnel_added_ms` is what a round trip takes longer than on a local engine, measured in turns in
 one kernel, on an SSH server of the loopback network. `first_output_s` is the first output on a
@@ -40,7 +40,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def environment(**variables: str):
-    """This process with other variables for a while."""
+    """Change environment variables of this process for a while."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -52,7 +52,7 @@ def environment(**variables: str):
 
 @contextlib.contextmanager
 def kernel_with(host: SshHost):
-    """A kernel whose pool is one machine."""
+    """Yield a kernel whose pool is one machine."""
     with Kernel() as kernel:
         (kernel.home / "sky_data_dir" / "hosts.toml").write_text(host.toml("box"))
         kernel.run(SKY)

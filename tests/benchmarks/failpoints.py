@@ -1,4 +1,4 @@
-"""A process of jupyter_sky that is killed at one of its own actions: launch, use, end, reap.
+"""Process of jupyter_sky that is killed at one of its actions: launch, use, end, reap.
 
     python tests/benchmarks/failpoints.py SCENARIO --data DIR --log FILE [--kill MOMENT:LABEL:N]
 
@@ -29,7 +29,7 @@ NAME = "mine"
 CODE = "print('begun', flush=True)\n6 * 7"
 _FILE_EVENTS = {"os.rename", "os.mkdir", "os.remove", "os.link", "shutil.rmtree"}
 _OTHERS_FILES = re.compile(r"sky\.db|cache\b|.*stages\.jsonl")
-"""What SQLite writes, what can be made anew, and what is for people to read."""
+"""Files of SQLite, caches, and logs for people."""
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _RANDOM = re.compile(r"[0-9a-f]{8,}|\d{5,}|\.\d+\b")
 
@@ -51,7 +51,7 @@ class Failpoints:
         self._lock = threading.RLock()
 
     def reach(self, moment: str, label: str, number: int) -> None:
-        """Write down that an action is reached; end here if it is the one."""
+        """Log that an action is reached; kill the process at the chosen one."""
         point = f"{moment}:{label}:{number}"
         os.write(self._file, f"{point}\n".encode())
         if point == self._kill:
@@ -68,7 +68,7 @@ class Failpoints:
     def wrap(self, owner: Any, name: str, label: Callable[..., str | None]) -> None:
         """Put a failpoint before and after a function; `label` gets what it gets.
 
-        One that is called within another of the same thread is part of that one.
+        A nested call of the same thread is part of the outer action.
         """
         inner, inside = getattr(owner, name), threading.local()
 

@@ -1,4 +1,4 @@
-"""The figures of functions on a pool of two nodes: calls, gathers, broadcasts, streams, lines.
+"""Figures of functions on a pool of two nodes: calls, gathers, broadcasts, streams, lines.
 
 Beside raw ipyparallel, dask.distributed and joblib's loky, each with two processes, in turns in
 the same run, so that a busy machine is busy for all. Engines of all sorts are up at once: none has
@@ -75,7 +75,7 @@ def dask() -> Iterator:
 
 
 def family() -> list[psutil.Process]:
-    """This process and what it has started; heads of pools are no children of it any more."""
+    """Return this process, its children, and the controllers of its pools."""
     own = psutil.Process()
     mark = os.environ["SKY_DATA_DIR"]
     found = [own, *own.children(recursive=True)]
@@ -102,7 +102,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def roundtrip(compute, client, quick: bool) -> dict:
-    """A trivial call, there and back, in turns with raw ipyparallel."""
+    """Return a trivial call, there and back, in turns with raw ipyparallel."""
     import jupyter_sky as sky
 
     lazy, view = sky.function(identity), client.load_balanced_view()
@@ -176,7 +176,7 @@ def gathers(compute, client, other, quick: bool) -> dict:
 
 
 def broadcast(compute, client, other, quick: bool) -> dict:
-    """An array to both nodes, then the same one again."""
+    """Return an array to both nodes, then the same one again."""
     import jupyter_sky as sky
 
     lazy, random = sky.function(length), np.random.default_rng(0)
@@ -238,7 +238,7 @@ class _Watch(io.StringIO):
 
 
 def lines(compute, quick: bool) -> dict:
-    """The first line that a call prints, from its sending, while the call goes on."""
+    """Return the first line that a call prints, from its sending, while the call goes on."""
     import jupyter_sky as sky
 
     @sky.function

@@ -1,4 +1,4 @@
-"""A Python that has jupyter_sky as users get it, from its wheel, and all else from this one."""
+"""Python environment with jupyter_sky from its wheel and all else from this environment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def install(home: Path) -> Path:
 
 
 def environment(python: Path, folders: dict[str, str]) -> dict[str, str]:
-    """What a server of that Python is started with: nothing of it comes from the checkout."""
+    """Return the environment variables of a server on that Python, free of the checkout."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return env | folders | {"PATH": f"{python.parent}{os.pathsep}{env['PATH']}"}
 

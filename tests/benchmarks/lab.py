@@ -1,4 +1,4 @@
-"""The figures of JupyterLab's side: what its panel costs the server.
+"""Figures of the JupyterLab panel: its load on the server.
 
 `panel_ms` is the time of the server for one refresh of the panel, in milliseconds, while something
 has changed since the last one: with 100 clusters and a ledger of 10,000 rows. `lab_start` says what
@@ -27,7 +27,7 @@ def say(text: str) -> None:
 
 
 def fill(data: Path, clusters: int, rows: int, runs: int) -> None:
-    """A store with clusters that are up, each with a long history of prices, and many runs."""
+    """Fill a store with live clusters, each with a long price history, and with many runs."""
     from jupyter_sky.offers import Offer
     from jupyter_sky.remote import processes
     from jupyter_sky.store.store import ClusterRow, RunRow, Store
@@ -96,7 +96,7 @@ def fill(data: Path, clusters: int, rows: int, runs: int) -> None:
 
 
 def panel(quick: bool) -> dict[str, float]:
-    """A refresh, each time after a run has changed: nothing but ended runs is remembered."""
+    """Return a refresh, each time after a run has changed: nothing but ended runs is remembered."""
     from jupyter_sky.server.service import SkyService
     from jupyter_sky.store.store import Store
 
@@ -141,7 +141,7 @@ for view in views:
 
 
 def meter(quick: bool) -> dict[str, float]:
-    """A kernel that shows costs, watched from outside; the first seconds are its start."""
+    """Return a kernel that shows costs, watched from outside; the first seconds are its start."""
     import psutil
     from jupyter_client.manager import KernelManager
 

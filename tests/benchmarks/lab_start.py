@@ -1,4 +1,4 @@
-"""What the panel adds to JupyterLab's start, measured with the wheel in a real browser.
+"""Start-up time that the panel adds to JupyterLab, measured with the wheel in a real browser.
 
 `bundle_kb` is all JavaScript of the extension, in kB as it is served and unpacked. `startup_ms` is
 how much later JupyterLab has restored its layout with the extension than without: the median of

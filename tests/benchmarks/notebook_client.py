@@ -1,4 +1,4 @@
-"""A real kernel in a world of its own, seen from where a front end sits."""
+"""Client of a real kernel with its own folders, like a front end."""
 
 import contextlib
 import json
@@ -135,7 +135,7 @@ def end_processes(home: Path) -> None:
 
 
 def _peak(pid: int) -> float:
-    """The kernel's own high-water mark, so that no sample can miss it."""
+    """Return the kernel's own high-water mark, so that no sample can miss it."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e9
 

@@ -1,4 +1,4 @@
-"""The figures of lifetimes: models judged on machines that they were not fitted on.
+"""Figures of lifetimes: models judged on machines that they were not fitted on.
 
 python tests/benchmarks/run.py preemption [--data DIR]
 
@@ -84,7 +84,7 @@ def parts(data: str | None) -> list[Part]:
 
 
 def highcpu(seen: Lifetimes) -> Lifetimes:
-    """The types of the main study; the few others differ in family, days and zones at once."""
+    """Return the types of the main study; others differ in family, days and zones at once."""
     main = np.char.startswith(seen.kind, "n1-highcpu")
     return seen.where(main) if main.any() else seen
 

@@ -1,4 +1,4 @@
-"""The figures of the search for a configuration, in recorded measurements (MOCCA).
+"""Figures of configuration search in recorded measurements (MOCCA).
 
 Regret in percent of the best recorded value, averaged over workloads and seeds, after 11, 22, 33
 and 44 evaluations; beside it what the search cost, in percent of trying everything (`_search_`).
@@ -77,7 +77,7 @@ class Table:
 
 
 def seeds(*names: object) -> list[int]:
-    """A seed of its own for each workload, method, budget and repetition."""
+    """Return a seed of its own for each workload, method, budget and repetition."""
     return [zlib.crc32(repr(names).encode())]
 
 
@@ -132,7 +132,7 @@ def bandits(workloads, target, reading, quick) -> dict[str, float]:
 
 
 def exactly(workloads, target, table) -> dict[str, float]:
-    """The exact mean of CloudBandit with random search, and how far the sample lies from it."""
+    """Return the exact mean of CloudBandit with random search, and the sample's deviation."""
     try:
         means = [
             np.mean([bandit_regret(w.space, w.results(target, "paper"), b) for w in workloads])

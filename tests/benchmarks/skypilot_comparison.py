@@ -1,4 +1,4 @@
-"""SkyPilot's candidate search over our offers, in a process of its own.
+"""SkyPilot's candidate search over our offers, in a separate process.
 
 Its catalog files are written from ours into a home directory that is thrown away: the same offers
 of AWS, Azure and Google Cloud, in its columns. What is timed is the function with which its

@@ -1,4 +1,4 @@
-"""Is anything lost where a process is killed, or gained where a folder is hostile?
+"""Figures of trust: losses after kills, and effects of hostile folders.
 
     python tests/benchmarks/run.py trust
 

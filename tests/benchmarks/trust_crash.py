@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.conftest import clean, processes_of  # noqa: E402
-from tests.emulators.multi_cloud import Skies, skies  # noqa: E402
+from tests.emulators.multi_cloud import EmulatedClouds, emulate_clouds  # noqa: E402
 
 PROGRAM = Path(__file__).with_name("failpoints.py")
 WORKERS = 3
@@ -114,7 +114,7 @@ class Crash:
 class Witness:
     """Record of every machine that is ever up, and of how long, as the clouds know it."""
 
-    def __init__(self, world: Skies) -> None:
+    def __init__(self, world: EmulatedClouds) -> None:
         self.world, self.spans = world, dict[str, tuple[float, float, str]]()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -146,7 +146,7 @@ class Witness:
 class Harness:
     """Runs scenarios, kills them, comes back and judges."""
 
-    def __init__(self, world: Skies, home: Path) -> None:
+    def __init__(self, world: EmulatedClouds, home: Path) -> None:
         self.world, self.home = world, home
         self._numbers = iter(range(10**6))
         self._template = self._new()
@@ -220,7 +220,7 @@ class Harness:
         crash.troubles += told.get("trouble", [])
         if told["code"] or told.get("value") != right or told.get("live"):
             said = {name: value for name, value in told.items() if name != "log"}
-            crash.troubles.append(f"{said} {_last_words(crash.data)}")
+            crash.troubles.append(f"{said} {_log_tail(crash.data)}")
         crash.troubles += _left_open(crash.data)
 
     def judge(self, crash: Crash, spans: dict[str, tuple[float, float]]) -> None:
@@ -244,7 +244,7 @@ def crashes(limit: int = 0) -> dict[str, float]:
     done: list[Crash] = []
     begun = time.monotonic()
     try:
-        with skies("aws", minute=1.0) as world:
+        with emulate_clouds("aws", minute=1.0) as world:
             witness, harness = Witness(world), Harness(world, home)
             planned = _plan(harness, limit)
             print(f"{len(planned)} crash points, recorded in {time.monotonic() - begun:.0f} s")
@@ -304,7 +304,7 @@ def _owner(data: Path) -> str:
     return path.read_text().strip() if path.exists() else f"nobody of {data.name}"
 
 
-def _wait_for_ends(world: Skies, planned: Sequence[Crash]) -> None:
+def _wait_for_ends(world: EmulatedClouds, planned: Sequence[Crash]) -> None:
     """Wait until what nobody came back to has ended by itself, or should have."""
     deadline = time.monotonic() + OVER_SECONDS
     late = [one.data for one in planned if one.late]
@@ -358,7 +358,7 @@ def _unbilled(data: Path, spans: dict[str, tuple[float, float]]) -> list[str]:
     return found
 
 
-def _last_words(data: Path) -> str:
+def _log_tail(data: Path) -> str:
     path = data.with_suffix(".err")
     return path.read_text()[-1500:] if path.exists() else ""
 

@@ -1,9 +1,9 @@
 """Prepared folders, settings, stores, files and messages: none of them may have an effect.
 
-Each try prepares what somebody who means harm could bring into reach, lets real processes of this
-package meet it, and looks at canaries: a file that only the harm would make, a socket that only the
-harm would connect to, a process that only the harm would end, a value that only the harm would set.
-What is said must be a sentence: a traceback of this package counts as an effect, too.
+Each try prepares what an attacker could place, runs real processes of this package on it, and
+checks canaries: a file that only an attack creates, a socket that only an attack connects to, a
+process that only an attack ends, a value that only an attack sets. Messages must be sentences: a
+traceback of this package counts as an effect, too.
 
 * ``hostile_folders``: how many were tried;
 * ``hostile_effects``: how many had an effect, which is to be 0.

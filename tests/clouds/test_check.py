@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.emulators.loopback import CLOUDS
-from tests.emulators.multi_cloud import Skies, skies
+from tests.emulators.multi_cloud import EmulatedClouds, emulate_clouds
 
 pytestmark = pytest.mark.slow
 MINE = ("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_")
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[Skies]:
+def world() -> Iterator[EmulatedClouds]:
     """All three clouds."""
-    with skies(*CLOUDS) as opened:
+    with emulate_clouds(*CLOUDS) as opened:
         yield opened
 
 
@@ -49,14 +49,14 @@ def test_without_credentials_each_cloud_says_how_to_get_some(tmp_path: Path) -> 
         assert "no credentials" in line(table, cloud) and way in line(table, cloud)
 
 
-def test_with_right_ones_it_says_who_we_are(tmp_path: Path, world: Skies) -> None:
+def test_with_right_ones_it_says_who_we_are(tmp_path: Path, world: EmulatedClouds) -> None:
     table = check(tmp_path, world.env)
     for cloud in CLOUDS:
         assert line(table, cloud).split()[1] == "yes", line(table, cloud)
 
 
 @pytest.mark.parametrize("kind", ["wrong", "expired"])
-def test_with_wrong_ones_it_says_so(tmp_path: Path, world: Skies, kind: str) -> None:
+def test_with_wrong_ones_it_says_so(tmp_path: Path, world: EmulatedClouds, kind: str) -> None:
     env = dict(world.env)
     for cloud in CLOUDS:
         env |= world.tell(cloud, "wrong_env", kind=kind)
@@ -67,7 +67,7 @@ def test_with_wrong_ones_it_says_so(tmp_path: Path, world: Skies, kind: str) -> 
         assert len(row.split("  ")[-1].strip()) > 10, "it says what to do"
 
 
-def test_without_an_sdk_it_says_how_to_install_one(tmp_path: Path, world: Skies) -> None:
+def test_without_an_sdk_it_says_how_to_install_one(tmp_path: Path, world: EmulatedClouds) -> None:
     hide = (
         "import runpy, sys\n"
         "for name in ('boto3', 'botocore', 'azure', 'google.cloud', 'google.auth'):\n"

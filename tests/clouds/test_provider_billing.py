@@ -17,7 +17,7 @@ from tests.conftest import wait_until
 from tests.emulators.arm import Arm
 from tests.emulators.ec2 import Ec2
 from tests.emulators.gce import Compute
-from tests.emulators.multi_cloud import skies
+from tests.emulators.multi_cloud import emulate_clouds
 from tests.emulators.provider_billing import Bills, billed, units_apart
 
 pytest_plugins = ["tests.clouds.gcp_fixtures"]
@@ -114,5 +114,5 @@ def _check_azure(arm: Arm) -> None:
 
 @pytest.mark.slow
 def test_bills_of_several_clouds() -> None:
-    with skies("aws", "gcp", "azure", minute=1.0) as world:
+    with emulate_clouds("aws", "gcp", "azure", minute=1.0) as world:
         assert world.bills() == [] and world.minute == 1.0

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @dataclass
-class Skies:
+class EmulatedClouds:
     """The process as its parent has it.
 
     Attributes
@@ -91,7 +91,7 @@ class Skies:
 
 
 @contextlib.contextmanager
-def skies(*names: str, minute: float = 60.0) -> Iterator[Skies]:
+def emulate_clouds(*names: str, minute: float = 60.0) -> Iterator[EmulatedClouds]:
     """Open clouds in a process of their own."""
     command = [sys.executable, "-m", "tests.emulators.multi_cloud", *names, "--minute", str(minute)]
     process = subprocess.Popen(
@@ -100,7 +100,7 @@ def skies(*names: str, minute: float = 60.0) -> Iterator[Skies]:
     assert process.stdout is not None and process.stdin is not None
     try:
         said = json.loads(process.stdout.readline())
-        yield Skies(process, said["clouds"], Path(said["authority"]), minute)
+        yield EmulatedClouds(process, said["clouds"], Path(said["authority"]), minute)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGCONT)
@@ -120,7 +120,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--minute", type=float, default=60.0, metavar="SECONDS")
     options = parser.parse_args(argv)
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skies-")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="emulated-clouds-")))
         authority = folder / "authority.pem"
         _authority().cert_pem.write_to_path(authority)
         opened = {

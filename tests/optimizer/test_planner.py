@@ -251,7 +251,7 @@ def beside(graph: Graph) -> list[tuple[int, ...]]:
     return sets
 
 
-def few_at_once(graph: Graph, chosen: Sequence[Offer], _: Outcome) -> bool:
+def few_nodes_at_a_time(graph: Graph, chosen: Sequence[Offer], _: Outcome) -> bool:
     return all(sum(graph.tasks[v].needs[0].nodes for v in some) <= 2 for some in beside(graph))
 
 
@@ -294,7 +294,7 @@ DEMANDS: dict[str, tuple[list, Keeps]] = {
     "same region": ([c.same_region("t0", "t1")], one_region),
     "on demand": ([c.Only(on_demand=True)], on_demand),
     "reliable": ([c.Reliable(1000)], on_demand),
-    "at once": ([c.NodeCeiling(2)], few_at_once),
+    "at once": ([c.NodeCeiling(2)], few_nodes_at_a_time),
     "quota": ([c.Quota(1, "aws")], quota_kept),
     "family": ([c.Quota(2, "aws", family="standard")], family_kept),
     "ceiling": ([c.HourlyCeiling(1.2)], ceiling_kept),

@@ -166,7 +166,7 @@ def test_billing_units(cloud: str, hours: float, billed: float) -> None:
     assert assumptions.billed_hours(cloud, np.array([hours]))[0] == pytest.approx(billed)
 
 
-def test_sets_of_tasks_that_run_at_once_are_counted_or_widened() -> None:
+def test_sets_of_tasks_that_run_together_are_counted_or_widened() -> None:
     with sky.Dag() as dag:
         first = sky.Task("first")
         chains = [[sky.Task(f"{a}{b}") for b in range(3)] for a in range(4)]

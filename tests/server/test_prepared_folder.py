@@ -20,9 +20,9 @@ from traitlets.config import SingletonConfigurable
 class App(SingletonConfigurable):
     root_dir = os.getcwd()
 
-from jupyter_sky.server.service import Desk
+from jupyter_sky.server.service import SkyService
 
-service = Desk(App.instance(), SimpleNamespace(emit=lambda **k: None))
+service = SkyService(App.instance(), SimpleNamespace(emit=lambda **k: None))
 try:
     service.reconcile()
 except Exception as error:

@@ -1,4 +1,4 @@
-"""A real JupyterLab server in a world of its own, and a real browser that looks at it."""
+"""Fixtures: a real JupyterLab server with its own folders, and a real browser."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.ui.labs import FLAGS, serve
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory) -> Path:
-    """The Python that has jupyter_sky from its built wheel."""
+    """Return the Python that has jupyter_sky from its built wheel."""
     try:
         return install(tmp_path_factory.mktemp("installed"))
     except NotBuilt as error:

@@ -1,4 +1,4 @@
-"""A real JupyterLab server in a world of its own, and a real browser that looks at it."""
+"""Real JupyterLab server with its own folders, steered by a real browser."""
 
 import json
 import re
@@ -99,7 +99,7 @@ class Notebook:
         return self.page.evaluate("window.panel.content.model.toJSON()")["cells"]
 
     def screenshot(self, name: str, theme: str) -> Path:
-        """The whole notebook in one picture, however long; `theme` is Light or Dark."""
+        """Return the whole notebook in one picture, however long; `theme` is Light or Dark."""
         page, path = self.page, ARTIFACTS / f"{name}-{theme.lower()}.png"
         path.parent.mkdir(exist_ok=True)
         change_theme(page, theme)
@@ -116,7 +116,7 @@ class Notebook:
 
 
 def write_notebook(path: Path, *cells: str) -> Path:
-    """A notebook of code cells that opens without a question for its kernel."""
+    """Return a notebook of code cells that opens without a question for its kernel."""
     spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
     document = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata={"kernelspec": spec}
@@ -127,7 +127,7 @@ def write_notebook(path: Path, *cells: str) -> Path:
 
 @contextmanager
 def opened(lab: "Lab", browser, path: Path, *cells: str) -> Iterator["Notebook"]:
-    """A notebook of code cells in a page of its own; what the page throws fails at the end."""
+    """Yield a notebook of code cells in its own page; errors of the page fail at the end."""
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.set_default_timeout(30_000)
     errors: list[str] = []
@@ -145,7 +145,7 @@ def change_theme(page, theme: str) -> None:
 
 
 def axe(page, selector: str) -> list[str]:
-    """What axe-core finds serious or critical below an element, in words."""
+    """Return serious and critical findings of axe-core below an element."""
     if not AXE.exists():
         pytest.skip("no axe-core: run npm ci in labextension")
     if not page.evaluate("'axe' in window"):
@@ -161,7 +161,7 @@ def axe(page, selector: str) -> list[str]:
 
 @contextmanager
 def serve(home: Path, python: Path, app: str, *options: str) -> Iterator[Lab]:
-    """A server in a world of its own; `app` is jupyterlab or notebook."""
+    """Yield a server in a world of its own; `app` is jupyterlab or notebook."""
     folders = own_folders(home)
     for name in ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR"):
         folders[name] = str(home / name.lower())

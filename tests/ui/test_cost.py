@@ -49,11 +49,11 @@ def give_a_price(home: Path, usd: float) -> None:
 
 
 def amount(text: str) -> float:
-    """The first USD of a text."""
+    """Return the first USD of a text."""
     return float(text.partition("$")[2].split()[0].replace(",", ""))
 
 
-def test_costs_tick_and_a_passed_budget_stops_what_costs(lab, page, tmp_path):
+def test_costs_tick_and_a_passed_budget_stops_clusters(lab, page, tmp_path):
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     notebook = lab.open(page, write_notebook(tmp_path / "cost.ipynb", *CELLS))

@@ -44,7 +44,7 @@ def field(page, label: str, within: str = PANEL):
     return labelled.and_(page.locator("input, select"))  # its list has the same name
 
 
-def test_by_keys_alone_from_an_empty_cell_to_its_output(notebook):
+def test_form_is_operated_by_keyboard_alone(notebook):
     page = notebook.page
     choose(page, 0)
     page.keyboard.press("Shift+Enter")  # runs it, and goes to the next
@@ -78,7 +78,7 @@ def test_by_keys_alone_from_an_empty_cell_to_its_output(notebook):
     assert page.evaluate("window.panel.content.node.contains(document.activeElement)")
 
 
-def test_a_line_is_read_nothing_possible_names_its_field_and_the_rest_stays(notebook):
+def test_form_names_the_field_without_offers_and_keeps_the_rest(notebook):
     page = notebook.page
     choose(page, 2)
     page.locator('.jp-cell-toolbar [data-jp-item-name="sky-needs"]').click()

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.ui
 
 @pytest.fixture
 def tables(page, tmp_path, monkeypatch):
-    """A page with two tables of offers, and the requests that it makes to any network."""
+    """Yield a page with two tables of offers, and the requests that it makes to any network."""
     monkeypatch.setattr("jupyter_sky.config.paths.data_dir", lambda: tmp_path)
     catalog = load()
     html = [
@@ -37,7 +37,7 @@ def header(table, name):
     return table.locator("th").nth(table.locator("th").all_text_contents().index(name))
 
 
-def test_a_click_on_a_header_sorts_that_table_alone(tables):
+def test_click_on_a_header_sorts_its_table(tables):
     first, second = tables.nth(0), tables.nth(1)
     untouched = second.locator("tbody").inner_html()
     prices = [float(text.strip("$")) for text in column(first, "USD/h")]
@@ -66,7 +66,7 @@ def test_text_sorts_as_text_numbers_as_numbers_and_the_unknown_comes_last(tables
     assert cpus.get_attribute("aria-sort") is None
 
 
-def test_without_its_script_it_is_a_plain_table(page, tables):
+def test_table_without_script_is_static(page, tables):
     plain = page.context.browser.new_context(java_script_enabled=False).new_page()
     plain.set_content(page.content())
     assert plain.locator("table.jupyter-sky-offers tbody tr").count() > 10

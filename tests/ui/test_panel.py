@@ -32,7 +32,7 @@ CELLS = (
 
 @pytest.fixture(scope="module")
 def notebook(lab, browser, tmp_path_factory):
-    """A notebook with a cluster that is up, and a page that all tests here go on with."""
+    """Yield a notebook with a cluster that is up, and a page that all tests here go on with."""
     path = tmp_path_factory.mktemp("notebooks") / "panel.ipynb"
     with opened(lab, browser, path, *CELLS) as notebook:
         yield notebook
@@ -51,7 +51,7 @@ def busy(notebook: Notebook) -> bool:
     return notebook.page.evaluate("window.panel.sessionContext.session.kernel.status") == "busy"
 
 
-def test_what_is_up_is_seen_and_stopped_while_the_kernel_is_busy(notebook):
+def test_panel_shows_and_stops_runs_while_the_kernel_is_busy(notebook):
     page = notebook.page
     item = page.locator(".jsky-StatusItem-button")
     assert "0 up" in item.inner_text()
@@ -95,7 +95,7 @@ def test_what_is_up_is_seen_and_stopped_while_the_kernel_is_busy(notebook):
     page.wait_for_function("window.panel.content.activeCellIndex === 2")
 
 
-def test_it_is_readable_in_any_theme_and_width_and_by_anybody(notebook, lab):
+def test_panel_is_accessible_in_any_theme_and_width(notebook, lab):
     page = notebook.page
     for name in ("Light", "Dark"):
         change_theme(page, name)
@@ -108,6 +108,10 @@ def test_it_is_readable_in_any_theme_and_width_and_by_anybody(notebook, lab):
             page.screenshot(path=ARTIFACTS / f"panel-{tab.lower()}-{name.lower()}.png")
         assert axe(page, "#jp-main-statusbar .jsky-StatusItem") == []
     page.get_by_role("tab", name="Clusters", exact=True).click()
+    details = page.locator(".jsky-DetailList > span").first
+    assert details.evaluate("one => getComputedStyle(one).display") == "inline-block"
+    chart = page.locator(".jsky-Sparkline svg").first
+    assert chart.bounding_box()["height"] < 30  # in a line with its figure
     page.set_viewport_size({"width": 480, "height": 800})
     panel = page.locator(".jsky-Panel")
     panel.wait_for()
@@ -191,7 +195,7 @@ def test_notebook_7_has_the_panel_and_says_what_is_wrong(installed, browser, tmp
 
 
 def make_newer_store(folder: Path) -> Path:
-    """A store as a version to come might leave it."""
+    """Return a store as a version to come might leave it."""
     Store.open(folder).close()
     path = folder / "sky.db"
     with sqlite3.connect(path) as db:

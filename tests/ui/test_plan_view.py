@@ -18,7 +18,7 @@ DARK = """:root { --jp-layout-color0: #111; --jp-layout-color2: #424242;
 
 @pytest.fixture(scope="module")
 def html() -> str:
-    """A plan with all its parts, a request, and two states of a gather."""
+    """Return a plan with all its parts, a request, and two states of a gather."""
     with sky.Dag("pipeline") as dag:
         fetch = sky.Task("fetch").set_input("s3://survey", size="200GB", region="us-east-1")
         fetch.set_output("?:/tiles", size="60GB").set_resources(cpus="8", cloud="aws,gcp")
@@ -43,7 +43,7 @@ def open_all(page, html: str, style: str = "") -> None:
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
 
 
-def test_what_is_wide_scrolls_in_its_own_box_and_by_keyboard(page, html):
+def test_wide_content_scrolls_by_keyboard(page, html):
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     page.set_viewport_size({"width": 500, "height": 900})

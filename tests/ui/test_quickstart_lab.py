@@ -1,4 +1,4 @@
-"""The quickstart as a person meets it: opened in JupyterLab, run from top to bottom, looked at."""
+"""The quickstart in JupyterLab: opened, run from top to bottom, and photographed."""
 
 from pathlib import Path
 

@@ -29,7 +29,7 @@ print('over')"""
 
 
 def counting(count: int) -> str:
-    """A cell that prints for `count` quarters of a second."""
+    """Return a cell that prints for `count` quarters of a second."""
     return (
         f"%%sky\nimport time\nfor number in range({count}):\n"
         "    print('line', number, flush=True)\n    time.sleep(0.25)\nprint('over')"
@@ -82,7 +82,7 @@ class Runs:
         self.page.evaluate("window.panel.context.save().then(() => true)")
 
     def saved(self, cell: int) -> list[dict[str, Any]]:
-        """The outputs of a cell in the file."""
+        """Return the outputs of a cell in the file."""
         text = (self.lab.home / "work" / self.path.name).read_text()
         return json.loads(text)["cells"][cell]["outputs"]
 
@@ -100,7 +100,7 @@ class Runs:
         )
 
     def kernel(self) -> int:
-        """The process of the notebook's kernel."""
+        """Return the process of the notebook's kernel."""
         for process in psutil.process_iter():
             try:
                 name = process.environ().get("JPY_SESSION_NAME", "")
@@ -131,7 +131,7 @@ def is_static(output: dict[str, Any], word: str) -> bool:
 
 
 def seconds(text: str) -> int:
-    """The time that a status line shows."""
+    """Return the time that a status line shows."""
     minutes, rest = re.findall(r"(\d+):(\d\d)", text)[0]
     return int(minutes) * 60 + int(rest)
 
@@ -170,7 +170,7 @@ def test_the_card_ticks_and_stops_its_cell_while_the_kernel_is_busy(opened: Any)
     assert book.outputs(1) == []
 
 
-def test_a_page_that_is_reloaded_loses_nothing(opened: Any) -> None:
+def test_outputs_survive_a_reloaded_page(opened: Any) -> None:
     book = opened(counting(24))
     book.load()
     book.run(1)
@@ -188,7 +188,7 @@ def test_a_page_that_is_reloaded_loses_nothing(opened: Any) -> None:
     assert book.lines(1) == counted(24) and is_static(book.outputs(1)[0], "done")
 
 
-def test_a_kernel_that_is_killed_takes_nothing_with_it(opened: Any) -> None:
+def test_outputs_survive_a_killed_kernel(opened: Any) -> None:
     book = opened(counting(36), "%%sky\nprint('new')")
     book.load()
     book.run(1)
@@ -206,7 +206,7 @@ def test_a_kernel_that_is_killed_takes_nothing_with_it(opened: Any) -> None:
     assert is_static(status, "done") and status["metadata"] == marks
 
 
-def test_a_second_browser_sees_it_all_and_saves_nothing(opened: Any, browser: Any) -> None:
+def test_second_browser_shows_outputs_without_saving(opened: Any, browser: Any) -> None:
     book = opened(counting(24))
     book.save()
     other = browser.new_context().new_page()

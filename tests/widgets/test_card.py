@@ -1,4 +1,4 @@
-"""The card of a cell that runs: in its bundle while it runs, and in no notebook afterwards."""
+"""The card of a live cell: in its bundle while it runs, and in no notebook afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conftest import Notebook
 STATUS = RunStatus("running", 41, "train", "aws g5", 1.0, 0.1, 0.4, run_id="17-ab")
 
 
-def test_where_nobody_draws_cards_its_line_is_seen() -> None:
+def test_status_line_is_shown_without_the_extension() -> None:
     cell = nbformat.v4.new_code_cell("%%sky\n1")
     shown = {"data": mimebundle(STATUS), "metadata": output_metadata(STATUS)}
     cell.outputs = [nbformat.v4.new_output("display_data", **shown)]
@@ -26,7 +26,7 @@ def test_where_nobody_draws_cards_its_line_is_seen() -> None:
 
 
 @pytest.mark.slow
-def test_a_cell_shows_its_card_until_it_is_over(notebook: Notebook) -> None:
+def test_card_is_shown_until_the_cell_ends(notebook: Notebook) -> None:
     ran = notebook.run("%%sky\nimport time\nprint('begun', flush=True)\ntime.sleep(2.5)")
     shown = [*ran.of("display_data"), *ran.of("update_display_data")]
     lines: list[dict[str, Any]] = [one for one in shown if "jupyter_sky" in one["metadata"]]
@@ -45,7 +45,7 @@ def test_a_cell_shows_its_card_until_it_is_over(notebook: Notebook) -> None:
 
 
 @pytest.mark.slow
-def test_a_cell_that_fails_leaves_no_card(notebook: Notebook) -> None:
+def test_failed_cell_leaves_no_card(notebook: Notebook) -> None:
     ran = notebook.run("%%sky\n1 / 0")
     shown = [*ran.of("display_data"), *ran.of("update_display_data")]
     assert set(shown[-1]["data"]) == {"text/html", "text/plain"}

@@ -56,7 +56,7 @@ def wait_until(true: Callable[[], Any]) -> None:
 
 @pytest.fixture
 def shown() -> Iterator[list[tuple[dict[str, Any], dict[str, Any]]]]:
-    """What is displayed, as in a kernel."""
+    """Return the displayed bundles, as in a kernel."""
     calls: list[tuple[dict[str, Any], dict[str, Any]]] = []
 
     def display(bundle: dict[str, Any], **how: Any) -> None:
@@ -70,7 +70,7 @@ def shown() -> Iterator[list[tuple[dict[str, Any], dict[str, Any]]]]:
         yield calls
 
 
-def test_it_is_a_table(made: Callable[..., Cost]) -> None:
+def test_cost_is_a_table(made: Callable[..., Cost]) -> None:
     cost = made()
     assert len(cost) == 2 and {row[0] for row in cost} == {"train", "<rack>"}
     assert cost.to_dicts()[0]["cluster"] in ("train", "<rack>")
@@ -102,7 +102,7 @@ def test_csv_into_a_file_and_as_text(made: Callable[..., Cost], tmp_path: Path) 
         cost.to_csv(tmp_path / "no" / "costs.csv")
 
 
-def test_in_a_notebook_it_is_live_and_can_be_read_where_nothing_is(
+def test_notebook_view_is_live_with_static_fallback(
     made: Callable[..., Cost], store: Store, shown: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PERIOD_SECONDS", 0.02)
@@ -127,7 +127,7 @@ def test_in_a_notebook_it_is_live_and_can_be_read_where_nothing_is(
     assert len(view.state["bill"]["lines"]) == 3
 
 
-def test_it_is_told_what_is_new_and_the_rest_now_and_then(
+def test_view_is_updated_on_changes_and_periodically(
     made: Callable[..., Cost], store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cost = made()
@@ -156,7 +156,7 @@ def test_only_the_latest_views_are_kept_up_to_date(
         one.close()
 
 
-def test_a_store_that_is_locked_for_a_moment_ends_nothing(
+def test_locked_store_does_not_end_updates(
     made: Callable[..., Cost], shown: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PERIOD_SECONDS", 0.01)
@@ -177,7 +177,7 @@ def test_a_store_that_is_locked_for_a_moment_ends_nothing(
     cost.close()
 
 
-def test_what_the_view_asks(made: Callable[..., Cost], shown: list) -> None:
+def test_requests_of_the_view(made: Callable[..., Cost], shown: list) -> None:
     cost = made()
     cost._ipython_display_()
     assert cost._view is not None

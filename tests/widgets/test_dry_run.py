@@ -1,4 +1,4 @@
-"""What a dry run shows: a sentence, the next three places, the rest folded."""
+"""Views of a dry run: a sentence, the next three places, the rest folded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shown() -> DryRun:
     )
 
 
-def test_one_sentence_says_where_for_how_much_and_when() -> None:
+def test_sentence_has_place_price_and_time() -> None:
     said = shown().sentence
     for part in (
         "--cpus 4",
@@ -37,7 +37,7 @@ def test_one_sentence_says_where_for_how_much_and_when() -> None:
     assert "(est.)" in said and "ready after 2:00" in said
 
 
-def test_the_text_is_short_and_the_html_folds_the_rest() -> None:
+def test_text_is_short_and_html_folds_details() -> None:
     text, html = str(shown()), shown()._repr_html_()
     assert len(text.splitlines()) <= 12
     assert "on cluster train, which is up; would be copied: x 8 bytes; nothing was launched" in text

@@ -1,4 +1,4 @@
-"""The form as a widget, without a browser: what it is asked, and what a saved notebook holds."""
+"""The form as a widget, without a browser: its requests, and the contents of a saved notebook."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def asked():
     return ask
 
 
-def test_it_begins_with_a_line_or_with_labels():
+def test_form_starts_from_a_line_or_labels():
     assert form().line == ""
     assert form("--gpus V100:1 --timeout 2h").line == "--gpus V100:1 --timeout 2h"
     assert form(gpus="v100", spot=True, nodes=2).line == "--gpus V100:1 --nodes 2 --spot"
@@ -56,7 +56,7 @@ def test_a_saved_notebook_holds_the_line_and_the_answer():
     assert "<b>" not in hostile["text/html"]
 
 
-def test_it_answers_as_the_server_does_and_knows_its_line(asked):
+def test_form_answers_like_the_server_and_stores_its_line(asked):
     view = form()
     fields = {"values": {"gpus": "T4:1", "cpus": "8+"}, "alias": ""}
     [reply] = asked(view, "match", {"source": "", "fields": fields})
@@ -66,7 +66,7 @@ def test_it_answers_as_the_server_does_and_knows_its_line(asked):
     assert reply["answer"]["choices"]
 
 
-def test_what_is_wrong_is_said_without_a_traceback(asked):
+def test_error_has_no_traceback(asked):
     view = form()
     [reply] = asked(view, "match", {"fields": 7})
     assert reply["error"]["kind"] == "SkyUsageError" and reply["error"]["hint"]
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_said_without_a_traceback(asked):
     view._handle_custom_msg("match", [])
 
 
-def test_a_cell_with_the_line_comes_next(monkeypatch):
+def test_cell_inserts_a_cell_with_the_line(monkeypatch):
     given = []
 
     class Shell:

@@ -1,4 +1,4 @@
-"""A plan along the clock: bars that add up, told apart by shape, and the same in letters."""
+"""Gantt chart: bars that add up, told apart by shape, and the same as text."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def test_kinds_differ_by_shape_and_the_deadline_is_drawn() -> None:
     assert {line.rindex("|") for line in lines[1:4]} == {lines[1].rindex("|")}, "one straight line"
 
 
-def test_a_deadline_far_away_is_only_told() -> None:
+def test_far_deadline_is_in_the_legend_only() -> None:
     made = plan(fork(), offers=OFFERS, tracked=False, deadline="100h")
     assert made.deadline_h == 100
     assert "deadline 100:00:00 (later)" in to_text(made)
     assert "deadline 100:00:00 →" in draw_gantt(made)
 
 
-def test_of_very_many_tasks_those_that_decide_are_drawn() -> None:
+def test_critical_tasks_of_many_are_drawn() -> None:
     with sky.Dag() as dag:
         for number in range(MAX_BARS + 20):
             sky.Task(f"t{number}").set_time_estimator(1)

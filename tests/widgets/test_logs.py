@@ -1,4 +1,4 @@
-"""A log as text, as a view, and as what a saved notebook holds."""
+"""A log as text, as a view, and in a saved notebook."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_log_is_text(session: Session, journal: Journal) -> None:
     assert log.title == "log of cell 7"
 
 
-def test_the_view_is_answered_piece_by_piece(session: Session, journal: Journal) -> None:
+def test_view_is_answered_in_pages(session: Session, journal: Journal) -> None:
     journal.append("17-ab", 1, stream("one\n", "stderr"))
     journal.flush()
     log = Log.of(session, begin(session))
@@ -86,7 +86,7 @@ def test_the_view_is_answered_piece_by_piece(session: Session, journal: Journal)
     assert log._answer({"since": 2})["lines"] == []
 
 
-def test_a_long_journal_comes_in_parts_and_whole(session: Session, journal: Journal) -> None:
+def test_long_journal_is_paged_completely(session: Session, journal: Journal) -> None:
     row = begin(session)
     for number in range(40):
         journal.append("17-ab", 0, stream(f"{number:04}" * 25_000 + "\n"))
@@ -96,7 +96,7 @@ def test_a_long_journal_comes_in_parts_and_whole(session: Session, journal: Jour
     assert Log.of(session, row).count("\n") == 40
 
 
-def test_what_waits_has_printed_nothing_and_what_is_gone_is_said(session: Session) -> None:
+def test_log_of_a_waiting_run_and_of_a_lost_journal(session: Session) -> None:
     assert Log.of(session, begin(session, nodes=0, status="waiting")) == ""
     session.store.end_run("17-ab", "cancelled", 120.0)
     with pytest.raises(SkyUsageError, match="no longer kept"):
@@ -139,7 +139,7 @@ def test_everything_printed_has_its_stream() -> None:
     ]
 
 
-def test_a_saved_notebook_holds_the_end() -> None:
+def test_saved_notebook_holds_the_end_of_the_log() -> None:
     text = "".join(f"line {number}\n" for number in range(1000))
     html = static_html(text, "log of cell 7", "7")
     assert "line 999" in html and "line 800" in html and "line 799" not in html
@@ -156,7 +156,7 @@ def test_html_is_safe_and_without_sequences() -> None:
     assert "20%" in html and "10%" not in html
 
 
-def test_in_a_terminal_there_is_no_view(session: Session, journal: Journal) -> None:
+def test_terminal_has_no_view(session: Session, journal: Journal) -> None:
     journal.append("17-ab", 0, stream("one\n"))
     journal.flush()
     log = Log.of(session, begin(session))

@@ -31,7 +31,7 @@ def joined(monkeypatch):
     modules.bundle_module.cache_clear()
 
 
-def test_each_module_comes_once_and_before_those_that_need_it(joined):
+def test_modules_are_bundled_once_in_dependency_order(joined):
     text = joined("top")
     assert "import" not in text
     assert text.count("export ") == 1
@@ -39,7 +39,7 @@ def test_each_module_comes_once_and_before_those_that_need_it(joined):
     assert text.index("_module_low = ") < text.index("_module_mid = ")
 
 
-def test_the_joined_text_runs_and_names_of_modules_do_not_meet(joined, tmp_path):
+def test_bundle_runs_with_separate_scopes(joined, tmp_path):
     node = shutil.which("node")
     if not node:
         pytest.skip("no node on PATH")
@@ -49,7 +49,7 @@ def test_the_joined_text_runs_and_names_of_modules_do_not_meet(joined, tmp_path)
     assert json.loads(done.stdout) == {"sum": 112, "kind": "Kind"}, done.stderr
 
 
-def test_what_ships_is_joined_whole_and_exports_nothing_but_its_default():
+def test_bundle_exports_only_its_default():
     for name in ("base", "form"):
         text = modules.bundle_module(name)
         assert "\nfunction combobox" in text
@@ -62,7 +62,7 @@ def test_what_ships_is_joined_whole_and_exports_nothing_but_its_default():
 
 
 @pytest.mark.parametrize("name", ["cost", "form", "logs"])
-def test_what_ships_is_what_anywidget_takes(name, tmp_path):
+def test_bundle_is_valid_for_anywidget(name, tmp_path):
     node = shutil.which("node")
     if not node:
         pytest.skip("no node on PATH")

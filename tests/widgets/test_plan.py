@@ -1,4 +1,4 @@
-"""How a plan shows itself: text, table, graph; nothing from outside, nothing by colour alone."""
+"""Views of a plan: text, table, graph; no network access, nothing by colour alone."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_boxes_do_not_overlap(made: Plan) -> None:
             assert apart, (boxes[i], (u, v))
 
 
-def test_a_graph_of_too_many_tasks_is_not_drawn() -> None:
+def test_graph_of_too_many_tasks_is_not_drawn() -> None:
     with sky.Dag() as dag:
         for number in range(MAX_TASKS + 1):
             sky.Task(f"t{number}").set_time_estimator(1)
@@ -140,7 +140,7 @@ def test_a_single_request_shows_no_graph() -> None:
     assert "<svg" not in made._repr_html_() and "aws us-east-1a" in str(made)
 
 
-def test_other_plans_and_other_places_are_priced_beside_it(made: Plan) -> None:
+def test_alternatives_have_prices(made: Plan) -> None:
     rows = {row["the whole plan"]: row for row in compared_table(made).to_dicts()}
     assert {"this plan", "on aws only", "on gcp only", "as fast as can be"} <= set(rows)
     assert "nothing there will do for train" in str(rows["on aws only"]["where"])
@@ -149,7 +149,7 @@ def test_other_plans_and_other_places_are_priced_beside_it(made: Plan) -> None:
     assert "2026-06-01 another" in alternatives_table(made).note
 
 
-def test_a_request_by_itself_shows_the_next_places() -> None:
+def test_single_request_lists_alternatives() -> None:
     offers = [replace(OFFERS[0], region=f"r{n}", zone=None, price=0.1 + n) for n in range(9)]
     made = plan(cpus="2", offers=[*offers, *OFFERS], tracked=False)
     shown = made._repr_html_()
@@ -160,7 +160,7 @@ def test_a_request_by_itself_shows_the_next_places() -> None:
     assert "(assumed)" in str(rows[0]["time"]) and "<svg" not in shown
 
 
-def test_no_question_is_put_to_a_large_graph(monkeypatch) -> None:
+def test_large_graph_gets_no_alternatives_by_itself(monkeypatch) -> None:
     with sky.Dag() as dag:
         for number in range(13):
             sky.Task(f"t{number}").set_time_estimator(1)
@@ -174,7 +174,7 @@ def test_no_question_is_put_to_a_large_graph(monkeypatch) -> None:
     assert "train" in str(few) and few.alternatives_ is None
 
 
-def test_of_very_many_tasks_the_tables_are_cut_and_say_so() -> None:
+def test_tables_of_many_tasks_are_truncated_with_a_note() -> None:
     with sky.Dag() as dag:
         for number in range(MAX_ROWS + 7):
             task = sky.Task(f"t{number}").set_time_estimator(1)
@@ -184,7 +184,7 @@ def test_of_very_many_tasks_the_tables_are_cut_and_say_so() -> None:
     assert "and 7 more: plan.tasks" in str(made) and "and 7 more: plan.moves" in str(made)
 
 
-def test_a_plan_from_a_file_shows_itself_too(made: Plan) -> None:
+def test_plan_loaded_from_a_file_is_drawn(made: Plan) -> None:
     again = Plan.from_json(made.to_json())
     assert str(again) == str(made)
     assert "<svg" in again._repr_html_()

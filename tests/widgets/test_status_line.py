@@ -45,7 +45,7 @@ def test_text_of_a_finished_cell() -> None:
     )
 
 
-def test_what_is_not_known_yet_is_left_out() -> None:
+def test_unknown_parts_are_left_out() -> None:
     assert to_text(RunStatus("placing", 0.26, None, None, None, None, None)) == "☁ placing 0.3 s"
 
 
@@ -57,7 +57,7 @@ def test_local_cell_is_free_and_quick() -> None:
     )
 
 
-def test_unknown_price_is_said() -> None:
+def test_unknown_price_is_named() -> None:
     text = to_text(RunStatus("running", 41, "lab", "ssh lab-gpu1", None, None, None))
     assert text == "☁ running 0:41 · lab on ssh lab-gpu1 price unknown"
 
@@ -88,7 +88,7 @@ def test_html_says_the_stage_in_words(stage: Stage) -> None:
     assert page.text[2:] == to_text(replace(DONE, stage=stage))[2:]
 
 
-def test_only_the_end_is_read_aloud() -> None:
+def test_only_the_final_status_is_announced() -> None:
     assert Page(to_html(DONE)).attributes["aria-live"] == "polite"
     assert Page(to_html(replace(DONE, stage="running"))).attributes["aria-live"] == "off"
 
@@ -112,7 +112,7 @@ def test_bundle_has_both_forms() -> None:
 
 
 @pytest.mark.parametrize("stage", get_args(Stage))
-def test_a_run_has_a_card_until_it_is_over(stage: Stage) -> None:
+def test_live_run_has_a_card(stage: Stage) -> None:
     status = replace(DONE, stage=stage, run_id="17-ab", price_from="aws 2026-11-01")
     bundle = mimebundle(status)
     assert (CARD_MIME in bundle) == (stage not in FINAL)
@@ -120,7 +120,7 @@ def test_a_run_has_a_card_until_it_is_over(stage: Stage) -> None:
     assert output_metadata(status) == {"jupyter_sky": {"run_id": "17-ab"}}
 
 
-def test_the_card_says_what_the_line_says_and_when() -> None:
+def test_card_has_the_data_of_the_line() -> None:
     before = time.time() - 0.1
     status = replace(DONE, stage="running", run_id="17-ab", detail="12 MB", notes=("one",))
     card = json.loads(json.dumps(mimebundle(replace(status, price_from="aws"))[CARD_MIME]))
@@ -133,7 +133,7 @@ def test_the_card_says_what_the_line_says_and_when() -> None:
     }
 
 
-def test_what_is_no_run_has_no_card() -> None:
+def test_status_without_a_run_has_no_card() -> None:
     assert (
         CARD_MIME not in mimebundle(replace(DONE, stage="running")) and output_metadata(DONE) == {}
     )

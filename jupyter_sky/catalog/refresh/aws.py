@@ -50,7 +50,7 @@ class _RegionDenied(SkyRefreshError):
 
 @dataclass(frozen=True, slots=True)
 class _RegionData:
-    """What was found of one region."""
+    """Offers found in one region."""
 
     name: str
     prices: list[dict[str, Any]]

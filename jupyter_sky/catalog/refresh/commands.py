@@ -18,7 +18,7 @@ OPTIONS = ("--dry-run", "--force")
 
 
 class RefreshReport:
-    """What a refresh has done: a table of the clouds, and one of what is worth knowing.
+    """Report of a refresh: a table of the clouds, and one of notes.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ _COUNTS = ("offers", "priced", "regions", "types", "yours")
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What the catalog holds of one cloud.
+    """Coverage of one cloud by the catalog.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ TRY_LATER_HINT = "try again later: what was fetched is kept for some hours"
 
 
 class Recovery(Enum):
-    """What to do about a request that failed, when it is not the end."""
+    """Recovery from a failed request."""
 
     RETRY = "the answer was damaged: ask for the same page again"
     RESTART = "the place to continue from is no longer known: begin the list anew"

@@ -26,7 +26,7 @@ STATES = ("refreshed", "dry run", "not refreshed")
 
 @dataclass(frozen=True, slots=True)
 class RefreshOutcome:
-    """What became of one cloud.
+    """Outcome of the refresh of one cloud.
 
     Attributes
     ----------

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceData:
-    """What a source has found.
+    """Data that a source returns.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class SourceData:
 
 @dataclass(frozen=True)
 class KnownOffers:
-    """What the catalog holds of one cloud now: a source may not see all that is known.
+    """Present offers of one cloud in the catalog: a source may not see all of them.
 
     Attributes
     ----------

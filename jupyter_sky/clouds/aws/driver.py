@@ -383,7 +383,7 @@ def client_token(token: str, *words: object) -> str:
 
     Examples
     --------
-    >>> unique("train-1", "us-east-1") == unique("train-1", "us-east-1")
+    >>> client_token("train-1", "us-east-1") == client_token("train-1", "us-east-1")
     True
     """
     return str(uuid.uuid5(_NAMESPACE, json.dumps([token, *words])))

@@ -55,7 +55,7 @@ def select_source(arch: str, gpu: str | None = None) -> ImageSource:
 
     Examples
     --------
-    >>> source("arm64").parameter.split("/")[-4]
+    >>> select_source("arm64").parameter.split("/")[-4]
     'arm64'
     """
     vendor, cuda = "", 0.0

@@ -36,9 +36,9 @@ def resource_prefix(token: str) -> str:
 
     Examples
     --------
-    >>> stem("train-3f2a91c0")
+    >>> resource_prefix("train-3f2a91c0")
     'train-3f2a91c0'
-    >>> stem("Ünruly name-3f2a91c0")
+    >>> resource_prefix("Ünruly name-3f2a91c0")
     'nruly-name-3f2a91c0-3cdfb2'
     """
     name = re.sub("[^a-z0-9]+", "-", token.lower()).strip("-")
@@ -88,7 +88,7 @@ def select_image(offer: Offer) -> tuple[str, str, str]:
 
     Examples
     --------
-    >>> image(Offer("azure", "eastus", "Standard_NC4as_T4_v3", 4, 28, gpu="T4", gpu_count=1))
+    >>> select_image(Offer("azure", "eastus", "Standard_NC4as_T4_v3", 4, 28, gpu="T4", gpu_count=1))
     ('microsoft-dsvm', 'ubuntu-hpc', '2404')
     """
     if offer.gpu_count:

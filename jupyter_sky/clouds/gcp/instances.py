@@ -39,7 +39,7 @@ def resource_prefix(token: str) -> str:
 
     Examples
     --------
-    >>> stem("train-3f2a91c0"), stem("Größe_7-3f2a91c0")
+    >>> resource_prefix("train-3f2a91c0"), resource_prefix("Größe_7-3f2a91c0")
     ('train-3f2a91c0', 'gr-e-7-3f2a91c0-693c00')
     """
     return _fit_alphabet(token, r"[^a-z0-9]+", 56)
@@ -50,7 +50,7 @@ def format_label(value: str) -> str:
 
     Examples
     --------
-    >>> label("ann-3f2a91c0"), label("Notes on Birds.ipynb")
+    >>> format_label("ann-3f2a91c0"), format_label("Notes on Birds.ipynb")
     ('ann-3f2a91c0', 'notes-on-birds-ipynb-acc92f')
     """
     if re.fullmatch(r"[a-z0-9_-]{0,63}", value):

@@ -100,7 +100,7 @@ class DirectClient(Client):
             setattr(self, f"_{name}_stream", source)
             self._io_loop.on_recv(source, handler)
 
-    # -- private attributes of ipyparallel, which other files reach by these names alone --------
+    # -- access to ipyparallel's private attributes, for this file alone ---------------------------
 
     @property
     def engines_by_rank(self) -> Mapping[int, str]:
@@ -139,7 +139,7 @@ class DirectClient(Client):
             if not future.done():
                 future.set_result(None)  # one error is enough: ipyparallel would log a second one
 
-    # -- what comes ------------------------------------------------------------------------
+    # -- receiving ---------------------------------------------------------------------------------
 
     def _dispatch_iopub(self, parts: list[zmq.Frame]) -> None:
         if not parts[0].bytes.startswith(self._direct_topics):  # else it has come the direct route
@@ -221,7 +221,7 @@ class DirectClient(Client):
                 if future and not future.done():
                     future.set_result(ipp_error.EngineError(str(eid)))
 
-    # -- what goes -------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     def send_to_engine(
         self, engine: str, kind: str, content: Any, route: DirectRoute | None = None, **parts: Any

@@ -143,7 +143,7 @@ class ClusterController:
             self.agent_server.receive_reports(self._history.add)
             self.agent_server.set_controller(engine)
 
-    # -- every tick ------------------------------------------------------------------------
+    # -- periodic checks ---------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Check engines, limits of runs, idle time and keep-alive."""
@@ -316,7 +316,7 @@ class ClusterController:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(engine.process.pid, signum)
 
-    # -- what passes through the controller --------------------------------------------------
+    # -- messages of cells -------------------------------------------------------------------------
 
     def on_request(self, message: dict[str, Any], engine_lives: bool) -> None:
         """Record a cell on its way to an engine."""
@@ -348,7 +348,7 @@ class ClusterController:
             run.mark_failed(message["content"]["ename"])
         self.journal.append(facts["run"], facts["rank"], message)
 
-    # -- what notebooks ask -------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def handle_request(self, content: dict[str, Any]) -> dict[str, Any]:
         """Handle one request of a notebook or of an observer."""

@@ -67,7 +67,7 @@ def decode(parcel: Parcel) -> Any:
         raise SkyTransferError(f"what has come is not data: {kind}: {error}") from None
 
 
-# -- there -------------------------------------------------------------------------------------
+# -- encoding --------------------------------------------------------------------------------------
 
 
 def _encode_tree(value: Any, path: str, segments: list[bytes], depth: int) -> Any:
@@ -182,7 +182,7 @@ def _wide(value: str) -> str:
     return base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()
 
 
-# -- here --------------------------------------------------------------------------------------
+# -- decoding --------------------------------------------------------------------------------------
 
 
 def _decode_tree(tree: Any, segments: Sequence[memoryview], depth: int) -> Any:

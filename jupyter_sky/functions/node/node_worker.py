@@ -244,7 +244,7 @@ class NodeWorker:
         call.stop(why, None if ends_itself else executor.interrupt(call))
         self._watch()
 
-    # -- time, in the same thread --------------------------------------------------------------
+    # -- time limits, in the same thread -----------------------------------------------------------
 
     def _watch(self) -> None:
         if not self._is_watching:
@@ -276,7 +276,7 @@ class NodeWorker:
             batch.return_unstarted()
         batch.emit(call.failed(Stopped(), stuck=stuck))
 
-    # -- what executors need -----------------------------------------------------------------------
+    # -- services for executors --------------------------------------------------------------------
 
     def mark_busy(self, batch: CallBatch) -> None:
         """Tell the controller that the main thread runs calls, and attribute outputs to them."""

@@ -72,6 +72,7 @@ class AdditiveSearch:
 
     @property
     def is_closed(self) -> bool:
+        """Whether the plan is proven, but for ties."""
         dual = self.dual
         return dual.best - dual.bound <= 2 * TIE * abs(dual.best)
 

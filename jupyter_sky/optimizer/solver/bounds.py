@@ -120,10 +120,12 @@ class DeadlineSearch:
         return None
 
     def current_result(self) -> SolverResult:
+        """Return what is known when time is up."""
         status = "feasible" if self.choice is not None else "unknown"
         return SolverResult(status, self.choice, self.low, "limit")
 
     def is_closed(self) -> bool:
+        """Return whether the plan is proven."""
         return self.choice is not None and self.best - self.low <= _NOISE * abs(self.best)
 
     def try_plan(self, choice: tuple[int, ...] | None) -> None:

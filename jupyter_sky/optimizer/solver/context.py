@@ -77,6 +77,7 @@ class SolveContext:
 
     @property
     def is_over(self) -> bool:
+        """Whether the time limit is reached."""
         return time.process_time() >= self.until
 
     def count_labels(self, kept: Sequence[Ints]) -> None:

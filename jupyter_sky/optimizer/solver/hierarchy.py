@@ -49,6 +49,7 @@ class Hierarchy:
 
     @property
     def places(self) -> int:
+        """Number of places."""
         return self.nodes.shape[1]
 
     @cached_property

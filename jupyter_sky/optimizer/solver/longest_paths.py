@@ -178,12 +178,14 @@ class TimedPlan:
         return longest
 
     def usd_in(self, v: int, place: Ints) -> Floats:
+        """Return USD of the transfers into a task at each place."""
         total = np.zeros(len(place))
         for u, scale, k in self.into[v]:
             total = total + scale * self.usd[k][self.place[u], place]
         return total
 
     def usd_out(self, v: int, place: Ints) -> Floats:
+        """Return USD of the transfers out of a task at each place."""
         total = np.zeros(len(place))
         for w, scale, k in self.out[v]:
             total = total + scale * self.usd[k][place, self.place[w]]

@@ -134,9 +134,11 @@ class ModelBuilder:
         return np.concatenate(parts) if parts else np.empty(0)
 
     def columns(self, task: int) -> Ints:
+        """Return the columns of the labels of a task."""
         return np.arange(self.ends[task], self.ends[task + 1])
 
     def links(self, shape: TableStructure) -> TransferRows:
+        """Return the rows and terms of all edges."""
         made, edges, place = TransferRows(len(self.kinds)), self.problem.edges, self.gather("place")
         tables: dict[int, list[Floats]] = {}
         for e in range(len(edges)):

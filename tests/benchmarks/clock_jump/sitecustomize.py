@@ -1,4 +1,4 @@
-"""A clock that somebody sets: `time.time` with an offset that is read from a file.
+"""Adjustable clock: `time.time` with an offset that is read from a file.
 
 Processes that have this folder first on their PYTHONPATH, and the file's path in
 ``SKY_CHAOS_CLOCK``, see another wall-clock time as soon as the file says so. Clocks that nobody can

@@ -1,0 +1,239 @@
+"""Facts of a cloud as class attributes, and those of the clouds that are built in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+API_VERSION = 1
+"""Version of the protocol `Provider`; a driver names the one that it is written for."""
+_SIZE_SUFFIX = re.compile(r"[-_.]\d+[a-z]*$")
+
+
+class CloudFacts:
+    """Properties of a cloud that other rooms read; all have defaults but ``name``.
+
+    Attributes
+    ----------
+    name : str
+        As in ``%%sky --cloud``.
+    title : str
+        As its vendor writes it.
+    packages : tuple of str
+        Top-level modules of its SDK.
+    install : str
+        Command that installs them.
+    billing : tuple of float
+        Step and minimum of billed time, seconds; (0, 0) where it costs nothing.
+    launchable : bool
+        Whether machines can be launched; else its offers are planned and priced only.
+    on_premises : bool
+        Whether its machines are one's own, which no catalog lists.
+    dedicated_host_prefix : str
+        Instance types beginning so run on a Dedicated Host alone; empty where none do.
+    pue : float
+        Power usage effectiveness of its data centres.
+    storage_region : str
+        Region of objects whose address names none; empty where it stores none.
+    storage_class : str
+        Name of its standard storage class.
+    schemes : tuple of str
+        URI schemes of its object store.
+    colour : str
+        In drawings of plans.
+    api_version : int
+        Version of the protocol that a driver is written for.
+
+    Examples
+    --------
+    >>> class Nimbus(CloudFacts):
+    ...     name, title, billing = "nimbus", "Nimbus Cloud", (60.0, 60.0)
+    >>> Nimbus.quota_family("gpu-8"), Nimbus.product_family("gpu-8")
+    ('gpu-8', 'gpu')
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str] = ""
+    packages: ClassVar[tuple[str, ...]] = ()
+    install: ClassVar[str] = ""
+    billing: ClassVar[tuple[float, float]] = (0.0, 0.0)
+    launchable: ClassVar[bool] = False
+    on_premises: ClassVar[bool] = False
+    dedicated_host_prefix: ClassVar[str] = ""
+    pue: ClassVar[float] = 1.2
+    storage_region: ClassVar[str] = ""
+    storage_class: ClassVar[str] = ""
+    schemes: ClassVar[tuple[str, ...]] = ()
+    colour: ClassVar[str] = "#8a63c9"
+    api_version: ClassVar[int] = API_VERSION
+
+    @staticmethod
+    def quota_family(instance_type: str) -> str:
+        """Return the name under which instance types share a quota, by default a type's own."""
+        return instance_type
+
+    @staticmethod
+    def product_family(instance_type: str) -> str:
+        """Return the name of an instance type without its size."""
+        return _SIZE_SUFFIX.sub("", instance_type) or instance_type
+
+
+class AwsFacts(CloudFacts):
+    """Facts of Amazon Web Services.
+
+    Examples
+    --------
+    >>> [AwsFacts.quota_family(name) for name in ("g5.xlarge", "c7g.large", "trn1.2xlarge")]
+    ['g', 'standard', 'trn']
+    """
+
+    name, title = "aws", "Amazon Web Services"
+    packages, install = ("boto3", "botocore"), "pip install 'jupyter_sky[aws]'"
+    billing, launchable = (1.0, 60.0), True
+    dedicated_host_prefix = "mac"
+    pue, colour = 1.135, "#c77700"
+    storage_region, storage_class, schemes = "us-east-1", "S3 Standard", ("s3",)
+    own_quota_series: ClassVar[tuple[str, ...]] = ("dl", "hpc", "inf", "mac", "trn")
+    """Series that begin like a standard one and have a quota of their own."""
+
+    @staticmethod
+    def quota_family(instance_type: str) -> str:
+        """Return the class of a type; A, C, D, H, I, M, R, T and Z share one, G and VT another."""
+        letters = re.match(r"[a-z]+", instance_type)
+        series = letters[0] if letters else instance_type
+        standard = series.startswith(tuple("acdhimrtz"))
+        if standard and series not in AwsFacts.own_quota_series:
+            return "standard"
+        return "g" if series == "vt" else series
+
+    @staticmethod
+    def product_family(instance_type: str) -> str:
+        """Return the part of a type before its dot."""
+        return instance_type.split(".")[0]
+
+
+class AzureFacts(CloudFacts):
+    """Facts of Microsoft Azure.
+
+    Examples
+    --------
+    >>> AzureFacts.quota_family("Standard_NC24ads_A100_v4")
+    'Standard_NCads_A100_v4'
+    >>> AzureFacts.product_family("Standard_D8as_v5")
+    'Das_v5'
+    """
+
+    name, title = "azure", "Microsoft Azure"
+    packages, install = ("azure",), "pip install 'jupyter_sky[azure]'"
+    billing, launchable = (1.0, 0.0), True
+    pue, colour = 1.185, "#1f77c9"
+    storage_region, storage_class = "eastus", "Blob Hot LRS"
+    schemes = ("az", "abfs", "abfss")
+
+    @staticmethod
+    def quota_family(instance_type: str) -> str:
+        """Return the series of a type without its size."""
+        return re.sub(r"(?<=[A-Za-z])\d+(?:-\d+)?(?=[a-z]*(?:_|$))", "", instance_type, count=1)
+
+    @staticmethod
+    def product_family(instance_type: str) -> str:
+        """Return the letters and the version of a type."""
+        found = re.fullmatch(r"Standard_([A-Z]+)\d+(?:-\d+)?([a-z]*)(?:_(.+))?", instance_type)
+        if found is None:
+            return CloudFacts.product_family(instance_type)
+        letters, features, version = found.groups()
+        return f"{letters}{features}" + (f"_{version}" if version else "")
+
+
+class GcpFacts(CloudFacts):
+    """Facts of Google Cloud.
+
+    Examples
+    --------
+    >>> GcpFacts.quota_family("n2-standard-8"), GcpFacts.quota_family("n1-standard-8+V100:1")
+    ('n2', 'V100')
+    """
+
+    name, title = "gcp", "Google Cloud"
+    packages, install = ("google",), "pip install 'jupyter_sky[gcp]'"
+    billing, launchable = (1.0, 60.0), True
+    pue, colour = 1.10, "#2e8b57"
+    storage_region, storage_class, schemes = "us-central1", "GCS Standard", ("gs",)
+
+    @staticmethod
+    def quota_family(instance_type: str) -> str:
+        """Return the GPU attached to a type, else its series."""
+        attached = re.search(r"(?:\+|n1-attach/)([^:]+)", instance_type)
+        parts = instance_type.split("-")
+        series = "-".join(parts[:2]) if parts[0] == "tpu" else parts[0]
+        return attached[1] if attached else series
+
+
+class HyperstackFacts(CloudFacts):
+    """Facts of Hyperstack."""
+
+    name, title, billing = "hyperstack", "Hyperstack", (60.0, 60.0)
+
+
+class LambdaFacts(CloudFacts):
+    """Facts of Lambda."""
+
+    name, title, billing = "lambda", "Lambda", (60.0, 60.0)
+
+
+class NebiusFacts(CloudFacts):
+    """Facts of Nebius."""
+
+    name, title, billing = "nebius", "Nebius", (1.0, 0.0)
+
+
+class RunPodFacts(CloudFacts):
+    """Facts of RunPod."""
+
+    name, title, billing = "runpod", "RunPod", (1.0, 0.0)
+
+
+class VastFacts(CloudFacts):
+    """Facts of Vast.ai."""
+
+    name, title, billing = "vast", "Vast.ai", (1.0, 0.0)
+
+
+class VerdaFacts(CloudFacts):
+    """Facts of Verda."""
+
+    name, title, billing = "verda", "Verda", (600.0, 600.0)
+
+
+class LocalFacts(CloudFacts):
+    """Facts of this machine as a cloud."""
+
+    name, title, colour = "local", "This machine", "#808080"
+    launchable = on_premises = True
+
+
+class SshFacts(CloudFacts):
+    """Facts of a pool of machines of one's own."""
+
+    name, title = "ssh", "Machines of one's own"
+    launchable = on_premises = True
+
+
+BUILT_IN: Mapping[str, type[CloudFacts]] = {
+    facts.name: facts
+    for facts in (
+        AwsFacts,
+        GcpFacts,
+        AzureFacts,
+        HyperstackFacts,
+        LambdaFacts,
+        NebiusFacts,
+        RunPodFacts,
+        VastFacts,
+        VerdaFacts,
+        LocalFacts,
+        SshFacts,
+    )
+}
+"""Facts of the clouds of this package, by name."""

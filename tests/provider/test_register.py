@@ -1,0 +1,164 @@
+"""Facts of clouds, and the clouds that other packages add."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from jupyter_sky import clouds
+from jupyter_sky.errors import SkyUsageError
+from jupyter_sky.ledger.billing import billed_seconds
+from jupyter_sky.offers import Offer
+from jupyter_sky.provider import CloudError, Provider, ProviderError, register
+from jupyter_sky.provider.facts import BUILT_IN, CloudFacts
+from jupyter_sky.resources import Resources
+
+
+def _clear() -> None:
+    for cached in (register._entry_points, register.find_provider, clouds.get):
+        cached.cache_clear()
+    sys.modules.pop("sky_toy", None)
+
+
+@pytest.fixture
+def toy(toy_site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The toy cloud in this process."""
+    monkeypatch.syspath_prepend(str(toy_site))
+    _clear()
+    yield toy_site
+    _clear()
+
+
+def _add_entry_point(folder: Path, name: str, value: str) -> None:
+    info = folder / f"{name}_cloud-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-cloud\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[{register.GROUP}]\n{name} = {value}\n")
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on the path, for entry points that do not work."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _clear()
+    yield tmp_path
+    _clear()
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_facts_of_a_built_in_cloud_are_complete(name: str) -> None:
+    facts = BUILT_IN[name]
+    step, least = facts.billing
+    assert facts.name == name and facts.title and facts.colour.startswith("#")
+    assert (step > 0) is not facts.on_premises and least >= 0 and 1 <= facts.pue < 2
+    rented = facts.launchable and not facts.on_premises
+    assert bool(facts.packages) is rented and bool(facts.install) is rented
+    assert bool(facts.schemes) is bool(facts.storage_region) is bool(facts.storage_class)
+
+
+def test_built_in_clouds_ask_no_entry_points() -> None:
+    code = (
+        "import importlib.metadata, sys\n"
+        "def fail(**_): raise AssertionError('entry points are asked')\n"
+        "importlib.metadata.entry_points = fail\n"
+        "from jupyter_sky import clouds\n"
+        "from jupyter_sky.provider.facts import BUILT_IN\n"
+        "from jupyter_sky.provider.register import find_facts, is_known\n"
+        "assert all(is_known(name) and find_facts(name) is BUILT_IN[name] for name in BUILT_IN)\n"
+        "clouds.get('local')\n"
+        "sdks = {'boto3', 'azure', 'google.cloud', 'requests', 'pandas', 'numpy'}\n"
+        "assert not sdks & set(sys.modules), sdks & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_package_adds_a_cloud_with_its_facts(toy: Path) -> None:
+    assert register.installed_names() == ("toy",) and "toy" in clouds.reachable_names()
+    assert Resources.parse(cloud="toy").clouds == ("toy",)
+    assert billed_seconds("toy", 10) == 120 and billed_seconds("toy", 121) == 180
+    assert clouds.is_rented("toy") and not clouds.is_ready("toy")
+    assert clouds.launch_obstacle(Offer("toy", "toy-1", "toy-2", 2, 4)) == ""
+    missing = clouds.get("toy").check()
+    assert not missing.usable and missing.fix == "set TOY_URL and TOY_KEY"
+
+
+def test_unknown_cloud_is_refused_with_the_known_ones(toy: Path) -> None:
+    with pytest.raises(SkyUsageError, match="not a known cloud") as error:
+        Resources.parse(cloud="tox")
+    assert error.value.hint
+    with pytest.raises(SkyUsageError, match="'tox' cannot launch"):
+        clouds.get("tox")
+    assert register.find_facts("tox") is CloudFacts
+
+
+def test_built_in_name_wins(broken: Path) -> None:
+    _add_entry_point(broken, "aws", "nowhere:Class")
+    assert register.installed_names() == () and register.find_facts("aws") is BUILT_IN["aws"]
+
+
+@pytest.mark.parametrize(
+    ("value", "source", "says"),
+    [
+        ("dim_cloud:Dim", "import nowhere_at_all", "cannot be imported: No module named"),
+        ("dim_cloud:Dim", "Dim = dict", "no subclass"),
+        ("dim_cloud:Other", "Dim = dict", "cannot be imported"),
+        (
+            "dim_cloud:Dim",
+            "from jupyter_sky.provider import Provider\nclass Dim(Provider): name = 'other'",
+            "calls its cloud 'other'",
+        ),
+        (
+            "dim_cloud:Dim",
+            "from jupyter_sky.provider import Provider\n"
+            "class Dim(Provider): name, api_version = 'dim', 99",
+            "version 99 of the protocol",
+        ),
+    ],
+)
+def test_driver_that_cannot_be_used_is_told(
+    broken: Path, value: str, source: str, says: str
+) -> None:
+    (broken / "dim_cloud.py").write_text(source)
+    _add_entry_point(broken, "dim", value)
+    sys.modules.pop("dim_cloud", None)
+    with pytest.raises(SkyUsageError, match=says):
+        clouds.get("dim")
+    assert register.find_facts("dim") is CloudFacts
+
+
+class _Refusing(Provider):
+    """Provider of which only the classification of errors is used."""
+
+    name, login = "refusing", "set KEY"
+    errors: ClassVar = {
+        "sold_out": ("capacity", "zone", ""),
+        402: ("quota", "region", "pay the bill"),
+    }
+
+
+def _explain(error: Exception) -> CloudError | None:
+    _Refusing.__abstractmethods__ = frozenset()  # its operations are not called
+    return _Refusing().explain(error)  # pyright: ignore[reportAbstractUsage]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ProviderError("no", code="sold_out", status=400), ("capacity", "zone", "")),
+        (ProviderError("no", code="other", status=402), ("quota", "region", "pay the bill")),
+        (ProviderError("no", status=401), ("permission", "region", "set KEY")),
+        (ProviderError("no", status=429), ("throttled", "region", "")),
+        (ProviderError("no", status=503), ("transient", "region", "")),
+        (ProviderError("no", status=418), ("unknown", "region", "")),
+        (ConnectionResetError("reset"), ("transient", "zone", "")),
+    ],
+)
+def test_errors_are_classified_by_a_table(error: Exception, expected: tuple[str, str, str]) -> None:
+    trouble = _explain(error)
+    assert trouble is not None and (trouble.cause, trouble.scope, trouble.fix) == expected
+    assert _explain(KeyError("x")) is None
