@@ -11,7 +11,10 @@ import pytest
 
 import jupyter_sky
 
-ROOMS = "accelerators catalog config dag ledger optimizer preemption search store tracker".split()
+ROOMS = (
+    "accelerators catalog config dag engines functions ledger optimizer preemption remote search "
+    "store tracker"
+).split()
 MODULES = "concurrency errors geography offers quantities resources tables".split()
 
 

@@ -1,0 +1,1 @@
+"""Verbs as Python calls: clusters, offers, plans and settings."""

@@ -48,7 +48,7 @@ def search(
 def build_request(
     catalog: Catalog, what: str | accelerators.Accelerator | None, labels: Mapping[str, Any]
 ) -> Resources:
-    """The request of a name and labels; the name is an accelerator's or an instance type's."""
+    """Return the request of labels and a name, of an accelerator or an instance type."""
     if what is None:
         return Resources.parse(**labels)
     text = str(what)

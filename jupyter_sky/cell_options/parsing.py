@@ -150,7 +150,7 @@ def written_options(words: Sequence[str]) -> Iterator[WrittenOption]:
 
     Examples
     --------
-    >>> [(use.option.dest, use.value) for use in written(["--cpus=4+", "-i", "a,", "b"])]
+    >>> [(use.option.dest, use.value) for use in written_options(["--cpus=4+", "-i", "a,", "b"])]
     [('cpus', '4+'), ('input', 'a,b')]
     """
     rest, seen = deque(words), set[str]()

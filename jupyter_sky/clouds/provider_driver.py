@@ -29,7 +29,6 @@ class ProviderDriver:
         self.name, self.login = provider.name, provider.login
         self.configured, self.identify = provider.configured, provider.identify
         self.describe, self.console = provider.describe, provider.console
-        self.self_delete_script = provider.self_delete_script
 
     def explain(self, error: Exception) -> CloudError | None:
         """Classify an error of the provider."""
@@ -38,6 +37,10 @@ class ProviderDriver:
     def offers(self) -> list[Offer]:
         """Return what the provider sells."""
         return list(self.provider.offers())
+
+    def self_delete_script(self, order: LaunchRequest) -> str:
+        """Return shell commands by which a machine deletes itself."""
+        return self.provider.self_delete_script(order)
 
     def create(
         self,

@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import SkyUsageError
+
+_read_setting: Callable[[str], str] | None = None
+
+
+def use_settings(read_setting: Callable[[str], str]) -> None:
+    """Read paths from the settings object from now on; called by the module that defines it."""
+    global _read_setting
+    _read_setting = read_setting
 
 
 def default_data_dir() -> str:
@@ -76,10 +84,8 @@ def check_private(path: str, name: str) -> None:
 
 def _path_setting(name: str) -> str:
     """Return a setting that is a path, from the settings object if one exists."""
-    if "jupyter_sky.config.settings" in sys.modules:
-        from .settings import Sky
-
-        return getattr(Sky.load(), name)
+    if _read_setting is not None:
+        return _read_setting(name)
     text = os.environ.get(f"SKY_{name.upper()}", "").strip()
     if not text:
         return ""

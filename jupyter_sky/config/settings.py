@@ -23,7 +23,12 @@ from traitlets import Bool, Dict, Float, Integer, TraitError, Unicode, default, 
 from traitlets.config import Config, Configurable, SingletonConfigurable
 
 from jupyter_sky.config import project_file
-from jupyter_sky.config.paths import check_private, default_data_dir, expand_path
+from jupyter_sky.config.paths import (
+    check_private,
+    default_data_dir,
+    expand_path,
+    use_settings,
+)
 from jupyter_sky.config.renamed_settings import (
     RENAMED,
     current_name,
@@ -396,3 +401,6 @@ def _validated(name: str, value: Any, origin: str) -> Any:
             f"{origin}: {error}", hint=Sky.class_own_traits(config=True)[name].help
         ) from error
     return value
+
+
+use_settings(lambda name: getattr(Sky.load(), name))

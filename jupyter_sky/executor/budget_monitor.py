@@ -102,7 +102,7 @@ class BudgetMonitor:
         return ""
 
     def pop_notice(self) -> list[str]:
-        """What there is to say of the budget: once when it runs short, once when it is spent."""
+        """Return the warning about the budget: once when it runs short, once when it is spent."""
         verdict = self._verdict  # no look into the store: a cell waits for this
         if verdict is None or verdict.state not in ("warn", "over"):
             return []

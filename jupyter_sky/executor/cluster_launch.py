@@ -204,7 +204,7 @@ def _billing_start(machines: Iterable[Machine]) -> float:
 
 
 def _new_row(known: ClusterRegistry, order: LaunchRequest, named: bool) -> ClusterRow:
-    """What the store knows of a cluster before it is launched."""
+    """Return the row of a cluster before its launch."""
     offer, nodes, now = order.offer, order.resources.nodes, time.time()
     disk = order.resources.disk
     return ClusterRow(

@@ -10,11 +10,11 @@ from .inputs import to_plain_python
 
 
 def imported_modules(code: str) -> set[str]:
-    """Return the top-level modules that code imports anywhere, but for the standard library's.
+    r"""Return the top-level modules that code imports anywhere, but for the standard library's.
 
     Examples
     --------
-    >>> sorted(imported("import os, numpy as np\\nfrom sklearn.svm import SVC"))
+    >>> sorted(imported_modules("import os, numpy as np\nfrom sklearn.svm import SVC"))
     ['numpy', 'sklearn']
     """
     try:

@@ -23,7 +23,7 @@ def filter_output(content: Any) -> dict[str, Any]:
 
     Examples
     --------
-    >>> inert({"data": {"text/html": "<script>", "text/plain": "5"}, "transient": {"a": 1}})
+    >>> filter_output({"data": {"text/html": "<script>", "text/plain": "5"}, "transient": {"a": 1}})
     {'data': {'text/plain': '5'}, 'metadata': {}}
     """
     data = content.get("data") if isinstance(content, Mapping) else None

@@ -44,7 +44,7 @@ class Fields:
     alias: str = ""
 
     def line(self) -> str:
-        """What is written after ``%%sky``."""
+        """Return the text after ``%%sky``."""
         values = _drop_empty(self.values)
         return " ".join(filter(None, [self.alias.strip(), *_format_options(values)]))
 
@@ -76,7 +76,7 @@ class ParsedCell:
 
 
 def read(source: str, aliases: Mapping[str, str] = _NONE) -> ParsedCell:
-    """Read the ``%%sky`` line of a cell.
+    r"""Read the ``%%sky`` line of a cell.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def read(source: str, aliases: Mapping[str, str] = _NONE) -> ParsedCell:
 
     Examples
     --------
-    >>> dict(read("%%sky --cpus 4+ -i x,y\\nx + y").fields.values)
+    >>> dict(read("%%sky --cpus 4+ -i x,y\nx + y").fields.values)
     {'cpus': '4+', 'input': 'x,y'}
     """
     found = _find(source)
@@ -106,17 +106,17 @@ def read(source: str, aliases: Mapping[str, str] = _NONE) -> ParsedCell:
 
 
 def write(source: str, fields: Fields | None) -> str:
-    """Return the cell with these fields in its line; with None, without the line.
+    r"""Return the cell with these fields in its line; with None, without the line.
 
     A line that is there is changed where it says something else, and left alone where it does
     not; one that cannot be read is replaced.
 
     Examples
     --------
-    >>> write("%%sky  --cpus 4+  -o m\\nm = 1", Fields({"cpus": "8+", "output": "m"}))
-    '%%sky  --cpus 8+  -o m\\nm = 1'
+    >>> write("%%sky  --cpus 4+  -o m\nm = 1", Fields({"cpus": "8+", "output": "m"}))
+    '%%sky  --cpus 8+  -o m\nm = 1'
     >>> write("m = 1", Fields({"spot": True}))
-    '%%sky --spot\\nm = 1'
+    '%%sky --spot\nm = 1'
     """
     found = _find(source)
     if fields is None:
@@ -132,7 +132,7 @@ def write(source: str, fields: Fields | None) -> str:
 
 
 def check(fields: Fields, aliases: Mapping[str, str] = _NONE) -> dict[str, tuple[str, str]]:
-    """What is not understood, with what to do about it: message and hint by key.
+    """Return mistakes in fields: message and hint by key.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def check(fields: Fields, aliases: Mapping[str, str] = _NONE) -> dict[str, tuple
 
 
 def _find_contradiction(values: Mapping[str, Value]) -> str:
-    """The field that contradicts another."""
+    """Return the field that contradicts another."""
     for pair in (("on_demand", "spot"), ("no_auto", "auto"), ("name", "bg")):
         if all(key in values for key in pair):
             return pair[0]
@@ -190,7 +190,7 @@ class _CellParts(NamedTuple):
 
 
 def _find(source: str) -> _CellParts:
-    """The line is the cell's first that is not empty, or follows other magics of cells."""
+    """Return the index of the cell's ``%%sky`` line: its first text, or below other cell magics."""
     lines = source.split("\n")
     for number, line in enumerate(lines):
         match = _LINE.fullmatch(line)
@@ -204,7 +204,7 @@ def _find(source: str) -> _CellParts:
 
 
 def _names(body: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a body reads before it makes it, and what it makes, imports aside."""
+    """Return the names that a body reads before it assigns them, and those it assigns."""
     from ..executor.inputs import assigned_names, free_names, to_plain_python
 
     try:
@@ -283,7 +283,7 @@ def _fields(pieces: Sequence[_LinePart]) -> Fields:
 
 
 def _expand_alias(alias: str, aliases: Mapping[str, str]) -> dict[str, Value]:
-    """What an alias stands for, those within it too."""
+    """Return the options of an alias, with those of the aliases within it."""
     values: dict[str, Value] = {}
     seen = set[str]()
     while alias in aliases and alias not in seen:
@@ -297,7 +297,7 @@ def _expand_alias(alias: str, aliases: Mapping[str, str]) -> dict[str, Value]:
 
 
 def _edit_line(text: str, fields: Fields) -> str:
-    """The line with what differs replaced, what is gone left out, what is new at its end."""
+    """Return the line with changed options replaced, removed ones left out, new ones at its end."""
     pieces, values = _split_parts(text), _drop_empty(fields.values)
     said = _fields(pieces)
     old, alias = _drop_empty(said.values), fields.alias.strip()

@@ -1,4 +1,4 @@
-"""What fits a field that somebody types into: names of the catalog, and what we know here."""
+"""Completion of a form's fields, from names of the catalog and of this notebook."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def complete(
     known: CompletionContext = CompletionContext(),
     catalog: Catalog | None = None,
 ) -> list[Completion]:
-    """What fits a text in a field, given the others: the nearest first.
+    """Return values that complete a text in a field, given the others: the nearest first.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def complete(
 
 
 def _other_request(key: str, fields: Fields) -> Resources:
-    """The request that the other fields make, as far as they can be understood."""
+    """Return the request of the other fields, as far as they can be parsed."""
     need = Resources()
     for other in ("cloud", "region", "gpus", "cpus", "memory", "arch"):
         value = fields.values.get(other)
@@ -255,7 +255,7 @@ def _types(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]
 
 
 def _of_rows(catalog: Catalog, rows: np.ndarray, name: str, note: str) -> Iterator[Completion]:
-    """The words of a column, each with that of another column in its first row."""
+    """Return the words of a column, each with that of another column in its first row."""
     _, first = np.unique(catalog.offers.values(name)[rows], return_index=True)
     chosen = rows[first]
     pairs = zip(

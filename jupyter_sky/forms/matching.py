@@ -1,6 +1,6 @@
-"""What a form's fields would get: offers that match, where it would run, or what stands in the way.
+"""Matches of a form's fields: offers, the place where the cell would run, or the obstacle.
 
-From memory alone, in some tens of milliseconds: it is asked while somebody types.
+Read from memory alone, in some tens of milliseconds: the form updates as the user types.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def match(
 
 
 def _match_request(options: CellOptions, seconds: float | None, catalog: Catalog) -> MatchResult:
-    """The answer to what has been understood, without the line that says it."""
+    """Return the matches of a request, without its line."""
     asked, notes = _with_settings(options)
     # as a launch has it: the variables of a cell are not risked unasked
     need = replace(asked, spot=bool(asked.spot))
@@ -215,7 +215,7 @@ def placement_text(
 
     Examples
     --------
-    >>> whereabouts(Fields({"cloud": "local"}))
+    >>> placement_text(Fields({"cloud": "local"}))
     'would run here: this machine has what it asks for, and costs nothing'
     """
     from ..provisioner.placement import decide_placement
@@ -280,7 +280,7 @@ def _no_placement_text(need: Resources, error: SkyError) -> str:
 
 
 def _with_settings(options: CellOptions) -> tuple[Resources, list[str]]:
-    """The request with the limits of the settings, and which of them count."""
+    """Return the request with the limits of the settings, and the names of those that apply."""
     asked, notes = options.resources, []
     need = apply_settings(asked, Sky.load())
     if need.clouds != asked.clouds:
@@ -309,7 +309,7 @@ def _check_names(catalog: Catalog, need: Resources, own: Iterable[Offer]) -> Non
 
 
 def _find_field(error: SkyUsageError) -> str:
-    """The field whose name nothing bears."""
+    """Return the field with a name that does not exist."""
     flags = {"region": "--region ", "zone": "--zone ", "instance_type": "--instance-type "}
     return next(key for key, flag in flags.items() if error.message.startswith(flag))
 
@@ -317,7 +317,7 @@ def _find_field(error: SkyUsageError) -> str:
 def _make_matches(
     offers: Sequence[Offer], nodes: int, seconds: float | None, limit: int
 ) -> Iterator[OfferMatch]:
-    """The first offers; those that only differ in zone and region are one place."""
+    """Return the first offers; those that only differ in zone and region are one place."""
     alike: dict[tuple, list[Offer]] = {}
     for offer in offers:
         key = (offer.cloud, offer.instance_type, offer.spot, offer.price)
@@ -372,7 +372,7 @@ def _make_suggestions(
 
 
 def _suggested_values(way: RequestChange) -> dict[str, Value]:
-    """What the fields would have to say: another value, the other market, or nothing."""
+    """Return changes of fields that have matches: another value, the other market, or none."""
     values: dict[str, Value] = {}
     for key in way.labels:
         values[key] = way.change.get(key, False)
@@ -383,7 +383,7 @@ def _suggested_values(way: RequestChange) -> dict[str, Value]:
 
 
 def summary(answer: MatchResult) -> str:
-    """The answer in one line of plain text, as a saved notebook shows it."""
+    """Return the matches in one line of plain text, for a saved notebook."""
     if answer.errors:
         return "; ".join(message for message, _ in answer.errors.values())
     if answer.suggestions:

@@ -1,4 +1,4 @@
-"""What a view of the form asks, answered as JSON: by a kernel or by the Jupyter server."""
+"""Requests of a form's view, answered as JSON by a kernel or by the Jupyter server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 def make_handlers(
     known: Callable[[Json], CompletionContext] = lambda _: CompletionContext(),
 ) -> Mapping[str, Callable[[Json], Json]]:
-    """The functions that answer, by the name of the question.
+    """Return the functions that answer requests, by the request's name.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def make_handlers(
 
     Examples
     --------
-    >>> answers()["read"]({"source": "%%sky --spot"})["fields"]["values"]
+    >>> make_handlers()["read"]({"source": "%%sky --spot"})["fields"]["values"]
     {'spot': True}
     """
 

@@ -69,7 +69,7 @@ class CompletionSources(Protocol):
         ...
 
     def verbs(self) -> Iterable[str]:
-        """What can follow ``%sky``."""
+        """Return the verbs and options that can follow ``%sky``."""
         ...
 
 
@@ -115,7 +115,7 @@ def make_matcher(sources: CompletionSources) -> Callable[[Any], Any]:
 
 
 def _complete(context: Any, sources: CompletionSources) -> _Completions | None:
-    """What fits at the cursor, or None when the line is not ours."""
+    """Return completions at the cursor, or None when the line is not ours."""
     lines = context.full_text.split("\n")
     before = lines[context.cursor_line][: context.cursor_position]
     first = next((number for number, line in enumerate(lines) if line.strip()), 0)
@@ -149,7 +149,7 @@ def _option_line(
 
 
 def _open_option(words: list[str]) -> Option | None:
-    """The option whose value the cursor is in; ``-i a, b`` is one list."""
+    """Return the option whose value the cursor is in; ``-i a, b`` is one list."""
     position = len(words) - 1
     while position > 0 and words[position].endswith(","):
         position -= 1

@@ -24,6 +24,7 @@ class SkyMagics(Magics):
     @no_var_expand
     @line_cell_magic
     def sky(self, line: str, cell: str | None = None) -> Any:
+        """Run a verb, or a cell on engines; its help is replaced by that of the options."""
         if cell is None:
             try:
                 words = shlex.split(line)

@@ -322,7 +322,7 @@ def _number(text: str, flag: str) -> float:
 
 
 def _variable(name: str) -> Any:
-    """A graph or a task of the notebook, by the name of its variable."""
+    """Return a graph or a task of the notebook by the name of its variable."""
     from ..dag.dag import Dag, Task
     from ..executor import session as sessions
     from ..resources import Resources
@@ -452,7 +452,7 @@ def describe_verb(name: str, command: str) -> str:
 
     Examples
     --------
-    >>> print(describe("check", "jupyter sky"))
+    >>> print(describe_verb("check", "jupyter sky"))
     jupyter sky check
         clouds and credentials
         example: jupyter sky check

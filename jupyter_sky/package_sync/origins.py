@@ -1,4 +1,4 @@
-"""The origin of an installed distribution: may its name be asked of an index, and of which?"""
+"""Origin of an installed distribution: whether an index may be asked for its name, and which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which packages a machine must get so that modules can be imported there as they are here."""
+"""Packages that a machine needs so that modules can be imported there as they are here."""
 
 from __future__ import annotations
 

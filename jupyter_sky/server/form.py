@@ -47,7 +47,7 @@ class FormHandler(SkyHandler):
         return known[kind](asked())
 
     def _known(self, asked: dict[str, Any]) -> CompletionContext:
-        """The clusters that are up, and the notebook by its path as its kernel knows it."""
+        """Return the clusters that are up, and the notebook by its path as its kernel knows it."""
         from ..forms.completion import CompletionContext
 
         try:

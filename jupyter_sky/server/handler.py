@@ -1,4 +1,4 @@
-"""What all handlers share: who may ask, where work is done, how a refusal is told."""
+"""Base of all request handlers: authorization, worker threads, and errors as JSON."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def follow_run(
 
 
 def _status(service: SkyService, row: RunRow, about: dict[str, Any]) -> RunStatus:
-    """The status line of a run as its kernel would show it."""
+    """Return the status line of a run as its kernel would show it."""
     from ..executor.display import RunStatus
 
     session = service.session

@@ -1,4 +1,4 @@
-"""What a run has printed, from its journal: as outputs of a notebook, or as lines of a log."""
+"""Printed output of a run, from its journal: as outputs of a notebook, or as lines of a log."""
 
 from __future__ import annotations
 
@@ -190,14 +190,14 @@ def outputs(entries: Iterable[Entry]) -> OutputArea:
 
 
 def lines(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return entries as lines of text; one that does not end in a line break goes on in the next.
+    r"""Return entries as lines of text; one that does not end in a line break goes on in the next.
 
     Examples
     --------
-    >>> content = {"name": "stdout", "text": "one\\ntwo"}
+    >>> content = {"name": "stdout", "text": "one\ntwo"}
     >>> entry = {"type": "stream", "rank": 1, "time": 7.0, "content": content}
     >>> [(line["rank"], line["text"]) for line in lines([entry])]
-    [(1, 'one\\n'), (1, 'two')]
+    [(1, 'one\n'), (1, 'two')]
     """
     found = []
     for entry in entries:

@@ -1,4 +1,4 @@
-"""What the panel shows, from the store: a few queries, whatever the length of the ledger.
+"""State of the panel, from the store: a few queries, whatever the length of the ledger.
 
 Amounts are USD, None where a price is unknown; times are unix seconds.
 """
@@ -290,5 +290,5 @@ def _run(row: RunRow, usd: float | None, snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _sum_known(usd: float, unknown: int, parts: int) -> float | None:
-    """A sum; unknown where it has parts and knows none of them."""
+    """Return a sum; None where it has parts and all are unknown."""
     return None if unknown and unknown == parts else usd

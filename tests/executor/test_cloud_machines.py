@@ -115,7 +115,7 @@ def test_two_nodes_bring_their_outputs_home_and_are_seen_to_go(
         assert f"  {stage}\n" in stages
     command = book.run("%sky ssh").stdout
     assert command.startswith("ssh -t ") and "known_hosts" in command
-    assert "nothing to reap" in reaped(start, cloud), "a cluster that is up is no stray"
+    assert "nothing to reap" in reaped(start, cloud), "a cluster that is up is no orphan"
     assert len(cloud.machines()) == 2
     down = book.run("%sky down --all").stdout
     assert (

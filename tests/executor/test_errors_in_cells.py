@@ -204,11 +204,11 @@ def test_an_input_that_names_its_culprit(notebook: Notebook) -> None:
 def test_values_of_a_module_that_only_the_engine_has(notebook: Notebook, folder: Path) -> None:
     module = folder / "onlythere.py"
     module.write_text(
-        "class Thing:\n    def __repr__(self): return 'a thing'\nclass Oops(ValueError): pass\n"
+        "class Gadget:\n    def __repr__(self): return 'a thing'\nclass Oops(ValueError): pass\n"
     )
     assert notebook.run("%%sky --sync onlythere.py\nimport onlythere").status == "ok"
     module.unlink()
-    ran = notebook.run("%%sky -o thing\nthing = onlythere.SharedObject()")
+    ran = notebook.run("%%sky -o thing\nthing = onlythere.Gadget()")
     assert ran.ename == "SkyTransferError"
     assert "onlythere" in ran.evalue and "-o thing!" in ran.evalue
     ran = notebook.run("%%sky\nthing")
@@ -222,8 +222,8 @@ def test_values_of_a_module_that_only_the_engine_has(notebook: Notebook, folder:
 
 
 def test_an_input_of_a_module_that_only_the_notebook_has(notebook: Notebook, folder: Path) -> None:
-    (folder / "onlyhere.py").write_text("class Thing: pass\n")
-    notebook.run("import onlyhere; mine = onlyhere.SharedObject(); several = [mine] * 70_000")
+    (folder / "onlyhere.py").write_text("class Gadget: pass\n")
+    notebook.run("import onlyhere; mine = onlyhere.Gadget(); several = [mine] * 70_000")
     for name in ("mine", "several"):
         ran = notebook.run(f"%%sky -i {name}\nprint('ran')")
         assert ran.ename == "SkyTransferError" and not ran.stdout

@@ -117,7 +117,7 @@ def outcome(graph: Graph, chosen: Sequence[Offer]) -> Outcome:
         if offer.spot:
             work *= redone(posterior(offer).model, work, nodes, spin)
         seconds = (spin + work) * 3600
-        unit, least = assumptions.BILLING_RULES[offer.cloud]
+        unit, least = assumptions.billing_rule(offer.cloud)
         billed = max(math.ceil(seconds / unit - 1e-6) * unit, least) / 3600
         usd += offer.price * nodes * billed
         start, after = 0.0, 0.0

@@ -69,9 +69,7 @@ def test_numbers_of_numpy_are_kept_as_numbers(tracker: Tracker, tmp_path: Path) 
     assert another(tmp_path).prices(9)[HERE].usd == 0.25
 
 
-def test_observations_of_another_kernel_are_visible(
-    tracker: Tracker, tmp_path: Path
-) -> None:
+def test_observations_of_another_kernel_are_visible(tracker: Tracker, tmp_path: Path) -> None:
     assert tracker.knowledge(NOW).block(HERE) is None
     other = another(tmp_path)
     other.record(refused(NOW))

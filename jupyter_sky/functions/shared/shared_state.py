@@ -329,8 +329,9 @@ class SharedState:
     --------
     >>> state = SharedState()
     >>> add = {"kind": "counter", "name": "n", "op": "add", "amount": 2}
-    >>> state.handle_request(b"me", 1, add, ())
-    [Response(request=..., value=2, frames=(), error='', undo=None)]
+    >>> (response,) = state.handle_request(b"me", 1, add, ())
+    >>> response.value
+    2
     """
 
     KINDS: ClassVar[dict[str, Callable[[], SharedObject]]] = {
