@@ -243,6 +243,7 @@ def on_premises_candidates(need: Resources) -> tuple[list[Offer], list[Offer]]:
 
 
 def slot_shortage_error(need: Resources, small: Sequence[Offer]) -> SkyNoOffer:
+    """Return the error that machines of one's own have too few slots."""
     there = [
         f"{clouds.on_premises_cloud(one.cloud).slots(need, one)} slots of {one.place}"
         for one in small
@@ -311,6 +312,7 @@ def _decide_first_stage(
 
 
 def no_place_error(need: Resources, own: Sequence[Offer]) -> SkyNoOffer | SkyPermission:
+    """Return the error that nothing can be launched for a request."""
     renting = [name for name in need.clouds if clouds.is_rented(name)]
     if renting and set(need.clouds) <= set(renting):
         found = clouds.get(renting[0]).check()  # it asks nobody: there are no credentials

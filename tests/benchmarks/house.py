@@ -61,7 +61,10 @@ def upward_imports() -> list[str]:
     """Return imports from a lower floor to a higher one."""
     import grimp
 
-    graph, floor = grimp.build_graph("jupyter_sky", exclude_type_checking_imports=True), floors()
+    graph, floor = (
+        grimp.build_graph("jupyter_sky", exclude_type_checking_imports=True, cache_dir=None),
+        floors(),
+    )
     found = []
     for module in sorted(graph.modules - {"jupyter_sky"}):
         for imported in sorted(graph.find_modules_directly_imported_by(module)):
@@ -75,8 +78,12 @@ def import_cycles() -> list[list[str]]:
     """Return cycles of imports that happen, and those of types between more than two modules."""
     import grimp
 
-    at_run_time = cycles(grimp.build_graph("jupyter_sky", exclude_type_checking_imports=True))
-    of_types = [one for one in cycles(grimp.build_graph("jupyter_sky")) if len(one) > 2]
+    at_run_time = cycles(
+        grimp.build_graph("jupyter_sky", exclude_type_checking_imports=True, cache_dir=None)
+    )
+    of_types = [
+        one for one in cycles(grimp.build_graph("jupyter_sky", cache_dir=None)) if len(one) > 2
+    ]
     met = {frozenset(one) for one in at_run_time}
     return at_run_time + [one for one in of_types if frozenset(one) not in met]
 
