@@ -1,7 +1,7 @@
 """Budget monitor: enforces the day's budget in one process, also while no cell runs there.
 
 Every session has one, that of the Jupyter server too, and all of them decide by
-`jupyter_sky.ledger.budget.judge`. When the budget is spent, run monitors stop cells that cost
+`jupyter_sky.ledger.budget.assess`. When the budget is spent, run monitors stop cells that cost
 something and waiting launches stop themselves; clusters are ended side by side by the first budget
 monitor after the grace period. Cells and clusters without cost go on.
 """

@@ -30,7 +30,7 @@ class ClusterLauncher:
         The request, for as many nodes as the pool is to have at first; its price limit is that of
         the pool as a whole.
     allocation
-        How spot machines count, see `jupyter_sky.provisioner.placement.decide`.
+        How spot machines count, see `jupyter_sky.provisioner.placement.decide_placement`.
     """
 
     def __init__(

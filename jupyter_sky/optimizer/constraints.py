@@ -260,7 +260,7 @@ class Quota:
     cloud, region : str
         Where; an empty word stands for all of them together.
     family : str
-        As `jupyter_sky.tracker.observations.family` calls it: ``p`` or ``standard`` on AWS.
+        As `jupyter_sky.tracker.observations.quota_family` calls it: ``p`` or ``standard`` on AWS.
 
     Examples
     --------

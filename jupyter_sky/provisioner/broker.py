@@ -104,7 +104,7 @@ def place(
     until_up
         When every place has refused, wait and ask again, without end.
     allocation
-        See `jupyter_sky.provisioner.placement.decide`.
+        See `jupyter_sky.provisioner.placement.decide_placement`.
 
     Raises
     ------

@@ -19,7 +19,7 @@ class FormHandler(SkyHandler):
 
     @authorized
     async def post(self, kind: str) -> None:
-        """Answer a question of the form, see `jupyter_sky.forms.rpc.answers`."""
+        """Answer a question of the form, see `jupyter_sky.forms.rpc.make_handlers`."""
         await self.answer(self._answered, kind, self.body)
 
     @authorized

@@ -383,7 +383,9 @@ def test_a_cell_in_the_background_learns_that_its_cluster_was_ended(fresh: Any) 
 # -- starting -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("broken", "nodes"), [("engine", 1), ("engine", 2), ("head", 1)])
+@pytest.mark.parametrize(
+    ("broken", "nodes"), [("node.engine", 1), ("node.engine", 2), ("controller.controller", 1)]
+)
 def test_what_cannot_start_says_what_its_log_says(
     fresh: Any, tmp_path: Path, broken: str, nodes: int
 ) -> None:
@@ -394,8 +396,9 @@ def test_what_cannot_start_says_what_its_log_says(
         "    os._exit(7)\n"
         f"if 'jupyter_sky.engines.{broken}' in sys.orig_argv:\n"
         "    broken()\n"
-        "from jupyter_sky.engines import patient\n"
-        f"patient._become = broken if {broken == 'engine'} else None\n"  # of those that are forked
+        "from jupyter_sky.engines.node import engine_process\n"
+        # engines that are forked
+        f"engine_process._set_process_title = broken if {broken == 'node.engine'} else None\n"
     )
     paths = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
     book: Notebook = fresh(PYTHONPATH=paths)

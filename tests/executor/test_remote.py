@@ -144,8 +144,8 @@ def ways_of(start: Any) -> list[psutil.Process]:
 
 def test_a_connection_that_nobody_asks_for_ends() -> None:
     program = (
-        "import sys; from jupyter_sky.engines import near\n"
-        "near.UNUSED_SECONDS = 0.3; near.main(sys.argv[1:])"
+        "import sys; from jupyter_sky.engines.client import tunnel_client\n"
+        "tunnel_client.UNUSED_SECONDS = 0.3; tunnel_client.main(sys.argv[1:])"
     )
     folder = tempfile.mkdtemp(prefix="t-")
     with subprocess.Popen(

@@ -52,7 +52,7 @@ class EngineRecord:
     rank: int
     process: Process | RemoteEngine
     process_marker: tuple[str, str] = ("", "")
-    """What tells its descendants: see `jupyter_sky.remote.supervisor.marked`."""
+    """What tells its descendants: see `jupyter_sky.remote.supervisor.processes_with_env`."""
     log_start: int = 0
     cell: CurrentCell | None = None
     """What it executes, as far as was seen."""

@@ -239,8 +239,8 @@ def test_killed_refresh_leaves_a_complete_catalog(data, base, ship, stored):
     code = (
         "import sys; from pathlib import Path;"
         "from jupyter_sky.catalog.refresh.runner import refresh;"
-        "from jupyter_sky.catalog.refresh.lambdalabs import Lambda;"
-        "source = Lambda(sys.argv[1], 'secret')\n"
+        "from jupyter_sky.catalog.refresh.lambdalabs import LambdaPrices;"
+        "source = LambdaPrices(sys.argv[1], 'secret')\n"
         "while True: print(refresh(['lambda'], directory=Path(sys.argv[2]), base=Path(sys.argv[3]),"
         " known={'lambda': source}, quiet=True)[0].state, flush=True)"
     )
