@@ -227,7 +227,7 @@ def uninterruptible(
         except BaseException as error:
             outcome.set_exception(error)
 
-    thread = threading.Thread(target=go, name="sky-unbroken", daemon=True)
+    thread = threading.Thread(target=go, name="sky-uninterruptible", daemon=True)
     interrupt: BaseException | None = None
     try:
         thread.start()

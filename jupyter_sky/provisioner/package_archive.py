@@ -1,4 +1,4 @@
-"""What is made here for machines elsewhere: all that engines need, packed.
+"""Archives of the packages that engines on other machines need, made on this one.
 
 The packages of engines are installed into a folder of this machine, with the bytecode that a new
 machine would take longest to make, and packed once for each kind of machine.

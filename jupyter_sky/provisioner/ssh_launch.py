@@ -127,7 +127,7 @@ def _start_commands(nodes: Sequence[Slot], config: dict[str, Any]) -> dict[int, 
 
 
 def _start_command(node: Slot, module: str, config: dict[str, Any]) -> str:
-    """Give a node's keeper the order to go on: as the supervisor of a module."""
+    """Return the command that makes a node's slot agent start a module under a supervisor."""
     quote, python = shlex.quote, node.engine_python
     packages = f"{node.environment}/lib/python{python_minor_version()}/site-packages"
     supervisor = f"{packages}/jupyter_sky/remote/supervisor.py"

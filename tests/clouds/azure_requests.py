@@ -15,7 +15,7 @@ from jupyter_sky.offers import Offer
 from jupyter_sky.resources import Resources
 from tests.emulators.arm import Arm
 
-OWNER, TOKEN = "ada@desk 'one'", "train-3f2a91c0"
+OWNER, TOKEN = "ada@home 'one'", "train-3f2a91c0"
 GROUP = f"jupyter-sky-{TOKEN}"
 SIZE = "Standard_D2s_v5"
 KINDS = (

@@ -18,7 +18,7 @@ from tests.emulators.gce_validation import Refused
 
 pytest_plugins = ["tests.clouds.gcp_fixtures"]
 
-KEEPER = f"keeper@{PROJECT}.iam.gserviceaccount.com"
+ACCOUNT = f"engines@{PROJECT}.iam.gserviceaccount.com"
 
 
 def give(monkeypatch: pytest.MonkeyPatch, account: str) -> None:
@@ -26,13 +26,13 @@ def give(monkeypatch: pytest.MonkeyPatch, account: str) -> None:
     monkeypatch.setattr(Sky.load(), "gcp_service_account", account)
 
 
-@pytest.mark.parametrize("account", ["default", KEEPER, f" {KEEPER} "])
+@pytest.mark.parametrize("account", ["default", ACCOUNT, f" {ACCOUNT} "])
 def test_machines_get_the_account_with_one_scope(
     compute: Compute, driver: GcpDriver, monkeypatch: pytest.MonkeyPatch, account: str
 ) -> None:
-    compute.accounts.add(KEEPER)
+    compute.accounts.add(ACCOUNT)
     give(monkeypatch, account)
-    email = compute.accounts.default if account == "default" else KEEPER
+    email = compute.accounts.default if account == "default" else ACCOUNT
     for each in create(driver, nodes=2):
         (attached,) = instance(compute, each.id)["serviceAccounts"]
         assert attached == {"email": email, "scopes": [service_account.SCOPE]}
@@ -61,8 +61,8 @@ def test_how_a_machine_ends_itself_is_known_without_asking(
     ("account", "says"),
     [
         (f"nobody@{PROJECT}.iam.gserviceaccount.com", "of type 'serviceAccount' was not found"),
-        (KEEPER, "roles/iam.serviceAccountUser"),
-        ("keeper", "not an e-mail address"),
+        (ACCOUNT, "roles/iam.serviceAccountUser"),
+        ("engines", "not an e-mail address"),
     ],
 )
 def test_machines_come_without_an_account_that_they_may_not_have(
@@ -73,7 +73,7 @@ def test_machines_come_without_an_account_that_they_may_not_have(
     account: str,
     says: str,
 ) -> None:
-    compute.accounts.add(KEEPER, lent=False)
+    compute.accounts.add(ACCOUNT, lent=False)
     give(monkeypatch, account)
     made = create(driver, nodes=3)
     assert [each.state for each in made] == ["running"] * 3 and len(compute.machines()) == 3
@@ -158,16 +158,16 @@ def test_a_machine_s_token_deletes_with_the_scope_and_the_permission_only(
 ) -> None:
     create(driver)
     issue, me = compute.tokens.issue, "instances/train-3f2a91c0-0"
-    compute.accounts.add(KEEPER, may=["compute.instances.get"])
+    compute.accounts.add(ACCOUNT, may=["compute.instances.get"])
     default, scopes = compute.accounts.default, [service_account.SCOPE]
     narrow = ask(compute, issue(default, [f"{service_account.SCOPE}.readonly"]), me)
     assert narrow.status_code == 403
     assert narrow.json()["error"]["details"][0]["reason"] == "ACCESS_TOKEN_SCOPE_INSUFFICIENT"
-    for email in (KEEPER, "stranger@elsewhere.iam.gserviceaccount.com"):
+    for email in (ACCOUNT, "stranger@elsewhere.iam.gserviceaccount.com"):
         refused = ask(compute, issue(email, scopes), me)
         assert refused.status_code == 403
         assert "Required 'compute.instances.delete'" in refused.json()["error"]["message"]
-    assert ask(compute, issue(KEEPER, scopes), me, "GET").status_code == 200
+    assert ask(compute, issue(ACCOUNT, scopes), me, "GET").status_code == 200
     assert ask(compute, issue(default, scopes), "instances", "POST").status_code == 403
     assert ask(compute, issue(default, scopes, seconds=-1), me).status_code == 401
     assert ask(compute, "made up", me).status_code == 401

@@ -91,7 +91,7 @@ def test_describe_terminate_and_mine(root: Path, monkeypatch: pytest.MonkeyPatch
     assert [m.state for m in cloud.describe(["never-was/0"])] == ["ended"]
 
 
-def test_a_process_that_has_its_number_now_is_not_the_guardian(root: Path) -> None:
+def test_reused_pid_is_not_the_supervisor(root: Path) -> None:
     ids = [machine.id for machine in cloud.launch(order())]
     other = processes.identity() | {"born": 1.0}
     (root / "train-1" / "supervisor.json").write_text(json.dumps(other))

@@ -56,7 +56,7 @@ class Response:
 
 
 @dataclass
-class Trouble:
+class InjectedFault:
     """Something that goes wrong with the next requests that match.
 
     Attributes
@@ -90,7 +90,7 @@ class Emulator:
 
     def __init__(self, host: str = "localhost") -> None:
         self.requests: list[str] = []
-        self.troubles: list[Trouble] = []
+        self.troubles: list[InjectedFault] = []
         self._lock = threading.Lock()
         emulator = self
 
@@ -127,8 +127,8 @@ class Emulator:
         self._thread.join()
 
     def trouble(self, match: str, kind: str, times: int = 1, after: int = 0) -> None:
-        """Let something go wrong, see `Trouble`."""
-        self.troubles.append(Trouble(match, kind, times, after))
+        """Let something go wrong, see `InjectedFault`."""
+        self.troubles.append(InjectedFault(match, kind, times, after))
 
     def count(self, match: str) -> int:
         """Requests so far whose description contains a text."""
@@ -137,7 +137,7 @@ class Emulator:
     # -- for subclasses
 
     def describe(self, request: Request) -> str:
-        """A request in a few words, for `requests` and `Trouble.match`."""
+        """A request in a few words, for `requests` and `InjectedFault.match`."""
         return f"{request.method} {request.path}"
 
     def answer(self, request: Request) -> Response:

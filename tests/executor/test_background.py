@@ -129,7 +129,7 @@ def test_unloading_lets_go_of_it_and_loading_finds_it_again(notebook: Notebook) 
     assert "shown again: what lasting printed" in ran.status_line and "ended: ok" in ran.status_line
 
 
-def test_values_of_old_runs_are_let_go(notebook: Notebook) -> None:
+def test_values_of_old_runs_are_released(notebook: Notebook) -> None:
     notebook.run("import gc, weakref\nfrom jupyter_sky.executor import session as sessions")
     assert notebook.run("%%sky --bg held\nset(range(3))").status == "ok"
     for number in range(12):

@@ -339,7 +339,7 @@ def test_a_head_that_dies_takes_all_with_it_and_the_next_cell_gets_another(fresh
     assert again.result == "2" and "its variables are gone" in again.status_line
 
 
-def test_a_guardian_that_dies_takes_all_with_it(fresh: Any) -> None:
+def test_death_of_the_supervisor_ends_the_cluster(fresh: Any) -> None:
     book: Notebook = fresh()
     assert (
         book.run(

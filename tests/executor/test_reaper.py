@@ -26,6 +26,6 @@ def machine(name: str, token: str = "t-1", lease_end: float | None = NOW + 60) -
         (machine("needed", lease_end=None), ""),
     ],
 )
-def test_strays(found: Machine, why: str) -> None:
+def test_orphaned_machines(found: Machine, why: str) -> None:
     told = list(find_orphaned_machines([found], {"needed"}, {"launching"}, NOW))
     assert told == ([(found, why)] if why else [])

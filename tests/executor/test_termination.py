@@ -113,9 +113,7 @@ def test_clusters_end_side_by_side(session: Session, recorded: Recorded) -> None
     assert len(session.down().ended) == 3
 
 
-def test_strays_of_one_name_are_ended_each_in_its_own_cloud(
-    session: Session, recorded: Recorded
-) -> None:
+def test_orphans_of_one_name_end_each_in_its_cloud(session: Session, recorded: Recorded) -> None:
     for cloud in ("aws", "gcp"):
         recorded.orphans.append(Machine(f"{cloud}/1", cloud, "train", 0, "running", time.time()))
     outcome = session.down(everything=True)

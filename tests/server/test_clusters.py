@@ -255,7 +255,7 @@ async def test_a_head_that_does_not_answer_is_told_as_such(
 
 
 @pytest.mark.slow
-async def test_a_stray_of_the_same_name_is_told_apart(
+async def test_orphan_of_the_same_name_is_distinguished(
     ask: Any, service: SkyService, book: Notebook, store: Store, data: Path
 ) -> None:
     assert book.run("%%sky -c train\n1").status == "ok"

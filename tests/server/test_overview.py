@@ -266,7 +266,7 @@ async def test_the_same_state_is_not_sent_twice(ask: Any, jp_fetch: Any, store: 
     assert json.loads(again.body)["runs"][0]["status"] == "ok"
 
 
-async def test_news_are_pushed_while_somebody_looks(
+async def test_changes_are_pushed_while_a_page_is_open(
     ask: Any, service: SkyService, store: Store, jp_serverapp: Any
 ) -> None:
     heard: list[dict[str, Any]] = []

@@ -60,8 +60,8 @@ def start_engine(
     Returns
     -------
     tuple
-        Its process, what tells its descendants (see `jupyter_sky.remote.supervisor.processes_with_env`), and
-        where its part of the log begins.
+        Its process, the mark of its descendants (see
+        `jupyter_sky.remote.supervisor.processes_with_env`), and where its part of the log begins.
     """
     current_cell.cell_file_path(directory, rank).unlink(missing_ok=True)
     path = directory / f"engine-{rank}.log"
