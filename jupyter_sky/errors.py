@@ -63,7 +63,7 @@ class SkyNoCapacity(SkyError):
     Attributes
     ----------
     cause, scope : str
-        What it says of the place and how much around it: see `jupyter_sky.clouds.base.CloudError`.
+        Reason of the refusal, and what it holds for: see `jupyter_sky.provider.values.CloudError`.
     """
 
     cause: str = "capacity"
