@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_sky.catalog import load
+from jupyter_sky.config import paths
 from jupyter_sky.widgets.offers import Offers
 
 pytestmark = pytest.mark.ui
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.ui
 @pytest.fixture
 def tables(page, tmp_path, monkeypatch):
     """Yield a page with two tables of offers, and the requests that it makes to any network."""
-    monkeypatch.setattr("jupyter_sky.config.paths.data_dir", lambda: tmp_path)
+    monkeypatch.setattr(paths, "data_dir", lambda: tmp_path)
     catalog = load()
     html = [
         Offers(catalog.filter(**labels), limit=15)._repr_html_()

@@ -69,6 +69,7 @@ def start_engine(
     name, value = "JUPYTER_SKY_ENGINE", f"{directory}:{serial}"
     command = [sys.executable, "-m", "jupyter_sky.engines.node.engine", str(config), str(rank)]
     process: Process
+    size = os.fstat(log).st_size  # before the start: one that fails at once writes why
     try:
         if loaded and sys.platform == "linux":  # elsewhere copies of a process may not do all
             process = _fork(command, log, directory / "work", {name: value})
@@ -82,7 +83,6 @@ def start_engine(
                 stderr=log,
                 start_new_session=True,  # so that a signal reaches what the cell has started, too
             )
-        size = os.fstat(log).st_size
     finally:
         os.close(log)
     return process, (f"{name}={value}", "\0".join(_process_title(command))), size
