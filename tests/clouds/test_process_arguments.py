@@ -109,7 +109,7 @@ def test_no_argument_holds_a_secret_while_a_cluster_begins(
     cloud = get("ssh")
     offer = cloud.offers(Resources())[0]
     machines = cloud.launch(LaunchRequest("t", "train", offer, Resources(), 60.0, "me", "a.ipynb"))
-    (node,) = cloud.nodes(machines)
+    (node,) = cloud.await_slots(machines)
     order = ssh_launch._start_command(
         node, "jupyter_sky.engines.controller.controller", {"cluster": "train"}
     )

@@ -125,7 +125,7 @@ def test_slots_are_spread_and_all_or_none(host: SshHost, pool: Callable[..., Non
     try:
         pool(host.toml("a", slots=2), other.toml("b", slots=2))
         machines = cloud.launch(order("three", nodes="3"))
-        nodes = cloud.nodes(machines)
+        nodes = cloud.await_slots(machines)
         assert [node.rank for node in nodes] == [0, 1, 2] and cloud.taken(machines) == nodes
         assert sorted(node.host for node in nodes[:2]) == ["a", "b"]
         with pytest.raises(SkyNoCapacity, match=r"2 slots .* were asked for, 1 could be had"):
@@ -230,7 +230,7 @@ def test_a_host_that_is_away_is_not_said_to_have_ended(pool: Callable[..., None]
 def taken(host: SshHost, pool: Callable[..., None]) -> Iterator[Callable[..., ssh_slot.Slot]]:
     def take(**settings: object) -> ssh_slot.Slot:
         pool(host.toml("box", **settings))
-        return cloud.nodes(cloud.launch(order(f"boot-{time.monotonic_ns()}")))[0]
+        return cloud.await_slots(cloud.launch(order(f"boot-{time.monotonic_ns()}")))[0]
 
     yield take
 

@@ -55,9 +55,9 @@ def test_pickle_of_a_lying_engine_is_not_opened(notebook: Notebook, tmp_path: ob
     lie = (
         f"{EVIL.format(canary=canary)}\n"
         "from jupyter_sky.engines.wire.values import Parcel\n"
-        "shelf = get_ipython().kernel.shelf\n"
-        "shelf.output = lambda *a: Parcel.of(Evil()).inline()\n"
-        "shelf.result = lambda *a: Parcel.of(Evil()).inline()\n"
+        "namespace = get_ipython().kernel.engine_namespace\n"
+        "namespace.describe_output = lambda *a: Parcel.of(Evil()).inline()\n"
+        "namespace.describe_result = lambda *a: Parcel.of(Evil()).inline()\n"
         "x = 1\nx"
     )
     ran = notebook.run(f"%%sky -c liar --untrusted -o x\n{lie}", timeout=120)

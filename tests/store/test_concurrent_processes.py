@@ -115,7 +115,7 @@ class Accounts(RuleBasedStateMachine):
         now = self.now()
         row = replace(CLUSTER, name=name, state="starting", created=now, machines=[])
         self.known.append(row)
-        self.actors[actor].call("put_cluster", row, die_at=die_at)
+        self.actors[actor].call("save_cluster", row, die_at=die_at)
 
     @rule(actor=ACTORS, index=st.integers(0, 50), die_at=st.none() | st.integers(0, 4))
     def launched(self, actor: int, index: int, die_at: int | None) -> None:
@@ -126,7 +126,7 @@ class Accounts(RuleBasedStateMachine):
         stored = self.reader.find_cluster(row.id)
         if answer is True and stored is not None and stored.is_live:
             up = replace(started, state="up")
-            self.actors[actor].call("put_cluster", up, die_at=die_at)
+            self.actors[actor].call("save_cluster", up, die_at=die_at)
 
     @rule(
         actor=ACTORS,
@@ -153,7 +153,7 @@ class Accounts(RuleBasedStateMachine):
     @rule(actor=ACTORS, index=st.integers(0, 50), die_at=st.none() | st.integers(0, 4))
     def beat(self, actor: int, index: int, die_at: int | None) -> None:
         if row := self.pick(index):
-            self.actors[actor].call("beat", row.id, self.now(), die_at=die_at)
+            self.actors[actor].call("record_heartbeat", row.id, self.now(), die_at=die_at)
 
     @rule(actor=ACTORS, index=st.integers(0, 50), price=st.sampled_from([1.0, 2.0, None]))
     def change_price(self, actor: int, index: int, price: float | None) -> None:
@@ -168,7 +168,7 @@ class Accounts(RuleBasedStateMachine):
             return
         before = self.reader.find_cluster(row.id)
         if before is not None and not before.is_live:
-            self.actors[actor].call("put_cluster", replace(row, state="up"))
+            self.actors[actor].call("save_cluster", replace(row, state="up"))
             after = self.reader.find_cluster(row.id)
             assert after is not None and after.state == before.state
 
