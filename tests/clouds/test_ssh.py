@@ -126,7 +126,8 @@ def test_slots_are_spread_and_all_or_none(host: SshHost, pool: Callable[..., Non
         pool(host.toml("a", slots=2), other.toml("b", slots=2))
         machines = cloud.launch(order("three", nodes="3"))
         nodes = cloud.await_slots(machines)
-        assert [node.rank for node in nodes] == [0, 1, 2] and cloud.recorded_slots(machines) == nodes
+        assert [node.rank for node in nodes] == [0, 1, 2]
+        assert cloud.recorded_slots(machines) == nodes
         assert sorted(node.host for node in nodes[:2]) == ["a", "b"]
         with pytest.raises(SkyNoCapacity, match=r"2 slots .* were asked for, 1 could be had"):
             cloud.launch(order("more", nodes="2"))
