@@ -4,12 +4,53 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 TICK_SECONDS = 0.1
 
 T = TypeVar("T")
+
+
+def run_abandonable(
+    job: Callable[[threading.Event], T],
+    tick: Callable[[], object],
+    discard: Callable[[T], object],
+) -> T:
+    """Run a call in a thread, so that `tick` can give it up while it goes on.
+
+    Parameters
+    ----------
+    job
+        Called with an event that is set once nobody waits for the result.
+    tick
+        Called about ten times a second while waiting; it may raise to give up.
+    discard
+        Called with the result of a job that succeeds after it was given up.
+
+    Examples
+    --------
+    >>> run_abandonable(lambda abandoned: 42, lambda: None, print)
+    42
+    """
+    abandoned = threading.Event()
+
+    def discard_late(future: Future[T]) -> None:
+        if future.exception() is None:
+            discard(future.result())
+
+    worker = ThreadPoolExecutor(1, thread_name_prefix="jupyter-sky-abandonable")
+    future = worker.submit(job, abandoned)
+    try:
+        while not wait([future], timeout=TICK_SECONDS).done:
+            tick()
+    except BaseException:
+        abandoned.set()
+        future.add_done_callback(discard_late)
+        raise
+    finally:
+        worker.shutdown(wait=False)
+    return future.result()
 
 
 def run_parallel(

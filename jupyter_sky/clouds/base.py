@@ -218,10 +218,6 @@ class Driver(Protocol):
         """Delete what no machine uses and costs money (disks, addresses, groups); say what."""
         ...
 
-    def teardown(self, region: str) -> None:
-        """Delete the network and firewall that `create` made in a region, when nothing uses it."""
-        ...
-
     def console(self, id: str) -> str:
         """Return the end of what a machine has written to its console; empty if not known."""
         ...

@@ -14,7 +14,7 @@ from .solver.problem import Flags
 
 @dataclass(frozen=True)
 class Launchable(_OfferDemand):
-    """Only offers that can be launched from here; see `clouds.support.launch_obstacle`."""
+    """Only offers that can be launched from here; see `clouds.launch_support.launch_obstacle`."""
 
     @property
     def name(self) -> str:

@@ -142,8 +142,8 @@ class CloudError:
         ``invalid`` of us and are told; ``throttled`` and ``transient`` pass and are tried again.
     code, message : str
         In the cloud's own words.
-    width : str
-        How much around the place is refused too: the zone alone, the whole region, all types of
+    scope : str
+        Extent of the refusal around the place: the zone alone, the whole region, all types of
         the family, or everything of the market (spot, or on-demand) in the region.
     fix : str
         What to do about it, with the command where there is one.

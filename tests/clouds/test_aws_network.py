@@ -139,7 +139,7 @@ def test_nothing_is_left_over(ec2: Ec2, driver: AwsDriver) -> None:
         "me", [REGION]
     )  # the machine is ending: its group is still in use
     wait_until(lambda: described(alive.id)["State"]["Name"] == "terminated")
-    driver.teardown(REGION)
+    driver.delete_unused_resources("me", [REGION])
     groups = {g["GroupName"] for g in ask.describe_security_groups()["SecurityGroups"]}
     assert groups == {"default"}
 

@@ -17,7 +17,6 @@ from tests.clouds.gcp_requests import (
     machine_config,
     order,
     trouble_of,
-    until,
 )
 from tests.emulators.gce import Compute
 
@@ -63,20 +62,6 @@ def test_a_network_whose_making_was_interrupted_is_finished(
     compute.lose("network")
     assert trouble_of(lambda: create(driver)).cause == "transient"
     assert create(driver)
-
-
-def test_teardown_takes_the_network_only_when_nobody_uses_it(
-    compute: Compute, driver: GcpDriver
-) -> None:
-    made = create(driver)
-    driver.teardown("us-central1")
-    assert list(compute.world.networks) == ["jupyter-sky"] and compute.world.firewalls
-    driver.remove([m.id for m in made])
-    until(lambda: not compute.machines())
-    driver.teardown("us-central1")
-    assert not compute.world.networks and not compute.world.firewalls
-    driver.teardown("us-central1")
-    assert create(driver)  # it is made anew
 
 
 def test_leftovers_are_found_once_they_are_old(

@@ -15,12 +15,13 @@ import threading
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+from ...concurrency import run_abandonable
 from ...config.settings import Sky
 from ...offers import Offer
 from ..base import (
@@ -111,19 +112,9 @@ class AwsDriver:
         It is sent from a thread, so that `tick` can give up while AWS thinks about it; what comes
         of it after that is terminated.
         """
-        given_up = threading.Event()
-        worker = ThreadPoolExecutor(1, thread_name_prefix="jupyter-sky-aws")
-        future = worker.submit(self._create, order, machine_config, given_up)
-        try:
-            while not wait([future], timeout=0.1).done:
-                tick()
-        except BaseException:
-            given_up.set()
-            future.add_done_callback(self._discard_late_machines)
-            raise
-        finally:
-            worker.shutdown(wait=False)
-        return future.result()
+        return run_abandonable(
+            partial(self._create, order, machine_config), tick, self._discard_late_machines
+        )
 
     def _create(
         self, order: LaunchRequest, machine_config: MachineConfig, given_up: threading.Event
@@ -155,9 +146,8 @@ class AwsDriver:
             )
         return sorted(found, key=lambda machine: machine.rank)
 
-    def _discard_late_machines(self, future: Future[list[Machine]]) -> None:
-        if future.exception() is None:
-            self.remove([machine.id for machine in future.result()])
+    def _discard_late_machines(self, machines: Sequence[Machine]) -> None:
+        self.remove([machine.id for machine in machines])
 
     def _run_instances_arguments(
         self, order: LaunchRequest, machine_config: MachineConfig
@@ -308,10 +298,6 @@ class AwsDriver:
     ) -> list[str]:
         """Delete disks, interfaces and security groups that no machine uses; say what."""
         return self._access.call_regions(lambda region: self._sweep(region, owner), regions)
-
-    def teardown(self, region: str) -> None:
-        """Delete the security groups that `create` made in a region and no machine uses."""
-        self._sweep(region, "")
 
     def console(self, id: str) -> str:
         """Return the end of what a machine has written to its console."""

@@ -228,9 +228,6 @@ class AzureDriver:
                 gone.append(f"resource group {group.name} in {group.location}")
         return gone
 
-    def teardown(self, region: str) -> None:
-        """Do nothing: network and firewall are in the group of their cluster and go with it."""
-
     # -- the account -------------------------------------------------------------------------
 
     def _current_account(self) -> AzureClients:

@@ -232,11 +232,6 @@ class GcpDriver:
                 deleted.append(f"firewall rule {name}")
         return deleted
 
-    def teardown(self, region: str) -> None:
-        """Delete network and firewall when no machine uses them; they are the same everywhere."""
-        if not self.machines():
-            network.delete_network(connect())
-
     def console(self, id: str) -> str:
         """Return the end of what a machine has written to its serial port."""
         zone, name = _split_id(id)

@@ -72,23 +72,6 @@ def list_unused_rules(access: GcpClients, owner: str, alive: Collection[str]) ->
     ]
 
 
-def delete_network(access: GcpClients) -> None:
-    """Delete all rules and the network; a network that is in use stays."""
-    rules = [
-        rule.name
-        for rule in access.call("Firewalls", "list")
-        if rule.network.endswith(f"/{machine.NETWORK}")
-    ]
-    with ignore_codes("gone", "resourceInUseByAnotherResource", "resourceNotReady"):
-        deleted = []
-        for name in rules:
-            with ignore_codes("gone"):
-                deleted.append(access.call("Firewalls", "delete_unary", firewall=name))
-        access.await_operations(deleted)
-        asked = {"network": machine.NETWORK}
-        access.await_operations([access.call("Networks", "delete_unary", **asked)])
-
-
 def _ensure_network(access: GcpClients, tick: Tick) -> None:
     import google.cloud.compute_v1 as compute_v1
 
