@@ -10,6 +10,8 @@ from .values import CloudError, ErrorCause, RefusalScope
 
 Meaning = tuple[ErrorCause, RefusalScope, str]
 """Cause, scope and fix of a refusal, as in `CloudError`."""
+ErrorTable = Mapping[str | int, Meaning]
+"""Meanings by a cloud's code or an HTTP status."""
 MAX_MESSAGE_CHARS = 400
 _STATUS_CAUSES: dict[int, ErrorCause] = {401: "permission", 403: "permission", 429: "throttled"}
 
@@ -58,7 +60,7 @@ class Refinement:
     fix: str | None = None
 
 
-def group_codes(*rows: tuple[ErrorCause, RefusalScope, str, str]) -> dict[str, Meaning]:
+def group_codes(*rows: tuple[ErrorCause, RefusalScope, str, str]) -> ErrorTable:
     """Return a table of errors by code.
 
     Parameters
@@ -104,9 +106,7 @@ def classify(
     return CloudError(cause, code, one_line(error.message), scope, fix)
 
 
-def first_known(
-    found: Iterable[tuple[str, str]], errors: Mapping[str | int, Meaning]
-) -> tuple[str, str]:
+def first_known(found: Iterable[tuple[str, str]], errors: ErrorTable) -> tuple[str, str]:
     """Return the first code with its message that a table has, else the first, else two blanks."""
     every = list(found)
     return next((each for each in every if each[0] in errors), (every or [("", "")])[0])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from threading import Event
 from typing import ClassVar
 
 from ..offers import Offer
 from .classification import (
+    ErrorTable,
     Meaning,
     ProviderError,
     Refinement,
@@ -61,7 +62,7 @@ class Provider(CloudFacts, ABC):
     launchable = True
     login: ClassVar[str] = ""
     variables: ClassVar[tuple[str, ...]] = ()
-    errors: ClassVar[Mapping[str | int, Meaning]] = {}
+    errors: ClassVar[ErrorTable] = {}
     refinements: ClassVar[Sequence[Refinement]] = ()
     on_created: Callable[[str, Sequence[Machine]], None] = staticmethod(ignore_machines)
 
