@@ -28,11 +28,9 @@ def configured_account() -> str:
     return Sky.load().gcp_service_account.strip()
 
 
-def service_account_entry(account: str) -> list[Any]:
+def service_account_entry(account: str) -> list[dict[str, Any]]:
     """Return an account as Compute Engine takes it with a machine."""
-    import google.cloud.compute_v1 as compute_v1
-
-    return [compute_v1.ServiceAccount(email=account, scopes=[SCOPE])] if account else []
+    return [{"email": account, "scopes": [SCOPE]}] if account else []
 
 
 def is_refused(error: Exception) -> bool:
