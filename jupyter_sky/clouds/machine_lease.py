@@ -28,7 +28,7 @@ from typing import Any
 BOOT_SECONDS = 1800
 """A machine on which no cluster has begun ends after so long."""
 FOLDER = "/run/jupyter-sky"
-"""Where the cluster renews the lease."""
+"""Folder in which the cluster renews the lease."""
 SCRIPT = "/usr/local/sbin/jupyter-sky-lease"
 UNIT = "/etc/systemd/system/jupyter-sky-lease.service"
 BOOT_SCRIPT = "/var/lib/cloud/scripts/per-boot/jupyter-sky-lease"
