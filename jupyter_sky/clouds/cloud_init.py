@@ -136,7 +136,9 @@ def render_user_data(
     return "#cloud-config\n" + json.dumps(document, indent=1)
 
 
-def pinned_address(folder: Path, host: str, user: str = "", port: int = 0) -> Address:
+def pinned_address(
+    folder: Path, host: str, user: str = "", port: int = 0, through: Sequence[str] = ()
+) -> Address:
     """Return where a machine is reached, with the key that it must show.
 
     Parameters
@@ -147,11 +149,15 @@ def pinned_address(folder: Path, host: str, user: str = "", port: int = 0) -> Ad
         Address of the machine.
     user, port
         As the cloud says; those of the settings where it says nothing.
+    through
+        Command that connects to it, where it has no address of its own.
     """
     settings = Sky.load()
     path = folder / "known_hosts"
     keys = (str(folder / "id"), str(path))
-    found = Address(user or settings.login, host, port or settings.ssh_port, *keys)
+    found = Address(
+        user or settings.login, host, port or settings.ssh_port, *keys, through=tuple(through)
+    )
     lines = [_known_hosts_line(found, folder / name) for name in ("host", NEXT_HOST_KEY)]
     with _known_hosts_lock:
         known = path.read_text() if path.exists() else ""

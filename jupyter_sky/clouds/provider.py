@@ -442,7 +442,9 @@ class CloudProvider:
 
 def _address(folder: Path, machine: Machine) -> Address:
     """Return the SSH address of a machine, with the pinned key of its launch."""
-    return cloud_init.pinned_address(folder, machine.address, machine.user, machine.port)
+    return cloud_init.pinned_address(
+        folder, machine.address, machine.user, machine.port, machine.through
+    )
 
 
 def launch_records() -> LaunchRecords:
@@ -504,7 +506,7 @@ def _merge_with_record(seen: Machine, old: Machine | None) -> Machine:
         return seen
     known = (
         *("cluster", "token", "owner", "started", "lease_end"),
-        *("address", "private", "user", "port"),
+        *("address", "private", "user", "port", "through"),
     )
     return replace(
         seen, rank=old.rank, **{name: getattr(seen, name) or getattr(old, name) for name in known}

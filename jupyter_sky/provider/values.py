@@ -42,6 +42,9 @@ class Machine:
         Login name on it; empty for that of the settings.
     port : int
         Port of its SSH server as seen from here; 0 for that of the settings.
+    through : tuple of str
+        Command whose input and output are a connection to its SSH server (``sshd -i``), for a
+        machine that has no address: a container or a pod. ``address`` is then any name for it.
     """
 
     id: str
@@ -60,6 +63,10 @@ class Machine:
     lease_end: float | None = None
     user: str = ""
     port: int = 0
+    through: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "through", tuple(self.through))  # JSON has lists
 
 
 @dataclass(frozen=True, slots=True)

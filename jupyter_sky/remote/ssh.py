@@ -40,6 +40,7 @@ RECONNECT_SECONDS = 20.0
 _UNSAFE_CHARACTERS = re.compile(r"[\s\0-\x1f\x7f'`\"$;&<>|(){}]|\\$")
 """OpenSSH since 9.6 refuses such names too: ProxyCommand and Match hand them to a shell."""
 _UNSAFE_PATH_CHARACTERS = re.compile(r'[\0-\x1f\x7f"]')
+_CONTROL_CHARACTERS = re.compile(r"[\0-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class Address:
         File with its pinned key.
     pinned : bool
         Whether its key must be in that file already; else it is written there at first contact.
+    through : tuple of str
+        Command whose input and output are the connection (ssh's ``ProxyCommand``), such as
+        ``("podman", "exec", "-i", "node-0", "/usr/sbin/sshd", "-i")``. The host is then a name
+        under which its key is known, and the port has no meaning.
 
     Examples
     --------
@@ -65,8 +70,10 @@ class Address:
     key: str = ""
     known_hosts: str = ""
     pinned: bool = True
+    through: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "through", tuple(self.through))  # JSON has lists
         for what, text in (("user", self.user), ("host", self.host)):
             if not isinstance(text, str) or text.startswith("-") or _UNSAFE_CHARACTERS.search(text):
                 raise SkyUsageError(
@@ -79,17 +86,31 @@ class Address:
         for path in (self.key, self.known_hosts):
             if not isinstance(path, str) or _UNSAFE_PATH_CHARACTERS.search(path):
                 raise SkyUsageError(f"{path!r:.80} is not the path of a file for ssh")
+        if any(not isinstance(w, str) or _CONTROL_CHARACTERS.search(w) for w in self.through):
+            raise SkyUsageError(f"{self.through!r:.80} is not a command that reaches {self.host}")
 
     @property
     def name(self) -> str:
         """Address as written by the user."""
         user = f"{self.user}@" if self.user else ""
-        return f"{user}{self.host}" + (f":{self.port}" if self.port != 22 else "")
+        return f"{user}{self.host}" + (f":{self.port}" if self._has_port else "")
 
     @property
     def known_as(self) -> str:
         """Name in a known_hosts file."""
-        return self.host if self.port == 22 else f"[{self.host}]:{self.port}"
+        return f"[{self.host}]:{self.port}" if self._has_port else self.host
+
+    @property
+    def _has_port(self) -> bool:
+        return self.port != 22 and not self.through
+
+    @property
+    def proxy_options(self) -> dict[str, str]:
+        """Options of ssh by which a machine is reached through a command; empty without one."""
+        if not self.through:
+            return {}
+        command = shlex.join(self.through).replace("%", "%%")  # ssh expands %h and the like
+        return {"ProxyCommand": command, "HostKeyAlias": self.host}
 
     def command(self, shared: bool = False) -> list[str]:
         """Return the ``ssh`` command line up to and with the machine's name.
@@ -109,6 +130,7 @@ class Address:
             "UpdateHostKeys": "no",
             "ControlPath": "none",
             "Ciphers": FAST_CIPHERS,
+            **self.proxy_options,
         }
         if self.known_hosts:
             options["UserKnownHostsFile"] = f'"{self.known_hosts}"'
@@ -327,11 +349,13 @@ def explain_failure(address: Address, errors: str) -> SkyUnreachable:
 def manual_command(address: Address) -> str:
     """Return the command with which a user logs in to a machine in the same way."""
     words = ["ssh"]
+    for name, value in address.proxy_options.items():
+        words += ["-o", f"{name}={value}"]
     if address.known_hosts:
         words += ["-o", f"UserKnownHostsFile={address.known_hosts}"]
     if address.key:
         words += ["-i", address.key]
-    if address.port != 22:
+    if address.port != 22 and not address.through:
         words += ["-p", str(address.port)]
     return shlex.join([*words, f"{address.user}@{address.host}" if address.user else address.host])
 
