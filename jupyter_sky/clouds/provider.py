@@ -101,8 +101,9 @@ class CloudProvider:
             folder = records.folder(order.token)
             ending = self.call(lambda: self.driver.self_delete_script(order), order.offer)
             with translate_write_errors(folder):
+                power_off = getattr(self.driver, "power_off", machine_lease.POWER_OFF)
                 machine_config = cloud_init.create_machine_config(
-                    order, folder, ending, time.time()
+                    order, folder, ending, time.time(), power_off
                 )
             records.write(order.token, record | {"sent": time.time()})
             machines = self.call(

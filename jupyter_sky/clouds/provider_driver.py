@@ -27,6 +27,7 @@ class ProviderDriver:
         self.name, self.login = provider.name, provider.login
         self.configured, self.identify = provider.configured, provider.identify
         self.machines, self.describe = provider.machines, provider.describe
+        self.power_off = provider.power_off
         self.explain, self.console = provider.explain, provider.console
         self.self_delete_script, self.remove = provider.self_delete_script, provider.terminate
 

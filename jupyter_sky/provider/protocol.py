@@ -48,6 +48,9 @@ class Provider(CloudFacts, ABC):
     ----------
     login : str
         How credentials are obtained, with the command.
+    power_off : str
+        Last shell command of a machine that ends by itself: ``kill 1`` of a container whose first
+        process is `MachineConfig.script`, ``scancel $SLURM_JOB_ID`` of a job.
     errors : mapping
         What a refusal means, by the cloud's code or an HTTP status: cause, scope and fix, as in
         `CloudError`.
@@ -63,6 +66,7 @@ class Provider(CloudFacts, ABC):
 
     launchable = True
     login: ClassVar[str] = ""
+    power_off: ClassVar[str] = "shutdown -P now"
     errors: ClassVar[Mapping[str | int, tuple[ErrorCause, RefusalScope, str]]] = {}
 
     @abstractmethod

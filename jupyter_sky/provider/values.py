@@ -104,11 +104,17 @@ class MachineConfig:
     Attributes
     ----------
     user : str
-        Who we are on them.
+        Login name on them.
     public_key : str
         Lets us in, as ``ssh-ed25519 AAAA...``.
     user_data : str
         A document for cloud-init: user, host key, and what ends the machine by itself.
+    script : str
+        The same as a POSIX shell script, for machines without cloud-init: containers, and clouds
+        with start-up scripts. It prints ``jupyter-sky-ready`` when the machine can be reached; it
+        goes on until the machine ends where it is the first process, or is called with ``stay``.
+        Where it is not run by root, all is below ``~/.cache/jupyter_sky/machine``.
+        ``usr/local/sbin/jupyter-sky-sshd`` there serves one connection, for `Machine.through`.
     disk : float
         GiB of the boot disk.
     lease_end : float
@@ -126,6 +132,7 @@ class MachineConfig:
     lease_end: float
     tags: Mapping[str, str] = field(hash=False)
     ssh_from: tuple[str, ...] = ("0.0.0.0/0",)
+    script: str = field(default="", repr=False)
 
 
 TAGS = (
