@@ -59,6 +59,7 @@ class Account:
     world: World
     folder: Path
     managed: CloudProvider = field(init=False)
+    _configs: dict[str, MachineConfig] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.managed = CloudProvider(ProviderDriver(self.provider))
@@ -86,13 +87,16 @@ class Account:
         )
 
     def config(self, request: LaunchRequest) -> MachineConfig:
-        """Return what the machines of a request are born with."""
+        """Return the initial configuration of a request's machines, the same again for the same."""
+        if request.token in self._configs:
+            return self._configs[request.token]
         folder = self.folder / "configs" / request.token
         folder.mkdir(parents=True, exist_ok=True)
         ending = self.provider.self_delete_script(request)
-        return cloud_init.create_machine_config(
+        config = self._configs[request.token] = cloud_init.create_machine_config(
             request, folder, ending, time.time(), self.provider.power_off
         )
+        return config
 
     def launch(self, request: LaunchRequest) -> list[Machine]:
         """Launch by one call of the provider, without retries and records."""

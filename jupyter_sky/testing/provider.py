@@ -298,7 +298,7 @@ def test_13_preempted_machine_is_told_and_ended(account: Account) -> None:
     (id,) = (machine.id for machine in machines)
     wait_until(lambda: account.managed.describe([id])[0].state == "running")
     account.world.take_back(id)
-    wait_until(lambda: account.managed.describe([id])[0].state == "ended")
+    wait_until(lambda: all(m.state == "ended" for m in account.provider.describe([id])))
     account.managed.terminate([id])
     account.costs_nothing()
 

@@ -121,5 +121,6 @@ def test_user_without_root_is_reached_by_a_command(
     assert not host.root("ls /home/eve/.ssh 2>/dev/null || true")
     assert not host.root("ls /etc/ssh/jupyter_sky_config 2>/dev/null || true")
     until(lambda: bool(host.root("ls /tmp/ended 2>/dev/null || true")))
-    job.kill()
-    job.communicate()
+    job.kill()  # the machine ends what it has started
+    job.stdout.close()
+    job.wait()
