@@ -16,7 +16,6 @@ from ..clouds.launch_records import installation_id
 from ..clouds.provider import CloudProvider
 from ..clouds.provider_driver import ProviderDriver
 from ..clouds.ssh_slot import Slot
-from ..offers import Offer
 from ..provider import LaunchRequest, Machine, MachineConfig, Provider
 from ..resources import Resources
 from .world import World
@@ -69,16 +68,14 @@ class Account:
         """Owner that the data directory's launches carry."""
         return installation_id(self.folder)
 
-    def offer(self) -> Offer:
-        """Return the offer that is launched."""
-        return self.world.offer(self.provider)
-
-    def request(self, nodes: int = 1, owner: str = "", lease: float = 3600.0) -> LaunchRequest:
+    def request(
+        self, nodes: int = 1, owner: str = "", lease: float = 3600.0, spot: bool = False
+    ) -> LaunchRequest:
         """Return a new launch request."""
         return LaunchRequest(
             token=f"check-{secrets.token_hex(4)}",
             cluster="check",
-            offer=self.offer(),
+            offer=self.world.offer(self.provider, spot),
             resources=Resources(nodes=nodes),
             idle=600.0,
             owner=owner or self.owner,

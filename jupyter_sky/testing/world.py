@@ -24,8 +24,9 @@ class World(ABC):
     Attributes
     ----------
     unsupported : mapping
-        Names of operations that the world does not have, with the reason; ``ssh`` where its
-        machines do not answer, ``cells`` where they cannot run engines.
+        Names of operations that the world does not have, with the reason; ``offers`` where the
+        provider sells what the catalog lists, ``ssh`` where its machines do not answer, ``cells``
+        where they cannot run engines.
     boot_seconds : float
         Time within which a machine answers, with `boots_in` not called.
 
@@ -67,10 +68,17 @@ class World(ABC):
     def close(self) -> None:
         """Leave nothing behind."""
 
-    def offer(self, provider: Provider) -> Offer:
-        """Return the offer that the checks launch, by default the cheapest on-demand one."""
-        offers = [offer for offer in provider.offers() if not offer.spot]
-        return min(offers, key=lambda offer: offer.price or 0.0)
+    def offer(self, provider: Provider, spot: bool = False) -> Offer:
+        """Return the offer that the checks launch, by default the cheapest of a market.
+
+        Parameters
+        ----------
+        spot
+            Whether it is for a machine that `take_back` takes; on demand where there is no spot.
+        """
+        offers = list(provider.offers())
+        market = [offer for offer in offers if offer.spot is spot] or offers
+        return min(market, key=lambda offer: offer.price or 0.0)
 
     def secrets(self) -> list[str]:
         """Return texts that must appear nowhere, by default values of variables named like keys."""
@@ -112,7 +120,7 @@ class World(ABC):
         self._skip("boots_in", seconds)
 
     def stop(self, id: str) -> None:
-        """Power a machine off, as its own ``shutdown`` does."""
+        """Power a machine off, as its own ``shutdown`` does; return when it is off."""
         self._skip("stop", id)
 
     def take_back(self, id: str) -> None:
@@ -132,6 +140,6 @@ class World(ABC):
         pytest.fail(f"the world has no `{operation}`: write it, or declare it in `unsupported`")
 
     def require(self, capability: str) -> None:
-        """Skip the check that asks for ``ssh`` or ``cells`` where that is declared as missing."""
+        """Skip the check that asks for a capability where that is declared as missing."""
         if capability in self.unsupported:
             self._skip(capability)
