@@ -23,7 +23,7 @@ from pathlib import Path
 from ..config.settings import Sky
 from ..errors import SkyUnreachable
 from ..remote import ssh
-from ..remote.ssh import Address
+from ..remote.ssh_address import Address
 from ..resources import parse_duration
 from . import machine_lease, machine_script
 from .base import TAGS, LaunchRequest, MachineConfig

@@ -25,7 +25,7 @@ from ..errors import (
     SkyUnreachable,
 )
 from ..offers import Offer
-from ..remote.ssh import Address
+from ..remote.ssh_address import Address
 from . import cloud_init, journals, machine_lease, ssh_slot
 from .base import Credentials, Driver, LaunchRequest, Machine, StatusCallback, Tick, no_tick
 from .launch_records import LaunchRecords, installation_id, is_launching, translate_write_errors

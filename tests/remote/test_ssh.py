@@ -17,16 +17,17 @@ from jupyter_sky.clouds.ssh_slot import Slot
 from jupyter_sky.errors import SkyUnreachable, SkyUsageError
 from jupyter_sky.provider.values import Machine
 from jupyter_sky.remote import ssh
+from jupyter_sky.remote.ssh_address import Address
 from tests.emulators.hosts import SSHD, USABLE, SshHost, keygen
 
 
 def test_command_that_connects_is_passed_on_literally() -> None:
-    address = ssh.Address("ada", "pod-0", 2222, through=("kubectl", "exec", "a b", "50%", "--"))
+    address = Address("ada", "pod-0", 2222, through=("kubectl", "exec", "a b", "50%", "--"))
     assert "-oProxyCommand=kubectl exec 'a b' 50%% --" in address.command()
     assert "-oHostKeyAlias=pod-0" in address.command()
     assert address.known_as == "pod-0" and address.name == "ada@pod-0", "the port has no meaning"
     assert "ProxyCommand" in ssh.manual_command(address)
-    assert not any("Proxy" in word for word in ssh.Address("ada", "pod-0").command())
+    assert not any("Proxy" in word for word in Address("ada", "pod-0").command())
     with pytest.raises(SkyUsageError, match="not a command"):
         replace(address, through=("kubectl", "exec\nLocalCommand"))
 
@@ -34,7 +35,7 @@ def test_command_that_connects_is_passed_on_literally() -> None:
 def test_way_to_a_machine_survives_its_record(tmp_path: Path) -> None:
     machine = Machine("m", "toy", "c", 0, "running", 0.0, through=("docker", "exec"))
     assert Machine(**json.loads(json.dumps(asdict(machine)))) == machine
-    slot = Slot(0, "t.0", "m", ssh.Address("ada", "m", through=("docker", "exec")))
+    slot = Slot(0, "t.0", "m", Address("ada", "m", through=("docker", "exec")))
     assert Slot.load(json.loads(json.dumps(asdict(slot)))) == slot
 
 
