@@ -14,7 +14,6 @@ from typing import Any
 from ..clouds import cloud_init
 from ..clouds.launch_records import installation_id
 from ..clouds.provider import CloudProvider
-from ..clouds.provider_driver import ProviderDriver
 from ..clouds.ssh_slot import Slot
 from ..provider import LaunchRequest, Machine, MachineConfig, Provider
 from ..resources import Resources
@@ -61,7 +60,7 @@ class Account:
     _configs: dict[str, MachineConfig] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.managed = CloudProvider(ProviderDriver(self.provider))
+        self.managed = CloudProvider(self.provider)
 
     @property
     def owner(self) -> str:

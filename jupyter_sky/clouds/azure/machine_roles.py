@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from .clients import AzureClients
-from .errors import explain
+from .errors import error_code, read_error
 
 CONTRIBUTOR_ROLE = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 ROLE_ACTIONS = (
@@ -26,7 +26,7 @@ ROLE_ACTIONS = (
     "Microsoft.Network/networkInterfaces/delete",
     "Microsoft.Network/publicIPAddresses/delete",
 )
-"""All that a machine may do, in its own group: deleting a group takes what is in it along."""
+"""Actions of a machine in its own group: deleting a group takes what is in it along."""
 MARGIN_SECONDS = 300.0
 """Time for a machine to delete itself after its lease, before it is deallocated."""
 _AUTHORIZATION = "providers/Microsoft.Authorization"
@@ -94,11 +94,10 @@ def _make_role(account: AzureClients) -> str:
             polling=False,
         )
     except HttpResponseError as error:
-        trouble = explain(error)
         log.warning(
             "azure: the role that only lets machines delete themselves cannot be made (%s): they "
             "get Contributor, each of its own resource group",
-            trouble.code if trouble else error,
+            error_code(error),
         )
         name = CONTRIBUTOR_ROLE
     return _role_id(account, name)
@@ -131,11 +130,10 @@ def _assign_role(
             polling=False,
         )
     except HttpResponseError as error:
-        trouble = explain(error)
-        code = trouble.code if trouble else ""
+        code = error_code(error)
         if code == "RoleAssignmentExists":
             return ""
-        if code == "RoleDefinitionDoesNotExist" or (trouble and trouble.cause == "permission"):
+        if code == "RoleDefinitionDoesNotExist" or error.status_code in (401, 403):
             return code
         raise
     return ""
@@ -175,8 +173,8 @@ def schedule_deallocation(
         failed = [one.get("errorCode") for one in results if one.get("errorCode")]
         why = ", ".join(map(str, failed))
     except (AzureError, ValueError) as error:
-        trouble = explain(error) if isinstance(error, AzureError) else None
-        why = f"{trouble.code}: {trouble.message}" if trouble else str(error)
+        refusal = read_error(error)
+        why = f"{refusal.code}: {refusal.message}" if refusal else str(error)
     if why:
         log.warning(
             "azure: Azure will not deallocate the machines at the end of their lease (%s); "

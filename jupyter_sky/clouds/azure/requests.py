@@ -7,12 +7,12 @@ own disk, interface and address, and takes them away. Deleting the group ends it
 from __future__ import annotations
 
 import base64
-import hashlib
 import re
 from typing import TYPE_CHECKING, Any
 
 from ...offers import Offer
-from ..base import LaunchRequest, MachineConfig
+from ...provider.naming import fit_name
+from ...provider.values import LaunchRequest, MachineConfig
 from ..self_delete import wrap_in_shell
 
 if TYPE_CHECKING:
@@ -41,13 +41,7 @@ def resource_prefix(token: str) -> str:
     >>> resource_prefix("Ünruly name-3f2a91c0")
     'nruly-name-3f2a91c0-3cdfb2'
     """
-    name = re.sub("[^a-z0-9]+", "-", token.lower()).strip("-")
-    if not re.match("[a-z]", name):
-        name = f"sky-{name}"
-    if name == token and len(name) <= _MAX_NAME_CHARS:
-        return name
-    digest = hashlib.sha256(token.encode()).hexdigest()[:6]
-    return f"{name[: _MAX_NAME_CHARS - 7].rstrip('-')}-{digest}"
+    return fit_name(token, _MAX_NAME_CHARS)
 
 
 def group_name(token: str) -> str:
@@ -58,18 +52,6 @@ def group_name(token: str) -> str:
 def machine_name(token: str, rank: int) -> str:
     """Return the name of a machine of an order."""
     return f"{resource_prefix(token)}-{rank}"
-
-
-def parse_rank(name: str) -> int:
-    """Return the rank of a machine of ours by its name.
-
-    Examples
-    --------
-    >>> parse_rank("train-3f2a91c0-12")
-    12
-    """
-    digits = name.rpartition("-")[2]
-    return int(digits) if digits.isdigit() else 0
 
 
 def zone_number(offer: Offer) -> str:
@@ -99,21 +81,21 @@ def select_image(offer: Offer) -> tuple[str, str, str]:
     return "Canonical", "ubuntu-24_04-lts", "server-arm64" if offer.arch == "arm64" else "server"
 
 
-def format_tags(machine_config: MachineConfig) -> dict[str, str]:
+def format_tags(config: MachineConfig) -> dict[str, str]:
     """Return the tags as Azure takes them: any text, 256 characters at most."""
-    return {name: value[:256] for name, value in machine_config.tags.items()}
+    return {name: value[:256] for name, value in config.tags.items()}
 
 
-def group_tags(order: LaunchRequest, machine_config: MachineConfig, now: float) -> dict[str, str]:
+def group_tags(order: LaunchRequest, config: MachineConfig, now: float) -> dict[str, str]:
     """Return the tags of a group that is made `now`, in unix seconds."""
     return (
-        format_tags(machine_config)
+        format_tags(config)
         | {CREATED_TAG: str(int(now))}
         | ({SPOT_TAG: "yes"} if order.offer.spot else {})
     )
 
 
-def virtual_network(order: LaunchRequest, machine_config: MachineConfig) -> network.VirtualNetwork:
+def virtual_network(order: LaunchRequest, config: MachineConfig) -> network.VirtualNetwork:
     """Return a private network for one cluster."""
     from azure.mgmt.network import models
 
@@ -122,7 +104,7 @@ def virtual_network(order: LaunchRequest, machine_config: MachineConfig) -> netw
     )
     return models.VirtualNetwork(
         location=order.offer.region,
-        tags=format_tags(machine_config),
+        tags=format_tags(config),
         properties=models.VirtualNetworkPropertiesFormat(
             address_space=models.AddressSpace(address_prefixes=["10.77.0.0/16"]),
             subnets=[subnet],
@@ -130,7 +112,7 @@ def virtual_network(order: LaunchRequest, machine_config: MachineConfig) -> netw
     )
 
 
-def firewall(order: LaunchRequest, machine_config: MachineConfig) -> network.NetworkSecurityGroup:
+def firewall(order: LaunchRequest, config: MachineConfig) -> network.NetworkSecurityGroup:
     """Return the firewall: SSH from where it may come; Azure itself lets the nodes meet."""
     from azure.mgmt.network import models
 
@@ -141,7 +123,7 @@ def firewall(order: LaunchRequest, machine_config: MachineConfig) -> network.Net
             access="Allow",
             direction="Inbound",
             priority=100,
-            source_address_prefixes=list(machine_config.ssh_from),
+            source_address_prefixes=list(config.ssh_from),
             source_port_range="*",
             destination_address_prefix="*",
             destination_port_range="22",
@@ -149,13 +131,13 @@ def firewall(order: LaunchRequest, machine_config: MachineConfig) -> network.Net
     )
     return models.NetworkSecurityGroup(
         location=order.offer.region,
-        tags=format_tags(machine_config),
+        tags=format_tags(config),
         properties=models.NetworkSecurityGroupPropertiesFormat(security_rules=[ssh]),
     )
 
 
 def virtual_machine(
-    order: LaunchRequest, machine_config: MachineConfig, rank: int, group_id: str
+    order: LaunchRequest, config: MachineConfig, rank: int, group_id: str
 ) -> compute.VirtualMachine:
     """Return one machine with its disk, interface and address, which end with it."""
     from azure.mgmt.compute import models
@@ -172,13 +154,13 @@ def virtual_machine(
     return models.VirtualMachine(
         location=offer.region,
         zones=[zone] if zone else None,
-        tags=format_tags(machine_config),
+        tags=format_tags(config),
         identity=models.VirtualMachineIdentity(type="SystemAssigned"),
         properties=models.VirtualMachineProperties(
             hardware_profile=models.HardwareProfile(vm_size=offer.instance_type),
-            storage_profile=_storage_profile(offer, machine_config, name),
-            os_profile=_os_profile(machine_config, name),
-            network_profile=_network_profile(machine_config, name, group_id),
+            storage_profile=_storage_profile(offer, config, name),
+            os_profile=_os_profile(config, name),
+            network_profile=_network_profile(config, name, group_id),
             diagnostics_profile=models.DiagnosticsProfile(
                 boot_diagnostics=models.BootDiagnostics(enabled=True)
             ),
@@ -187,9 +169,7 @@ def virtual_machine(
     )
 
 
-def _storage_profile(
-    offer: Offer, machine_config: MachineConfig, name: str
-) -> compute.StorageProfile:
+def _storage_profile(offer: Offer, config: MachineConfig, name: str) -> compute.StorageProfile:
     from azure.mgmt.compute import models
 
     publisher, product, sku = select_image(offer)
@@ -202,23 +182,23 @@ def _storage_profile(
             name=f"{name}-disk",
             create_option="FromImage",
             delete_option="Delete",
-            disk_size_gb=max(least, -int(-machine_config.disk // 1)),
+            disk_size_gb=max(least, -int(-config.disk // 1)),
             # Premium disks are refused by sizes without an "s"
             managed_disk=models.ManagedDiskParameters(storage_account_type="StandardSSD_LRS"),
         ),
     )
 
 
-def _os_profile(machine_config: MachineConfig, name: str) -> compute.OSProfile:
+def _os_profile(config: MachineConfig, name: str) -> compute.OSProfile:
     from azure.mgmt.compute import models
 
     key = models.SshPublicKey(
-        path=f"/home/{machine_config.user}/.ssh/authorized_keys", key_data=machine_config.public_key
+        path=f"/home/{config.user}/.ssh/authorized_keys", key_data=config.public_key
     )
     return models.OSProfile(
         computer_name=name,
-        admin_username=machine_config.user,
-        custom_data=base64.b64encode(machine_config.user_data.encode()).decode(),
+        admin_username=config.user,
+        custom_data=base64.b64encode(config.user_data.encode()).decode(),
         linux_configuration=models.LinuxConfiguration(
             disable_password_authentication=True,
             ssh=models.SshConfiguration(public_keys=[key]),
@@ -226,13 +206,11 @@ def _os_profile(machine_config: MachineConfig, name: str) -> compute.OSProfile:
     )
 
 
-def _network_profile(
-    machine_config: MachineConfig, name: str, group_id: str
-) -> compute.NetworkProfile:
+def _network_profile(config: MachineConfig, name: str, group_id: str) -> compute.NetworkProfile:
     """Return the interface, which Azure makes with the machine, as is its address."""
     from azure.mgmt.compute import models
 
-    around, written = f"{group_id}/providers/Microsoft.Network", format_tags(machine_config)
+    around, written = f"{group_id}/providers/Microsoft.Network", format_tags(config)
     address = models.VirtualMachinePublicIPAddressConfiguration(
         name=f"{name}-address",
         tags=written,
