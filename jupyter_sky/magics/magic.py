@@ -119,7 +119,7 @@ class _SessionSources:
 
     def remote_names(self) -> Iterable[str]:
         session = self._session()
-        return sorted(session.remote_names) if session else []
+        return sorted(session.variables.remote_names()) if session else []
 
     def aliases(self) -> Iterable[str]:
         return Sky.load().aliases
