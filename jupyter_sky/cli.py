@@ -73,7 +73,7 @@ def _call_verb(words: list[str]) -> int:
         return 0
     name = str(Path.cwd() / "command line")
     session = sessions.open_session({}, name, lasting=True, everywhere=True)
-    session.clusters.end_initiator = f"by `jupyter sky {words[0]}`"
+    session.clusters.records.end_initiator = f"by `jupyter sky {words[0]}`"
     if notice := Sky.load().notice:
         print(f"jupyter sky: {notice}", file=sys.stderr)
     try:

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 
 from ..errors import SkyCancelled, SkyUsageError
 from ..executor import session as sessions
+from ..executor.termination import EndResult, end_clusters
 
 if TYPE_CHECKING:
-    from ..executor.termination import EndCandidate, EndResult
+    from ..executor.termination import EndCandidate
 
 
 def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: str) -> EndResult:
-    """End clusters by `Session.down`, after asking where that is needed.
+    """End clusters, after asking where that is needed.
 
     Parameters
     ----------
     yes
         Do not ask.
     how
-        What to write so that nobody is asked, for those who cannot be.
+        Command that ends them without a question, for users who cannot be asked.
     """
     session = sessions.current()
     if name is None and not everything and session.everywhere:
@@ -42,7 +43,9 @@ def end_with_confirmation(name: str | None, everything: bool, yes: bool, how: st
         if answer.strip().lower() not in ("y", "yes"):
             raise SkyCancelled("no cluster was ended")
 
-    return session.down(name, everything, (lambda others: None) if yes else confirm)
+    return end_clusters(
+        session.clusters, name, everything, (lambda others: None) if yes else confirm
+    )
 
 
 def _ask(question: str) -> str | None:

@@ -35,7 +35,7 @@ def dry_run(code: str, options: CellOptions) -> DryRun:
 def _planned(session: Any, options: CellOptions) -> tuple[Plan, tuple[str, ...]]:
     """Where it would run, and what is to be known of that."""
     need = options.resources
-    for row in session.clusters._find_row(need, options.cluster):
+    for row in session.clusters.find_rows(need, options.cluster):
         # as its account has it: all of its nodes are paid for, however many the cell asks for
         price = None if row.price is None else row.price / row.nodes
         offer = replace(Offer(**row.offer), price=price)

@@ -163,10 +163,10 @@ def _follow(which: str | None) -> None:
     from ..widgets.logs import format_entries
 
     session = sessions.current()
-    run_id, start = session.find_run(which).run_id, 0
+    run_id, start = session.history.find_run(which).run_id, 0
     while True:
         run = session.store.run(run_id)  # before: what comes between the two is printed next time
-        entries, start = session.journal(run_id, start)
+        entries, start = session.history.read_journal(run_id, start)
         print("".join(line["text"] for line in format_entries(entries)), end="", flush=True)
         if entries:
             continue
