@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class OfferColumns:
-    """What the offers' table of one catalog says of each row, worked out once.
+    """Columns derived from the table of offers of one catalog, computed once.
 
     Attributes
     ----------
@@ -330,7 +330,7 @@ class Market:
                     price[index] = seen.usd
         return replace(pool, price=price)
 
-    # -- what is behind the numbers -------------------------------------------------------------
+    # -- offers behind the numbers ----------------------------------------------------------------
 
     def machine(self, kind: int) -> Offer:
         """Return a kind of machine, as an offer without region, zone and price."""
@@ -348,7 +348,7 @@ class Market:
         return known[kind]
 
     def quota_family(self, kind: int) -> str:
-        """Return kinds of machines that share a quota."""
+        """Return the name of the quota that a kind of machine counts against."""
         if kind not in self._families:
             offer = self.machine(kind)
             self._families[kind] = quota_family(offer.cloud, offer.instance_type)

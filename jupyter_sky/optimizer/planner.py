@@ -1,4 +1,4 @@
-"""`plan`: the one function that decides where tasks run.
+"""`plan`, the function that decides where tasks run.
 
 Costs are USD, times hours, emissions grams of CO2; all are estimates from list prices, tracked
 prices and time estimators. What is made small:
@@ -156,7 +156,7 @@ def _build_market(
 
 @dataclass(eq=False)
 class Planner:
-    """What a plan is made from, kept for the questions that follow."""
+    """Inputs and solution of a plan, kept for further questions."""
 
     builder: ProblemBuilder
     objective: Objective
@@ -166,7 +166,7 @@ class Planner:
     _rows: tuple = field(default=(), repr=False)
 
     def plan(self) -> Plan:
-        """Return build, solve, check, and put into words."""
+        """Build the problem, solve it, and return the checked plan."""
         begun = time.process_time()
         self.tables = tables = self.builder.build(self.objective)
         if any(not len(one) for one in tables.labels):
@@ -202,7 +202,7 @@ class Planner:
     # -- further questions -----------------------------------------------------------------------
 
     def find_reasons(self, plan: Plan) -> tuple[Reason, ...]:
-        """Return for each task why it goes where it goes."""
+        """Return for each task the reason for its place."""
         from .explain.reasons import find_reasons
 
         return find_reasons(plan, self.builder, self.objective)

@@ -17,7 +17,7 @@ from ..solver.problem import Flags, Floats, Ints, Objective
 
 @dataclass(frozen=True, eq=False)
 class OfferComparison:
-    """What a plan would come to with each offer of one task in place of the chosen one.
+    """Totals of a plan with each offer of one task in place of the chosen one.
 
     Attributes
     ----------

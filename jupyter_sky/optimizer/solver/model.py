@@ -64,7 +64,7 @@ class CompiledModel:
 
 @dataclass
 class ModelResult:
-    """What a solver said of a model: labels, a bound on the objective, how it was proven."""
+    """Answer of a solver: labels, a bound on the objective, and its proof."""
 
     status: str
     choice: tuple[int, ...] | None = None
@@ -179,12 +179,12 @@ class ModelBuilder:
         relaxed: bool = False,
         parametric: bool = False,
     ) -> CompiledModel:
-        """Return compile.
+        """Return the model as a CVXPY problem.
 
         Parameters
         ----------
-        shape : Structure, optional
-            Found before for the same tables.
+        shape : TableStructure, optional
+            Of the same tables.
         unit : float
             A typical value of the objective, which is scaled by it.
         relaxed : bool
