@@ -20,7 +20,7 @@ from ..resources import Resources
 from ..tracker.estimates import preempted_share
 from ..tracker.observations import quota_family
 from .solver.problem import Flags, Floats, Ints
-from .transfers import Site
+from .transfers import Site, site_of
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
@@ -209,7 +209,7 @@ class Market:
         known = {site: index for index, site in enumerate(self.sites)}
         self._own_sites = []
         for offer in self.own:
-            site = (offer.cloud, offer.region, offer.zone or "")
+            site = site_of(offer)
             if site not in known:
                 known[site] = len(self.sites)
                 self.sites.append(site)

@@ -42,6 +42,7 @@ from .plan import (
 from .problem_builder import BuiltProblem, ProblemBuilder
 from .scopes import parse_scope
 from .solver.problem import LabelMask, Objective, Problem, Solution, Solver, require_difference
+from .transfers import site_of
 
 if TYPE_CHECKING:
     from ..catalog import Catalog
@@ -362,7 +363,7 @@ class Planner:
                     found.append(self._make_store_transfer(data, one, "output"))
         for edge in graph.edges:
             here, there = placed[edge.src], placed[edge.dst]
-            sites = _location(here.offer), _location(there.offer)
+            sites = site_of(here.offer), site_of(there.offer)
             found.append(self._make_transfer(here.task, there.task, "edge", edge.gb, *sites))
         return tuple(found)
 
@@ -411,7 +412,3 @@ class Planner:
             )
         notes += sorted({one.offer.note for one in placed if one.offer.note})
         return tuple(dict.fromkeys(notes))
-
-
-def _location(offer: Offer) -> tuple[str, str, str]:
-    return (offer.cloud, offer.region, offer.zone or "")

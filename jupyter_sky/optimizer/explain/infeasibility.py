@@ -37,7 +37,7 @@ def explain_infeasible(
                 "that meet its request",
                 hint="it gave inf for every machine: ask for machines that it knows",
             )
-        refused = _refusals(builder, one)
+        refused = builder.find_refusals(one)
         if (refused[possible] != 0).all():
             return _explain_refused(builder, one, refused, possible)
     return _explain_conflict(builder, objective, solve)
@@ -66,13 +66,6 @@ def _list_unmet_labels(builder: ProblemBuilder, need: Resources) -> SkyNoOffer:
         return no_offer(need, market.own)
     market.catalog.check(need)
     return no_offer(need, find_nearest(market.catalog, need))
-
-
-def _refusals(builder: ProblemBuilder, one: PricedTask) -> np.ndarray:
-    refused = np.zeros(len(one), np.int64)
-    for bit, demand in enumerate(builder.offer_demands(one.spec)):
-        refused |= np.where(builder.allowed(demand, one), 0, 1 << bit)
-    return refused
 
 
 def _explain_refused(
