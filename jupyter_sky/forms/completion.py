@@ -84,10 +84,6 @@ class CompletionContext:
         """No field asks for a run."""
         return ()
 
-    def verbs(self) -> Iterable[str]:
-        """No field asks for a verb."""
-        return ()
-
 
 def complete(
     key: str,

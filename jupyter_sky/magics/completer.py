@@ -10,33 +10,14 @@ from typing import Any, NamedTuple, Protocol
 from jupyter_sky import accelerators
 from jupyter_sky.cell_options.schema import BY_FLAG, OPTIONS, Option
 from jupyter_sky.geography import ARCHES, CLOUDS, SERVICES, VENDORS
+from jupyter_sky.magics.arguments import NOTEBOOK
+from jupyter_sky.magics.verbs import VERBS, find_verb
 
 _PATHS = 200  # entries of a directory that are offered; a menu of more helps nobody
 
 _CELL = re.compile(r"%%sky\s(?P<rest>.*)", re.DOTALL)
 _LINE = re.compile(r"\s*(?:[\w\s,.]+=\s*)?%sky\s(?P<rest>.*)", re.DOTALL)
 _WORD = re.compile(r"""(?:"[^"]*"?|'[^']*'?|[^\s"'])+""")
-
-# What follows each verb of %sky: kinds of names, or options.
-_VERBS: dict[str, tuple[str, ...]] = {
-    "catalog": ("refresh", "check", "build", "price-source", "--dry-run", "--force"),
-    "check": ("cloud",),
-    "config": ("setting",),
-    "cost": ("--by", "--since", "--csv"),
-    "cancel": ("run",),
-    "down": ("cluster", "all", "--all", "--yes"),
-    "extend": ("cluster",),
-    "get": ("remote-name",),
-    "help": ("verb",),
-    "logs": ("run", "-f", "--provision"),
-    "put": ("local-name",),
-    "ssh": ("cluster",),
-    "status": ("cluster",),
-    "tracker": ("clear", "--blocked", "--launches", "--lifetimes", "--prices", "--cloud", "cloud"),
-    "vars": ("cluster",),
-    "wait": ("run",),
-}
-
 
 _PLACES = ("country", "instance-type", "jurisdiction", "region", "zone")
 
@@ -66,10 +47,6 @@ class CompletionSources(Protocol):
 
     def runs(self) -> Iterable[str]:
         """Names of runs."""
-        ...
-
-    def verbs(self) -> Iterable[str]:
-        """Return the verbs and options that can follow ``%sky``."""
         ...
 
 
@@ -178,69 +155,56 @@ def _values(option: Option, text: str, sources: CompletionSources) -> _Completio
 
 
 def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
-    if not words:
-        return _Completions(fragment, _options_of_kind(sources.verbs(), "verb"))
-    verb, *rest = words
-    if verb == "up" or (verb == "alias" and rest):
+    known = [verb for verb in VERBS.values() if verb.is_available(NOTEBOOK)]
+    verb = next((verb for verb in known if verb.name == words[0]), None) if words else None
+    if verb is None:
+        names = [] if words else [verb.name for verb in known]
+        return _Completions(fragment, _options_of_kind(names, "verb"))
+    verb, rest = find_verb(words)
+    if verb.words and verb.words[-1].kind == "rest" and len(rest) >= len(verb.words) - 1:
         return _option_line(rest, fragment, sources)
-    if verb == "offers":
-        return _offers_line(rest, fragment, sources)
-    if verb == "plan":
-        return _plan_line(rest, fragment, sources)
-    if verb == "alias":
-        return _Completions(fragment, _options_of_kind(sources.aliases(), "alias"))
-    kinds = [kind for kind in _VERBS.get(verb, ()) if kind not in rest]
-    return _Completions(
-        fragment, [choice for kind in kinds for choice in complete_names(kind, sources)]
-    )
+    by_flag = {flag: each for each in verb.options for flag in each.flags}
+    flag, equals, value = fragment.partition("=")
+    if equals and flag in by_flag:
+        return _values(by_flag[flag], value, sources)
+    given = [by_flag[flag] for flag in (each.partition("=")[0] for each in rest) if flag in by_flag]
+    if rest and (last := by_flag.get(rest[-1])) and last.kind == "value":
+        return _values(last, fragment, sources)
+    position = len([each for each in rest if not each.startswith("-")])
+    position -= len([each for each in rest if each in by_flag and by_flag[each].kind == "value"])
+    following = verb.words[position:] or [each for each in verb.words if each.kind == "names"]
+    choices = [] if rest else _options_of_kind((c.name.split()[1] for c in verb.commands), "verb")
+    if following and not fragment.startswith("-"):
+        fragment, names = _values(following[0], fragment, sources)
+        choices += names
+    for each in verb.options:
+        if each not in given:
+            choices += _options_of_kind(each.flags, "option")
+    return _Completions(fragment, choices)
 
 
-def _offers_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
-    """Accelerators, and the options that say which machines."""
-    if _open_option(words) or "=" in fragment:
-        return _option_line(words, fragment, sources)
-    if not fragment.startswith("-") and not any(not word.startswith("-") for word in words):
-        return _values(BY_FLAG["--gpus"], fragment, sources)
-    shared = [option for option in OPTIONS if option.group == "Resources"]
-    flags = [flag for option in shared for flag in option.flags]
-    return _Completions(fragment, _options_of_kind([*flags, "--flagged", "--limit"], "option"))
+def complete_names(kinds: str, sources: CompletionSources) -> list[tuple[str, str]]:
+    """Return the names of some kinds, each with its kind; a word that is no kind is a name."""
+    return [found for kind in kinds.split() for found in _names_of_kind(kind, sources)]
 
 
-def _plan_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
-    """Variables of the notebook, the options that say which machines, and those of a plan."""
-    kinds = {
-        "--minimize": ["cost", "time", "time_then_cost", "carbon"],
-        "--solver": ["auto", "glpk", "highs"],
-    }
-    if words and words[-1] in kinds:
-        return _Completions(fragment, _options_of_kind(kinds[words[-1]], "value"))
-    if _open_option(words) or "=" in fragment:
-        return _option_line(words, fragment, sources)
-    if not fragment.startswith("-") and not any(not word.startswith("-") for word in words):
-        return _Completions(fragment, _options_of_kind(sources.local_names(), "local-name"))
-    shared = [option for option in OPTIONS if option.group == "Resources"]
-    flags = [flag for option in shared for flag in option.flags]
-    own = ["--minimize", "--deadline", "--budget", "--carbon-cap", "--solver"]
-    return _Completions(fragment, _options_of_kind([*own, *flags], "option"))
-
-
-def complete_names(kind: str, sources: CompletionSources) -> list[tuple[str, str]]:
-    """Names of a kind; a kind that is none stands for itself."""
+def _names_of_kind(kind: str, sources: CompletionSources) -> list[tuple[str, str]]:
     known: dict[str, Callable[[], Iterable[str]]] = {
-        "": tuple,
+        "alias": sources.aliases,
         "arch": lambda: ARCHES,
         "cloud": lambda: CLOUDS,
         "cluster": sources.clusters,
         "cpu-vendor": lambda: VENDORS,
         "env": lambda: sorted(os.environ),
         "gpu": accelerators.names,
+        "grouping": _groupings,
         "local-name": sources.local_names,
         "price-source": _price_sources,
         "remote-name": sources.remote_names,
         "run": sources.runs,
         "service": lambda: SERVICES,
         "setting": _settings,
-        "verb": sources.verbs,
+        "verb": lambda: VERBS,
     }
     if kind in _PLACES:
         return _options_of_kind(sources.places(kind), kind)
@@ -255,6 +219,12 @@ def _price_sources() -> Iterable[str]:
     from jupyter_sky.catalog.refresh import sources
 
     return sources()
+
+
+def _groupings() -> Iterable[str]:
+    from jupyter_sky.ledger.report import GROUPINGS
+
+    return GROUPINGS
 
 
 def _settings() -> list[str]:

@@ -137,9 +137,6 @@ class _SessionSources:
         session = self._session()
         return list(session.named) if session else []
 
-    def verbs(self) -> Iterable[str]:
-        return verbs.VERBS
-
 
 def _hide_package_frames(shell: Any, error: BaseException) -> Exception:
     """Return an error of the same name that is shown without the frames of this package.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
 from jupyter_sky.cell_options.schema import OPTIONS
 from jupyter_sky.config.settings import Sky
+from jupyter_sky.magics.arguments import NOTEBOOK, SHELL, Verb
 from jupyter_sky.magics.verbs import VERBS
 
 README = Path(__file__).parents[2] / "jupyter_sky/magics/README.md"
@@ -29,11 +31,27 @@ def options_table() -> str:
     return "\n\n".join(parts)
 
 
-def verbs_table() -> str:
-    """Return the verbs of ``%sky``."""
-    rows = [_row("`%sky` ...", "Meaning", "In a shell"), "|---|---|---|"]
+def _all_verbs() -> Iterator[Verb]:
     for verb in VERBS.values():
-        rows.append(_row(f"`{verb.usage}`", verb.help, "yes" * verb.works_outside_notebook))
+        yield from (verb, *verb.commands)
+
+
+def verbs_table() -> str:
+    """Return the verbs of ``%sky`` and ``jupyter sky``."""
+    rows = [_row("Verb", "Meaning", "Example", "`%sky`", "`jupyter sky`"), "|---|---|---|---|---|"]
+    for verb in _all_verbs():
+        places = ["yes" * verb.is_available(command) for command in (NOTEBOOK, SHELL)]
+        rows.append(_row(f"`{verb.short_usage}`", verb.help, f"`{verb.example}`", *places))
+    return "\n".join(rows)
+
+
+def arguments_table() -> str:
+    """Return the arguments of verbs, without the options that are also those of ``%%sky``."""
+    rows = [_row("Verb", "Argument", "Meaning"), "|---|---|---|"]
+    for verb in _all_verbs():
+        for argument in verb.arguments:
+            if not argument.group:
+                rows.append(_row(f"`{verb.name}`", f"`{argument.title}`", argument.help))
     return "\n".join(rows)
 
 
@@ -47,7 +65,12 @@ def settings_table() -> str:
     return "\n".join(rows)
 
 
-TABLES = {"options": options_table, "verbs": verbs_table, "settings": settings_table}
+TABLES = {
+    "options": options_table,
+    "verbs": verbs_table,
+    "arguments": arguments_table,
+    "settings": settings_table,
+}
 
 
 def render(text: str) -> str:

@@ -1,0 +1,48 @@
+"""Verbs for settings and short names of options."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from .arguments import NOTEBOOK, Verb, rest, word
+
+
+def alias(name: str | None, options: Sequence[str]) -> Any:
+    """List the short names, show one, or set one."""
+    from ..api import settings
+
+    return settings.alias(name, shlex.join(options)) if name else settings.alias()
+
+
+def config(setting: str | None) -> Any:
+    """List the settings, return the value of one, or set one."""
+    from ..api import settings
+
+    if setting is None:
+        return settings.config()
+    key, equals, value = setting.partition("=")
+    return settings.config(key.strip(), value.strip() if equals else None)
+
+
+VERBS = (
+    Verb(
+        "alias",
+        alias,
+        "Give options of %%sky a short name.",
+        "alias big --cpus 8+",
+        (
+            word("[NAME]", "Short name; all are listed unless given.", "alias"),
+            rest("[OPTIONS]", "Options that it stands for."),
+        ),
+        only=NOTEBOOK,
+    ),
+    Verb(
+        "config",
+        config,
+        "Show the settings, or set one for this session.",
+        "config idle=20m",
+        (word("[SETTING[=VALUE]]", "Setting; all are listed unless given.", "setting"),),
+    ),
+)
