@@ -29,7 +29,7 @@ class Option:
         ``rest`` takes all further words.
     complete : str
         Kinds of names that complete its value, separated by spaces: see
-        `jupyter_sky.magics.completer.complete_names`.
+        `jupyter_sky.magics.completion_names.complete_names`.
     """
 
     flags: tuple[str, ...]

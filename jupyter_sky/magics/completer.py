@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from jupyter_sky import accelerators
-from jupyter_sky.cell_options.schema import BY_FLAG, OPTIONS, Option
-from jupyter_sky.geography import ARCHES, CLOUDS, SERVICES, VENDORS
-from jupyter_sky.magics.arguments import NOTEBOOK
-from jupyter_sky.magics.verbs import VERBS, find_verb
+from ..cell_options.schema import BY_FLAG, OPTIONS, Option
+from ..errors import SkyUsageError
+from .arguments import NOTEBOOK, Argument, Verb
+from .completion_names import CompletionSources, complete_names, label_names
+from .verbs import VERBS, find_verb
 
 _PATHS = 200  # entries of a directory that are offered; a menu of more helps nobody
 
@@ -19,39 +19,9 @@ _CELL = re.compile(r"%%sky\s(?P<rest>.*)", re.DOTALL)
 _LINE = re.compile(r"\s*(?:[\w\s,.]+=\s*)?%sky\s(?P<rest>.*)", re.DOTALL)
 _WORD = re.compile(r"""(?:"[^"]*"?|'[^']*'?|[^\s"'])+""")
 
-_PLACES = ("country", "instance-type", "jurisdiction", "region", "zone")
-
-
-class CompletionSources(Protocol):
-    """Names that only a live session knows. Each must answer at once, from memory."""
-
-    def clusters(self) -> Iterable[str]:
-        """Names of live clusters."""
-        ...
-
-    def local_names(self) -> Iterable[str]:
-        """Variables of the notebook."""
-        ...
-
-    def remote_names(self) -> Iterable[str]:
-        """Variables of the engines."""
-        ...
-
-    def aliases(self) -> Iterable[str]:
-        """Short names of options."""
-        ...
-
-    def places(self, kind: str) -> Iterable[str]:
-        """Regions, zones, countries, jurisdictions or instance types that offers have."""
-        ...
-
-    def runs(self) -> Iterable[str]:
-        """Names of runs."""
-        ...
-
 
 class _Completions(NamedTuple):
-    """What could stand in place of the fragment before the cursor."""
+    """Texts that can replace the fragment before the cursor."""
 
     fragment: str
     choices: Iterable[tuple[str, str]]  # (text, type)
@@ -122,7 +92,7 @@ def _option_line(
     option = _open_option(words)
     if option and not fragment.startswith("-"):
         return _values(option, fragment, sources)
-    return _Completions(fragment, [*_options_of_kind(aliases, "alias"), *_flags(words)])
+    return _Completions(fragment, [*label_names(aliases, "alias"), *_flags(words)])
 
 
 def _open_option(words: list[str]) -> Option | None:
@@ -147,90 +117,50 @@ def _values(option: Option, text: str, sources: CompletionSources) -> _Completio
     if option.complete == "gpu" and ":" in fragment:
         name = fragment.partition(":")[0]
         return _Completions(
-            fragment, _options_of_kind((f"{name}:{count}" for count in (1, 2, 4, 8)), "gpu")
+            fragment, label_names((f"{name}:{count}" for count in (1, 2, 4, 8)), "gpu")
         )
     if option.complete == "path":
-        return _Completions(fragment, _options_of_kind(_paths(fragment), "path"))
+        return _Completions(fragment, label_names(_paths(fragment), "path"))
+    if option.complete == "verb":
+        return _Completions(fragment, label_names(VERBS, "verb"))
     return _Completions(fragment, complete_names(option.complete, sources))
 
 
 def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
-    known = [verb for verb in VERBS.values() if verb.is_available(NOTEBOOK)]
-    verb = next((verb for verb in known if verb.name == words[0]), None) if words else None
-    if verb is None:
-        names = [] if words else [verb.name for verb in known]
-        return _Completions(fragment, _options_of_kind(names, "verb"))
-    verb, rest = find_verb(words)
+    if not words:
+        names = [verb.name for verb in VERBS.values() if verb.is_available(NOTEBOOK)]
+        return _Completions(fragment, label_names(names, "verb"))
+    try:
+        verb, rest = find_verb(words)
+    except SkyUsageError:
+        return _Completions(fragment, ())
     if verb.words and verb.words[-1].kind == "rest" and len(rest) >= len(verb.words) - 1:
         return _option_line(rest, fragment, sources)
-    by_flag = {flag: each for each in verb.options for flag in each.flags}
     flag, equals, value = fragment.partition("=")
-    if equals and flag in by_flag:
-        return _values(by_flag[flag], value, sources)
-    given = [by_flag[flag] for flag in (each.partition("=")[0] for each in rest) if flag in by_flag]
-    if rest and (last := by_flag.get(rest[-1])) and last.kind == "value":
-        return _values(last, fragment, sources)
-    position = len([each for each in rest if not each.startswith("-")])
-    position -= len([each for each in rest if each in by_flag and by_flag[each].kind == "value"])
-    following = verb.words[position:] or [each for each in verb.words if each.kind == "names"]
-    choices = [] if rest else _options_of_kind((c.name.split()[1] for c in verb.commands), "verb")
-    if following and not fragment.startswith("-"):
-        fragment, names = _values(following[0], fragment, sources)
+    options = {flag: each for each in verb.options for flag in each.flags}
+    if equals and flag in options:
+        return _values(options[flag], value, sources)
+    if rest and rest[-1] in options and options[rest[-1]].metavar:
+        return _values(options[rest[-1]], fragment, sources)
+    choices = [] if rest else label_names((c.name.split()[1] for c in verb.commands), "verb")
+    word = _next_word(verb, rest, options)
+    if word and not fragment.startswith("-"):
+        fragment, names = _values(word, fragment, sources)
         choices += names
+    used = {options[flag].dest for flag in (w.partition("=")[0] for w in rest) if flag in options}
     for each in verb.options:
-        if each not in given:
-            choices += _options_of_kind(each.flags, "option")
+        choices += label_names(each.flags if each.dest not in used else (), "option")
     return _Completions(fragment, choices)
 
 
-def complete_names(kinds: str, sources: CompletionSources) -> list[tuple[str, str]]:
-    """Return the names of some kinds, each with its kind; a word that is no kind is a name."""
-    return [found for kind in kinds.split() for found in _names_of_kind(kind, sources)]
-
-
-def _names_of_kind(kind: str, sources: CompletionSources) -> list[tuple[str, str]]:
-    known: dict[str, Callable[[], Iterable[str]]] = {
-        "alias": sources.aliases,
-        "arch": lambda: ARCHES,
-        "cloud": lambda: CLOUDS,
-        "cluster": sources.clusters,
-        "cpu-vendor": lambda: VENDORS,
-        "env": lambda: sorted(os.environ),
-        "gpu": accelerators.names,
-        "grouping": _groupings,
-        "local-name": sources.local_names,
-        "price-source": _price_sources,
-        "remote-name": sources.remote_names,
-        "run": sources.runs,
-        "service": lambda: SERVICES,
-        "setting": _settings,
-        "verb": lambda: VERBS,
-    }
-    if kind in _PLACES:
-        return _options_of_kind(sources.places(kind), kind)
-    return _options_of_kind(known[kind]() if kind in known else (kind,), kind)
-
-
-def _options_of_kind(texts: Iterable[str], kind: str) -> list[tuple[str, str]]:
-    return [(text, kind) for text in texts]
-
-
-def _price_sources() -> Iterable[str]:
-    from jupyter_sky.catalog.refresh import sources
-
-    return sources()
-
-
-def _groupings() -> Iterable[str]:
-    from jupyter_sky.ledger.report import GROUPINGS
-
-    return GROUPINGS
-
-
-def _settings() -> list[str]:
-    from jupyter_sky.config.settings import Sky
-
-    return [f"{name}=" for name in sorted(Sky.class_own_traits(config=True))]
+def _next_word(verb: Verb, words: list[str], options: dict[str, Argument]) -> Argument | None:
+    """Return the positional argument that follows some words."""
+    values = sum(1 for word in words if word in options and options[word].metavar)
+    position = sum(1 for word in words if not word.startswith("-")) - values
+    last = len(verb.words) - 1
+    if position > last and not (verb.words and verb.words[last].kind == "names"):
+        return None
+    return verb.words[min(position, last)]
 
 
 def _is_public(text: str, fragment: str) -> bool:
