@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> None:
-    from .magics.arguments import SHELL
+    from .magics.declaration import SHELL
     from .magics.verbs import read_call
 
     if words == ["--version"]:

@@ -1,4 +1,4 @@
-"""Verbs and arguments as values: the one source of parser, help, completion and README."""
+"""Arguments of verbs as values, from which parser, help and completion are made."""
 
 from __future__ import annotations
 
@@ -10,12 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..cell_options.schema import OPTIONS, Kind, Option
-
-NOTEBOOK, SHELL = "%sky", "jupyter sky"
-"""The two commands that verbs follow."""
-
-USAGE_WIDTH = 37
-"""Width in characters of the usage of a verb in lists of verbs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,69 +107,3 @@ def parse_path(text: str, name: str) -> Path:
 
 RESOURCES = tuple(Argument(*astuple(each)) for each in OPTIONS if each.group == "Resources")
 """The options of a cell that describe machines, for verbs that take them too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """A verb of ``%sky`` and ``jupyter sky``.
-
-    Attributes
-    ----------
-    name : str
-        Its word; of a command of a verb both, such as ``catalog refresh``.
-    run : callable
-        Takes the arguments by their `dest`; options of `RESOURCES` only where they are given.
-    help, example : str
-        What it does, and a use of it.
-    arguments : tuple of Argument
-    commands : tuple of Verb
-        What may follow its word instead of arguments.
-    only : str
-        The one command that it can follow, empty for both.
-    needs_session : bool
-        Whether it works on clusters or settings of this process.
-    """
-
-    name: str
-    run: Callable[..., Any]
-    help: str
-    example: str
-    arguments: tuple[Argument, ...] = ()
-    commands: tuple[Verb, ...] = ()
-    only: str = ""
-    needs_session: bool = True
-
-    @property
-    def words(self) -> tuple[Argument, ...]:
-        """Its positional arguments."""
-        return tuple(each for each in self.arguments if not each.flags)
-
-    @property
-    def options(self) -> tuple[Argument, ...]:
-        """Its arguments with flags."""
-        return tuple(each for each in self.arguments if each.flags)
-
-    @property
-    def usage(self) -> str:
-        """One line that says how it is written, resources as ``[OPTIONS]``.
-
-        Examples
-        --------
-        >>> Verb("logs", print, "", "", (word("[CELL]", ""), option("-f", "", ""))).usage
-        'logs [CELL] [-f]'
-        """
-        own = [each.usage for each in (*self.words, *self.options) if not each.group]
-        if any(each.group for each in self.arguments):
-            own.insert(len(self.words), "[OPTIONS]")
-        return " ".join([self.name, *own])
-
-    @property
-    def short_usage(self) -> str:
-        """The usage, with all options as ``[OPTIONS]`` where it would be wide."""
-        if len(self.usage) <= USAGE_WIDTH:
-            return self.usage
-        return " ".join([self.name, *(each.usage for each in self.words), "[OPTIONS]"])
-
-    def is_available(self, command: str) -> bool:
-        """Whether it can follow a command."""
-        return self.only in ("", command)

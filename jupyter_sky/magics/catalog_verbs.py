@@ -8,25 +8,39 @@ from typing import Any
 
 from ..cell_options.parsing import split_names
 from ..errors import SkyUsageError
-from .arguments import Verb, option, parse_path, word
+from .arguments import option, parse_path, word
+from .declaration import verb
 
 
+@verb("catalog", "catalog")
 def show_catalog() -> Any:
-    """Return the table of what the catalog holds."""
+    """Show the age and origin of prices for each cloud."""
     from ..catalog.refresh import show
 
     return show()
 
 
+@verb(
+    "catalog refresh",
+    "catalog refresh aws",
+    word("[CLOUD ...]", "Clouds; all that can be read unless given.", "price-source"),
+    option("--dry-run", "", "Compare only."),
+    option("--force", "", "Accept far fewer offers or very different prices."),
+)
 def refresh_prices(clouds: Sequence[str], dry_run: bool, force: bool) -> Any:
-    """Fetch prices; return the report."""
+    """Fetch prices from the clouds' own interfaces."""
     from ..catalog.refresh import refresh_and_report
 
     return refresh_and_report(split_names(",".join(clouds)), dry_run=dry_run, force=force)
 
 
+@verb(
+    "catalog check",
+    "catalog check offers.csv",
+    word("[FILE]", "File of offers; those of the settings unless given.", "path", parse_path),
+)
 def check_offers(file: Path | None) -> None:
-    """Check files of the user's own offers; print how many offers each has."""
+    """Check your own offers and discounts."""
     from ..catalog.loader import user_offer_files
     from ..catalog.user_offers import check_file
 
@@ -38,8 +52,14 @@ def check_offers(file: Path | None) -> None:
         print(f"{path}: {len(checked.rows)} offers, {len(checked.discounts)} discounts")
 
 
+@verb(
+    "catalog build",
+    "catalog build facts/",
+    word("[SOURCE_DIR]", "Directory of CSV files; the current unless given.", "path", parse_path),
+    option("-o --output", "DIR", "Directory to write.", "-o data/", "path", parse_path),
+)
 def build_catalog(source_dir: Path | None, output: Path | None) -> None:
-    """Build the catalog that ships from CSV files; print a summary."""
+    """Build the catalog that ships from CSV files."""
     from ..catalog.loader import shipped_directory
 
     source, target = source_dir or Path.cwd(), output or shipped_directory()
@@ -54,61 +74,3 @@ def build_catalog(source_dir: Path | None, output: Path | None) -> None:
             f"catalog build: {error.name} is missing", hint="pip install pandas"
         ) from None
     print(f"written to {target}")
-
-
-_COMMANDS = (
-    Verb(
-        "catalog refresh",
-        refresh_prices,
-        "Fetch prices from the clouds' own interfaces.",
-        "catalog refresh aws",
-        (
-            word("[CLOUD ...]", "Clouds; all that can be read unless given.", "price-source"),
-            option("--dry-run", "", "Compare only."),
-            option("--force", "", "Accept far fewer offers or very different prices."),
-        ),
-    ),
-    Verb(
-        "catalog check",
-        check_offers,
-        "Check your own offers and discounts.",
-        "catalog check offers.csv",
-        (
-            word(
-                "[FILE]", "File of offers; those of the settings unless given.", "path", parse_path
-            ),
-        ),
-    ),
-    Verb(
-        "catalog build",
-        build_catalog,
-        "Build the catalog that ships from CSV files.",
-        "catalog build facts/",
-        (
-            word(
-                "[SOURCE_DIR]",
-                "Directory of CSV files; the current unless given.",
-                "path",
-                parse_path,
-            ),
-            option(
-                "-o --output",
-                "DIR",
-                "Directory to write; that of the package unless given.",
-                "-o data/",
-                "path",
-                parse_path,
-            ),
-        ),
-    ),
-)
-
-VERBS = (
-    Verb(
-        "catalog",
-        show_catalog,
-        "Show the age and origin of prices for each cloud.",
-        "catalog",
-        commands=_COMMANDS,
-    ),
-)

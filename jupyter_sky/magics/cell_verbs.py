@@ -6,11 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SkyUsageError
-from .arguments import NOTEBOOK, SHELL, Verb, option, parse_path, word
+from .arguments import option, parse_path, word
+from .declaration import NOTEBOOK, SHELL, verb
 
 
+@verb(
+    "logs",
+    "logs 7",
+    word("[CELL]", "Name or number of a cell; the last one unless given.", "run"),
+    option("-f --follow", "", "Print what arrives until the cell ends."),
+    option("--provision", "", "Print the steps of the launch of its cluster."),
+)
 def logs(cell: str | None, follow: bool, provision: bool) -> None:
-    """Print all that a cell printed, or the steps of the launch of its cluster."""
+    """Print the output of a cell."""
     from ..api import clusters
 
     if follow and provision:
@@ -42,13 +50,20 @@ def _follow(cell: str | None) -> None:
         time.sleep(0.5)
 
 
+@verb(
+    "wait",
+    "wait train",
+    word("[CELL]", "Name or number of a cell; all unless given.", "run"),
+    only=NOTEBOOK,
+)
 def wait(cell: str | None) -> Any:
-    """Wait for background cells; return the value of one that is named."""
+    """Wait for background cells."""
     from ..api import clusters
 
     return clusters.wait(cell)
 
 
+@verb("cancel", "cancel train", word("CELL", "Name or number of a cell.", "run"), only=NOTEBOOK)
 def cancel(cell: str) -> None:
     """Stop a background cell."""
     from ..api import clusters
@@ -56,8 +71,16 @@ def cancel(cell: str) -> None:
     clusters.cancel(cell)
 
 
+@verb(
+    "cost",
+    "cost --by day --since 30d",
+    word("[GROUPING]", "The same as --by.", "grouping"),
+    option("--by", "GROUPING", "cell, notebook, cluster, cloud or day.", "--by day", "grouping"),
+    option("--since", "TIME", "A day, today, an age such as 12h, or all.", "--since 30d"),
+    option("--csv", "FILE", "Write a CSV file.", "--csv costs.csv", "path", parse_path),
+)
 def cost(grouping: str | None, by: str | None, since: str | None, csv: Path | None) -> Any:
-    """Return the costs, or write them to a file."""
+    """Show costs: spent, still to come, and saved."""
     from ..api import clusters
     from ..ledger.report import parse_by
 
@@ -69,78 +92,18 @@ def cost(grouping: str | None, by: str | None, since: str | None, csv: Path | No
     return None
 
 
+@verb(
+    "run",
+    "run analysis.ipynb -o result.ipynb",
+    word("NOTEBOOK", "Notebook; it is not changed.", "path", parse_path),
+    option("-o --output", "FILE", "Write the outputs there.", "-o out.ipynb", "path", parse_path),
+    only=SHELL,
+    needs_session=False,
+)
 def run(notebook: Path, output: Path | None) -> None:
-    """Run a notebook headless."""
+    """Run a notebook and print the outputs of its cells."""
     from ..api.notebooks import run_notebook
 
     if not notebook.is_file():
         raise SkyUsageError(f"run: there is no notebook {notebook}")
     run_notebook(notebook, output)
-
-
-VERBS = (
-    Verb(
-        "logs",
-        logs,
-        "Print the output of a cell.",
-        "logs 7",
-        (
-            word("[CELL]", "Name or number of a cell; the last one unless given.", "run"),
-            option("-f --follow", "", "Print what arrives until the cell ends."),
-            option("--provision", "", "Print the steps of the launch of its cluster."),
-        ),
-    ),
-    Verb(
-        "wait",
-        wait,
-        "Wait for background cells.",
-        "wait train",
-        (word("[CELL]", "Name or number of a cell; all unless given.", "run"),),
-        only=NOTEBOOK,
-    ),
-    Verb(
-        "cancel",
-        cancel,
-        "Stop a background cell.",
-        "cancel train",
-        (word("CELL", "Name or number of a cell.", "run"),),
-        only=NOTEBOOK,
-    ),
-    Verb(
-        "cost",
-        cost,
-        "Show costs: spent, still to come, and saved.",
-        "cost --by day --since 30d",
-        (
-            word("[GROUPING]", "The same as --by.", "grouping"),
-            option(
-                "--by",
-                "GROUPING",
-                "Lines for each cell, notebook, cluster, cloud or day.",
-                "--by day",
-                "grouping",
-            ),
-            option("--since", "TIME", "A day, today, an age such as 12h, or all.", "--since 30d"),
-            option("--csv", "FILE", "Write a CSV file.", "--csv costs.csv", "path", parse_path),
-        ),
-    ),
-    Verb(
-        "run",
-        run,
-        "Run a notebook and print the outputs of its cells.",
-        "run analysis.ipynb -o outputs.ipynb",
-        (
-            word("NOTEBOOK", "Notebook; it is not changed.", "path", parse_path),
-            option(
-                "-o --output",
-                "FILE",
-                "File for the notebook with its outputs.",
-                "-o outputs.ipynb",
-                "path",
-                parse_path,
-            ),
-        ),
-        only=SHELL,
-        needs_session=False,
-    ),
-)

@@ -9,18 +9,26 @@ from typing import Any
 from ..cell_options.parsing import split_names
 from ..engines.controller.activity import notebook_name
 from ..errors import SkyUsageError
-from .arguments import NOTEBOOK, Verb, option, rest, word
+from .arguments import option, rest, word
+from .declaration import NOTEBOOK, verb
+
+_ONE = word("[CLUSTER]", "Cluster; the notebook's own unless given.", "cluster")
+_WHERE = option(
+    "-c --cluster", "CLUSTER", "The notebook's own unless given.", "-c train", "cluster"
+)
 
 
+@verb("status", "status", word("[CLUSTER]", "Cluster to list; all unless given.", "cluster"))
 def status(cluster: str | None = None) -> Any:
-    """Return the table of clusters that are up."""
+    """List the clusters that are up."""
     from ..api import clusters
 
     return clusters.status(cluster)
 
 
+@verb("up", "up -c train --cpus 2", rest("[OPTIONS]", "Options as after %%sky."))
 def up(options: Sequence[str]) -> Any:
-    """Bring a cluster up; return the table with it."""
+    """Bring a cluster up, or find one that satisfies the options."""
     from ..api import clusters
     from ..cell_options.parsing import parse_cell_line
     from ..config.settings import Sky
@@ -30,8 +38,15 @@ def up(options: Sequence[str]) -> Any:
     return clusters.status(cluster.row.name)
 
 
+@verb(
+    "down",
+    "down train",
+    word("[CLUSTER]", "Cluster to end; those of this notebook unless given.", "cluster all"),
+    option("--all", "", "End all clusters, also those that others started."),
+    option("--yes", "", "Do not ask, although others use some of them."),
+)
 def down(cluster: str | None, all: bool, yes: bool) -> None:
-    """End clusters; print which have ended and which have not."""
+    """End a cluster, the clusters of this notebook, or all."""
     from .confirmation import end_with_confirmation
 
     everything = all or cluster == "all"
@@ -64,8 +79,14 @@ def _no_clusters_text(everything: bool) -> str:
     return f"no cluster of this notebook is up; of others: {names}. %sky down --all ends those, too"
 
 
+@verb(
+    "extend",
+    "extend train 1h",
+    word("[CLUSTER]", "Cluster to keep; the only one of this notebook unless given.", "cluster"),
+    word("TIME", "Time from now on, such as 1h."),
+)
 def extend(cluster: str | None, time: str) -> None:
-    """Keep a cluster that is not used for some time from now on."""
+    """Keep a cluster that is not used for some time."""
     from ..api import clusters
     from ..resources import format_duration
 
@@ -73,34 +94,39 @@ def extend(cluster: str | None, time: str) -> None:
     print(f"{cluster or 'the cluster'} stays up for {format_duration(left)}, used or not")
 
 
+@verb("reap", "reap", option("--here", "", "Look only where something was launched from here."))
 def reap(here: bool) -> Any:
-    """End machines without a cluster; return the table of what was found."""
+    """End machines that belong to no cluster."""
     from ..api import clusters
 
     return clusters.reap(everywhere=not here)
 
 
+@verb("ssh", "ssh train", _ONE)
 def ssh(cluster: str | None) -> None:
-    """Print the command that opens a shell on the head node of a cluster."""
+    """Show the command that opens a shell on a cluster's head node."""
     from ..api import clusters
 
     print(clusters.ssh_command(cluster))
 
 
+@verb("vars", "vars train", _ONE)
 def vars(cluster: str | None) -> Any:
-    """Return the table of variables on a cluster."""
+    """List the variables on a cluster."""
     from ..api import clusters
 
     return clusters.vars(cluster)
 
 
+@verb("put", "put x y", word("NAME ...", "Variables.", "local-name"), _WHERE, only=NOTEBOOK)
 def put(names: Sequence[str], cluster: str | None) -> None:
-    """Send variables of the notebook to a cluster."""
+    """Send variables to a cluster."""
     from ..api import clusters
 
     clusters.put(*split_names(",".join(names)), cluster=cluster)
 
 
+@verb("get", "get model", word("NAME ...", "Variables.", "remote-name"), _WHERE, only=NOTEBOOK)
 def get(names: Sequence[str], cluster: str | None) -> None:
     """Bring variables of a cluster into the notebook."""
     from ..api import clusters
@@ -108,91 +134,9 @@ def get(names: Sequence[str], cluster: str | None) -> None:
     clusters.get(*split_names(",".join(names)), cluster=cluster)
 
 
+@verb("check", "check")
 def check() -> Any:
-    """Return the table of clouds and whether they can be used."""
+    """Show which clouds can be used from here."""
     from ..api import clusters
 
     return clusters.check()
-
-
-_CLUSTER = option(
-    "-c --cluster", "CLUSTER", "Cluster; the notebook's own unless given.", "-c train", "cluster"
-)
-
-VERBS = (
-    Verb(
-        "status",
-        status,
-        "List the clusters that are up.",
-        "status",
-        (word("[CLUSTER]", "Cluster to list; all unless given.", "cluster"),),
-    ),
-    Verb(
-        "up",
-        up,
-        "Bring a cluster up, or find one that satisfies the options.",
-        "up -c train --cpus 2",
-        (rest("[OPTIONS]", "Options as after %%sky."),),
-    ),
-    Verb(
-        "down",
-        down,
-        "End a cluster, the clusters of this notebook, or all.",
-        "down train",
-        (
-            word(
-                "[CLUSTER]", "Cluster to end; those of this notebook unless given.", "cluster all"
-            ),
-            option("--all", "", "End all clusters, also those that others started."),
-            option("--yes", "", "Do not ask, although others use some of them."),
-        ),
-    ),
-    Verb(
-        "extend",
-        extend,
-        "Keep a cluster that is not used for some time.",
-        "extend train 1h",
-        (
-            word("[CLUSTER]", "Cluster to keep; the only one of this notebook.", "cluster"),
-            word("TIME", "Time from now on, such as 1h."),
-        ),
-    ),
-    Verb(
-        "reap",
-        reap,
-        "End machines that belong to no cluster.",
-        "reap",
-        (option("--here", "", "Look only where something was launched from here."),),
-    ),
-    Verb(
-        "ssh",
-        ssh,
-        "Show the command that opens a shell on a cluster's head node.",
-        "ssh train",
-        (word("[CLUSTER]", "Cluster; the notebook's own unless given.", "cluster"),),
-    ),
-    Verb(
-        "vars",
-        vars,
-        "List the variables on a cluster.",
-        "vars train",
-        (word("[CLUSTER]", "Cluster; the notebook's own unless given.", "cluster"),),
-    ),
-    Verb(
-        "put",
-        put,
-        "Send variables to a cluster.",
-        "put x y",
-        (word("NAME ...", "Variables of the notebook.", "local-name"), _CLUSTER),
-        only=NOTEBOOK,
-    ),
-    Verb(
-        "get",
-        get,
-        "Bring variables of a cluster into the notebook.",
-        "get model",
-        (word("NAME ...", "Variables on the cluster.", "remote-name"), _CLUSTER),
-        only=NOTEBOOK,
-    ),
-    Verb("check", check, "Show which clouds can be used from here.", "check"),
-)

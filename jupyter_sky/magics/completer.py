@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from ..cell_options.schema import BY_FLAG, OPTIONS, Option
 from ..errors import SkyUsageError
-from .arguments import NOTEBOOK, Argument, Verb
+from .arguments import Argument
 from .completion_names import CompletionSources, complete_names, label_names
-from .verbs import VERBS, find_verb
+from .declaration import NOTEBOOK, Verb
+from .verbs import find_verb, list_verbs
 
 _PATHS = 200  # entries of a directory that are offered; a menu of more helps nobody
 
@@ -122,14 +123,13 @@ def _values(option: Option, text: str, sources: CompletionSources) -> _Completio
     if option.complete == "path":
         return _Completions(fragment, label_names(_paths(fragment), "path"))
     if option.complete == "verb":
-        return _Completions(fragment, label_names(VERBS, "verb"))
+        return _Completions(fragment, label_names(_verbs(), "verb"))
     return _Completions(fragment, complete_names(option.complete, sources))
 
 
 def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _Completions:
     if not words:
-        names = [verb.name for verb in VERBS.values() if verb.is_available(NOTEBOOK)]
-        return _Completions(fragment, label_names(names, "verb"))
+        return _Completions(fragment, label_names(_verbs(), "verb"))
     try:
         verb, rest = find_verb(words)
     except SkyUsageError:
@@ -151,6 +151,10 @@ def _verb_line(words: list[str], fragment: str, sources: CompletionSources) -> _
     for each in verb.options:
         choices += label_names(each.flags if each.dest not in used else (), "option")
     return _Completions(fragment, choices)
+
+
+def _verbs() -> list[str]:
+    return [verb.name for verb in list_verbs(NOTEBOOK) if " " not in verb.name]
 
 
 def _next_word(verb: Verb, words: list[str], options: dict[str, Argument]) -> Argument | None:

@@ -7,20 +7,48 @@ from typing import Any
 from ..errors import SkyUsageError, suggest
 from ..geography import parse_clouds
 from ..quantities import parse_count
-from .arguments import RESOURCES, Verb, option, word
+from .arguments import RESOURCES, option, word
+from .declaration import verb
 
 _SHOWN = 20
+_GOALS = ("cost", "time", "time_then_cost", "carbon")
 
 
+def _parse_number(text: str, flag: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise SkyUsageError(f"{flag} {text}: not a number", hint=f"such as {flag} 5000") from None
+
+
+@verb(
+    "offers",
+    "offers A100:8 --spot --region eu",
+    word("[NAME]", "Accelerators such as A100:8, or an instance type.", "gpu"),
+    *RESOURCES,
+    option("--limit", "N", f"Lines to show; {_SHOWN} by default.", "--limit 50", parse=parse_count),
+    option("--flagged", "", "Also spot offers that cost more than on demand."),
+)
 def offers(name: str | None, limit: int | None, flagged: bool, **labels: Any) -> Any:
-    """Return the offers that satisfy a request, the cheapest first."""
+    """List what the clouds sell, the cheapest first."""
     from ..api import planning
 
     return planning.offers(name, limit=limit or _SHOWN, flagged=flagged, **labels)
 
 
+@verb(
+    "plan",
+    "plan pipeline --minimize cost --deadline 3h",
+    word("[DAG]", "Variable with a Dag or a Task; else options of a request.", "local-name"),
+    *RESOURCES,
+    option("--minimize", "GOAL", f"{', '.join(_GOALS)}.", "--minimize cost", " ".join(_GOALS)),
+    option("--deadline", "TIME", "Longest time that it may take.", "--deadline 3h"),
+    option("--budget", "USD", "Most USD that it may cost.", "--budget 20"),
+    option("--carbon-cap", "G", "Most grams of CO2.", "--carbon-cap 5000", parse=_parse_number),
+    option("--solver", "NAME", "auto, glpk or highs.", "--solver highs", "auto glpk highs"),
+)
 def plan(dag: str | None, **settings: Any) -> Any:
-    """Return the plan of a graph of the notebook, or of one request."""
+    """Show where tasks would run and what they would cost; nothing is launched."""
     from ..api import planning
 
     labels = {each.dest: settings.pop(each.dest) for each in RESOURCES if each.dest in settings}
@@ -50,15 +78,17 @@ def _find_variable(name: str) -> Any:
     )
 
 
-def _parse_number(text: str, flag: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise SkyUsageError(f"{flag} {text}: not a number", hint=f"such as {flag} 5000") from None
-
-
+@verb(
+    "tracker",
+    "tracker --blocked",
+    option("--blocked", "", "Only places that are not asked for a while."),
+    option("--launches", "", "Only probabilities of a launch."),
+    option("--lifetimes", "", "Only lifetimes of machines."),
+    option("--prices", "", "Only current spot prices."),
+    option("--cloud", "CLOUDS", "Only these clouds.", "--cloud aws,gcp", "cloud", parse_clouds),
+)
 def show_tracker(cloud: tuple[str, ...] | None, **parts: bool) -> Any:
-    """Return the tables of the tracker; all that are not empty unless some are named."""
+    """Show blocked places, probabilities of a launch, lifetimes, spot prices."""
     import time
 
     from .. import tracker
@@ -68,90 +98,15 @@ def show_tracker(cloud: tuple[str, ...] | None, **parts: bool) -> Any:
     return tracker_tables(tracker.current(), time.time(), named, cloud or ())
 
 
+@verb(
+    "tracker clear",
+    "tracker clear aws us-east-1",
+    word("[PLACE ...]", "Words of places; all unless given.", "cloud region"),
+)
 def clear_blocks(places: list[str]) -> None:
-    """Let blocked places be asked again; print them."""
+    """Ask blocked places again."""
     from .. import tracker
 
     cleared = tracker.clear(*places)
     scopes = ", ".join(str(block.scope) for block in cleared)
     print(f"can be asked again: {scopes}" if cleared else "no place is blocked")
-
-
-VERBS = (
-    Verb(
-        "offers",
-        offers,
-        "List what the clouds sell, the cheapest first.",
-        "offers A100:8 --spot --region eu",
-        (
-            word("[NAME]", "Accelerators such as A100:8, or an instance type.", "gpu"),
-            *RESOURCES,
-            option(
-                "--limit",
-                "N",
-                f"Lines to show; {_SHOWN} unless given.",
-                "--limit 50",
-                parse=parse_count,
-            ),
-            option("--flagged", "", "Also spot offers that cost more than on demand."),
-        ),
-    ),
-    Verb(
-        "plan",
-        plan,
-        "Show where tasks would run and what they would cost; nothing is launched.",
-        "plan pipeline --minimize cost --deadline 3h",
-        (
-            word(
-                "[DAG]", "Variable with a Dag or a Task; else options of a request.", "local-name"
-            ),
-            *RESOURCES,
-            option(
-                "--minimize",
-                "OBJECTIVE",
-                "cost, time, time_then_cost or carbon.",
-                "--minimize cost",
-                "cost time time_then_cost carbon",
-            ),
-            option("--deadline", "TIME", "Longest time that it may take.", "--deadline 3h"),
-            option("--budget", "USD", "Most USD that it may cost.", "--budget 20"),
-            option(
-                "--carbon-cap",
-                "G",
-                "Most grams of CO2 equivalent.",
-                "--carbon-cap 5000",
-                parse=_parse_number,
-            ),
-            option("--solver", "NAME", "auto, glpk or highs.", "--solver highs", "auto glpk highs"),
-        ),
-    ),
-    Verb(
-        "tracker",
-        show_tracker,
-        "Show blocked places, probabilities of a launch, lifetimes, spot prices.",
-        "tracker --blocked",
-        (
-            option("--blocked", "", "Only places that are not asked for a while."),
-            option("--launches", "", "Only probabilities of a launch."),
-            option("--lifetimes", "", "Only lifetimes of machines."),
-            option("--prices", "", "Only current spot prices."),
-            option(
-                "--cloud",
-                "CLOUDS",
-                "Only these clouds.",
-                "--cloud aws,gcp",
-                "cloud",
-                parse_clouds,
-            ),
-        ),
-        (
-            Verb(
-                "tracker clear",
-                clear_blocks,
-                "Ask blocked places again.",
-                "tracker clear aws us-east-1",
-                (word("[PLACE ...]", "Words of places; all unless given.", "cloud region"),),
-            ),
-        ),
-    ),
-)

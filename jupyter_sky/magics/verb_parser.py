@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 
 from ..cell_options.parsing import is_option
 from ..errors import SkyUsageError, suggest
-from .arguments import Argument, Verb
+from .arguments import Argument
+from .declaration import Verb
 
 _TWICE = "is given twice"
 

@@ -1,16 +1,22 @@
-"""The verbs of ``%sky`` and ``jupyter sky``, their calls and their help."""
+"""Calls and help of the verbs of ``%sky`` and ``jupyter sky``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from ..cell_options.schema import OPTIONS, group_text, help_text
 from ..errors import SkyUsageError, suggest
-from . import catalog_verbs, cell_verbs, cluster_verbs, placement_verbs, settings_verbs
-from .arguments import NOTEBOOK, USAGE_WIDTH, Verb, word
+from . import (  # noqa: F401 (each declares its verbs)
+    catalog_verbs,
+    cell_verbs,
+    cluster_verbs,
+    placement_verbs,
+    settings_verbs,
+)
+from .arguments import word
+from .declaration import NOTEBOOK, USAGE_WIDTH, VERBS, Verb, verb
 from .verb_parser import parse_arguments
 
 
@@ -40,12 +46,12 @@ def read_call(words: Sequence[str], command: str = NOTEBOOK) -> VerbCall:
     {'cluster': 'train', 'all': False, 'yes': False}
     """
     words = list(words) or ["status"]
-    verb, rest = find_verb(words, command)
+    found, rest = find_verb(words, command)
     before = rest[: rest.index("--")] if "--" in rest else rest
     if {"-h", "--help"} & set(before):
-        verb, rest = _HELP, verb.name.split()
-    arguments = parse_arguments(verb, rest, command)
-    return VerbCall(verb, arguments | {"command": command} if verb is _HELP else arguments)
+        found, rest = VERBS["help"], found.name.split()
+    arguments = parse_arguments(found, rest, command)
+    return VerbCall(found, arguments | {"command": command} if found.name == "help" else arguments)
 
 
 def call_verb(words: Sequence[str], command: str = NOTEBOOK) -> Any:
@@ -63,22 +69,21 @@ def find_verb(words: Sequence[str], command: str = NOTEBOOK) -> tuple[Verb, list
     """
     name, *rest = words
     if name not in VERBS:
-        hint = suggest(name, [each.name for each in _available(command)])
+        hint = suggest(name, [each.name for each in list_verbs(command) if " " not in each.name])
         if command == NOTEBOOK:
             hint += " (to run code on a cluster, put %%sky above a cell)"
         raise SkyUsageError(f"{command} {name}: there is no such verb", hint=hint)
-    verb = VERBS[name]
-    if not verb.is_available(command):
-        where = "a notebook" if verb.only == NOTEBOOK else "a shell"
-        raise SkyUsageError(f"{name} works in {where} only", hint=f"{verb.only} {verb.usage}")
-    for each in verb.commands:
-        if [name, *rest[:1]] == each.name.split():
-            return each, rest[1:]
-    return verb, rest
+    found = VERBS[name]
+    if not found.is_available(command):
+        where = "a notebook" if found.only == NOTEBOOK else "a shell"
+        raise SkyUsageError(f"{name} works in {where} only", hint=f"{found.only} {found.usage}")
+    longer = VERBS.get(" ".join(words[:2])) if rest else None
+    return (longer, rest[1:]) if longer else (found, rest)
 
 
-def _available(command: str) -> Iterator[Verb]:
-    return (verb for verb in VERBS.values() if verb.is_available(command))
+def list_verbs(command: str) -> list[Verb]:
+    """Return the verbs that can follow a command, by name."""
+    return [each for _, each in sorted(VERBS.items()) if each.is_available(command)]
 
 
 # -- help ------------------------------------------------------------------------------------
@@ -112,8 +117,7 @@ def describe_verb(verb: Verb, command: str) -> str:
 def describe_verbs(command: str) -> str:
     """Return the list of verbs that can follow a command."""
     lines = [f"usage: {command} VERB", f"{command} help VERB describes one.", ""]
-    for verb in _available(command):
-        lines += [_row(each.short_usage, each.help) for each in (verb, *verb.commands)]
+    lines += [_row(each.short_usage, each.help) for each in list_verbs(command)]
     return "\n".join(lines)
 
 
@@ -121,39 +125,16 @@ def _row(left: str, right: str) -> str:
     return f"  {left:{USAGE_WIDTH}} {right}"
 
 
+@verb("help", "help logs", word("[VERB ...]", "Verb to describe.", "verb"), needs_session=False)
 def show_help(verbs: Sequence[str], command: str) -> None:
-    """Print the help of one verb, or the list of verbs."""
+    """Show this help, or that of a verb."""
     if not verbs:
         print(describe_verbs(command))
         if command == NOTEBOOK:
             print(f"\n{help_text()}")
         return
-    verb, extra = find_verb(verbs, command)
+    found, extra = find_verb(verbs, command)
     if extra:
         text = f"{command} help {' '.join(verbs)}: {extra[0]!r} is not understood"
-        raise SkyUsageError(text, hint=f"{command} help {verb.name}")
-    print(describe_verb(verb, command))
-
-
-_HELP = Verb(
-    "help",
-    show_help,
-    "Show this help, or that of a verb.",
-    "help logs",
-    (word("[VERB ...]", "Verb to describe.", "verb"),),
-    needs_session=False,
-)
-
-VERBS: Mapping[str, Verb] = MappingProxyType(
-    {
-        verb.name: verb
-        for verb in (
-            *cluster_verbs.VERBS,
-            *cell_verbs.VERBS,
-            *settings_verbs.VERBS,
-            *placement_verbs.VERBS,
-            *catalog_verbs.VERBS,
-            _HELP,
-        )
-    }
-)
+        raise SkyUsageError(text, hint=f"{command} help {found.name}")
+    print(describe_verb(found, command))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
 from jupyter_sky.cell_options.schema import OPTIONS
 from jupyter_sky.config.settings import Sky
-from jupyter_sky.magics.arguments import NOTEBOOK, SHELL, Verb
+from jupyter_sky.magics.declaration import NOTEBOOK, SHELL
 from jupyter_sky.magics.verbs import VERBS
 
+VERBS_BY_NAME = [verb for _, verb in sorted(VERBS.items())]
 README = Path(__file__).parents[2] / "jupyter_sky/magics/README.md"
 
 
@@ -31,15 +31,10 @@ def options_table() -> str:
     return "\n\n".join(parts)
 
 
-def _all_verbs() -> Iterator[Verb]:
-    for verb in VERBS.values():
-        yield from (verb, *verb.commands)
-
-
 def verbs_table() -> str:
     """Return the verbs of ``%sky`` and ``jupyter sky``."""
     rows = [_row("Verb", "Meaning", "Example", "`%sky`", "`jupyter sky`"), "|---|---|---|---|---|"]
-    for verb in _all_verbs():
+    for verb in VERBS_BY_NAME:
         places = ["yes" * verb.is_available(command) for command in (NOTEBOOK, SHELL)]
         rows.append(_row(f"`{verb.short_usage}`", verb.help, f"`{verb.example}`", *places))
     return "\n".join(rows)
@@ -48,7 +43,7 @@ def verbs_table() -> str:
 def arguments_table() -> str:
     """Return the arguments of verbs, without the options that are also those of ``%%sky``."""
     rows = [_row("Verb", "Argument", "Meaning"), "|---|---|---|"]
-    for verb in _all_verbs():
+    for verb in VERBS_BY_NAME:
         for argument in verb.arguments:
             if not argument.group:
                 rows.append(_row(f"`{verb.name}`", f"`{argument.title}`", argument.help))

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jupyter_sky.errors import SkyUsageError
-from jupyter_sky.magics.arguments import NOTEBOOK, RESOURCES, SHELL, Verb
+from jupyter_sky.magics.arguments import RESOURCES
+from jupyter_sky.magics.declaration import NOTEBOOK, SHELL, Verb
 from jupyter_sky.magics.verbs import VERBS, call_verb, describe_verb, describe_verbs, read_call
 from jupyter_sky.widgets.tracker import PARTS
 
-
-def all_verbs() -> Iterator[Verb]:
-    for verb in VERBS.values():
-        yield from (verb, *verb.commands)
-
-
-each_verb = pytest.mark.parametrize("verb", [*all_verbs()], ids=lambda verb: verb.name)
+each_verb = pytest.mark.parametrize("verb", [*VERBS.values()], ids=lambda verb: verb.name)
 
 
 def arguments(line: str, command: str = NOTEBOOK) -> dict[str, Any]:
@@ -179,7 +173,7 @@ def test_help_shows_every_argument_and_the_example(verb: Verb) -> None:
 @pytest.mark.parametrize("command", [NOTEBOOK, SHELL])
 def test_list_of_verbs(command: str) -> None:
     text = describe_verbs(command)
-    for verb in all_verbs():
+    for verb in VERBS.values():
         listed = f"  {verb.short_usage} " in text
         assert listed == verb.is_available(command), verb.name
 
