@@ -24,7 +24,7 @@ from .run_record import RunRecord
 from .untrusted_output import InertDisplay, mark_untrusted
 
 if TYPE_CHECKING:
-    from ..engines.client.connection import CellExecution
+    from ..engines.client.cell_execution import CellExecution
     from .clusters import ClusterHandle
     from .session import Session
 

@@ -25,7 +25,7 @@ from ..resources import format_duration
 from .failures import rebuild_exception
 
 if TYPE_CHECKING:
-    from ..engines.client.connection import CellExecution
+    from ..engines.client.cell_execution import CellExecution
     from .run import SkyRun
 
 TICK_SECONDS = 1.0
