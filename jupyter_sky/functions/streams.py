@@ -149,7 +149,7 @@ class StreamSender:
         self._ahead: dict[Any, deque[int]] = {}
         self._bytes: dict[Any, int] = {}
         self.expected = 0
-        """How many receivers there will be; it starts when all have joined."""
+        """Number of receivers to come; it starts when all have joined."""
         self._wake = threading.Condition()
         self._context = contextvars.copy_context()
 

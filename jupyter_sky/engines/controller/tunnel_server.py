@@ -24,7 +24,7 @@ from ..wire.multiplexer import HELLO, MAGIC, Multiplexer, set_nodelay
 from ..wire.private_sockets import output_socket_name
 
 SESSION_SECONDS = 7200.0
-"""How long the streams of a notebook that is away are kept."""
+"""Time for which the streams of a disconnected notebook are kept."""
 SOCKET_NAME = "tunnel"
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 PERIOD_SECONDS = 5.0
 FIRST_SECONDS = 1.0
-"""When a node is first looked at: later than its engine, which is in a hurry, has come up."""
+"""Delay of the first measurement, so that it does not slow the start of the engine."""
 MAX_SAMPLES = 60
 """Samples of a node, so that there are five minutes of them."""
 GPU_SECONDS = 30.0

@@ -16,7 +16,7 @@ _EXTRA_ATTRIBUTES = (
     "name path msg errno strerror filename filename2 lineno offset text end_lineno end_offset code "
     "value"
 ).split()
-"""What builtin exceptions carry beside their arguments and attributes."""
+"""State of builtin exceptions beside their arguments and attributes."""
 
 
 def describe_error(error: BaseException, depth: int = 0) -> dict[str, Any]:

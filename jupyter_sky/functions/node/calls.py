@@ -111,7 +111,7 @@ class Call:
         self.started_at = 0.0
         self.is_over = False
         self.stop_reason = ""
-        """Why it is to stop: ``cancel``, ``timeout`` or ``close``."""
+        """Reason to stop: ``cancel``, ``timeout`` or ``close``; empty while it may run."""
         self.stopped_at = 0.0
         self._room = threading.Condition()
         self._ahead: deque[int] = deque()

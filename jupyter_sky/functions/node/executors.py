@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .node_worker import PoolExecutors
 
 MAIN_THREAD_SECONDS = 0.05
-"""How long calls keep the main thread before cells, which share it, have a turn."""
+"""Time that calls keep the main thread before cells, which share it, have a turn."""
 
 
 class CallExecutor(Protocol):
@@ -264,7 +264,7 @@ class ProcessExecutor:
 
 _CHILD = (sys.executable, "-m", "jupyter_sky.functions.node.call_process")
 FINAL_KINDS = {"value", "error", "end", "missing", "lost"}
-"""What a call says last."""
+"""Kinds of the last report of a call."""
 EXECUTOR_CLASSES: dict[str, type] = {
     "main": MainThreadExecutor,
     "thread": ThreadExecutor,

@@ -246,6 +246,7 @@ class ProcessSetup:
     trees: tuple[str, ...]
 
     def __call__(self) -> None:
+        """Set the environment of this process, and the paths that it imports from."""
         os.environ.update(self.env)
         paths = [str(cache_folder() / "trees" / tree) for tree in self.trees]
         if self.request.packages:

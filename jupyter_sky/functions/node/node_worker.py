@@ -26,7 +26,7 @@ GATHER_SECONDS = 0.02
 """Results of quick calls travel together, for no longer than this."""
 TICK_SECONDS = 0.05
 GRACE_SECONDS = {"timeout": 0.3, "cancel": 0.8, "close": 10.0}
-"""How long a call may take to stop before its executor goes on without it, by why it is to stop."""
+"""Time that a call may take to stop before its executor goes on without it, by reason."""
 CLOSE_SECONDS = 1.0
 """Time to the next item after which a generator without a receiver is stopped."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 START_SECONDS = 90.0
 _clients: WeakKeyDictionary[Pool, Any] = WeakKeyDictionary()
 _ranks: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
-"""Which nodes have a worker."""
+"""Placement of workers: on every node, or on all but the first."""
 _starting = threading.Lock()
 
 

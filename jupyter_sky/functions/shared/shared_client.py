@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...executor.cluster import ClusterHandle
 
 POLL_SECONDS = 0.2
-"""How often a thread that waits looks up: it may have been told to end."""
+"""Period in which a waiting thread checks whether it was told to end."""
 RESEND_SECONDS = 5.0
 """A request without an answer is sent again; it is carried out once."""
 FIRST_REPLY_SECONDS = 30.0
