@@ -27,14 +27,14 @@ from ..errors import SkyUnreachable, SkyUsageError
 
 CONNECT_SECONDS = 10
 CONTROL_PERSIST_SECONDS = 20
-"""How long a connection stays open for the next command."""
+"""Time for which a connection stays open for the next command."""
 FAST_CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 """Tried before the client's own: with a processor's own AES they take a fifth of the time."""
 TICK_SECONDS = 0.1
 RETRY_SECONDS = 0.5
 WRITE_BYTES = 2**18
 RECONNECT_SECONDS = 20.0
-"""How long a machine that has answered may be out of reach while it is made ready."""
+"""Time for which a machine that has answered may be unreachable during its bootstrap."""
 
 
 _UNSAFE_CHARACTERS = re.compile(r"[\s\0-\x1f\x7f'`\"$;&<>|(){}]|\\$")

@@ -28,11 +28,11 @@ class RunRecords:
         self._db.write((BEGIN_RUN, _run_values(row)))
 
     def update_run(self, row: RunRow) -> None:
-        """Record how far a run has come, and where."""
+        """Record the progress and the place of a run."""
         self._db.write((UPDATE_RUN, _run_values(row)))
 
     def request_stop(self, run_id: str, who: str) -> None:
-        """Ask whoever watches a run to stop it; `who` is told to its user."""
+        """Request the end of a run from the process that watches it; `who` is shown to its user."""
         sql = "UPDATE runs SET stop = ? WHERE run_id = ? AND ended IS NULL"
         self._db.write((sql, (who, run_id)))
 
@@ -54,7 +54,7 @@ class RunRecords:
         self._db.write((sql, (at, shown, run_id)), latest=f"heartbeat {run_id}")
 
     def end_run(self, run_id: str, status: str, at: float) -> None:
-        """Record how and when a run ended, unless that is known; one that was lost may be found."""
+        """Record the status and time of a run's end, unless it has ended; a lost run may return."""
         sql = (
             "UPDATE runs SET status = ?, stage = ?, ended = ?, last_beat = ? "
             "WHERE run_id = ? AND (ended IS NULL OR status = 'lost')"

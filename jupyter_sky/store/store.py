@@ -1,7 +1,7 @@
-"""One SQLite file that remembers clusters, what they were billed, and the runs on them.
+"""SQLite store of clusters, their bills, and the runs on them.
 
-Times are unix seconds, prices USD/h of a whole cluster, ``None`` a price that nobody knows. A store
-never stops a cell for the sake of a record: where the disk refuses, it says so in ``notices``.
+Times are unix seconds, prices USD/h of a whole cluster, ``None`` an unknown price. A store never
+stops a cell for the sake of a record: when the disk refuses, ``notices`` has a sentence about it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Store(RunRecords):
     # -- clusters -------------------------------------------------------------------------------
 
     def save_cluster(self, row: ClusterRow, *, durable: bool = False) -> bool:
-        """Insert a cluster, or update it while it is live; say whether that took effect.
+        """Insert a cluster, or update it while it is live; return whether that took effect.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class Store(RunRecords):
             raise _name_taken_error(row.name) from error
 
     def renew_launch(self, cluster: ClusterId, at: float) -> bool:
-        """Record that the process that launches a cluster lives; say whether it still starts."""
+        """Record that the process that launches a cluster lives; return whether it still starts."""
         sql = (
             "UPDATE clusters SET renewed = MAX(renewed, :at) "
             "WHERE name = :name AND created = :created AND state = 'starting'"
@@ -164,7 +164,7 @@ class Store(RunRecords):
         return rows[-1] if rows else None
 
     def find_cluster(self, cluster: ClusterId) -> ClusterRow | None:
-        """One cluster, whatever its state."""
+        """Return one cluster, whatever its state; None if it is unknown."""
         rows = self._clusters(
             "WHERE name = :name AND created = :created", self._cluster_key(cluster)
         )
@@ -187,7 +187,7 @@ class Store(RunRecords):
         return [_cluster(row) for row in self._db.read(sql, values or {})]
 
     def delete_cluster(self, cluster: ClusterId) -> bool:
-        """Forget a cluster of which no machine ever came up; say whether it was there."""
+        """Delete a cluster of which no machine ever came up; return whether it was there."""
         sql = (
             "DELETE FROM clusters WHERE name = :name AND created = :created AND state = 'starting' "
             "AND NOT EXISTS (SELECT 1 FROM intervals WHERE cluster_id = clusters.id)"
@@ -206,20 +206,20 @@ class Store(RunRecords):
     ) -> bool:
         """End a live cluster, its bill and the runs on it, in one transaction.
 
-        The first process that says so wins; for every other one nothing happens.
+        Only the first call for a cluster takes effect, of whichever process.
 
         Parameters
         ----------
         state
-            ``down`` when somebody wanted it, else ``lost``.
+            ``down`` when it was requested, else ``lost``.
         at
-            When it ended, unix seconds.
+            Time of its end, unix seconds.
         note
-            Why.
+            Reason, for the user.
         bounded
-            Nobody saw it end: `at` is the latest time that it can have been.
+            Its end was not observed: `at` is the latest possible time.
         session
-            Runs of this session are left to who watches them.
+            Session whose runs are left open: it ends them itself.
 
         Returns
         -------
@@ -233,7 +233,7 @@ class Store(RunRecords):
         return counts is None or counts[-1] > 0
 
     def move_end_earlier(self, cluster: ClusterId, at: float) -> None:
-        """Let a bill that was closed end earlier, once it is known that the cluster did."""
+        """Move the end of a closed bill to an earlier time, once it is known."""
         values = self._cluster_key(cluster, at=at)
         sql = (
             "UPDATE clusters SET ended = :at WHERE name = :name AND created = :created "
@@ -242,12 +242,12 @@ class Store(RunRecords):
         self._db.write((CORRECT, values), (sql, values))
 
     def set_cluster_note(self, cluster: ClusterId, note: str) -> bool:
-        """Note why a live cluster is about to end; empty when it is not after all."""
+        """Record the reason why a live cluster is about to end; empty to remove it."""
         sql = f"UPDATE clusters SET note = :note WHERE id = {LIVE_ID}"
         return self._changed((sql, self._cluster_key(cluster, note=note)))
 
     def keep_cluster_until(self, cluster: ClusterId, until: float) -> bool:
-        """Note until when a cluster does not end for idleness."""
+        """Record the time until which a cluster does not end for idleness."""
         sql = f"UPDATE clusters SET kept = :until WHERE id = {LIVE_ID}"
         return self._changed((sql, self._cluster_key(cluster, until=until)))
 
@@ -280,7 +280,7 @@ class Store(RunRecords):
     def add_late_interval(
         self, cluster: ClusterId, price: float | None, started: float, ended: float
     ) -> None:
-        """Bill what ran of a cluster that has ended already, beyond what is billed of it.
+        """Bill a stretch of an ended cluster beyond its last interval.
 
         The end is an upper bound: another process closed the account while machines came up.
         """
@@ -348,7 +348,7 @@ class Store(RunRecords):
         )
         return [SpendRow(**dict(row)) for row in self._db.read(sql, (cluster, notebook, since))]
 
-    # -- what all processes of a user share -----------------------------------------------------
+    # -- settings of all processes of a user ----------------------------------------------------
 
     def setting(self, name: str) -> str | None:
         """Return a setting that any process of this user has stored."""
