@@ -215,12 +215,12 @@ class Database:
             except sqlite3.Error as error:
                 raise unrecorded_error(str(error)) from error
 
-    def _flush(self, mine: _PendingWrite | None = None) -> list[int] | None:
+    def _flush(self, current: _PendingWrite | None = None) -> list[int] | None:
         """Write what is queued, in order, up to where the disk or another process refuses."""
         if not self._pending:
             return None
         counts: list[int] | None = None
-        retrying = self._pending[0] is not mine
+        retrying = self._pending[0] is not current
         self._reopen_replaced()
         if retrying:  # a store that stays locked must not slow every heartbeat down
             self._db.execute(_busy_timeout(_RETRY_SECONDS))
@@ -235,10 +235,10 @@ class Database:
                         self._warn(error)
                         return None
                     del self._pending[0]
-                    self._refuse(error, job is mine)
+                    self._refuse(error, job is current)
                 else:
                     del self._pending[0]
-                    counts = changed if job is mine else counts
+                    counts = changed if job is current else counts
         finally:
             if retrying:
                 self._db.execute(_busy_timeout(sqlite_errors.LOCK_TIMEOUT_SECONDS))

@@ -154,7 +154,7 @@ class ClusterController:
     def _describe_use(self) -> dict[str, Any]:
         """Return current uses, last use and idle time left."""
         cells = [_cell_label(run.facts) for _, run in self.runs.running()]
-        shells = [str(login) for login in self._logins.found if login.idle <= LOGIN_POLL_SECONDS]
+        shells = [str(login) for login in self._logins.current if login.idle <= LOGIN_POLL_SECONDS]
         return self.activity.report(time.monotonic(), cells, shells)
 
     def _read_current_cells(self) -> None:
