@@ -118,6 +118,7 @@ def _install(
         commands.append([*pip, "--disable-pip-version-check", "--no-input"])
     if not commands:
         raise SkyError(f"{what} needs uv or pip on the engine, and neither is there")
+    output = ""
     for command in commands:
         result = subprocess.run(
             [*command, *packages],
@@ -128,7 +129,8 @@ def _install(
         )
         if result.returncode == 0:
             return
-    last = "\n".join(result.stdout.strip().splitlines()[-SHOWN_LINES:])
+        output = result.stdout
+    last = "\n".join(output.strip().splitlines()[-SHOWN_LINES:])
     requirements = " ".join(packages)
     raise SkyError(without_credentials(f"{what} {requirements} cannot be installed:\n{last}"))
 

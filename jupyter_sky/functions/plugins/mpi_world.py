@@ -122,7 +122,7 @@ class PmiServer:
             "PMI_process_mapping": f"(vector,(0,{size},1))",
         }
 
-    def handlers(self, line: str) -> str:
+    def answer(self, line: str) -> str:
         """Answer a line, such as ``cmd=get kvsname=world key=address``.
 
         Examples
