@@ -8,14 +8,9 @@ from functools import lru_cache
 
 from jupyter_sky import accelerators
 from jupyter_sky.errors import SkyUsageError, suggest
-from jupyter_sky.provider.facts import BUILT_IN
-from jupyter_sky.provider.register import is_known
+from jupyter_sky.provider.register import check_name, known_names
 from jupyter_sky.quantities import Amount
 
-ON_PREMISES = tuple(name for name, facts in BUILT_IN.items() if facts.on_premises)
-"""Clouds of machines of one's own, which no catalog lists."""
-CLOUDS = (*sorted(set(BUILT_IN) - set(ON_PREMISES)), *ON_PREMISES)
-"""Built-in clouds; packages add others, see `jupyter_sky.provider.register`."""
 ARCHES = ("x86_64", "arm64")
 VENDORS = ("AMD", "AWS", "Ampere", "Apple", "Google", "Intel", "Microsoft", "NVIDIA")
 SERVICES = ("dataproc", "emr", "hdinsight")
@@ -97,10 +92,9 @@ def parse_clouds(text: str, label: str) -> tuple[str, ...]:
     """Read a list of clouds, such as ``aws,gcp``."""
     clouds = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
     for cloud in clouds:
-        if not is_known(cloud):
-            raise SkyUsageError(f"{label} {cloud}: not a known cloud", hint=suggest(cloud, CLOUDS))
+        check_name(cloud, f"{label} {cloud}: not a known cloud")
     if not clouds:
-        raise SkyUsageError(f"{label} needs a cloud", hint=f"known: {', '.join(CLOUDS)}")
+        raise SkyUsageError(f"{label} needs a cloud", hint=f"known: {', '.join(known_names())}")
     return clouds
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from .. import accelerators
 from ..errors import SkyUsageError
 from ..geography import jurisdiction_of
+from ..provider.facts import BUILT_IN
 from . import files, schema
 
 Frame = Any  # of pandas, whose stubs give half of what follows as unknown
@@ -30,7 +31,6 @@ SOURCES = {
 """Files that are read; ``.csv`` and ``.csv.gz`` both will do."""
 
 # Azure documents SGX for these series alone: DCsv2, DCsv3, DCdsv3 (and the first DC, retired).
-_SGX = re.compile(r"Standard_DC\d+(s|s_v2|_v2|s_v3|ds_v3)")
 # Most accelerators that an N1 machine takes, where that is more than one.
 _ATTACHED = {"K80": 8, "P4": 4, "P100": 4, "T4": 4, "V100": 8}
 
@@ -140,7 +140,11 @@ def _offers(frame: Frame, report: BuildReport) -> Frame:
     names = {name: accelerators.canonical(name) for name in written}
     frame["accelerator"] = frame["accelerator"].map({"": "", **names})
     frame = _tpu_slices(frame)
-    frame["intel_sgx"] = (frame["cloud"] == "azure") & frame["instance_type"].str.fullmatch(_SGX)
+    frame["intel_sgx"] = False
+    for name, facts in BUILT_IN.items():
+        if facts.sgx_types:
+            named = frame["instance_type"].str.fullmatch(facts.sgx_types)
+            frame["intel_sgx"] |= (frame["cloud"] == name) & named
     hosted = _attach_gpus(frame)
     if len(hosted):
         frame = pd.concat([frame, hosted], ignore_index=True)

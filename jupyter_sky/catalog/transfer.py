@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import SkyUsageError, suggest
-from ..geography import CLOUDS
-from ..provider.register import find_facts
+from ..errors import SkyUsageError
+from ..provider.register import check_name, find_facts
 
 if TYPE_CHECKING:
     from .regions import Region
@@ -24,7 +23,7 @@ Relation = Literal[
     "same place", "same zone", "other zone", "other region", "other cloud", "internet"
 ]
 Basis = Literal["listed", "estimate", "not known"]
-_OWN = ("local", "ssh", "internet", "")
+_NO_CLOUD = ("internet", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +56,13 @@ class Location:
         if not parts[0] or len(parts) > 3:
             raise SkyUsageError(f"{text!r} is not a place", hint="such as aws/us-east-1")
         cloud = parts[0].lower()
-        if cloud not in (*CLOUDS, "internet"):
-            raise SkyUsageError(
-                f"{text!r}: no cloud is called {cloud}", hint=suggest(cloud, (*CLOUDS, "internet"))
-            )
+        check_name(cloud, f"{text!r}: no cloud is called {cloud}", ("internet",))
         return cls(cloud, *parts[1:])
 
     @property
     def is_own(self) -> bool:
         """Whether this is a machine of the user's, or anywhere on the internet."""
-        return self.cloud in _OWN
+        return self.cloud in _NO_CLOUD or find_facts(self.cloud).on_premises
 
     def __str__(self) -> str:
         return "/".join(part for part in (self.cloud, self.region, self.zone) if part)
@@ -262,7 +258,7 @@ class TransferNetwork:
         if exact:
             return exact, "listed", ""
         a, b = (self._continent(place) for place in (here, there))
-        if here.cloud == "aws":  # one price to every other region
+        if find_facts(here.cloud).has_flat_egress:
             return self._or_estimate(here, "cross-region")
         if a and a == b:
             group = {"Asia": "asia", "North America": "na-eu", "Europe": "na-eu"}.get(a)

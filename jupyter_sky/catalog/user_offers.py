@@ -19,7 +19,8 @@ import numpy as np
 
 from .. import accelerators
 from ..errors import SkyUsageError, suggest
-from ..geography import CLOUDS, jurisdiction_of, parse_arch, parse_vendor
+from ..geography import jurisdiction_of, parse_arch, parse_vendor
+from ..provider.register import is_known, known_names
 from . import schema
 from .columns import Columns
 
@@ -266,10 +267,10 @@ def _toml(path: Path, text: str) -> Iterator[_Record]:
 
 def _cloud(record: dict[str, Any]) -> str:
     cloud = str(record.get("cloud", ""))
-    if cloud not in CLOUDS:
-        asked = f"cloud {cloud!r} is not known" if cloud else "the cloud is missing"
+    if not is_known(cloud):
+        problem = f"cloud {cloud!r} is not known" if cloud else "the cloud is missing"
         raise SkyUsageError(
-            asked, hint=suggest(cloud, CLOUDS) + "; ssh is for machines of your own"
+            problem, hint=suggest(cloud, known_names()) + "; ssh is for machines of your own"
         )
     return cloud
 

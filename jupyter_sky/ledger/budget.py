@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import SkyBudget, SkyUsageError
-from ..geography import ON_PREMISES
+from ..provider.register import find_facts
 from ..store.store import Store
-from .billing import LONGEST_UNIT, UNBILLED_COSTS
+from .billing import UNBILLED_COSTS
 from .forecast import local_day, rate, spent_between
-from .ledger import CostSum, format_rate, format_usd
+from .ledger import CostSum, format_rate, format_usd, intervals_billed_since
 
 WARN_SHARE = 0.8
 """Share of the budget from which on it is warned."""
@@ -212,7 +212,7 @@ def assess(store: Store, now: float | None = None) -> BudgetStatus:
     """Compare today's costs in the store with the budget."""
     now = time.time() if now is None else now
     day, first, last = local_day(now)
-    intervals = store.intervals(since=first - LONGEST_UNIT)
+    intervals = intervals_billed_since(store, first, now)
     live = {row.cluster: row.price for row in intervals if row.ended is None}
     return BudgetStatus(
         read_budget(store),
@@ -223,7 +223,7 @@ def assess(store: Store, now: float | None = None) -> BudgetStatus:
         last,
         now,
         _ends(store, day),
-        any(row.cloud not in ON_PREMISES for row in intervals),
+        any(not find_facts(row.cloud).on_premises for row in intervals),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ..geography import ON_PREMISES
+from ..provider.register import find_facts
 from ..resources import format_duration
 from ..store.store import ClusterRow, IntervalRow, RunRow, SpendRow
 from .baseline import Baseline
@@ -273,7 +273,7 @@ def saving(
     known = all(row.price is not None for row, each in billed if each)
     paid = sum((row.price or 0.0) * each for row, each in billed) if known else None
     going_on = any(row.ended is None for row, _ in billed)
-    if cluster.cloud in ON_PREMISES and not cluster.price:
+    if find_facts(cluster.cloud).on_premises and not cluster.price:
         own = "own machine: nothing is counted as saved"
         return ClusterSaving(cluster.name, None, None, paid, own, True, going_on)
     measure = Baseline.of(cluster)

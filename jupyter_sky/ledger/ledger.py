@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
+from ..provider.facts import LONGEST_BILLING_UNIT
 from ..store.store import ClusterRow, IntervalRow, RunRow, SpendRow, Store
-from .billing import LONGEST_UNIT, billed_seconds
+from .billing import billed_seconds
 from .money import exact_cost, exact_from_usd, exact_to_usd, sum_exact
 
 _HOUR = 3600.0
@@ -183,6 +184,14 @@ def billed_span(
     return start, max(start, min(billed_until(row, now), until))
 
 
+def intervals_billed_since(
+    store: Store, since: float, now: float, notebook: str | None = None
+) -> list[IntervalRow]:
+    """Return the intervals that are billed after a time, though machines may have ended before."""
+    rows = store.intervals(notebook=notebook, since=since - LONGEST_BILLING_UNIT)
+    return [row for row in rows if row.ended is None or billed_until(row, now) > since]
+
+
 def interval_seconds(
     row: IntervalRow, now: float, since: float = -math.inf, until: float = math.inf
 ) -> float:
@@ -344,10 +353,8 @@ class Ledger:
     def _bills(
         self, now: float, since: float, notebook: str | None = None
     ) -> Iterator[tuple[IntervalRow | SpendRow, LedgerLine]]:
-        for row in self._store.intervals(notebook=notebook, since=since - LONGEST_UNIT):
-            line = interval_line(row, now, since)
-            if line.ended >= line.started:
-                yield row, line
+        for row in intervals_billed_since(self._store, since, now, notebook):
+            yield row, interval_line(row, now, since)
         for row in self._store.other_costs(notebook=notebook, since=since):
             exact = exact_from_usd(row.usd)
             about = (row.what, row.at, row.at, 0.0, None, row.usd, False, "", "")

@@ -17,7 +17,7 @@ from ..resources import format_elapsed, parse_duration
 from ..store.store import ClusterRow, Store
 from . import budget
 from .baseline import CLOUD, REGION
-from .billing import LONGEST_UNIT, UNBILLED_COSTS
+from .billing import UNBILLED_COSTS
 from .budget import BudgetStatus
 from .forecast import (
     ClusterSaving,
@@ -30,7 +30,14 @@ from .forecast import (
     spent_between,
     total_savings,
 )
-from .ledger import By, Ledger, LedgerLine, format_rate, format_usd
+from .ledger import (
+    By,
+    Ledger,
+    LedgerLine,
+    format_rate,
+    format_usd,
+    intervals_billed_since,
+)
 
 GROUPINGS: tuple[By, ...] = get_args(By)
 MAX_LINES = 200
@@ -228,7 +235,7 @@ def make_report(
     if by == "cell" and notebook is not None:
         lines = [line for line in lines if line.what.startswith(f"{notebook} [")]
     begin = -float("inf") if since is None else since
-    intervals = store.intervals(since=begin - LONGEST_UNIT)
+    intervals = intervals_billed_since(store, begin, now)
     names = {row.cluster for row in intervals}
     clusters = [row for row in store.clusters(live_only=False) if row.name in names]
     running = store.runs(status="running", limit=None)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 from jupyter_sky import accelerators
 from jupyter_sky.cell_options.schema import BY_FLAG, OPTIONS, Option
-from jupyter_sky.geography import ARCHES, CLOUDS, SERVICES, VENDORS
+from jupyter_sky.geography import ARCHES, SERVICES, VENDORS
+from jupyter_sky.provider.register import known_names
 
 _PATHS = 200  # entries of a directory that are offered; a menu of more helps nobody
 
@@ -229,7 +230,7 @@ def complete_names(kind: str, sources: CompletionSources) -> list[tuple[str, str
     known: dict[str, Callable[[], Iterable[str]]] = {
         "": tuple,
         "arch": lambda: ARCHES,
-        "cloud": lambda: CLOUDS,
+        "cloud": known_names,
         "cluster": sources.clusters,
         "cpu-vendor": lambda: VENDORS,
         "env": lambda: sorted(os.environ),

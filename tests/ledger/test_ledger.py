@@ -227,9 +227,10 @@ def test_days_cover_a_stretch_without_gap() -> None:
     assert list(split_days(NOON, NOON)) == [("2026-03-10", NOON, NOON)]
 
 
-def test_since_bills_only_what_came_after(store: Store) -> None:
+@pytest.mark.parametrize("seconds", [HOUR, 300.0])
+def test_since_bills_only_what_came_after(store: Store, seconds: float) -> None:
     put_cluster(store, "old", 1.0)
-    store.end_cluster(store.cluster("old").id, "down", NOON + HOUR)
+    store.end_cluster(store.cluster("old").id, "down", NOON + 2 * HOUR - seconds)
     put_cluster(store, "now", 1.0)
     put_run(store, "r1", "now", 1.0, NOON, None)
     ledger, since, now = Ledger(store), NOON + 2 * HOUR, NOON + 3 * HOUR
