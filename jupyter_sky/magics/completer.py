@@ -259,9 +259,11 @@ def _price_sources() -> Iterable[str]:
 
 
 def _settings() -> list[str]:
+    from jupyter_sky.config.provider_settings import dotted_names
     from jupyter_sky.config.settings import Sky
 
-    return [f"{name}=" for name in sorted(Sky.class_own_traits(config=True))]
+    names = [*sorted(Sky.class_own_traits(config=True)), *(name for name, _ in dotted_names())]
+    return [f"{name}=" for name in names]
 
 
 def _is_public(text: str, fragment: str) -> bool:

@@ -24,6 +24,7 @@ from typing import Any
 from ...concurrency import run_abandonable
 from ...config.settings import Sky
 from ...offers import Offer
+from ...provider.facts import AwsFacts
 from ..base import (
     CloudError,
     LaunchRequest,
@@ -139,7 +140,7 @@ class AwsDriver:
                 raise
             if not found:
                 network.delete_security_group(ec2, group)
-        role = Sky.load().aws_scheduler_role
+        role = _scheduler_role()
         if role and found:
             self._schedule_termination(
                 order, machine_config, [machine.id for machine in found], role
@@ -329,7 +330,7 @@ class AwsDriver:
         ec2, gone = self._client("ec2", region), []
         for kind, id, token in network.delete_unused(ec2, owner, alive, ended):
             gone.append(f"{kind} {id} in {region}")
-            if kind == "security group" and Sky.load().aws_scheduler_role:
+            if kind == "security group" and _scheduler_role():
                 scheduler = self._client("scheduler", region)
                 try:
                     scheduler.delete_schedule(Name=_schedule_name(token))
@@ -373,6 +374,10 @@ def client_token(token: str, *words: object) -> str:
     True
     """
     return str(uuid.uuid5(_NAMESPACE, json.dumps([token, *words])))
+
+
+def _scheduler_role() -> str:
+    return Sky.load().provider_setting(AwsFacts.name, "scheduler_role")
 
 
 def _schedule_name(token: str) -> str:
