@@ -91,7 +91,7 @@ class AwsPrices:
         try:
             from boto3.session import Session
         except ImportError:
-            raise missing_sdk("aws", "boto3", "aws") from None
+            raise missing_sdk(self.cloud, "boto3") from None
         if Session().get_credentials() is None:
             raise SkyRefreshError(
                 "aws: no credentials were found: the price list and EC2 answer to accounts only",

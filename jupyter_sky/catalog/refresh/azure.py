@@ -138,7 +138,7 @@ class AzurePrices:
             from azure.identity import DefaultAzureCredential
             from azure.mgmt.compute import ComputeManagementClient
         except ImportError:
-            raise missing_sdk("azure", "azure-mgmt-compute", "azure") from None
+            raise missing_sdk(self.cloud, "azure-mgmt-compute") from None
         subscription = self.subscription or os.environ.get("AZURE_SUBSCRIPTION_ID", "")
         if not subscription:
             raise SkyRefreshError(

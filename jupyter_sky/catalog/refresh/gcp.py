@@ -66,7 +66,7 @@ class GcpPrices:
             import google.cloud.compute_v1  # noqa: F401
         except ImportError:
             packages = "google-cloud-billing and google-cloud-compute"
-            raise missing_sdk("gcp", packages, "gcp") from None
+            raise missing_sdk(self.cloud, packages) from None
         self._identity()
 
     def _identity(self) -> tuple[Any, str]:

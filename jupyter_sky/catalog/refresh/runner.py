@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import SkyError, SkyRefreshError, SkyUsageError, suggest
+from ...provider.facts import BUILT_IN
+from ...provider.register import installed_names
 from . import coverage
 from .comparison import OfferDiff, compare
 from .fetcher import TRY_LATER_HINT, Fetcher
@@ -58,14 +61,15 @@ class RefreshOutcome:
 
 
 def sources() -> dict[str, PriceSource]:
-    """All sources by cloud; no SDK is imported."""
-    from .aws import AwsPrices
-    from .azure import AzurePrices
-    from .gcp import GcpPrices
-    from .lambdalabs import LambdaPrices
+    """Return all sources by cloud, those of other packages last; no SDK is imported."""
+    from .provider import ProviderPrices
 
-    known: tuple[PriceSource, ...] = (AwsPrices(), AzurePrices(), GcpPrices(), LambdaPrices())
-    return {source.cloud: source for source in known}
+    found: dict[str, PriceSource] = {}
+    for name, facts in sorted(BUILT_IN.items()):
+        if facts.price_source:
+            module, _, kind = facts.price_source.partition(":")
+            found[name] = getattr(import_module(f".{module}", __package__), kind)()
+    return found | {name: ProviderPrices(name) for name in installed_names()}
 
 
 def refresh(
