@@ -22,61 +22,11 @@ _ARCH = {
 }
 _VENDOR = {vendor.lower(): vendor for vendor in VENDORS} | {"graviton": "AWS"}
 _AREA_PATTERN = r"(?i:[a-z]{2}|eea|us-gov)"
-# Countries by name, those that a cloud has a region in: where clouds write their names they
-# differ, so both spellings stand here.
-_COUNTRY_NAMES = {
-    "argentina": "AR",
-    "australia": "AU",
-    "austria": "AT",
-    "bahrain": "BH",
-    "belgium": "BE",
-    "brazil": "BR",
-    "britain": "GB",
-    "canada": "CA",
-    "chile": "CL",
-    "czechia": "CZ",
-    "denmark": "DK",
-    "european union": "EU",
-    "finland": "FI",
-    "france": "FR",
-    "germany": "DE",
-    "great britain": "GB",
-    "greece": "GR",
-    "hong kong": "HK",
-    "hungary": "HU",
-    "iceland": "IS",
-    "india": "IN",
-    "indonesia": "ID",
-    "ireland": "IE",
-    "israel": "IL",
-    "italy": "IT",
-    "japan": "JP",
-    "korea": "KR",
-    "malaysia": "MY",
-    "mexico": "MX",
-    "netherlands": "NL",
-    "new zealand": "NZ",
-    "norway": "NO",
-    "poland": "PL",
-    "portugal": "PT",
-    "qatar": "QA",
-    "romania": "RO",
-    "saudi arabia": "SA",
-    "singapore": "SG",
-    "south africa": "ZA",
-    "south korea": "KR",
-    "spain": "ES",
-    "sweden": "SE",
-    "switzerland": "CH",
-    "taiwan": "TW",
-    "thailand": "TH",
-    "uae": "AE",
-    "united arab emirates": "AE",
-    "united kingdom": "GB",
-    "united states": "US",
-    "usa": "US",
-    "vietnam": "VN",
+_AREA_NAMES = {
+    **{"britain": "GB", "great britain": "GB", "uk": "GB"},
+    **{"european union": "EU", "korea": "KR", "russia": "RU", "turkey": "TR", "uae": "AE"},
 }
+"""Areas by names that ISO 3166 does not have."""
 _COUNT_PATTERN = r"(>=)?([1-9]\d{0,5}|0?\.\d{1,6}|1/[2-9])(\+?)"
 _REQUIREMENT_PATTERN = r"(?i:([a-z][a-z-]*)\s*((?:[<>=!~]=?|===).*)?)"
 
@@ -172,19 +122,37 @@ def parse_area(text: str, label: str) -> str:
 
     Examples
     --------
-    >>> parse_area("eu", "--jurisdiction"), parse_area("south-korea", "--country")
+    >>> parse_area("eu", "--jurisdiction"), parse_area("South-Korea", "--country")
     ('EU', 'KR')
     """
     word = re.sub(r"[\s_-]+", " ", text.strip().lower())
-    area = _COUNTRY_NAMES.get(word) or text.strip().upper()
-    if not is_area(area):
-        near = suggest(word, _COUNTRY_NAMES)
-        two = f"write two letters, such as {label} eu, {label} us or {label} de"
-        raise SkyUsageError(
-            f"{label} {text}: neither a country nor a jurisdiction",
-            hint=near if near.startswith("did") else two,
-        )
-    return {"UK": "GB"}.get(area, area)
+    area = _AREA_NAMES.get(word) or (text.strip().upper() if is_area(text.strip()) else "")
+    if area := area or _country_code(word):
+        return area
+    near = suggest(word, _area_names())
+    two = f"write two letters, such as {label} eu, {label} us or {label} de"
+    raise SkyUsageError(
+        f"{label} {text}: neither a country nor a jurisdiction",
+        hint=near if near.startswith("did") else two,
+    )
+
+
+def _country_code(name: str) -> str:
+    """Return two letters for a country's name in ISO 3166, common or official; else nothing."""
+    import pycountry
+
+    try:
+        return pycountry.countries.lookup(name).alpha_2
+    except LookupError:
+        return ""
+
+
+def _area_names() -> list[str]:
+    """Return the names of countries in lower case, the common ones where they differ."""
+    import pycountry
+
+    names = (getattr(each, "common_name", each.name) for each in pycountry.countries)
+    return [*_AREA_NAMES, *(name.lower() for name in names)]
 
 
 def in_area(area: str, country: str, jurisdiction: str) -> bool:

@@ -189,7 +189,7 @@ def test_families_of_its_types() -> None:
     assert product_family("nimbus", "cloudy-4") == "cloudy"
 
 
-def test_own_offers_of_it_are_planned(data: Path, catalog: Path) -> None:
+def test_user_offers_of_it_are_planned(data: Path, catalog: Path) -> None:
     path = data / "offers.csv"
     path.write_text(OFFERS)
     assert check_file(path).problems == ()

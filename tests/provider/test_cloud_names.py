@@ -11,10 +11,10 @@ import jupyter_sky
 from jupyter_sky.provider.facts import BUILT_IN
 
 PACKAGE = Path(jupyter_sky.__file__).parent
-RENTED = {name for name, facts in BUILT_IN.items() if not facts.on_premises}
+CLOUD_NAMES = {name for name, facts in BUILT_IN.items() if not facts.on_premises}
 OWN_MODULES = (
-    *(f"clouds/{name}/" for name in RENTED),
-    *(f"catalog/refresh/{name}" for name in (*RENTED, "lambdalabs")),
+    *(f"clouds/{name}/" for name in CLOUD_NAMES),
+    *(f"catalog/refresh/{name}" for name in (*CLOUD_NAMES, "lambdalabs")),
     "provider/facts.py",
 )
 
@@ -24,7 +24,9 @@ def _written_names(tree: ast.Module) -> list[str]:
     return [
         f"line {node.lineno}: {node.value!r}"
         for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in RENTED
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value in CLOUD_NAMES
     ]
 
 
