@@ -40,7 +40,7 @@ class ReapFinding:
         Why it should not be there.
     gone : bool
         Whether the cloud has confirmed its end.
-    trouble : str
+    error : str
         Why it could not be ended, or the cloud not be asked.
     """
 

@@ -193,7 +193,7 @@ def use(session: Any, points: Failpoints, cloud: str, nodes: int) -> dict[str, A
 def reap(session: Any) -> dict[str, Any]:
     """Look for what was left behind."""
     found = session.reap(everywhere=False)
-    trouble = [f"{one.what}: {one.trouble}" for one in found if one.trouble]
+    trouble = [f"{one.what}: {one.error}" for one in found if one.error]
     return {"reaped": [one.what for one in found], "trouble": trouble}
 
 
