@@ -52,13 +52,13 @@ def merge(weaker: ProviderSettings, stronger: ProviderSettings) -> dict[str, dic
     return {name: {**weaker.get(name, {}), **stronger.get(name, {})} for name in clouds}
 
 
-def check(settings: ProviderSettings) -> None:
+def check(settings: ProviderSettings, label: str) -> None:
     """Raise SkyUsageError for a cloud that no package has, or a key that it does not declare."""
     for cloud, values in settings.items():
-        check_name(cloud, f"{TRAIT}: {cloud!r} is not a known cloud")
+        check_name(cloud, f"{label}: {cloud!r} is not a known cloud")
         declared = find_facts(cloud).settings
         for key in values:
             if key not in declared:
                 raise SkyUsageError(
-                    f"{TRAIT}: {cloud} has no setting {key!r}", hint=suggest(key, declared)
+                    f"{label}: {cloud} has no setting {key!r}", hint=suggest(key, declared)
                 )

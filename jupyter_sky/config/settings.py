@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from traitlets import Bool, Dict, Float, Integer, TraitError, Unicode, default, validate
 from traitlets.config import Config, Configurable, SingletonConfigurable
@@ -33,6 +33,7 @@ from jupyter_sky.config.renamed_settings import with_current_names
 from jupyter_sky.errors import SkyUsageError
 from jupyter_sky.resources import parse_clouds, parse_duration
 
+_T = TypeVar("_T")
 DEFAULT, BY_HAND = "default", "%config"
 APPLICATION = "Jupyter or IPython configuration"
 
@@ -155,11 +156,11 @@ class Sky(SingletonConfigurable):
     ).tag(config=True)
 
     origins: dict[str, str]
-    """Where each setting that is not a default was set."""
+    """Origins of the settings that are not defaults, by name."""
     notice: str = ""
     """A sentence about a project file that was ignored; empty without one."""
     on_budget: Callable[[float | None], None] | None = None
-    """Told of every budget that is set by hand, also of one that is what it was."""
+    """Called with every budget that is set by hand, also with an unchanged one."""
     requested_budget: tuple[float | None, ...] = ()
     """The budget that was set by hand before there was a store to keep it."""
 
@@ -183,12 +184,11 @@ class Sky(SingletonConfigurable):
 
     def update_config(self, config: Config) -> None:
         """Take what ``%config`` says, also where it is what it was."""
-        renamed = with_current_names(config, "%config")
-        if renamed is not config and TRAIT in renamed.Sky:  # the other clouds' stay as they are
-            renamed.Sky[TRAIT] = merge(self.providers, renamed.Sky[TRAIT])
-        config = renamed
-        super().update_config(config)
-        for name in dict.get(config, "Sky", {}):
+        current = with_current_names(config, "%config")
+        if current is not config and TRAIT in current.Sky:  # other clouds keep their settings
+            current.Sky[TRAIT] = merge(self.providers, current.Sky[TRAIT])
+        super().update_config(current)
+        for name in dict.get(current, "Sky", {}):
             self.origins[name] = BY_HAND
 
     def origin(self, name: str) -> str:
@@ -216,7 +216,7 @@ class Sky(SingletonConfigurable):
 
     @validate("providers")
     def _check_providers(self, proposal: dict[str, Any]) -> dict[str, dict[str, str]]:
-        return _checked(lambda value, label: check(value), proposal["value"], "providers")
+        return _checked(check, proposal["value"], TRAIT)
 
     def provider_setting(self, cloud: str, key: str) -> str:
         """Return a setting of one cloud, see `CloudFacts.settings`; empty where it is not set."""
@@ -227,10 +227,8 @@ class Sky(SingletonConfigurable):
         name, value = proposal["trait"].name, proposal["value"]
         if not value and name != "data_dir":
             return value
-        path = _checked(expand_path, value, name, keep=False)
-        if name == "data_dir":
-            _checked(check_private, path, name)
-        return path
+        path = expand_path(_checked(expand_path, value, name), name)
+        return _checked(check_private, path, name) if name == "data_dir" else path
 
     @classmethod
     def load(cls, parent: Configurable | None = None) -> Sky:
@@ -277,16 +275,13 @@ class Sky(SingletonConfigurable):
         return settings
 
 
-def _checked(parse: Any, value: str, label: str, keep: bool = True) -> str:
-    """Validate a value by its parser; traitlets needs a TraitError when it is invalid.
-
-    Without `keep` it is what the parser makes of it.
-    """
+def _checked(parse: Callable[[_T, str], object], value: _T, label: str) -> _T:
+    """Return a value that its parser accepts; traitlets needs a TraitError for any other."""
     try:
-        parsed = parse(value, label)
+        parse(value, label)
     except SkyUsageError as error:
         raise TraitError(str(error)) from None
-    return value if keep else parsed
+    return value
 
 
 use_settings(lambda name: getattr(Sky.load(), name))

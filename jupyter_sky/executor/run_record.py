@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import SkyError
-from ..ledger.ledger import run_usd
+from ..ledger.lines import run_usd
 from ..remote import processes
 from ..store.store import RunRow, Store
 from .display import Stage

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CLOUD, REGION = AwsFacts.name, "us-east-1"
 BASELINE_KEY = "baseline"
-"""Where the row of a cluster keeps it, in ``connection``."""
+"""Key of the baseline in ``connection`` of a cluster's row."""
 
 
 @dataclass(frozen=True, slots=True)

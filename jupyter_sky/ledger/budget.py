@@ -19,12 +19,13 @@ from ..provider.register import find_facts
 from ..store.store import Store
 from .billing import UNBILLED_COSTS
 from .forecast import local_day, rate, spent_between
-from .ledger import CostSum, format_rate, format_usd, intervals_billed_since
+from .ledger import CostSum, format_rate, format_usd
+from .lines import intervals_billed_since
 
 WARN_SHARE = 0.8
 """Share of the budget from which on it is warned."""
 GRACE_SECONDS = 30.0
-"""How long clusters go on after the budget was passed, for a user who raises it at once."""
+"""Seconds that clusters go on after the budget is passed, for a user who raises it at once."""
 MIN_DAY_SECONDS = 23 * 3600.0
 """Seconds of the day on which clocks go forward."""
 CONFIGURED_ORIGIN = "configuration"

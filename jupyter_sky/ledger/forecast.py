@@ -16,11 +16,12 @@ from ..resources import format_duration
 from ..store.store import ClusterRow, IntervalRow, RunRow, SpendRow
 from .baseline import Baseline
 from .billing import billed_seconds
-from .ledger import CostSum, billed_span, cost, interval_seconds
+from .ledger import CostSum, cost
+from .lines import billed_span, interval_seconds
 from .money import exact_cost, exact_from_usd, exact_to_usd
 
 LATEST = 20
-"""How many earlier runs of a cell say how long it takes."""
+"""Number of earlier runs of a cell from which its duration is estimated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,14 +30,8 @@ from .forecast import (
     spent_between,
     total_savings,
 )
-from .ledger import (
-    By,
-    Ledger,
-    LedgerLine,
-    format_rate,
-    format_usd,
-    intervals_billed_since,
-)
+from .ledger import By, Ledger, format_rate, format_usd
+from .lines import LedgerLine, intervals_billed_since
 
 GROUPINGS: tuple[By, ...] = get_args(By)
 MAX_LINES = 200

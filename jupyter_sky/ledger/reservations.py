@@ -24,7 +24,7 @@ from .ledger import cost, format_rate, format_usd
 BOOT_SECONDS = 120.0
 """Assumed from a launch to a machine that answers, where the tracker has timed none."""
 RESERVATION_KEY = "reserved_usd"
-"""Where the row of a starting cluster keeps its reservation, in ``connection``."""
+"""Key of the reservation in ``connection`` of a starting cluster's row."""
 
 
 @dataclass(frozen=True, slots=True)

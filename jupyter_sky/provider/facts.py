@@ -29,7 +29,8 @@ class CloudFacts:
     note : str
         A few words beside its name in lists, where no offers are counted.
     settings : mapping of str to str
-        Settings of this cloud alone, each with its description: keys of ``Sky.providers[name]``.
+        Settings of this cloud alone, each with its description: keys of ``Sky.providers[name]``,
+        read by ``Sky.load().provider_setting(name, key)``.
     billing : tuple of float
         Step and minimum of billed time, seconds, at most a day; (0, 0) where it costs nothing.
     launchable : bool

@@ -14,7 +14,7 @@ from typing import Any
 from .._version import __version__
 from ..ledger import budget
 from ..ledger.billing import billed_seconds_sql
-from ..ledger.ledger import run_usd
+from ..ledger.lines import run_usd
 from ..offers import Offer
 from ..provider.facts import LONGEST_BILLING_UNIT
 from ..remote.processes import is_alive
@@ -39,7 +39,7 @@ _SHOWN = """
             WHERE later.name = clusters.name AND later.created > clusters.created))
     ORDER BY created
 """
-# as `ledger.billed_until`: units of time and the least one count from start to end of a cluster
+# as `ledger.lines.billed_until`: steps and minimum of billing count from start to end of a cluster
 _SPANS = """
     SELECT cluster_id, cloud, intervals.price AS price, started,
         max(started, ifnull(intervals.ended, :now)) AS ended,

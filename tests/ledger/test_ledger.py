@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_sky.ledger.ledger import Ledger, LedgerLine, cost, format_usd, split_days, sum_usd
+from jupyter_sky.ledger.ledger import Ledger, cost, format_usd, sum_usd
+from jupyter_sky.ledger.lines import LedgerLine, split_days
 from jupyter_sky.store.store import ClusterRow, RunRow, Store
 
 HOUR = 3600.0
