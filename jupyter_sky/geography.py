@@ -178,7 +178,7 @@ _EU_EEA_COUNTRIES = frozenset(
 
 
 def jurisdiction_of(country: str) -> str:
-    """Law that holds in a country: that of the Union or the Economic Area for their members.
+    """Return the jurisdiction of a country: the Union's or the Economic Area's for members.
 
     Examples
     --------

@@ -177,7 +177,7 @@ def _tpu_slices(frame: Frame) -> Frame:
 
 
 def _attach_gpus(frame: Frame) -> Frame:
-    """GPUs that are sold apart, each with eight vCPUs of the N1 machine that must carry it."""
+    """Return GPUs that are sold apart, each with eight vCPUs of the N1 machine that carries it."""
     import pandas as pd
 
     parts = frame[(frame["kind"] == "accelerator-attach") & (frame["accelerator_count"] == 1)]
@@ -213,7 +213,7 @@ def _machine(part: Any, host: Any, count: int) -> dict[str, Any]:
 
 
 def _with_countries(regions: Frame, offers: Frame, report: BuildReport) -> Frame:
-    """Regions, with those of a marketplace that calls its regions by their countries."""
+    """Return regions, with those of a marketplace that names its regions by their countries."""
     import pandas as pd
 
     known = set(zip(regions["cloud"], regions["region"], strict=True))
@@ -238,7 +238,7 @@ def _with_countries(regions: Frame, offers: Frame, report: BuildReport) -> Frame
 
 
 def _egress(frame: Frame, report: BuildReport) -> Frame:
-    """Prices of one transfer as a whole, with one ladder of tiers for each way."""
+    """Return prices of whole transfers, with one ladder of tiers for each route."""
     frame = frame.copy()
     both = frame["note"].str.startswith("charged on each side")
     frame.loc[both, "usd_per_gb"] *= 2
@@ -254,7 +254,7 @@ def _egress(frame: Frame, report: BuildReport) -> Frame:
 
 
 def _sources(tables: dict[str, Frame]) -> dict[str, str]:
-    """Each source, with the newest date of a price that is from it.
+    """Return each source with the newest date of its prices.
 
     In a joined key only the first part gave the price; the others carry their date in their name,
     if any.

@@ -59,7 +59,7 @@ class Catalog(CatalogTables):
         flagged: bool = False,
         **labels: Label,
     ) -> Selection:
-        """Offers that meet a request, the cheapest first: one for each market.
+        """Return offers that meet a request, the cheapest first: one for each market.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class Catalog(CatalogTables):
             )
 
     def _nearest(self, key: str, name: str) -> str:
-        """Hint for a name that nothing bears."""
+        """Return a hint for a name that nothing in the catalog has."""
         word = name.lower()
         if key == "region" and len(word) > 3:  # a city's name, or a country's
             there = [one.name for one in self.regions.values() if word in one.city.lower()]
@@ -158,7 +158,7 @@ class Catalog(CatalogTables):
         return self._bands.get((cloud, region, instance_type))
 
     def age(self, cloud: str, today: date | None = None) -> int | None:
-        """Days since the newest dated price of a cloud; None when none is dated to the day."""
+        """Return days since the newest dated price of a cloud; None when none has a full date."""
         mine = self.offers.equal("cloud", cloud)
         dates = {
             self.offers.categories(column)[code]

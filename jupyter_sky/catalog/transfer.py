@@ -158,7 +158,7 @@ class Tiers:
     note: str = ""
 
     def usd(self, gb: float, already_gb: float = 0.0) -> float:
-        """Price of so many GB more, after so many in the same month."""
+        """Return the price of so many GB more, after so many in the same month."""
         end, total = already_gb + gb, 0.0
         for position, (start, price) in enumerate(self.steps):
             low = 0.0 if position == 0 else start  # allowances are not counted
@@ -349,7 +349,7 @@ class TransferNetwork:
 
 
 def _volume(gb: float) -> float:
-    """GB as a number from 0."""
+    """Return GB as a number from 0."""
     try:
         amount = float(gb)
     except (TypeError, ValueError):

@@ -101,7 +101,7 @@ class UserOffers:
         return table
 
     def _new_places(self, table: pa.Table) -> list[dict[str, Any]]:
-        """Regions that the catalog does not have; of those it has it knows more than a country."""
+        """Return regions that the catalog lacks; of its own it knows more than a country."""
         there = Columns.of_arrow("regions", table)
         everything = np.arange(len(there))
         names = (there.strings(key, everything) for key in schema.KEYS["regions"])

@@ -22,14 +22,14 @@ def use_settings(read_setting: Callable[[str], str]) -> None:
 
 
 def default_data_dir() -> str:
-    """Directory of the ledger, the journals and the catalog, unless a setting says another."""
+    """Return the directory of ledger, journals and catalog, unless a setting names another."""
     from jupyter_core.paths import jupyter_data_dir
 
     return os.path.join(jupyter_data_dir(), "sky")
 
 
 def data_dir() -> Path:
-    """``Sky.data_dir``, of whichever layer of the settings is the strongest.
+    """Return ``Sky.data_dir``, of the strongest layer of the settings that has it.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def data_dir() -> Path:
 
 
 def offers_file() -> Path | None:
-    """``Sky.offers``: the file of the user's own offers, where one is named."""
+    """Return ``Sky.offers``, the file of the user's own offers, where one is named."""
     named = _path_setting("offers")
     return Path(named).expanduser() if named else None
 

@@ -79,7 +79,7 @@ class Baseline:
         return f"{self.place} on demand, {format_rate(self.default)} ({origin})"
 
     def to_dict(self) -> dict[str, Any]:
-        """As the row of a cluster keeps it."""
+        """Return it as the row of a cluster keeps it."""
         return asdict(self)
 
 
@@ -152,7 +152,7 @@ def _is_free(offer: Offer) -> bool:
 
 
 def _on_demand_price(catalog: Catalog, offer: Offer) -> float | None:
-    """USD/h of the same machine in the same place on demand."""
+    """Return USD/h of the same machine in the same place on demand."""
     if not offer.spot:
         return offer.price
     same = Resources(

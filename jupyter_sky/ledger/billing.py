@@ -29,7 +29,7 @@ def billing_rule(cloud: str) -> tuple[float, float]:
 
 
 def disk_usd_h(gib: float) -> float:
-    """USD/h for a disk of a rented machine, for plans and for the ledger.
+    """Return USD/h for a disk of a rented machine, for plans and for the ledger.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def disk_usd_h(gib: float) -> float:
 
 
 def cluster_price(price: float | None, cloud: str, nodes: int, disk_gib: float) -> float | None:
-    """USD/h of all nodes with their disks; None where the price of a machine is not known.
+    """Return USD/h of all nodes with disks; None where the price of a machine is not known.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def cluster_price(price: float | None, cloud: str, nodes: int, disk_gib: float) 
 
 
 def billed_seconds(cloud: str, seconds: float) -> float:
-    """Seconds that are paid for, rounded up to the billing unit.
+    """Return seconds that are paid for, rounded up to the billing unit.
 
     Examples
     --------

@@ -214,7 +214,7 @@ def forecast(
 def remaining(
     elapsed: float, lasted: Sequence[float], limit: float | None
 ) -> tuple[float | None, str]:
-    """Seconds that a run is expected to go on, and what that rests on.
+    """Return the seconds that a run is expected to go on, and the basis of the estimate.
 
     The median of those earlier runs that were longer than this one is by now; else the time that
     it is allowed.

@@ -117,7 +117,7 @@ def sum_usd(amounts: Iterable[float | None]) -> float | None:
 
 
 def cost(price: float | None, seconds: float) -> float | None:
-    """USD for some seconds at a price in USD/h.
+    """Return USD for some seconds at a price in USD/h.
 
     Examples
     --------

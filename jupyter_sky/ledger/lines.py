@@ -76,7 +76,7 @@ def billed_until(row: IntervalRow, now: float) -> float:
 def billed_span(
     row: IntervalRow, now: float, since: float = -math.inf, until: float = math.inf
 ) -> tuple[float, float]:
-    """First and last moment of an interval that are billed between `since` and `until`."""
+    """Return first and last moment of an interval that are billed between `since` and `until`."""
     start = max(row.started, since)
     return start, max(start, min(billed_until(row, now), until))
 
@@ -92,7 +92,7 @@ def intervals_billed_since(
 def interval_seconds(
     row: IntervalRow, now: float, since: float = -math.inf, until: float = math.inf
 ) -> float:
-    """Seconds of an interval that are billed between `since` and `until`; see `billed_until`."""
+    """Return the seconds of an interval billed between `since` and `until`; see `billed_until`."""
     start, end = billed_span(row, now, since, until)
     return end - start
 

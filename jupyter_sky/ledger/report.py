@@ -151,7 +151,7 @@ class CostReport:
         return said
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: USD or null for unknown, unix seconds."""
+        """Return it as JSON has it: USD or null for unknown, unix seconds."""
         day, (spot, placement) = self.verdict, self.saved
         shown = self.lines[:MAX_LINES]
         return {
@@ -183,7 +183,7 @@ class CostReport:
         return f"sky-cost-by-{self.by}-{day}.csv"
 
     def to_csv(self) -> str:
-        """All lines as CSV: times in ISO 8601, amounts in USD or ``unknown``."""
+        """Return all lines as CSV: times in ISO 8601, amounts in USD or ``unknown``."""
         out = io.StringIO()
         writer = csv.writer(out)
         head = "started ended seconds price_usd_h usd estimated price_source price_date".split()
@@ -259,7 +259,7 @@ _FORMULA_STARTS = (
 
 
 def report_signature(store: Store) -> tuple[object, ...]:
-    """Something that is another one when a bill would be, but for the time that passes."""
+    """Return a value that changes whenever a bill changes other than by the passing of time."""
     return tuple(tuple(map(tuple, store.database.read(sql))) for sql in _FORMULA_STARTS)
 
 
@@ -351,5 +351,5 @@ def _format_exact(usd: float | None) -> str:
 
 
 def _escape_formula(text: str) -> str:
-    """Text that no spreadsheet takes for a formula."""
+    """Return a text that no spreadsheet takes for a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

@@ -219,7 +219,7 @@ def _of_kinds(offers: pa.Table, kinds: frozenset[str], *, others: bool = False) 
 def _complete_tables(
     found: SourceData, known: KnownOffers, source: PriceSource, folder: Path
 ) -> dict[str, pa.Table]:
-    """Tables to write: what was found, with what the source does not see as it was."""
+    """Return tables to write: fetched rows, and present rows that the source does not list."""
     tables = dict(found.tables)
     rest = _of_kinds(known.offers, source.kinds, others=True)
     tables["offers"] = _join_tables([tables["offers"], rest])
@@ -237,7 +237,7 @@ def _complete_tables(
 
 
 def _unlisted_egress(old: pa.Table, new: pa.Table) -> pa.Table:
-    """Prices of data that leave, for the ways that the new table says nothing of."""
+    """Return present rows of egress for routes that the new table does not have."""
     import pyarrow as pa
 
     ways = ("source_region", "destination")
