@@ -86,10 +86,10 @@ def parse_arch(text: str, label: str) -> str:
     >>> parse_arch("aarch64", "--arch")
     'arm64'
     """
-    found = _ARCH.get(text.strip().lower())
-    if found is None:
+    arch = _ARCH.get(text.strip().lower())
+    if arch is None:
         raise SkyUsageError(f"{label} {text}: not an architecture", hint=suggest(text, ARCHES))
-    return found
+    return arch
 
 
 def parse_vendor(text: str, label: str) -> str:
@@ -100,10 +100,10 @@ def parse_vendor(text: str, label: str) -> str:
     >>> parse_vendor("amd", "--cpu-vendor")
     'AMD'
     """
-    found = _VENDOR.get(text.strip().lower())
-    if found is None:
+    vendor = _VENDOR.get(text.strip().lower())
+    if vendor is None:
         raise SkyUsageError(f"{label} {text}: makes no processor", hint=suggest(text, VENDORS))
-    return found
+    return vendor
 
 
 # -- areas ---------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def _area_names() -> list[str]:
     """Return the names of countries in lower case, the common ones where they differ."""
     import pycountry
 
-    names = (getattr(each, "common_name", each.name) for each in pycountry.countries)
+    names = (getattr(country, "common_name", country.name) for country in pycountry.countries)
     return [*_AREA_NAMES, *(name.lower() for name in names)]
 
 

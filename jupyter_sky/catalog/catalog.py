@@ -79,16 +79,16 @@ class Catalog(CatalogTables):
         need = parse_request(labels) if need is None else need
         key = (need, by, flagged)
         with self._lock:
-            found = self._selections.get(key)
-            if found is not None:
+            selection = self._selections.get(key)
+            if selection is not None:
                 self._selections.move_to_end(key)
-                return found
-        found = select(self, need, by, flagged)
+                return selection
+        selection = select(self, need, by, flagged)
         with self._lock:  # a server asks in several threads
-            self._selections[key] = found
+            self._selections[key] = selection
             while len(self._selections) > 1 and self._count_cached_rows() > _MAX_CACHED_ROWS:
                 self._selections.popitem(last=False)
-        return found
+        return selection
 
     def _count_cached_rows(self) -> int:
         return sum(map(len, self._selections.values()))
@@ -130,10 +130,10 @@ class Catalog(CatalogTables):
         Kinds: ``region``, ``zone``, ``instance-type``, ``country``, ``jurisdiction``.
         """
         if kind in ("country", "jurisdiction"):
-            found = {getattr(region, kind) for region in self.regions.values()}
+            names = {getattr(region, kind) for region in self.regions.values()}
         else:
-            found = set(self.offers.categories(kind.replace("-", "_")))
-        return sorted(found - {""})
+            names = set(self.offers.categories(kind.replace("-", "_")))
+        return sorted(names - {""})
 
     # -- places ------------------------------------------------------------------------------
 

@@ -268,8 +268,8 @@ class TransferNetwork:
                     if tiers:
                         return tiers, "listed", ""
         tiers, _, _ = self._to_internet(here, there)
-        why = "no price is known between these regions: the price to the internet, an upper bound"
-        return tiers, "estimate" if tiers else "not known", why if tiers else "no price is known"
+        note = "no price is known between these regions: the price to the internet, an upper bound"
+        return tiers, "estimate" if tiers else "not known", note if tiers else "no price is known"
 
     def _to_internet(self, here: Location, there: Location) -> tuple[Tiers | None, Basis, str]:
         country = self._country(there)
@@ -283,22 +283,22 @@ class TransferNetwork:
         if tiers:
             return tiers, "listed", ""
         others = [
-            found
-            for (cloud, _, destination), found in self._egress.items()
+            priced
+            for (cloud, _, destination), priced in self._egress.items()
             if cloud == here.cloud and destination == key
         ]
         if not others:
             return None, "not known", f"no price of {here.cloud} for this is known"
-        dearest = max(others, key=lambda found: found.usd(1e6))
+        dearest = max(others, key=lambda priced: priced.usd(1e6))
         return dearest, "estimate", f"not known for {here}: the dearest that {here.cloud} has"
 
     def _continent(self, place: Location) -> str:
-        found = self._regions.get((place.cloud, place.region))
-        return found.continent if found else ""
+        region = self._regions.get((place.cloud, place.region))
+        return region.continent if region else ""
 
     def _country(self, place: Location) -> str:
-        found = self._regions.get((place.cloud, place.region))
-        return found.country if found else ""
+        region = self._regions.get((place.cloud, place.region))
+        return region.country if region else ""
 
     def storage(
         self, cloud: str, region: str, gb: float, storage_class: str | None = None
@@ -342,9 +342,9 @@ class TransferNetwork:
             a, b = self._continent(here), self._continent(there)
             key = "same continent" if a and a == b else "other continent"
         for pair in ((here.cloud, there.cloud), (here.cloud, "*"), ("*", "*")):
-            found = self._bandwidth.get((*pair, key))
-            if found:
-                return found
+            row = self._bandwidth.get((*pair, key))
+            if row:
+                return row
         return {"gbit_s": 1.0, "basis": "assumed", "source": "", "note": "no figure is known"}
 
 
@@ -365,9 +365,9 @@ def _tiers(
     grouped: defaultdict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         grouped[row["cloud"], row[place], row[kind]].append(row)
-    found = {}
+    tiers = {}
     for key, members in grouped.items():
         members.sort(key=lambda row: row["tier_from_gb"])
         steps = tuple((row["tier_from_gb"], row[price]) for row in members)
-        found[key] = Tiers(steps, members[0]["source"], members[0].get("note", ""))
-    return found
+        tiers[key] = Tiers(steps, members[0]["source"], members[0].get("note", ""))
+    return tiers

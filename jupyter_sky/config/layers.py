@@ -30,7 +30,9 @@ def project_settings(sky: Settings, file: ProjectFile) -> dict[str, Any]:
     for key, value in _table(file).items():
         name = current_name(key.replace("-", "_"), where)
         traits = sky.class_own_traits(config=True)
-        allowed = sorted(each for each, trait in traits.items() if trait.metadata.get("project"))
+        allowed = sorted(
+            trait_name for trait_name, trait in traits.items() if trait.metadata.get("project")
+        )
         if name.partition(".")[0] not in traits:
             raise SkyUsageError(f"{where} has no setting {key!r}", hint=suggest(name, allowed))
         if name in settings:
@@ -90,13 +92,13 @@ def _check_aliases(aliases: dict[str, str], where: str) -> None:
             "--env sends environment variables": bool(options.env),
             "--yes agrees to what would be asked": options.yes,
             "-i evaluates an expression": any(
-                not each.expression.isidentifier() for each in options.inputs
+                not sent.expression.isidentifier() for sent in options.inputs
             ),
         }
-        for what, found in hidden.items():
-            if found:
+        for risk, present in hidden.items():
+            if present:
                 raise SkyUsageError(
-                    f"{where} alias {name!r} = {text!r:.200}: {what}, which an alias of a folder's "
+                    f"{where} alias {name!r} = {text!r:.200}: {risk}, which an alias of a folder's "
                     "file may not hide",
                     hint=hint,
                 )

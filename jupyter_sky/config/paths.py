@@ -70,14 +70,14 @@ def check_private(path: str, name: str) -> None:
         status = os.stat(path)
     except OSError:  # it is yet to be made, or will be found unusable by whoever uses it
         return
-    why = ""
+    reason = ""
     if status.st_mode & stat.S_IWOTH:
-        why = "everybody may write it"
+        reason = "everybody may write it"
     elif os.getuid() not in (0, status.st_uid):
-        why = f"it belongs to another user (uid {status.st_uid})"
-    if why:
+        reason = f"it belongs to another user (uid {status.st_uid})"
+    if reason:
         raise SkyUsageError(
-            f"{name} {path} is refused: {why}, and what is there is trusted",
+            f"{name} {path} is refused: {reason}, and what is there is trusted",
             hint=f"take a folder below it, or chmod o-w {path}" if status.st_mode & 2 else None,
         )
 

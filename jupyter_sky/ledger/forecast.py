@@ -254,14 +254,14 @@ def savings(
     clusters: Iterable[ClusterRow], intervals: Iterable[IntervalRow], now: float, since: float
 ) -> list[ClusterSaving]:
     """Return each cluster's saving against its baseline, for the time billed since then."""
-    known = {(row.name, row.created): row for row in clusters}
+    clusters_by_key = {(row.name, row.created): row for row in clusters}
     billed: dict[tuple[str, float], list[IntervalRow]] = {}
     for row in intervals:
         billed.setdefault((row.cluster, row.cluster_created), []).append(row)
     return [
-        saving(known[key], rows, now, since)
+        saving(clusters_by_key[key], rows, now, since)
         for key, rows in billed.items()
-        if key in known and any(interval_seconds(row, now, since) for row in rows)
+        if key in clusters_by_key and any(interval_seconds(row, now, since) for row in rows)
     ]
 
 
@@ -293,21 +293,23 @@ def saving(
     )
 
 
-def total_savings(found: Iterable[ClusterSaving]) -> tuple[CostSum, CostSum]:
+def total_savings(savings: Iterable[ClusterSaving]) -> tuple[CostSum, CostSum]:
     """Sum the savings by spot machines and by places."""
     spot, placement = CostSum(), CostSum()
-    for one in found:
-        if one.own:
+    for saving in savings:
+        if saving.own:
             continue
-        missing = (one.cluster,)
+        missing = (saving.cluster,)
         part = (
-            CostSum(unknown=missing) if one.spot is None else CostSum(one.spot, (), one.estimated)
+            CostSum(unknown=missing)
+            if saving.spot is None
+            else CostSum(saving.spot, (), saving.estimated)
         )
         spot += part
         part = (
             CostSum(unknown=missing)
-            if one.placement is None
-            else CostSum(one.placement, (), one.estimated)
+            if saving.placement is None
+            else CostSum(saving.placement, (), saving.estimated)
         )
         placement += part
     return spot, placement

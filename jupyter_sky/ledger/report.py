@@ -95,8 +95,12 @@ class CostReport:
     def forecast(self) -> CostSum:
         """Remaining cost until all running work has ended."""
         total = CostSum()
-        for one in self.forecasts:
-            total += CostSum(unknown=(one.cluster,)) if one.usd is None else CostSum(one.usd)
+        for forecast in self.forecasts:
+            total += (
+                CostSum(unknown=(forecast.cluster,))
+                if forecast.usd is None
+                else CostSum(forecast.usd)
+            )
         return CostSum(total.usd, total.unknown, bool(total.usd))
 
     @property
@@ -107,25 +111,25 @@ class CostReport:
     @property
     def sources(self) -> list[str]:
         """Sources and dates of the lines' prices."""
-        found = {f"{line.source} {line.date}".strip(): None for line in self.lines}
-        return [source for source in found if source]
+        sources = {f"{line.source} {line.date}".strip(): None for line in self.lines}
+        return [source for source in sources if source]
 
     @property
     def headline(self) -> list[tuple[str, str]]:
         """Title and total above the table."""
         day = self.verdict
-        found = [("today, all notebooks", str(day.spent))]
+        parts = [("today, all notebooks", str(day.spent))]
         if self.notebook_usd is not None:
-            found.append(("this notebook", str(self.notebook_usd)))
-        found.append(("running", _rate(day.rate)))
+            parts.append(("this notebook", str(self.notebook_usd)))
+        parts.append(("running", _rate(day.rate)))
         if self.forecasts:
-            found.append(("to come until what runs has ended", str(self.forecast)))
-        if any(not one.own for one in self.savings):
+            parts.append(("to come until what runs has ended", str(self.forecast)))
+        if any(not saving.own for saving in self.savings):
             spot, placement = self.saved
-            found += [("saved by spot", str(spot)), ("saved by placement", str(placement))]
+            parts += [("saved by spot", str(spot)), ("saved by placement", str(placement))]
         if day.budget.usd is not None:
-            found.append(("budget", day.text))
-        return found
+            parts.append(("budget", day.text))
+        return parts
 
     @property
     def notes(self) -> list[str]:
@@ -167,9 +171,9 @@ class CostReport:
             "today": asdict(day.spent),
             "rate": {"usd_h": day.rate.usd, "unknown": day.rate.unknown},
             "forecast": asdict(self.forecast),
-            "forecasts": [asdict(one) for one in self.forecasts],
+            "forecasts": [asdict(item) for item in self.forecasts],
             "saved": {"spot": asdict(spot), "placement": asdict(placement)},
-            "savings": [asdict(one) for one in self.savings[:MAX_LINES]],
+            "savings": [asdict(item) for item in self.savings[:MAX_LINES]],
             "default_choice": BASELINE_TEXT,
             "budget": budget_dict(day),
             "lines": [_line_dict(line) for line in shown],
