@@ -108,7 +108,7 @@ class Catalog(CatalogTables):
             )
 
     def _nearest(self, key: str, name: str) -> str:
-        """Return a hint for a name that nothing in the catalog has."""
+        """Hint for a name that nothing bears."""
         word = name.lower()
         if key == "region" and len(word) > 3:  # a city's name, or a country's
             there = [one.name for one in self.regions.values() if word in one.city.lower()]
