@@ -14,7 +14,7 @@ from .launch_records import LaunchRecords
 
 VISIBILITY_SECONDS = 60.0
 """A machine that was just launched may not be in the cloud's listings yet."""
-_KEPT_FIELDS = "cluster token owner started lease_end address private user port".split()
+_KEPT_FIELDS = "cluster token owner started lease_end address private user port through".split()
 
 
 def launch_records() -> LaunchRecords:

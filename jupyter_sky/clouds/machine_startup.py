@@ -13,7 +13,7 @@ from typing import Any
 
 from ..concurrency import run_parallel
 from ..errors import SkyCancelled, SkyClusterLost, SkyUnreachable
-from ..remote.ssh import Address
+from ..remote.ssh_address import Address
 from . import cloud_init, ssh_slot
 from .base import Machine, StatusCallback, no_tick
 from .machine_records import has_order_ended, launch_records, update_record
@@ -141,4 +141,6 @@ def _new_slot(folder: Path, machine: Machine) -> Slot:
 
 def _address(folder: Path, machine: Machine) -> Address:
     """Return the SSH address of a machine, with the pinned key of its launch."""
-    return cloud_init.pinned_address(folder, machine.address, machine.user, machine.port)
+    return cloud_init.pinned_address(
+        folder, machine.address, machine.user, machine.port, machine.through
+    )

@@ -88,7 +88,9 @@ class CloudProvider:
             folder = records.folder(order.token)
             ending = self.call(lambda: self.driver.self_delete_script(order), order.offer)
             with translate_write_errors(folder):
-                config = cloud_init.create_machine_config(order, folder, ending, time.time())
+                config = cloud_init.create_machine_config(
+                    order, folder, ending, time.time(), self.driver.power_off
+                )
             records.write(order.token, record | {"sent": time.time()})
             machines = self.call(
                 lambda: launch_machines(self.driver, order, config, tick), order.offer, tick

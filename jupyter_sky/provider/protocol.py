@@ -39,6 +39,9 @@ class Provider(CloudFacts, ABC):
     ----------
     login : str
         How credentials are obtained, with the command.
+    power_off : str
+        Last shell command of a machine that ends by itself: ``kill 1`` of a container whose first
+        process is `MachineConfig.script`, ``scancel $SLURM_JOB_ID`` of a job.
     variables : tuple of str
         Environment variables that hold the credentials.
     errors : mapping
@@ -61,6 +64,7 @@ class Provider(CloudFacts, ABC):
 
     launchable = True
     login: ClassVar[str] = ""
+    power_off: ClassVar[str] = "shutdown -P now"
     variables: ClassVar[tuple[str, ...]] = ()
     errors: ClassVar[ErrorTable] = {}
     refinements: ClassVar[Sequence[Refinement]] = ()

@@ -22,7 +22,7 @@ from jupyter_sky.clouds.ssh_slot import Slot
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.engines.controller.journal import Journal
 from jupyter_sky.errors import SkyUnreachable
-from jupyter_sky.remote.ssh import Address
+from jupyter_sky.remote.ssh_address import Address
 from jupyter_sky.resources import Resources
 from tests.clouds.gcp_requests import order as gcp_order
 from tests.emulators.gce import Compute

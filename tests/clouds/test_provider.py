@@ -16,7 +16,7 @@ from jupyter_sky.clouds.provider import CloudProvider
 from jupyter_sky.clouds.ssh_slot import Slot
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyNoCapacity
-from jupyter_sky.remote.ssh import Address
+from jupyter_sky.remote.ssh_address import Address
 from tests.clouds.gcp_requests import order
 from tests.emulators.gce import Compute
 
