@@ -78,9 +78,9 @@ def get(name: str) -> Cloud:
 
 
 def _driver_class(name: str) -> type[Provider]:
-    if name in BUILT_IN and (driver := BUILT_IN[name].driver):
-        module, _, kind = driver.partition(":")
-        return getattr(import_module(f".{module}", __name__), kind)
+    if name in BUILT_IN and BUILT_IN[name].driver:
+        module, _, driver = BUILT_IN[name].driver.partition(":")
+        return getattr(import_module(module), driver)
     if name in BUILT_IN or not is_known(name):
         hint = suggest(name, launchable())
         raise SkyUsageError(f"cloud {name!r} cannot launch machines yet", hint=hint)

@@ -53,10 +53,10 @@ class CloudFacts:
         Regular expression of the instance types with Intel SGX; empty where there are none.
     price_source : str
         Module and class in `jupyter_sky.catalog.refresh` that read its price list.
-    driver : str
-        Module and class in `jupyter_sky.clouds` that launch its machines; empty for other packages.
     colour : str
         In drawings of plans.
+    driver : str
+        Module and class of the driver of a cloud of this package, imported at its first use.
     api_version : int
         Version of the protocol that a driver is written for.
 
@@ -86,8 +86,8 @@ class CloudFacts:
     has_flat_egress: ClassVar[bool] = False
     sgx_types: ClassVar[str] = ""
     price_source: ClassVar[str] = ""
-    driver: ClassVar[str] = ""
     colour: ClassVar[str] = "#8a63c9"
+    driver: ClassVar[str] = ""
     api_version: ClassVar[int] = API_VERSION
 
     @staticmethod
@@ -110,6 +110,7 @@ class AwsFacts(CloudFacts):
     ['g', 'standard', 'trn']
     """
 
+    driver = "jupyter_sky.clouds.aws.driver:Aws"
     name, title = "aws", "Amazon Web Services"
     packages, install = ("boto3", "botocore"), "pip install 'jupyter_sky[aws]'"
     billing, launchable = (1.0, 60.0), True
@@ -117,7 +118,6 @@ class AwsFacts(CloudFacts):
     pue, colour = 1.135, "#c77700"
     storage_region, storage_class, schemes = "us-east-1", "S3 Standard", ("s3",)
     has_flat_egress, price_source = True, "aws:AwsPrices"
-    driver = "aws.driver:Aws"
     settings: ClassVar = {
         "scheduler_role": "ARN of a role with which EventBridge ends machines at the end of their "
         "lease; without one they end by themselves.",
@@ -152,13 +152,14 @@ class AzureFacts(CloudFacts):
     'Das_v5'
     """
 
+    driver = "jupyter_sky.clouds.azure.driver:Azure"
     name, title = "azure", "Microsoft Azure"
     packages, install = ("azure",), "pip install 'jupyter_sky[azure]'"
     billing, launchable = (1.0, 0.0), True
     pue, colour = 1.185, "#1f77c9"
     storage_region, storage_class = "eastus", "Blob Hot LRS"
     schemes, storage_hosts = ("az", "abfs", "abfss"), (".blob.core.windows.net",)
-    price_source, driver = "azure:AzurePrices", "azure.driver:Azure"
+    price_source = "azure:AzurePrices"
     sgx_types = r"Standard_DC\d+(s|s_v2|_v2|s_v3|ds_v3)"
 
     @staticmethod
@@ -185,12 +186,13 @@ class GcpFacts(CloudFacts):
     ('n2', 'V100')
     """
 
+    driver = "jupyter_sky.clouds.gcp.driver:Gcp"
     name, title = "gcp", "Google Cloud"
     packages, install = ("google",), "pip install 'jupyter_sky[gcp]'"
     billing, launchable = (1.0, 60.0), True
     pue, colour = 1.10, "#2e8b57"
     storage_region, storage_class, schemes = "us-central1", "GCS Standard", ("gs",)
-    price_source, driver = "gcp:GcpPrices", "gcp.driver:Gcp"
+    price_source = "gcp:GcpPrices"
     settings: ClassVar = {
         "service_account": "Service account with which machines delete themselves, an e-mail "
         "address or 'default'; without one they power off, and their disk is billed until "
