@@ -286,9 +286,10 @@ def _insert_machine(
             if errors.has_code(error, "alreadyExists") and _is_same_machine(access, zone, body):
                 return None
             raise
-        if operation.status.name != "DONE" or _is_same_machine(access, zone, body):
+        last = attempt == MAX_FAILED_ATTEMPTS - 1
+        if last or operation.status.name != "DONE" or _is_same_machine(access, zone, body):
             return operation
-    return operation
+    raise AssertionError
 
 
 def _is_same_machine(access: GcpClients, zone: str, body: Any) -> bool:
