@@ -20,7 +20,6 @@ from datetime import UTC, datetime
 from threading import Event
 from typing import Any
 
-from ...config.settings import Sky
 from ...offers import Offer
 from ...provider.classification import Meaning, ProviderError
 from ...provider.facts import AwsFacts
@@ -349,6 +348,8 @@ def client_token(token: str, *words: object) -> str:
 
 
 def _scheduler_role() -> str:
+    from ...config.settings import Sky
+
     return Sky.load().provider_setting(AwsFacts.name, "scheduler_role")
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...config.settings import Sky
 from ...provider.facts import GcpFacts
 from ..self_delete import wrap_in_shell
 from .errors import read_error
@@ -26,6 +25,8 @@ _ACCOUNT_REFUSAL = re.compile(
 
 def configured_account() -> str:
     """Return the service account that machines get: an e-mail address, ``default`` or nothing."""
+    from ...config.settings import Sky
+
     return Sky.load().provider_setting(GcpFacts.name, "service_account")
 
 
