@@ -37,11 +37,11 @@ def _follow(cell: str | None) -> None:
     from ..widgets.logs import format_entries
 
     session = sessions.current()
-    run_id, start = session.find_run(cell).run_id, 0
+    run_id, start = session.history.find_run(cell).run_id, 0
     while True:
         # read before the entries: what arrives between the two is printed in the next round
         run = session.store.run(run_id)
-        entries, start = session.journal(run_id, start)
+        entries, start = session.history.read_journal(run_id, start)
         print("".join(line["text"] for line in format_entries(entries)), end="", flush=True)
         if entries:
             continue

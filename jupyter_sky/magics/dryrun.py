@@ -35,7 +35,7 @@ def dry_run(code: str, options: CellOptions) -> DryRun:
 def _plan_cell(session: Any, options: CellOptions) -> tuple[Plan, tuple[str, ...]]:
     """Return the plan of a cell, with notes."""
     need = options.resources
-    for row in session.clusters._find_row(need, options.cluster):
+    for row in session.clusters.find_rows(need, options.cluster):
         # per node, as in the ledger: all of its nodes are paid for, however many the cell asks for
         price = None if row.price is None else row.price / row.nodes
         offer = replace(Offer(**row.offer), price=price)

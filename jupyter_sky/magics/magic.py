@@ -135,7 +135,7 @@ class _SessionSources:
 
     def remote_names(self) -> Iterable[str]:
         session = self._session()
-        return sorted(session.remote_names) if session else []
+        return sorted(session.variables.remote_names()) if session else []
 
     def aliases(self) -> Iterable[str]:
         return Sky.load().aliases
@@ -179,6 +179,7 @@ def load(shell: Any) -> None:
         shell.configurables.append(settings)
     shell.register_magics(SkyMagics(shell))
     show_in_notebook(_progress_card)
+    _show_plans(shell)
     _reap_in_background(settings)
     if id(shell) not in _MATCHERS and getattr(shell, "Completer", None) is not None:
         _MATCHERS[id(shell)] = make_matcher(_SessionSources(shell))
@@ -190,6 +191,24 @@ def _progress_card(shell: Any) -> Any:
     from ..widgets.progress import ProgressCard
 
     return ProgressCard(shell)
+
+
+def _show_plans(shell: Any) -> None:
+    """Draw plans also where no verb has made them, such as those read from a file."""
+
+    def draw(plan: Any) -> str:
+        from ..widgets.plan import to_html
+
+        return to_html(plan)
+
+    def write(plan: Any, printer: Any, cycle: bool) -> None:
+        from ..widgets.plan import to_text
+
+        printer.text(to_text(plan))
+
+    for kind, show in (("text/html", draw), ("text/plain", write)):
+        formatter = shell.display_formatter.formatters[kind]
+        formatter.for_type_by_name("jupyter_sky.optimizer.plan", "Plan", show)
 
 
 def _reap_in_background(settings: Sky) -> None:
