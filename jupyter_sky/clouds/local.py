@@ -60,7 +60,7 @@ def _slice_size(asked: Amount | None, whole: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LocalHost:
-    """This machine, as the head node of one cluster."""
+    """Local machine as the head node of one cluster."""
 
     directory: Path
     limits: dict[str, object]
@@ -99,12 +99,12 @@ class LocalHost:
 
 
 class LocalCloud:
-    """This machine as a cloud."""
+    """Local machine as a cloud."""
 
     name = "local"
 
     def check(self) -> Credentials:
-        """Always usable."""
+        """Return that it can be used always."""
         cpus, memory = machine_size()
         return Credentials("local", True, f"this machine: {cpus} vCPUs, {memory:g} GiB, $0.00/h")
 
