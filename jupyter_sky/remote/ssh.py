@@ -28,7 +28,7 @@ TICK_SECONDS = 0.1
 RETRY_SECONDS = 0.5
 WRITE_BYTES = 2**18
 RECONNECT_SECONDS = 20.0
-"""How long a machine that has answered may be out of reach while it is made ready."""
+"""Time for which a machine that has answered may be out of reach while it is made ready."""
 
 
 @dataclass(frozen=True, slots=True)
