@@ -28,7 +28,7 @@ TICK_SECONDS = 0.1
 RETRY_SECONDS = 0.5
 WRITE_BYTES = 2**18
 RECONNECT_SECONDS = 20.0
-"""Time for which a machine that has answered may be out of reach while it is made ready."""
+"""Time for which a machine that has answered may be unreachable during its bootstrap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +209,9 @@ def explain_failure(address: Address, errors: str) -> SkyUnreachable:
         )
     if "permission denied" in low or "too many authentication failures" in low:
         with_key = f"with the key {address.key}" if address.key else "with the available keys"
-        who = f"user {address.user!r}" if address.user else "us"
+        user = f"user {address.user!r}" if address.user else "us"
         return SkyUnreachable(
-            f"{name} does not let {who} in {with_key}",
+            f"{name} does not let {user} in {with_key}",
             hint="is the user right? let the key in: "
             f"ssh-copy-id {f'-i {address.key} ' if address.key else ''}"
             f"-p {address.port} {address.user or '$USER'}@{address.host}",
@@ -227,16 +227,17 @@ def explain_failure(address: Address, errors: str) -> SkyUnreachable:
 
 def manual_command(address: Address) -> str:
     """Return the command with which a user logs in to a machine in the same way."""
-    words = ["ssh"]
+    command = ["ssh"]
     for name, value in address.proxy_options.items():
-        words += ["-o", f"{name}={value}"]
+        command += ["-o", f"{name}={value}"]
     if address.known_hosts:
-        words += ["-o", f"UserKnownHostsFile={address.known_hosts}"]
+        command += ["-o", f"UserKnownHostsFile={address.known_hosts}"]
     if address.key:
-        words += ["-i", address.key]
+        command += ["-i", address.key]
     if address.port != 22 and not address.through:
-        words += ["-p", str(address.port)]
-    return shlex.join([*words, f"{address.user}@{address.host}" if address.user else address.host])
+        command += ["-p", str(address.port)]
+    target = f"{address.user}@{address.host}" if address.user else address.host
+    return shlex.join([*command, target])
 
 
 def pin_host_key(address: Address, into: Path, line: str = "") -> None:
@@ -252,20 +253,20 @@ def pin_host_key(address: Address, into: Path, line: str = "") -> None:
     if read_known_hosts(address, into):
         return
     if line:
-        known = f"{address.known_as} {line.strip()}\n"
+        host_line = f"{address.known_as} {line.strip()}\n"
     else:
-        known = read_known_hosts(address, Path.home() / ".ssh" / "known_hosts")
-    if known:
+        host_line = read_known_hosts(address, Path.home() / ".ssh" / "known_hosts")
+    if host_line:
         with open(os.open(into, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
-            file.write(known)
+            file.write(host_line)
 
 
 def read_known_hosts(address: Address, path: Path) -> str:
     """Return the lines about a machine in a file of known hosts."""
     if not path.is_file():
         return ""
-    found = subprocess.run(
+    result = subprocess.run(
         ["ssh-keygen", "-F", address.known_as, "-f", str(path)], capture_output=True, text=True
     )
-    lines = [line for line in found.stdout.splitlines() if line and not line.startswith("#")]
+    lines = [line for line in result.stdout.splitlines() if line and not line.startswith("#")]
     return "".join(f"{line}\n" for line in lines)

@@ -475,7 +475,7 @@ def test_the_emulator_checks_bodies_by_the_models_of_the_sdk(arm: Arm, driver: A
     home = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
 
     def put(change: Any) -> str:
-        body = requests.virtual_machine(order, a_machine_config(order), 7, home).as_dict()
+        body = requests.virtual_machine(order, a_machine_config(order), 7, home)
         change(body)
         with pytest.raises(Exception) as caught:
             machines.begin_create_or_update(GROUP, "seven", body, polling=False)

@@ -23,9 +23,11 @@ def polling_method(halt: Event, longest: float) -> Any:
     class Polling(ARMPolling):
         first: Any = None
 
-        def initialize(self, client: Any, initial_response: Any, *rest: Any) -> None:
-            super().initialize(client, initial_response, *rest)
-            self.first = rest[0](initial_response)
+        def initialize(
+            self, client: Any, initial_response: Any, deserialization_callback: Any
+        ) -> None:
+            super().initialize(client, initial_response, deserialization_callback)
+            self.first = deserialization_callback(initial_response)
 
         def _delay(self) -> None:
             asked = self._pipeline_response.http_response.headers.get("Retry-After", "")

@@ -26,6 +26,7 @@ _HYPERDISK_ONLY = re.compile(r"(?:a3-ultragpu|(?:a4x?|c4[adn]?|g4|h4d|m4n?|n4[ad
 """Machine types that take no persistent disks."""
 _NOT_MIGRATABLE = frozenset("h3 h4d x4".split())
 """Series whose machines cannot be moved to another host while it is maintained."""
+_NOT_MOVED = {"on_host_maintenance": "TERMINATE"}
 _STARTING = ("PROVISIONING", "STAGING", "PENDING", "REPAIRING")
 _STOPPED_REASONS = {
     "TERMINATED": "it was powered off; its disk is kept",
@@ -97,73 +98,54 @@ def instance_body(
 
     machine, gpu, count = split_type(order.offer.instance_type)
     labels = {key: format_label(value) for key, value in config.tags.items()}
-    attached = [
-        compute_v1.AcceleratorConfig(
-            accelerator_type=f"zones/{zone}/acceleratorTypes/{gpu}", accelerator_count=count
-        )
-    ]
-    interface = compute_v1.NetworkInterface(
-        network=f"global/networks/{NETWORK}",
-        access_configs=[compute_v1.AccessConfig(name="External NAT", type_="ONE_TO_ONE_NAT")],
-    )
+    kind = f"zones/{zone}/acceleratorTypes/{gpu}"
+    interface = {
+        "network": f"global/networks/{NETWORK}",
+        "access_configs": [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}],
+    }
     return compute_v1.Instance(
         name=machine_name(order.token, rank),
         machine_type=f"zones/{zone}/machineTypes/{machine}",
         disks=[_disk(order, config, zone, machine, labels)],
         network_interfaces=[interface],
-        guest_accelerators=attached if gpu else [],
+        guest_accelerators=[{"accelerator_type": kind, "accelerator_count": count}] if gpu else [],
         scheduling=_scheduling(order, machine),
         service_accounts=service_account.service_account_entry(account),
         labels=labels,
-        metadata=compute_v1.Metadata(items=_metadata(config)),
-        tags=compute_v1.Tags(items=[ssh_rule_name(config), resource_prefix(order.token)]),
+        metadata={"items": _metadata(config)},
+        tags={"items": [ssh_rule_name(config), resource_prefix(order.token)]},
     )
 
 
 def _disk(
-    order: LaunchRequest,
-    config: MachineConfig,
-    zone: str,
-    machine: str,
-    labels: dict[str, str],
-) -> Any:
-    import google.cloud.compute_v1 as compute_v1
-
+    order: LaunchRequest, config: MachineConfig, zone: str, machine: str, labels: dict[str, str]
+) -> dict[str, Any]:
     kind = "hyperdisk-balanced" if _HYPERDISK_ONLY.match(machine) else "pd-balanced"
     least = DEEP_LEARNING_GIB if select_image(order) == DEEP_LEARNING_IMAGE else 10
-    return compute_v1.AttachedDisk(
-        boot=True,
-        auto_delete=True,
-        initialize_params=compute_v1.AttachedDiskInitializeParams(
-            source_image=select_image(order),
-            disk_size_gb=max(least, math.ceil(config.disk)),
-            disk_type=f"zones/{zone}/diskTypes/{kind}",
-            labels=labels,
-        ),
-    )
+    source = {
+        "source_image": select_image(order),
+        "disk_size_gb": max(least, math.ceil(config.disk)),
+        "disk_type": f"zones/{zone}/diskTypes/{kind}",
+        "labels": labels,
+    }
+    return {"boot": True, "auto_delete": True, "initialize_params": source}
 
 
-def _scheduling(order: LaunchRequest, machine: str) -> Any:
+def _scheduling(order: LaunchRequest, machine: str) -> dict[str, Any]:
     """Return when it ends: at the latest after its lease, deleted by the cloud itself."""
-    import google.cloud.compute_v1 as compute_v1
-
     lease = min(max(math.ceil(order.lease), SHORTEST_SECONDS), LONGEST_SECONDS)
     fixed = machine.partition("-")[0] in _NOT_MIGRATABLE or machine.endswith("-metal")
-    scheduling = compute_v1.Scheduling(
-        provisioning_model="SPOT" if order.offer.spot else "STANDARD",
-        instance_termination_action="DELETE",
-        max_run_duration=compute_v1.Duration(seconds=lease),
-        automatic_restart=False,  # what starts again has lost what the cells computed
-    )
-    if order.offer.spot or order.offer.gpu or fixed:
-        scheduling.on_host_maintenance = "TERMINATE"
-    return scheduling
+    moved = {} if not (order.offer.spot or order.offer.gpu or fixed) else _NOT_MOVED
+    return moved | {
+        "provisioning_model": "SPOT" if order.offer.spot else "STANDARD",
+        "instance_termination_action": "DELETE",
+        "max_run_duration": {"seconds": lease},
+        "automatic_restart": False,  # what starts again has lost what the cells computed
+    }
 
 
-def _metadata(config: MachineConfig) -> list[Any]:
+def _metadata(config: MachineConfig) -> list[dict[str, str]]:
     """Return what the machine can read; tags too, as labels cannot hold all of them."""
-    import google.cloud.compute_v1 as compute_v1
-
     values = {
         "user-data": config.user_data,
         "ssh-keys": f"{config.user}:{config.public_key}",
@@ -171,7 +153,7 @@ def _metadata(config: MachineConfig) -> list[Any]:
         "enable-oslogin": "FALSE",
         **config.tags,
     }
-    return [compute_v1.Items(key=key, value=value) for key, value in values.items() if value]
+    return [{"key": key, "value": value} for key, value in values.items() if value]
 
 
 def read_tags(instance: Any) -> Mapping[str, str]:

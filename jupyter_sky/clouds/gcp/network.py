@@ -26,7 +26,7 @@ def ensure_network(
     access: GcpClients, order: LaunchRequest, config: MachineConfig, stop: Event
 ) -> None:
     """Make the network and the rules of an order, those that are missing."""
-    wanted = {rule.name: rule for rule in _firewall_rules(order, config)}
+    wanted = {rule["name"]: rule for rule in _firewall_rules(order, config)}
     for there in access.call("Firewalls", "list", filter=match_any("name", wanted)):
         wanted.pop(there.name, None)
     if not wanted:  # a network with rules exists
@@ -75,9 +75,7 @@ def list_unused_rules(access: GcpClients, owner: str, alive: Collection[str]) ->
 
 
 def _ensure_network(access: GcpClients, stop: Event) -> None:
-    import google.cloud.compute_v1 as compute_v1
-
-    network = compute_v1.Network(name=machine.NETWORK, auto_create_subnetworks=True)
+    network = {"name": machine.NETWORK, "auto_create_subnetworks": True}
     try:
         made = access.call("Networks", "insert_unary", network_resource=network)
     except Exception as error:
@@ -87,38 +85,31 @@ def _ensure_network(access: GcpClients, stop: Event) -> None:
     access.await_operations([made], stop)
 
 
-def _firewall_rules(order: LaunchRequest, config: MachineConfig) -> list[Any]:
-    import google.cloud.compute_v1 as compute_v1
-
-    network, ssh, cluster = (
-        f"global/networks/{machine.NETWORK}",
-        machine.ssh_rule_name(config),
-        machine.resource_prefix(order.token),
-    )
-    port = compute_v1.Allowed(I_p_protocol="tcp", ports=["22"])
-    rules = []
+def _firewall_rules(order: LaunchRequest, config: MachineConfig) -> list[dict[str, Any]]:
+    network, ssh = f"global/networks/{machine.NETWORK}", machine.ssh_rule_name(config)
+    cluster, rules = machine.resource_prefix(order.token), list[dict[str, Any]]()
     if config.ssh_from:
         rules.append(
-            compute_v1.Firewall(
-                name=ssh,
-                network=network,
-                description="SSH to machines of jupyter_sky",
-                source_ranges=list(config.ssh_from),
-                target_tags=[ssh],
-                allowed=[port],
-            )
+            {
+                "name": ssh,
+                "network": network,
+                "description": "SSH to machines of jupyter_sky",
+                "source_ranges": list(config.ssh_from),
+                "target_tags": [ssh],
+                "allowed": [{"I_p_protocol": "tcp", "ports": ["22"]}],
+            }
         )
     if order.resources.nodes > 1:
         noted = {key: config.tags[key] for key in (OWNER, TOKEN)}
         rules.append(
-            compute_v1.Firewall(
-                name=cluster,
-                network=network,
-                description=json.dumps(noted),
-                source_tags=[cluster],
-                target_tags=[cluster],
-                allowed=[compute_v1.Allowed(I_p_protocol="all")],
-            )
+            {
+                "name": cluster,
+                "network": network,
+                "description": json.dumps(noted),
+                "source_tags": [cluster],
+                "target_tags": [cluster],
+                "allowed": [{"I_p_protocol": "all"}],
+            }
         )
     return rules
 
