@@ -53,6 +53,8 @@ class CloudFacts:
         Regular expression of the instance types with Intel SGX; empty where there are none.
     price_source : str
         Module and class in `jupyter_sky.catalog.refresh` that read its price list.
+    driver : str
+        Module and class in `jupyter_sky.clouds` that launch its machines; empty for other packages.
     colour : str
         In drawings of plans.
     api_version : int
@@ -84,6 +86,7 @@ class CloudFacts:
     has_flat_egress: ClassVar[bool] = False
     sgx_types: ClassVar[str] = ""
     price_source: ClassVar[str] = ""
+    driver: ClassVar[str] = ""
     colour: ClassVar[str] = "#8a63c9"
     api_version: ClassVar[int] = API_VERSION
 
@@ -114,6 +117,7 @@ class AwsFacts(CloudFacts):
     pue, colour = 1.135, "#c77700"
     storage_region, storage_class, schemes = "us-east-1", "S3 Standard", ("s3",)
     has_flat_egress, price_source = True, "aws:AwsPrices"
+    driver = "aws.driver:Aws"
     settings: ClassVar = {
         "scheduler_role": "ARN of a role with which EventBridge ends machines at the end of their "
         "lease; without one they end by themselves.",
@@ -154,7 +158,7 @@ class AzureFacts(CloudFacts):
     pue, colour = 1.185, "#1f77c9"
     storage_region, storage_class = "eastus", "Blob Hot LRS"
     schemes, storage_hosts = ("az", "abfs", "abfss"), (".blob.core.windows.net",)
-    price_source = "azure:AzurePrices"
+    price_source, driver = "azure:AzurePrices", "azure.driver:Azure"
     sgx_types = r"Standard_DC\d+(s|s_v2|_v2|s_v3|ds_v3)"
 
     @staticmethod
@@ -186,7 +190,7 @@ class GcpFacts(CloudFacts):
     billing, launchable = (1.0, 60.0), True
     pue, colour = 1.10, "#2e8b57"
     storage_region, storage_class, schemes = "us-central1", "GCS Standard", ("gs",)
-    price_source = "gcp:GcpPrices"
+    price_source, driver = "gcp:GcpPrices", "gcp.driver:Gcp"
     settings: ClassVar = {
         "service_account": "Service account with which machines delete themselves, an e-mail "
         "address or 'default'; without one they power off, and their disk is billed until "

@@ -27,7 +27,7 @@ from .errors import ignore_codes
 PREEMPTED_OPERATION = "compute.instances.preempted"
 """Operations of this type tell of machines that were taken back and are gone."""
 MAX_FAILED_ATTEMPTS = 20
-"""How often an order may have failed at one place before; each time spends an id of requests."""
+"""Failures of one order at one place; each spends an ID of requests."""
 CONSOLE_CHARS = 16384
 log = logging.getLogger(__name__)
 _NAMESPACE = uuid.UUID("8b5f7a52-21a6-4bd1-9f0e-5f6ad2a0c3de")
