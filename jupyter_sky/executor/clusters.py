@@ -148,7 +148,7 @@ class ClusterRegistry:
         return sorted(fitting, key=lambda row: (row.name not in self.connected, -row.created))
 
     def _is_own(self, row: ClusterRow) -> bool:
-        """Whether this notebook started a cluster for itself, without giving it a name."""
+        """Return whether this notebook started a cluster for itself, without giving it a name."""
         return row.notebook == self.notebook and not row.connection.get("named")
 
     def find(self, name: str | None = None) -> ClusterHandle:

@@ -1,4 +1,4 @@
-"""Egress: what it costs that values leave a cluster's cloud for this machine.
+"""Egress: cost of values that leave a cluster's cloud for this machine.
 
 What comes in costs nothing on the clouds that we launch on. The price is the catalog's, at the
 first tier: a free allowance of an account is not counted, since nobody here knows whether it is

@@ -15,9 +15,9 @@ from ..store.store import ClusterRow, Store
 def extend_cluster(
     store: Store, row: ClusterRow, seconds: float, ask: Callable[..., dict[str, Any]]
 ) -> float:
-    """Let a cluster not end for idleness before some time has passed.
+    """Prevent a cluster from ending for idleness before some time has passed.
 
-    The last word counts: a shorter time takes a longer one back.
+    The last call counts: a shorter time takes a longer one back.
 
     Parameters
     ----------

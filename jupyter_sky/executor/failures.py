@@ -26,7 +26,7 @@ class RemoteFailure:
     rank : int
         The engine.
     hint : str
-        What to do next, where we know.
+        Next step for the user, where one is known.
     """
 
     remote_traceback: list[str]

@@ -139,7 +139,7 @@ class SkyRun:
     # -- the way of a cell -----------------------------------------------------------------
 
     def execute(self) -> Any:
-        """Go all the way; return the value of the last expression."""
+        """Run the cell from placement to result; return the value of the last expression."""
         try:
             value = self._execute()
         except BaseException as error:
@@ -149,7 +149,7 @@ class SkyRun:
         return value
 
     def start(self) -> None:
-        """Go all the way in a thread of its own."""
+        """Run the cell in a thread of its own."""
 
         def go() -> None:
             try:
@@ -348,7 +348,7 @@ class SkyRun:
         self._write_record()
 
     def _check_stop_request(self) -> None:
-        """Look whether another process has requested a stop."""
+        """Note a stop that another process has requested."""
         if not self.cancelled.is_set() and (who := self.record.stop_requester()):
             self.stopped_by = who
             self.notes.append(f"stopped {who}")

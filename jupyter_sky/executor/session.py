@@ -86,7 +86,7 @@ class Session:
         atexit.register(self.close)
 
     def _share_budget(self) -> None:
-        """Let one budget hold for all notebooks of this user, and watch it."""
+        """Apply the budget that all notebooks of this user share, and start to enforce it."""
         guard = self.clusters.budget_monitor
         for usd in self.config.requested_budget:
             guard.set_budget(usd)
@@ -128,7 +128,7 @@ class Session:
         return self.store.notices[told:] + self.clusters.budget_monitor.pop_notice()
 
     def will_spend(self, options: CellOptions) -> bool:
-        """Whether a cell would launch, send or install something before it runs."""
+        """Return whether a cell would launch, send or install something before it runs."""
         options = with_settings(options, self.config)
         if options.inputs or options.pip or options.sync:
             return True
@@ -178,7 +178,7 @@ class Session:
 
 
 def _use_temporary_folder(config: Sky) -> Path:
-    """Let clusters live in a temporary directory: the data directory cannot be written."""
+    """Keep clusters in a temporary directory: the data directory cannot be written."""
     config.data_dir = tempfile.mkdtemp(prefix="jupyter-sky-")
     config.origins["data_dir"] = "a temporary folder, because the other cannot be used"
     return Path(config.data_dir)

@@ -31,7 +31,7 @@ _COUNTS = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What may be written into a field, and what is to be said about it."""
+    """A value that may be written into a field, with a note about it."""
 
     value: str
     note: str = ""
@@ -39,7 +39,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class CompletionContext:
-    """What no catalog has: see `jupyter_sky.magics.completer.CompletionSources`.
+    """Names that no catalog has: see `jupyter_sky.magics.completer.CompletionSources`.
 
     Attributes
     ----------
@@ -103,9 +103,9 @@ def complete(
     key : str
         The field.
     text : str
-        What has been typed; of a list, its last item.
+        Text that has been typed; of a list, its last item.
     fields : Fields
-        What the others say: regions are those of the clouds that are asked for.
+        Content of the other fields: regions are those of the requested clouds.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def _gpus(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]:
 
 
 def _counts(catalog: Catalog, name: str, need: Resources) -> Iterator[Completion]:
-    """How many of a GPU a machine can have."""
+    """Yield the numbers of a GPU that machines have."""
     try:
         gpu = accelerators.canonical(name)
     except SkyUsageError:

@@ -69,7 +69,7 @@ class ConnectionPool:
             raise
 
     def is_open(self, row: ClusterRow) -> bool:
-        """Whether there is a connection to a cluster now."""
+        """Return whether there is a connection to a cluster now."""
         found = self._connections.get((row.name, row.created))
         return found is not None and found.observer is not None
 
