@@ -38,17 +38,17 @@ class Log(str):
     True
     """
 
-    __slots__ = ("heading", "history", "run")
+    __slots__ = ("caption", "history", "run")
     run: RunRow
     history: RunHistory
-    heading: str
+    caption: str
 
     @classmethod
     def of(cls, history: RunHistory, run: RunRow) -> Log:
         """Read the log of a run."""
         log = cls(history.log_text(run.run_id))
         log.history, log.run = history, run
-        log.heading = f"log of {run.name or f'cell {run.cell}'}"
+        log.caption = f"log of {run.name or f'cell {run.cell}'}"
         return log
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -58,7 +58,7 @@ class Log(str):
             printer.text(line)
 
     def _repr_html_(self) -> str:
-        return static_html(self, self.heading, self.run.name or str(self.run.cell))
+        return static_html(self, self.caption, self.run.name or str(self.run.cell))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         from IPython import get_ipython  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ class Log(str):
         """Return this log as a widget, which can be part of other widgets."""
         from .view import View
 
-        state = {"run_id": self.run.run_id, "title": self.heading}
+        state = {"run_id": self.run.run_id, "title": self.caption}
         return View("logs", {"log": self._answer}, self._static, state)
 
     def _static(self) -> tuple[str, str]:

@@ -63,7 +63,7 @@ def test_a_log_is_text(session: Session, journal: Journal) -> None:
     log = Log.of(session.history, row)
     assert isinstance(log, str) and log == "loss 3\nloss 2\n" and "loss 2" in log
     assert pretty(log) == "loss 3\nloss 2"
-    assert log.heading == "log of cell 7"
+    assert log.caption == "log of cell 7"
 
 
 def test_view_is_answered_in_pages(session: Session, journal: Journal) -> None:
