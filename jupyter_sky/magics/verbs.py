@@ -122,12 +122,12 @@ def _reap(words: list[str]) -> Any:
 
 
 def _cost(words: list[str]) -> Any:
-    from ..api import clusters
+    from ..api import costs
     from ..ledger.report import parse_by
 
     names, given = _flags(words, {"--since": True, "--by": True, "--csv": True}, "cost")
     by = parse_by(given.get("--by") or _single_name(names, "cost") or "cell")
-    cost = clusters.cost(by, given.get("--since"))
+    cost = costs.cost(by, given.get("--since"))
     if "--csv" not in given:
         return cost
     cost.to_csv(given["--csv"])
@@ -136,7 +136,7 @@ def _cost(words: list[str]) -> Any:
 
 
 def _logs(words: list[str]) -> Any:
-    from ..api import clusters
+    from ..api import cells, clusters
 
     names, given = _flags(words, {"-f": False, "--provision": False}, "logs")
     if "--provision" in given:
@@ -145,7 +145,7 @@ def _logs(words: list[str]) -> Any:
     if given:
         _follow(_single_name(names, "logs"))
         return None
-    print(clusters.logs(_single_name(names, "logs")), end="")
+    print(cells.logs(_single_name(names, "logs")), end="")
     return None
 
 
@@ -176,9 +176,9 @@ def _follow(which: str | None) -> None:
 
 
 def _vars(words: list[str]) -> Any:
-    from ..api import clusters
+    from ..api import variables
 
-    return clusters.vars(_single_name(words, "vars"))
+    return variables.vars(_single_name(words, "vars"))
 
 
 def _names(words: list[str], verb: str) -> tuple[list[str], str | None]:
@@ -190,32 +190,32 @@ def _names(words: list[str], verb: str) -> tuple[list[str], str | None]:
 
 
 def _put(words: list[str]) -> Any:
-    from ..api import clusters
+    from ..api import variables
 
     names, cluster = _names(words, "put")
-    clusters.put(*names, cluster=cluster)
+    variables.put(*names, cluster=cluster)
 
 
 def _get(words: list[str]) -> Any:
-    from ..api import clusters
+    from ..api import variables
 
     names, cluster = _names(words, "get")
-    clusters.get(*names, cluster=cluster)
+    variables.get(*names, cluster=cluster)
 
 
 def _wait(words: list[str]) -> Any:
-    from ..api import clusters
+    from ..api import cells
 
-    return clusters.wait(_single_name(words, "wait"))
+    return cells.wait(_single_name(words, "wait"))
 
 
 def _cancel(words: list[str]) -> Any:
-    from ..api import clusters
+    from ..api import cells
 
     which = _single_name(words, "cancel")
     if which is None:
         raise SkyUsageError("%sky cancel: which cell?", hint="its name or its number")
-    clusters.cancel(which)
+    cells.cancel(which)
 
 
 def _alias(words: list[str]) -> Any:
