@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..clouds.launch_records import is_launching
-from ..clouds.provider import launch_records
+from ..clouds.machine_records import launch_records
 from ..errors import SkyNameTaken
 from ..offers import Offer
 from ..store.store import ClusterRow, Store

@@ -30,7 +30,7 @@ from .untrusted_output import InertDisplay, mark_untrusted
 from .values import Placement, RunLimits, Sending
 
 if TYPE_CHECKING:
-    from ..engines.client.connection import CellExecution
+    from ..engines.client.cell_execution import CellExecution
     from .cluster import ClusterHandle
     from .session import Session
 

@@ -19,7 +19,7 @@ from .failures import rebuild_exception
 from .values import Placement, Replies, Reply
 
 if TYPE_CHECKING:
-    from ..engines.client.connection import CellExecution
+    from ..engines.client.cell_execution import CellExecution
 
 TICK_SECONDS = 1.0
 STOPPING_TICK_SECONDS = 0.1

@@ -16,7 +16,7 @@ from ..catalog.filters import matching_rows
 from ..cell_options.schema import BY_DEST
 from ..errors import SkyUsageError
 from ..ledger.ledger import format_rate
-from ..magics.completer import complete_names
+from ..magics.completion_names import complete_names
 from ..resources import Resources
 from .cell_line import Fields
 
@@ -39,7 +39,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class CompletionContext:
-    """Names that no catalog has: see `jupyter_sky.magics.completer.CompletionSources`.
+    """Names that no catalog has: see `jupyter_sky.magics.completion_names.CompletionSources`.
 
     Attributes
     ----------
@@ -82,10 +82,6 @@ class CompletionContext:
 
     def runs(self) -> Iterable[str]:
         """No field asks for a run."""
-        return ()
-
-    def verbs(self) -> Iterable[str]:
-        """No field asks for a verb."""
         return ()
 
 

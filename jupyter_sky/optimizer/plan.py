@@ -15,7 +15,7 @@ FORMAT = "jupyter-sky-plan/1"
 
 @dataclass(frozen=True)
 class PlannedTask:
-    """Where one task goes.
+    """Offer, times and costs of one task.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class PlannedTransfer:
 
 @dataclass(frozen=True)
 class Certificate:
-    """How good the plan is, and who says so.
+    """Proof of how good a plan is.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a task goes where it goes: the next best offer, all other tasks as they are.
+    """Next best offer of a task, all other tasks as they are.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Alternative:
-    """What a task could take instead, all other tasks as they are.
+    """Another offer for a task, all other tasks as they are.
 
     Attributes
     ----------
@@ -173,7 +173,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class PlanComparison:
-    """What the plan would come to under one more condition.
+    """Totals of the plan under one more condition.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ class PlanQuestions(Protocol):
     """Further questions to a plan, answered from what it was made of."""
 
     def find_reasons(self, plan: Plan) -> tuple[Reason, ...]:
-        """Return for each task why it goes where it goes."""
+        """Return for each task the reason for its place."""
         ...
 
     def compare_conditions(self, plan: Plan) -> tuple[PlanComparison, ...]:

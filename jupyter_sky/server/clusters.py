@@ -90,7 +90,7 @@ def get_ssh_command(service: SkyService, name: str) -> dict[str, Any]:
 
 def get_launch_log(service: SkyService, name: str) -> dict[str, Any]:
     """Return the stages of the launch of a cluster, each with its seconds, as text."""
-    from ..clouds.provider import launch_records
+    from ..clouds.machine_records import launch_records
     from ..provisioner.launch_stages import format_stages
     from ..provisioner.ssh_launch import STAGES
 

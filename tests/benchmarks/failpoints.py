@@ -128,7 +128,7 @@ def arm(points: Failpoints, data: Path) -> None:
     from jupyter_sky.store.database import Database
 
     own_file = Path(__file__).name
-    store_files = f"store.py database.py {own_file}"
+    store_files = f"store.py run_records.py database.py {own_file}"
 
     def written(db: Any, *statements: Any, durable: bool = False, latest: str = "") -> str | None:
         if latest:  # a heartbeat: when it comes is chance

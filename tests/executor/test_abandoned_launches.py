@@ -14,7 +14,7 @@ from jupyter_sky import clouds
 from jupyter_sky.clouds import LaunchRequest, Machine
 from jupyter_sky.clouds.launch_records import installation_id
 from jupyter_sky.clouds.machine_lease import BOOT_SECONDS
-from jupyter_sky.clouds.provider import launch_records
+from jupyter_sky.clouds.machine_records import launch_records
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.errors import SkyStoreError
 from jupyter_sky.executor.cluster_launch import await_other_launch
@@ -94,7 +94,7 @@ def test_ended_machine_of_a_killed_launch_is_billed(
     put(known, order, began - 0.5, machines if noted == "in the store" else [])
     if noted == "nowhere":
         forget_answer(order)
-    aws_cases.running(aws_cases.AwsDriver(), machines)
+    aws_cases.running(aws_cases.Aws(), machines)
     ec2.power_off(machines[0].id)
     wait_until(lambda: not ec2.machines())
     ended = time.time()
@@ -132,7 +132,7 @@ def test_bill_is_bounded_where_the_cloud_has_forgotten(
     records.write(order.token, records.read(order.token) | {"sent": sent})
     put(known, order, sent - 1, [])
     wait_until(lambda: [one["state"] for one in compute.machines()] == ["RUNNING"])
-    clouds.cloud_provider("gcp").driver.remove([machine.id for machine in machines])
+    clouds.cloud_provider("gcp").driver.terminate([machine.id for machine in machines])
     wait_until(lambda: not compute.machines())
     reap_machines(known.records, everywhere=False)
     (bill,) = known.store.intervals()
@@ -148,7 +148,7 @@ def test_noted_launch_that_the_store_does_not_know_is_ended_and_billed(
     order = aws_cases.order()
     order = replace(order, owner=installation_id(Path(Sky.load().data_dir)))
     machines = launched("aws", order)
-    aws_cases.running(aws_cases.AwsDriver(), machines)
+    aws_cases.running(aws_cases.Aws(), machines)
     if not up:
         ec2.power_off(machines[0].id)
     reap_machines(known.records, everywhere=False)

@@ -162,7 +162,7 @@ def test_what_is_not_booked_is_named(known: ClusterRegistry) -> None:
 
 def _noted_as_up(known: ClusterRegistry, row: ClusterRow) -> None:
     """Let the note of the machines be older: those just launched may not be listed yet."""
-    from jupyter_sky.clouds.provider import VISIBILITY_SECONDS, launch_records
+    from jupyter_sky.clouds.machine_records import VISIBILITY_SECONDS, launch_records
 
     records, token = launch_records(), row.connection["token"]
     record = records.read(token)

@@ -15,7 +15,7 @@ from jupyter_sky.ledger.ledger import Ledger
 from jupyter_sky.remote import processes
 from jupyter_sky.store.store import RunRow, Store
 from tests.conftest import Notebook, wait_until
-from tests.store.test_store import CLUSTER, GONE, MINE, RUN
+from tests.store.rows import CLUSTER, GONE, MINE, RUN
 
 
 @pytest.fixture

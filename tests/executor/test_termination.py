@@ -21,7 +21,7 @@ from jupyter_sky.magics import confirmation
 from jupyter_sky.offers import Offer
 from jupyter_sky.store.store import ClusterRow, Store
 from tests.conftest import Notebook, processes_of, wait_until
-from tests.store.test_store import CLUSTER, RUN
+from tests.store.rows import CLUSTER, RUN
 
 DEAD = {"pid": 2**22 + 1, "born": 1.0}
 

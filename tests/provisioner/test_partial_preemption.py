@@ -18,7 +18,7 @@ from jupyter_sky.resources import Resources
 from jupyter_sky.store.store import Store
 from tests.conftest import wait_until
 from tests.emulators.ec2 import Ec2
-from tests.store.test_store import CLUSTER
+from tests.store.rows import CLUSTER
 
 
 @pytest.mark.parametrize("rank", [0, 2])

@@ -14,7 +14,7 @@ from jupyter_sky.server.notebook_runs import LEASE_SECONDS, PageClaims
 from jupyter_sky.store.store import RunRow, Store
 from jupyter_sky.widgets.status_line import CARD_MIME
 from tests.server.conftest import Refused
-from tests.store.test_store import CLUSTER, GONE, MINE, RUN
+from tests.store.rows import CLUSTER, GONE, MINE, RUN
 
 OFFER = {"cloud": "aws", "region": "us-east-1", "instance_type": "g5.xlarge"}
 OFFER |= {"vcpus": 4, "memory": 16}
