@@ -8,12 +8,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from ..errors import SkyUsageError, suggest
-from ..geography import ON_PREMISES
 from ..offers import Offer
 from ..provider.facts import BUILT_IN
 from ..provider.register import find_provider, installed_names, is_known
 from .base import Cloud, ControllerHost, Credentials, LaunchRequest, Machine, OnPremisesCloud
 from .launch_support import (
+    ON_PREMISES,
     PROVIDERS,
     is_rented,
     launch_obstacle,

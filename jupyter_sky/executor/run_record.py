@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 from ..errors import SkyError
-from ..ledger.ledger import run_usd
+from ..ledger.lines import run_usd
 from ..remote import processes
 from ..store.store import ClusterRow, RunRow, Store
 from .display import Stage

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from .. import accelerators
-from ..geography import ARCHES, CLOUDS, SERVICES, VENDORS
+from ..geography import ARCHES, SERVICES, VENDORS
+from ..provider.register import known_names
 
 _PLACES = ("country", "instance-type", "jurisdiction", "region", "zone")
 
@@ -49,7 +50,7 @@ def _names_of_kind(kind: str, sources: CompletionSources) -> list[tuple[str, str
     known: dict[str, Callable[[], Iterable[str]]] = {
         "alias": sources.aliases,
         "arch": lambda: ARCHES,
-        "cloud": lambda: CLOUDS,
+        "cloud": known_names,
         "cluster": sources.clusters,
         "cpu-vendor": lambda: VENDORS,
         "env": lambda: sorted(os.environ),

@@ -226,7 +226,7 @@ ROLE = "arn:aws:iam::123456789012:role/ends-machines"
 def test_eventbridge_ends_machines_whose_lease_is_over(
     ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("SKY_AWS_SCHEDULER_ROLE", ROLE)
+    monkeypatch.setenv("SKY_PROVIDERS_AWS_SCHEDULER_ROLE", ROLE)
     Sky.clear_instance()
     asked = order(nodes=2)
     config = machine_config(asked)
@@ -248,7 +248,7 @@ def test_eventbridge_ends_machines_whose_lease_is_over(
 def test_schedules_are_carried_out_when_their_time_has_come(
     ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SKY_AWS_SCHEDULER_ROLE", ROLE)
+    monkeypatch.setenv("SKY_PROVIDERS_AWS_SCHEDULER_ROLE", ROLE)
     Sky.clear_instance()
     ec2.account.minute = 0.005  # so that the hour of the lease takes 0.3 s
     create(driver, order())
@@ -259,7 +259,7 @@ def test_schedules_are_carried_out_when_their_time_has_come(
 def test_schedules_go_with_what_is_left_over(
     ec2: Ec2, driver: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SKY_AWS_SCHEDULER_ROLE", ROLE)
+    monkeypatch.setenv("SKY_PROVIDERS_AWS_SCHEDULER_ROLE", ROLE)
     Sky.clear_instance()
     (made,) = create(driver, order())
     driver.terminate([made.id])
@@ -274,7 +274,7 @@ def test_a_schedule_that_is_refused_is_told_and_stops_nothing(
 ) -> None:
     create(driver, order("plain"))
     assert not any(call.startswith("CreateSchedule") for call in ec2.calls), "no role, none asked"
-    monkeypatch.setenv("SKY_AWS_SCHEDULER_ROLE", ROLE)
+    monkeypatch.setenv("SKY_PROVIDERS_AWS_SCHEDULER_ROLE", ROLE)
     Sky.clear_instance()
     ec2.refuse("AccessDeniedException", action="schedule")
     assert len(create(driver, order())) == 1

@@ -97,7 +97,7 @@ def real(
         Sky.clear_instance()
         monkeypatch.setenv("SKY_DATA_DIR", str(tmp_path))
         monkeypatch.setenv("SKY_LOGIN", fleet.user or "sky")
-        monkeypatch.setenv("SKY_GCP_SERVICE_ACCOUNT", "default")
+        monkeypatch.setenv("SKY_PROVIDERS_GCP_SERVICE_ACCOUNT", "default")
         monkeypatch.setattr(self_delete, "RETRY_DELAYS", (0.1, 0.1, 0.1, 0.1))
         yield compute
         compute.close()
@@ -146,7 +146,7 @@ def test_a_machine_that_may_not_delete_itself_is_off_and_found(real: Compute, wh
 def test_a_cluster_that_nobody_uses_takes_its_machine_and_disk_with_it(fresh: Any) -> None:
     """The notebook is killed: nobody is there who could end it."""
     with loopback("gcp", minute=1.0) as opened:
-        book = fresh("a.ipynb", **opened.env, SKY_GCP_SERVICE_ACCOUNT="default")
+        book = fresh("a.ipynb", **opened.env, SKY_PROVIDERS_GCP_SERVICE_ACCOUNT="default")
         ran = book.run("%%sky --cloud gcp --cpus 2 --idle 8s\n1 + 1", 90)
         assert (ran.status, ran.result) == ("ok", "2"), ran
         (made,) = opened.machines()

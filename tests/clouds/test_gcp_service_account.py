@@ -23,7 +23,7 @@ ACCOUNT = f"engines@{PROJECT}.iam.gserviceaccount.com"
 
 def give(monkeypatch: pytest.MonkeyPatch, account: str) -> None:
     """Set the account that machines are to have."""
-    monkeypatch.setattr(Sky.load(), "gcp_service_account", account)
+    monkeypatch.setattr(Sky.load(), "providers", {"gcp": {"service_account": account}})
 
 
 @pytest.mark.parametrize("account", ["default", ACCOUNT, f" {ACCOUNT} "])

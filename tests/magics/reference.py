@@ -5,7 +5,10 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
+from traitlets import Undefined
+
 from jupyter_sky.cell_options.schema import OPTIONS
+from jupyter_sky.config.provider_settings import dotted_names
 from jupyter_sky.config.settings import Sky
 from jupyter_sky.magics.declaration import NOTEBOOK, SHELL
 from jupyter_sky.magics.verbs import VERBS
@@ -54,9 +57,11 @@ def settings_table() -> str:
     """Return the settings ``Sky.…``."""
     rows = [_row("Setting", "Default", "Meaning", "In a project file"), "|---|---|---|---|"]
     for name, trait in sorted(Sky.class_own_traits(config=True).items()):
-        value = "" if name == "data_dir" else f"`{trait.default_value!r}`"
+        default = {} if trait.default_value is Undefined else trait.default_value
+        value = "" if name == "data_dir" else f"`{default!r}`"
         allowed = "lower only" if trait.metadata.get("lower") else "yes"
         rows.append(_row(f"`{name}`", value, trait.help, allowed * ("project" in trait.metadata)))
+    rows += [_row(f"`{name}`", "`''`", help, "") for name, help in dotted_names()]
     return "\n".join(rows)
 
 

@@ -8,9 +8,9 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from jupyter_sky.accelerators import names
 from jupyter_sky.cell_options.schema import BY_FLAG
-from jupyter_sky.geography import CLOUDS
 from jupyter_sky.magics.completer import make_matcher
 from jupyter_sky.magics.verbs import VERBS
+from jupyter_sky.provider.register import known_names
 
 
 class Sources:
@@ -61,7 +61,7 @@ def complete():
         ("%%sky --cpus 4 --me", ["--memory"]),
         ("%%sky --max", ["--max-hourly-cost", "--max-cost"]),
         ("%%sky b", ["big"]),
-        ("%%sky --cloud ", list(CLOUDS)),
+        ("%%sky --cloud ", list(known_names())),
         ("%%sky --cloud aws,g", ["gcp"]),
         ("%%sky --cloud=a", ["aws", "azure"]),
         ("%%sky --gpus ", list(names())),

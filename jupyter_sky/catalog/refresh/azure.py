@@ -81,7 +81,7 @@ class AzurePrices:
     kinds = frozenset({"vm"})
 
     def check(self) -> None:
-        """Nothing is needed for prices; what an account adds is tried on the way."""
+        """Do nothing: prices need no account, and what an account adds is optional."""
 
     def fetch(self, fetch: Fetcher, known: KnownOffers) -> SourceData:
         """Read the sizes, then the prices of each region."""
@@ -142,7 +142,7 @@ class AzurePrices:
             from azure.identity import DefaultAzureCredential
             from azure.mgmt.compute import ComputeManagementClient
         except ImportError:
-            raise missing_sdk("azure", "azure-mgmt-compute", "azure") from None
+            raise missing_sdk(self.cloud, "azure-mgmt-compute") from None
         subscription = self.subscription or os.environ.get("AZURE_SUBSCRIPTION_ID", "")
         if not subscription:
             raise SkyRefreshError("azure: AZURE_SUBSCRIPTION_ID is not set", hint=_ACCOUNT_HINT)
@@ -181,7 +181,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _price(item: Mapping[str, Any]) -> dict[str, Any] | None:
-    """One meter of a virtual machine; None for Windows and what is not a machine by the hour."""
+    """Return the price of a machine by the hour from one meter; None for Windows and others."""
     meter = f"{item['skuName']} {item['meterName']}"
     if _OTHER.search(item["productName"]) or not item["armSkuName"]:
         return None
@@ -232,7 +232,7 @@ def _sizes_of(sku: Any) -> list[dict[str, Any]] | None:
 
 
 def _by_machine(entries: Iterable[dict[str, Any]]) -> dict[tuple[str, str, bool], float]:
-    """One price for each machine, region and kind: that of the primary, latest meter."""
+    """Return one price for each machine, region and kind: that of the primary, latest meter."""
     best: dict[tuple[str, str, bool], tuple[bool, str, float]] = {}
     for entry in entries:
         key = entry["region"], entry["type"], entry["spot"]
@@ -275,7 +275,7 @@ def _rows(
 def _zones(
     region: str, machine: str, size: Mapping[str, Any] | None, known: KnownOffers
 ) -> list[tuple[str, str]]:
-    """Zones by the numbers that this subscription gives them, as in ``eastus-1``."""
+    """Return zones by the numbers that this subscription gives them, as in ``eastus-1``."""
     if size is None:
         return known.zones.get((region, machine)) or [("", "price-list-only")]
     zones = [(f"{region}-{number}", "zone") for number in size["zones"]]

@@ -99,7 +99,7 @@ class Aws(AwsFacts, CatalogProvider):
         """Launch all machines by one request, which AWS carries out once."""
         with self._access.annotate_region_errors(request.offer.region):
             found = self._launch_in_group(request, config, stop)
-        role = Sky.load().aws_scheduler_role
+        role = _scheduler_role()
         if role:
             self._schedule_termination(request, config, [machine.id for machine in found], role)
         return sorted(found, key=lambda machine: machine.rank)
@@ -305,7 +305,7 @@ class Aws(AwsFacts, CatalogProvider):
         ec2, gone = self._client("ec2", region), []
         for kind, id, token in network.delete_unused(ec2, owner, up, ended):
             gone.append(f"{kind} {id} in {region}")
-            if kind == "security group" and Sky.load().aws_scheduler_role:
+            if kind == "security group" and _scheduler_role():
                 scheduler = self._client("scheduler", region)
                 try:
                     scheduler.delete_schedule(Name=_schedule_name(token))
@@ -346,6 +346,10 @@ def client_token(token: str, *words: object) -> str:
     True
     """
     return str(uuid.uuid5(_NAMESPACE, json.dumps([token, *words])))
+
+
+def _scheduler_role() -> str:
+    return Sky.load().provider_setting(AwsFacts.name, "scheduler_role")
 
 
 def _schedule_name(token: str) -> str:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...config.settings import Sky
+from ...provider.facts import GcpFacts
 from ..self_delete import wrap_in_shell
 from .errors import read_error
 
@@ -25,7 +26,7 @@ _ACCOUNT_REFUSAL = re.compile(
 
 def configured_account() -> str:
     """Return the service account that machines get: an e-mail address, ``default`` or nothing."""
-    return Sky.load().gcp_service_account.strip()
+    return Sky.load().provider_setting(GcpFacts.name, "service_account")
 
 
 def service_account_entry(account: str) -> list[dict[str, Any]]:
