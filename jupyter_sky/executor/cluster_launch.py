@@ -258,7 +258,7 @@ def _new_row(order: LaunchRequest, named: bool) -> ClusterRow:
 
 
 def describe_launcher(row: ClusterRow) -> str:
-    """Return in words who launches a cluster.
+    """Return in words the process that launches a cluster.
 
     Examples
     --------

@@ -250,7 +250,7 @@ class ClusterRegistry:
         return live
 
     def disconnect(self, cluster: str | ClusterId, lost: str = "") -> None:
-        """Close this process's connection to a cluster; give those who wait for it the reason.
+        """Close this process's connection to a cluster; end the waits for it.
 
         Parameters
         ----------

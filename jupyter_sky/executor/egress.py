@@ -1,7 +1,7 @@
 """Egress: cost of values that leave a cluster's cloud for this machine.
 
 What comes in costs nothing on the clouds that we launch on. The price is the catalog's, at the
-first tier: a free allowance of an account is not counted, since nobody here knows whether it is
+first tier: a free allowance of an account is not counted, since it is not known here whether it is
 spent. Less than `BOOKING_BYTES` waits until there is more.
 """
 

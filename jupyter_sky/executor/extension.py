@@ -1,4 +1,4 @@
-"""Keeping a cluster that nobody uses for a while longer."""
+"""Extension of the time for which an unused cluster is kept."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def extend_cluster(
     Returns
     -------
     float
-        Seconds after which it ends if nobody comes.
+        Seconds after which it ends if it is not used.
 
     Raises
     ------

@@ -136,7 +136,7 @@ class SkyRun:
         """Seconds since it began, or from its begin to its end."""
         return (self.record.end_time or time.time()) - self.started
 
-    # -- the way of a cell -----------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------
 
     def execute(self) -> Any:
         """Run the cell from placement to result; return the value of the last expression."""
@@ -156,7 +156,7 @@ class SkyRun:
                 self.execute()
             except SkyCancelled:
                 pass  # whoever cancelled it knows
-            except BaseException as error:  # in the future, for whoever asks; here for who does not
+            except BaseException as error:  # the future has it, too; it may never be asked
                 self._show_error(error)
 
         threading.Thread(target=go, name=f"sky-run-{self.label}", daemon=True).start()

@@ -79,7 +79,7 @@ class Session:
         )
         self._share_budget()
         self.live: dict[str, SkyRun] = {}
-        # a run holds its value: of those that nobody else holds only the latest are kept
+        # a run holds its value: only the latest are kept of those that have no other reference
         self.named: WeakValueDictionary[str, SkyRun] = WeakValueDictionary()
         self._latest: deque[SkyRun] = deque(maxlen=KEPT_RUNS)
         self._usd: tuple[float, float | None] = (0.0, 0.0)
@@ -158,7 +158,7 @@ class Session:
     # -- the end ---------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close all connections; end the clusters that nobody would come back to."""
+        """Close all connections; end the clusters that no later session would use."""
         self.clusters.budget_monitor.close()
         self.config.on_budget = self.config._ask
         keep = self.lasting or (self.config.keep_clusters and self.store.durable)
@@ -229,6 +229,6 @@ def _open() -> Session:
     notebook = os.environ.get("JPY_SESSION_NAME") or namespace.get("__vsc_ipynb_file__")
     if notebook:
         return Session(namespace, str(notebook), is_persistent=True)
-    # nobody comes back to a headless run: each has an identity of its own
+    # a headless run is not continued: each has an identity of its own
     path = os.environ.get("SKY_NOTEBOOK") or str(Path.cwd() / "session")
     return Session(namespace, f"{path}#{os.getpid()}", is_persistent=False)
