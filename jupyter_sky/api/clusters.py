@@ -84,7 +84,7 @@ def down(name: str | None = None, *, yes: bool = False) -> list[str]:
 
 
 def extend(cluster: str | None, time: str | float) -> float:
-    """Keep a cluster that nobody uses for some time from now on.
+    """Keep an unused cluster for some time from now on.
 
     Parameters
     ----------

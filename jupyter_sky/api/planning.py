@@ -48,7 +48,7 @@ def offers(
     flagged: bool = False,
     **labels: Any,
 ) -> Offers:
-    """List what the clouds sell, the cheapest first; nothing is launched and nobody is asked.
+    """List the offers of the clouds, the cheapest first; nothing is launched and no cloud is asked.
 
     Parameters
     ----------

@@ -196,7 +196,7 @@ class ClusterHandle:
             self.store.record_run_heartbeat(run, now, self._recorded.get(run, 0))
 
     def _record_shown(self) -> None:
-        """Record what runs had shown a moment ago: that has surely reached the front end."""
+        """Record the messages that runs had shown a moment ago: the front end has them by now."""
         now = time.time()
         for run, count in list(self.running.items()):
             before, shown = self._shown.get(run), count()

@@ -1,4 +1,4 @@
-"""Clusters as the store has them: compared with what their clouds say, and ended."""
+"""Records of clusters in the store: compared with their clouds, and closed."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ class ClusterRecords:
         return noted.note if noted is not None and noted.note.startswith(ENDED_HINT) else ""
 
     def reconcile(self) -> list[ClusterRow]:
-        """Compare what is remembered with what the clouds say; return what is up."""
+        """Compare the records with the clouds; return the clusters that are up."""
         rows = self.store.clusters()
         are_up = run_parallel([partial(self._is_up, row) for row in rows])
         return [row for row, is_up in zip(rows, are_up, strict=True) if is_up]
 
     def _is_up(self, row: ClusterRow) -> bool:
-        """Compare what is remembered of a cluster with what its cloud says."""
+        """Compare the record of a cluster with its cloud; return whether it is up."""
         machines = clouds.get(row.cloud).describe([machine["id"] for machine in row.machines])
         if gone := _filter_ended(machines):
             self.record_end(row, gone[0])

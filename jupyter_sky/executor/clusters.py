@@ -198,7 +198,7 @@ class ClusterRegistry:
         return row
 
     def read_activity(self, row: ClusterRow) -> dict[str, Any] | None:
-        """Return what `engines.controller.activity` says of the use of a cluster.
+        """Return the use of a cluster, as `engines.controller.activity` describes it.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Display protocol for the outputs of a cell."""
+"""Protocol of displays of a cell's outputs."""
 
 from __future__ import annotations
 

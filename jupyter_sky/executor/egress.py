@@ -28,7 +28,7 @@ class EgressMeter:
         self._lock = threading.Lock()
 
     def add(self, nbytes: int) -> None:
-        """Count what was fetched; enter it, in a thread of its own, as soon as it is enough."""
+        """Count fetched bytes; book them, in a thread of its own, as soon as they are enough."""
         if find_facts(self._row.cloud).on_premises:
             return
         with self._lock:
@@ -49,7 +49,7 @@ class EgressMeter:
 
 
 def egress_price(row: ClusterRow, gb: float) -> float | None:
-    """Return what it costs to send data from a cluster to the internet, USD; None if not known."""
+    """Return the cost of data sent from a cluster to the internet, USD; None if not known."""
     from .. import catalog
 
     return catalog.load().egress(f"{row.cloud}/{row.region}", "internet", gb).usd

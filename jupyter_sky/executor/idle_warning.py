@@ -49,7 +49,7 @@ class IdleWarning:
         return self._ends is not None and self._ends - now < warn_seconds(self._idle)
 
     def show(self, now: float) -> None:
-        """Show a warning that is due, or take back one that is no longer."""
+        """Show a warning that is due, or remove one that is no longer."""
         with self._lock:
             if self._last is None:
                 return

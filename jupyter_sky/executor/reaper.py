@@ -101,7 +101,7 @@ def find_orphaned_machines(
 
 
 def _reap_cloud(name: str, records: ClusterRecords, everywhere: bool) -> list[ReapFinding]:
-    """Reap in one cloud; what it says of itself is no reason to leave out the others."""
+    """Reap in one cloud; its errors become findings, so that the others are reaped, too."""
     found: list[ReapFinding] = []
     try:
         cloud = clouds.get(name)

@@ -111,7 +111,7 @@ class Relay:
         self.display.send(kind, content, message["metadata"], message.get("buffers"))
 
     def _show_results(self) -> None:
-        """Show the results of several engines, by rank; each says whose it is."""
+        """Show the results of several engines by rank, each with its rank."""
         results, self._results = sorted(self._results.items()), {}
         for rank, message in results:
             content = message["content"]
@@ -224,7 +224,7 @@ class Relay:
                 self._tail_bytes -= len(self._tail.popleft()[1])
 
     def finish(self) -> None:
-        """Show what is left, at the end of the cell."""
+        """Show the remaining messages, at the end of the cell."""
         self.release()
         with self._lock:
             if self._timer is not None:

@@ -104,7 +104,7 @@ class SkyRun:
             raise SkyTimeout(f"{self.label} is still {self.status} after {timeout:g} s") from None
 
     def done(self) -> bool:
-        """Return whether it has ended, one way or another."""
+        """Return whether the run has ended, with or without success."""
         return self._future.done()
 
     def cancel(self) -> None:
@@ -408,7 +408,7 @@ class SkyRun:
         self.report("queued" if behind else "syncing", behind or self.detail)
 
     def _finish(self, stage: Stage) -> None:
-        """Show the last state, and after it whatever is still to be shown."""
+        """Show the last state, and after it the remaining outputs."""
         self.show(stage, force=True)
         if self._relay is not None:
             self._relay.finish()

@@ -149,7 +149,7 @@ class Session:
     # -- account ---------------------------------------------------------------------------
 
     def notebook_usd(self) -> float | None:
-        """Return what this notebook has cost so far in USD (read at most once a second)."""
+        """Return the cost of this notebook so far in USD (read at most once a second)."""
         now = time.monotonic()
         if now - self._usd[0] > USD_SECONDS:
             self._usd = (now, self.ledger.notebook_usd(self.notebook))

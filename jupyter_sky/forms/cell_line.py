@@ -1,4 +1,4 @@
-"""A cell's ``%%sky`` line as fields, and back; what does not change stays as it was written."""
+"""A cell's ``%%sky`` line as fields, and back; unchanged options stay as they were written."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def _names(body: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 class _LinePart(NamedTuple):
-    """A stretch of the line that says one thing."""
+    """Part of a line: one option with its value."""
 
     key: str
     flag: str
@@ -250,7 +250,7 @@ def _split_parts(text: str) -> list[_LinePart]:
 
 
 def _split(text: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """Words as a shell reads them, and where each stands."""
+    """Words of a line as a shell reads them, with their positions."""
     stream = io.StringIO(text)
     lexer = shlex.shlex(stream, posix=True)
     lexer.whitespace_split, lexer.commenters = True, ""

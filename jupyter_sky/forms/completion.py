@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..store.store import ClusterRow
 
 LIMIT = 40
-"""Choices in a list; who wants another one types on."""
+"""Largest number of choices in a list."""
 
 _COUNTS = (1, 2, 4, 8)
 
@@ -253,7 +253,7 @@ def _types(catalog: Catalog, text: str, need: Resources) -> Iterator[Completion]
 
 
 def _of_rows(catalog: Catalog, rows: np.ndarray, name: str, note: str) -> Iterator[Completion]:
-    """Return the words of a column, each with that of another column in its first row."""
+    """Return the distinct words of a column, each with another column's word in its first row."""
     _, first = np.unique(catalog.offers.values(name)[rows], return_index=True)
     chosen = rows[first]
     pairs = zip(

@@ -1,4 +1,4 @@
-"""The fields of the form: the options of ``%%sky``, in words, the common ones first."""
+"""Fields of the form: the options of ``%%sky`` with labels, the common ones first."""
 
 from __future__ import annotations
 

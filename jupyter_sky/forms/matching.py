@@ -73,7 +73,7 @@ class OfferMatch:
 
 @dataclass(frozen=True, slots=True)
 class RequestSuggestion:
-    """A way out of a request that nothing meets: the fields to change, and to what.
+    """Change of fields that makes an unmet request possible.
 
     Attributes
     ----------
@@ -291,7 +291,7 @@ def _with_settings(options: CellOptions) -> tuple[Resources, list[str]]:
 
 
 def _find_offers(catalog: Catalog, need: Resources) -> tuple[list[Offer], Selection]:
-    """Offers of machines of one's own, and such as the catalog lists."""
+    """Offers of the user's own machines, and of the catalog."""
     from ..provisioner import placement
 
     own, _ = placement.on_premises_candidates(need)
@@ -301,7 +301,7 @@ def _find_offers(catalog: Catalog, need: Resources) -> tuple[list[Offer], Select
 
 
 def _check_names(catalog: Catalog, need: Resources, own: Iterable[Offer]) -> None:
-    """Raise SkyUsageError for a name that neither the catalog nor a machine of one's own bears."""
+    """Raise SkyUsageError for a name that is neither in the catalog nor of an own machine."""
     for key in ("region", "zone", "instance_type"):
         if getattr(need, key) in {getattr(offer, key) for offer in own}:
             need = replace(need, **{key: None})

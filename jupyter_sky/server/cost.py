@@ -1,4 +1,4 @@
-"""``GET cost``, ``GET cost.csv``, ``GET`` and ``PUT budget``: the bill, and what a day may cost."""
+"""``GET cost``, ``GET cost.csv``, ``GET`` and ``PUT budget``: cost report and the day's budget."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _CostHandler(SkyHandler):
     """Base of the handlers of the bill."""
 
     def bill(self) -> CostReport:
-        """Return the bill that is asked for by ``?by=day&since=7d&notebook=PATH``.
+        """Return the cost report for ``?by=day&since=7d&notebook=PATH``.
 
         Raises
         ------

@@ -52,7 +52,7 @@ def authorized(method: Method) -> Method:
 
 
 class SkyHandler(APIHandler):
-    """A handler that answers in JSON, and says what is wrong in words.
+    """Base of handlers that answer in JSON, errors with a message.
 
     Every verb of a subclass is `authorized`; a class with another one cannot be defined.
     """

@@ -1,4 +1,4 @@
-"""Runs in their notebooks: which runs a page is to look after, and what it puts into a cell."""
+"""Runs in their notebooks: runs that a page follows, and the outputs that it puts into cells."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class NotebookHandler(SkyHandler):
 
 
 class FollowHandler(SkyHandler):
-    """``POST runs/ID/follow``: a page that shows a run's cell asks what to put there."""
+    """Handler of ``POST runs/ID/follow``: the output that a page puts below a run's cell."""
 
     pages = PageClaims()
 

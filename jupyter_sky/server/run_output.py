@@ -171,7 +171,7 @@ def _data(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def outputs(entries: Iterable[Entry]) -> OutputArea:
-    """Return entries as outputs; where several nodes print, each line says whose it is.
+    """Return entries as outputs; where several nodes print, each line begins with its rank.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""``runs/ID/...``: how a run is, what it has printed, its end."""
+"""``runs/ID/...``: state, output, log and stop of a run."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def read_journal(service: SkyService, row: RunRow, since: int) -> tuple[list[Ent
 
 
 def get_outputs(service: SkyService, run_id: str, since: int) -> dict[str, Any]:
-    """Return what a run has printed, as outputs of a notebook."""
+    """Return the output of a run, as outputs of a notebook."""
     from ..config.settings import Sky
     from ..executor.untrusted_output import filter_entries, is_untrusted
 
@@ -140,7 +140,7 @@ def get_outputs(service: SkyService, run_id: str, since: int) -> dict[str, Any]:
 
 
 def get_log(service: SkyService, run_id: str, since: int) -> dict[str, Any]:
-    """Return what a run has printed, line by line."""
+    """Return the output of a run, line by line."""
     row = service.run(run_id)
     entries, following = read_journal(service, row, since)
     return {"lines": lines(entries), "next": following, "run": service.describe(row)}

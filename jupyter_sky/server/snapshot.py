@@ -76,7 +76,7 @@ def midnight(now: float) -> float:
 
 
 def describe_orphan(name: str, machines: Iterable[Any]) -> dict[str, Any]:
-    """Describe machines that no cluster has, as a cluster whose price nobody knows."""
+    """Describe machines that no cluster has, as a cluster of unknown price."""
     found = list(machines)
     cloud = found[0].cloud
     return {

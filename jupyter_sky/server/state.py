@@ -95,7 +95,7 @@ def signature(db: Database) -> tuple[Any, ...]:
 
 
 class PanelState:
-    """The state of one store.
+    """State of one store, for the panel.
 
     The cost of a run that has ended is computed once and kept.
     """
@@ -185,7 +185,7 @@ class PanelState:
         return self._described(self._store.latest_runs(RUNS), now, snapshot)
 
     def run(self, row: RunRow, snapshot: Snapshot) -> dict[str, Any]:
-        """Return what is known of one run."""
+        """Return the state of one run."""
         return self._described([row], time.time(), snapshot)[0]
 
     def _described(
