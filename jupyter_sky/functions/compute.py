@@ -163,7 +163,7 @@ class Compute(CallTarget):
         self.check()
         session = sessions.current()
         resources, nodes, spec = self._choose(session)
-        start = ClusterLauncher(session, resources, spec.lease, spec.market)
+        start = ClusterLauncher(session.clusters, resources, spec.lease, spec.market)
         if reuse:
             cluster = start.obtain(self.name, nodes.ready)
         else:
@@ -320,4 +320,6 @@ def up(name: str | None, idle: float | str | None, labels: dict[str, Any]) -> Po
     existing = next((pool for pool in active_pools() if pool.cluster is cluster), None)
     if existing is not None and not equipment:
         return existing
-    return compute.use_cluster(cluster, ClusterLauncher(session, options.resources, seconds))
+    return compute.use_cluster(
+        cluster, ClusterLauncher(session.clusters, options.resources, seconds)
+    )
