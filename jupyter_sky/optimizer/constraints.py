@@ -20,8 +20,9 @@ import numpy as np
 
 from ..dag.graph import Graph
 from ..errors import SkyUsageError, suggest
-from ..geography import CLOUDS, in_area, parse_area
+from ..geography import in_area, parse_area
 from ..offers import Offer
+from ..provider.register import check_name
 from ..resources import Resources, format_option
 from ..tracker.blocks import Scope
 from . import scopes
@@ -405,5 +406,5 @@ def check_demands(demands: Sequence[Any], graph: Graph) -> None:
         if not limit >= 0:
             raise SkyUsageError(f"{demand.name}: not a limit", hint="a number from 0")
         word = getattr(demand, "cloud", "")
-        if word and word not in CLOUDS:
-            raise SkyUsageError(f"{demand.name}: {word!r} is no cloud", hint=suggest(word, CLOUDS))
+        if word:
+            check_name(word, f"{demand.name}: {word!r} is no cloud")

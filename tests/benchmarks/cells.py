@@ -14,7 +14,7 @@ from notebook_client import Kernel, spread
 SKY = "%load_ext jupyter_sky"
 PX = """
 import ipyparallel as ipp
-px_cluster = ipp.ClusterHandle(n={n}, log_level=40)
+px_cluster = ipp.Cluster(n={n}, log_level=40)
 px_client = px_cluster.start_and_connect_sync()
 px_view = px_client[:]
 px_view.block = True  # what %%px needs to show anything
