@@ -226,7 +226,7 @@ class ModelBuilder:
     ) -> dict[str, Any]:
         """Append the rows of transfers; return the amounts of each kind on all edges."""
         m, count = len(self.problem.edges), links.variables
-        w = cp.Variable(count, nonneg=True, name="links") if count else None
+        w: Any = cp.Variable(count, nonneg=True, name="links") if count else None
         if links.less_rows:
             less = links.less.matrix(links.less_rows, self.total)
             rules.append(less @ s <= links.less_w.matrix(links.less_rows, count) @ w)
